@@ -1,0 +1,91 @@
+//! How large and how many, for both sides.
+//!
+//! The agent refuses what is over a bound; the server, to which everything from a
+//! container is hostile, ends the connection.
+
+/// The version both sides must agree on in `Hello`.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The largest message either side encodes or decodes.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// The largest piece of a stream: output, file content, tar.
+pub const CHUNK_BYTES_MAX: usize = 32 << 10;
+
+/// Output of one exec that the agent holds before it stops reading the pipes.
+pub const UNACKED_BYTES_MAX: usize = 256 << 10;
+
+/// Events of one exec that the agent holds, however small they are.
+pub const UNACKED_EVENTS_MAX: usize = 4096;
+
+/// HTTP/2 flow control of one stream.
+pub const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+
+/// HTTP/2 flow control of the connection: larger than all streams together, so
+/// that stopped readers never hold up the others.
+pub const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+
+/// The largest HTTP/2 frame.
+pub const FRAME_BYTES_MAX: u32 = 64 << 10;
+
+/// Calls in flight on one connection, with room for control calls beside
+/// `EXECS_MAX` streams.
+pub const STREAMS_MAX: u32 = 1024;
+
+/// Execs the agent holds, running and finished together.
+pub const EXECS_MAX: usize = 512;
+
+/// Length of an exec id.
+pub const EXEC_ID_BYTES_MAX: usize = 64;
+
+/// Arguments of one exec.
+pub const ARGV_MAX: usize = 4096;
+
+/// Environment variables of one exec.
+pub const ENV_MAX: usize = 4096;
+
+/// Arguments and environment together, below the kernel's own limit for a stack
+/// of 8 MiB.
+pub const ARGV_ENV_BYTES_MAX: usize = 1 << 20;
+
+/// A path, as `PATH_MAX` has it.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// One component of a path, as `NAME_MAX` has it.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// A glob.
+pub const GLOB_BYTES_MAX: usize = 1024;
+
+/// Globs of one export.
+pub const GLOBS_MAX: usize = 64;
+
+/// Entries on one page of a listing.
+pub const LIST_ENTRIES_MAX: u32 = 1000;
+
+/// Bytes of one page of a listing: names may be long.
+pub const LIST_BYTES_MAX: usize = 1 << 20;
+
+/// Depth of a tree that is listed, copied, exported or removed.
+pub const TREE_DEPTH_MAX: usize = 256;
+
+/// Operations of one batch.
+pub const BATCH_OPERATIONS_MAX: usize = 256;
+
+/// Content of all reads and writes of one batch.
+pub const BATCH_BYTES_MAX: usize = 3 << 20;
+
+/// Members of an imported archive.
+pub const IMPORT_ENTRIES_MAX: u64 = 1_000_000;
+
+/// Unpacked size of an imported archive.
+pub const IMPORT_BYTES_MAX: u64 = 16 << 30;
+
+/// The longest time from TERM to KILL.
+pub const GRACE_MS_MAX: u64 = 600_000;
+
+/// The longest timeout of an exec: a year.
+pub const TIMEOUT_MS_MAX: u64 = 31_536_000_000;
+
+/// The metadata key that carries the current etag of a failed precondition.
+pub const ETAG_METADATA_KEY: &str = "hotcell-etag";

@@ -1,0 +1,82 @@
+//! Environment variables of a container and of an exec.
+
+use std::collections::BTreeMap;
+
+/// How many variables a caller may set.
+const VARIABLES_MAX: usize = 1024;
+
+/// The largest value.
+const VALUE_BYTES_MAX: usize = 128 << 10;
+
+/// Names and values that a process can really be given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Env(BTreeMap<String, String>);
+
+/// A variable that no process can be given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    /// The name would not survive `NAME=value`.
+    #[error("`{0}` is not a variable's name: letters, digits and `_`, not starting with a digit")]
+    Name(String),
+    /// The value has a NUL or is too large.
+    #[error("the value of {0} has a NUL byte or more than {VALUE_BYTES_MAX} bytes")]
+    Value(String),
+    /// Too many.
+    #[error("more than {VARIABLES_MAX} variables")]
+    TooMany,
+}
+
+impl Env {
+    /// Sets a variable, replacing an earlier value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), EnvError> {
+        let head = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let legal = name.starts_with(head)
+            && name.chars().all(|c| head(c) || c.is_ascii_digit())
+            && name.len() <= 256;
+        if !legal {
+            return Err(EnvError::Name(name.chars().take(64).collect()));
+        }
+        if value.contains('\0') || value.len() > VALUE_BYTES_MAX {
+            return Err(EnvError::Value(name.to_owned()));
+        }
+        if self.0.len() >= VARIABLES_MAX && !self.0.contains_key(name) {
+            return Err(EnvError::TooMany);
+        }
+        self.0.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// The variables in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_break_the_environment_are_refused() {
+        let mut env = Env::default();
+        for name in ["", "1A", "A=B", "A B", "Ä", "A\0"] {
+            assert!(env.set(name, "x").is_err(), "{name}");
+        }
+        assert!(env.set("PATH_2", "/usr/bin").is_ok());
+    }
+
+    #[test]
+    fn values_with_a_nul_are_refused() {
+        assert_eq!(
+            Env::default().set("A", "x\0y"),
+            Err(EnvError::Value("A".into()))
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! What a container's root is made of.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+/// The longest reference we read.
+const REFERENCE_BYTES_MAX: usize = 512;
+
+/// Names the root of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ImageRef {
+    /// The host's own `/usr`, read-only, and nothing else of it.
+    Host,
+    /// An unpacked root filesystem on the host.
+    Rootfs(PathBuf),
+    /// An OCI reference.
+    Oci(String),
+}
+
+/// A reference that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// Too long, or empty, or with characters no reference has.
+    #[error(
+        "not an image reference; write for example `host` or `docker.io/library/python:3.12-slim`"
+    )]
+    NotAReference,
+    /// A root filesystem that is not an absolute, plain path.
+    #[error("the path of a root filesystem must be absolute and without `..`")]
+    RootfsPath,
+}
+
+impl ImageRef {
+    /// Reads `host`, `rootfs:/path` or an OCI reference.
+    pub fn parse(text: &str) -> Result<Self, ImageError> {
+        if text == "host" {
+            return Ok(Self::Host);
+        }
+        if let Some(path) = text.strip_prefix("rootfs:") {
+            let path = Path::new(path);
+            let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+            if path.is_absolute() && path.components().all(plain) && !text.contains('\0') {
+                return Ok(Self::Rootfs(path.to_owned()));
+            }
+            return Err(ImageError::RootfsPath);
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+        if text.is_empty() || text.len() > REFERENCE_BYTES_MAX || !text.chars().all(legal) {
+            return Err(ImageError::NotAReference);
+        }
+        Ok(Self::Oci(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::Rootfs(path) => write!(f, "rootfs:{}", path.display()),
+            Self::Oci(reference) => f.write_str(reference),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_told_apart() {
+        assert_eq!(ImageRef::parse("host"), Ok(ImageRef::Host));
+        assert_eq!(
+            ImageRef::parse("rootfs:/srv/x"),
+            Ok(ImageRef::Rootfs("/srv/x".into()))
+        );
+        assert_eq!(
+            ImageRef::parse("python:3.12-slim"),
+            Ok(ImageRef::Oci("python:3.12-slim".into()))
+        );
+    }
+
+    #[test]
+    fn a_rootfs_path_with_dots_or_none_is_refused() {
+        for text in [
+            "rootfs:",
+            "rootfs:srv",
+            "rootfs:/srv/../etc",
+            "rootfs:/a\0b",
+        ] {
+            assert_eq!(ImageRef::parse(text), Err(ImageError::RootfsPath), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_no_reference_looks_like_is_refused() {
+        for text in ["", "a b", "a\n", "ä", "$(x)"] {
+            assert_eq!(
+                ImageRef::parse(text),
+                Err(ImageError::NotAReference),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! How much a container may use.
+
+use std::fmt;
+
+const MIB: u64 = 1 << 20;
+
+/// An amount of memory or disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(u64);
+
+/// Processor time, in thousandths of a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuMillis(u32);
+
+/// A number of processes and threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pids(u32);
+
+/// What a container may use. Whether its host can enforce each is for the engine
+/// to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of all processes together, page cache and tmpfs included.
+    pub memory: Bytes,
+    /// Processor time of all processes together.
+    pub cpus: CpuMillis,
+    /// Processes and threads at once, the agent included.
+    pub pids: Pids,
+    /// Size of `/tmp`.
+    pub tmp: Bytes,
+}
+
+/// A limit that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// Not a number with a unit.
+    #[error("`{0}` is not a size; write for example 512m or 2g")]
+    NotASize(String),
+    /// Not a number of cores.
+    #[error("`{0}` is not a number of cores; write for example 0.5 or 2")]
+    NotCores(String),
+    /// A number outside what Hotcell supports.
+    #[error("{what} must be from {min} to {max}")]
+    OutOfRange {
+        /// Which limit.
+        what: &'static str,
+        /// The smallest that works.
+        min: String,
+        /// The largest we accept.
+        max: String,
+    },
+}
+
+impl Bytes {
+    /// The least memory in which the agent and a shell can live.
+    pub const MIN: Self = Self(16 * MIB);
+    /// More than any machine has.
+    pub const MAX: Self = Self(16 << 40);
+
+    /// Takes a number of bytes.
+    pub fn new(bytes: u64) -> Result<Self, LimitError> {
+        let this = Self(bytes);
+        if (Self::MIN..=Self::MAX).contains(&this) {
+            return Ok(this);
+        }
+        Err(out_of_range("a size", Self::MIN, Self::MAX))
+    }
+
+    /// Reads `64m`, `1.5g`, `512MiB` or a plain number of bytes.
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
+        let wrong = || LimitError::NotASize(text.chars().take(32).collect());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let shift = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a float saturates into the range that `new` then checks"
+        )]
+        Self::new((number * (1_u64 << shift) as f64) as u64)
+    }
+
+    /// The number of bytes.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            b if b >= 1 << 40 && b % (1 << 40) == 0 => write!(f, "{} TiB", b >> 40),
+            b if b >= 1 << 30 && b % (1 << 30) == 0 => write!(f, "{} GiB", b >> 30),
+            b if b >= MIB && b % MIB == 0 => write!(f, "{} MiB", b / MIB),
+            b => write!(f, "{b} bytes"),
+        }
+    }
+}
+
+impl CpuMillis {
+    /// The least quota the kernel's scheduler takes.
+    pub const MIN: Self = Self(10);
+    /// More than any machine has.
+    pub const MAX: Self = Self(4_096_000);
+
+    /// Takes thousandths of a core.
+    pub fn new(millis: u32) -> Result<Self, LimitError> {
+        let this = Self(millis);
+        if (Self::MIN..=Self::MAX).contains(&this) {
+            return Ok(this);
+        }
+        Err(out_of_range("cpus", Self::MIN, Self::MAX))
+    }
+
+    /// Reads a number of cores: `2`, `0.5`.
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
+        let cores: f64 = text
+            .parse()
+            .map_err(|_| LimitError::NotCores(text.chars().take(32).collect()))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float saturates into the range that `new` then checks"
+        )]
+        Self::new((cores * 1000.0) as u32)
+    }
+
+    /// The thousandths of a core.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for CpuMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f64::from(self.0) / 1000.0)
+    }
+}
+
+impl Pids {
+    /// The agent, an exec's keeper, a shell and what it starts.
+    pub const MIN: Self = Self(8);
+    /// The kernel's own limit.
+    pub const MAX: Self = Self(1 << 22);
+
+    /// Takes a number of processes.
+    pub fn new(pids: u32) -> Result<Self, LimitError> {
+        let this = Self(pids);
+        if (Self::MIN..=Self::MAX).contains(&this) {
+            return Ok(this);
+        }
+        Err(out_of_range("pids", Self::MIN, Self::MAX))
+    }
+
+    /// The number of processes.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Pids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Default for Limits {
+    /// 512 MiB, one core, 256 processes, 64 MiB of `/tmp`.
+    fn default() -> Self {
+        Self {
+            memory: Bytes(512 * MIB),
+            cpus: CpuMillis(1000),
+            pids: Pids(256),
+            tmp: Bytes(64 * MIB),
+        }
+    }
+}
+
+fn out_of_range(what: &'static str, min: impl fmt::Display, max: impl fmt::Display) -> LimitError {
+    LimitError::OutOfRange {
+        what,
+        min: min.to_string(),
+        max: max.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(Bytes::parse("512m").map(Bytes::get), Ok(512 * MIB));
+        assert_eq!(Bytes::parse("1.5g").map(Bytes::get), Ok(1536 * MIB));
+        assert_eq!(Bytes::parse("2GiB").map(Bytes::get), Ok(2048 * MIB));
+        assert_eq!(Bytes::parse("67108864").map(Bytes::get), Ok(64 * MIB));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_an_example() {
+        for text in [
+            "",
+            "m",
+            "-1g",
+            "1x",
+            "1e9g",
+            "nan",
+            "inf",
+            "0",
+            "1k",
+            "99999999t",
+        ] {
+            assert!(Bytes::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            Bytes::parse("lots").unwrap_err().to_string(),
+            "`lots` is not a size; write for example 512m or 2g"
+        );
+    }
+
+    #[test]
+    fn cores_are_read_as_people_write_them() {
+        assert_eq!(CpuMillis::parse("0.5").map(CpuMillis::get), Ok(500));
+        assert_eq!(CpuMillis::parse("2").map(CpuMillis::get), Ok(2000));
+        for text in ["", "0", "-1", "many", "nan", "1e99"] {
+            assert!(CpuMillis::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_limit_panic(text in ".*") {
+            let _ = Bytes::parse(&text);
+            let _ = CpuMillis::parse(&text);
+        }
+    }
+}

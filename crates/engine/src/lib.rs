@@ -1,0 +1,68 @@
+//! What starts containers: the [`Engine`] trait, one file per engine, and the suite
+//! that every engine must pass.
+//!
+//! An engine makes a container whose PID 1 is our agent and opens a byte stream to
+//! it. Everything else (execs, files) is agent protocol and the same everywhere.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod stream;
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+
+pub use error::EngineError;
+pub use hotcell_runtime::{Enforced, Enforcement};
+pub use stream::AgentStream;
+
+/// Starts containers, opens streams to their agents and ends them.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// The engine's name as users write it: `embedded`, `docker`.
+    fn name(&self) -> &'static str;
+
+    /// Makes the container and starts its agent; when it returns, `open` works.
+    ///
+    /// Idempotent: creating an id that already runs is `Ok` and tells its state. On
+    /// `Err`, and when the future is dropped, nothing is left behind: no mount, no
+    /// cgroup, no process, no file.
+    async fn create(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError>;
+
+    /// Opens a byte stream to the container's agent. Streams are independent; closing
+    /// one changes nothing in the container.
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError>;
+
+    /// Tells how a container is.
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError>;
+
+    /// Every container this engine holds, also those another process made.
+    async fn list(&self) -> Result<Vec<Container>, EngineError>;
+
+    /// Ends the container at once and removes all of it: processes, mounts, cgroup,
+    /// files. A container that does not exist is `NotFound`; one that was half made or
+    /// half removed is removed. A graceful end is the agent's `Shutdown`, before this.
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError>;
+
+    /// Waits until the container's agent has ended.
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
+}
+
+/// A container as its engine sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// Where it is in its life: `Running`, or `Stopped` or `Failed` if its agent ended.
+    pub phase: Phase,
+    /// What stands behind its limits.
+    pub enforced: Enforced,
+    /// Processes the kernel killed because memory ran out, so far.
+    pub oom_kills: u64,
+    /// Memory in use, where it is known.
+    pub memory_bytes: Option<u64>,
+}

@@ -1,0 +1,2 @@
+//! hotcell
+fn main() {}

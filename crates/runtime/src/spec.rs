@@ -1,0 +1,130 @@
+//! What the launcher is asked to make.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One container, as the kernel needs to know it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// Names the cgroup and the host inside; a plain file name.
+    pub name: String,
+    /// What `/` is made of.
+    pub root: Root,
+    /// A host directory, mounted writable at `/workspace`; owned by the host id that
+    /// [`IdMap`] gives to [`USER_ID`].
+    pub workspace: PathBuf,
+    /// Whose ids the container's ids are outside.
+    pub ids: IdMap,
+    /// What it may use.
+    pub limits: Limits,
+    /// Whether to keep what lets init change to another user: only then can
+    /// anything in the container run as its root.
+    pub allow_root: bool,
+    /// Arguments of the init program, its own name first.
+    pub argv: Vec<String>,
+    /// `NAME=value` for the init program.
+    pub env: Vec<String>,
+}
+
+/// The user and the group that init and everything it starts run as, inside.
+pub const USER_ID: u32 = 1000;
+
+/// The first of the caller's descriptors in the init program; the others follow.
+pub const FIRST_FD: i32 = 3;
+
+/// What `/` is made of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Root {
+    /// The host's programs and libraries, read-only, with a synthetic `/etc`.
+    Host,
+    /// Directories stacked by overlayfs, the topmost first; read-only unless there
+    /// is a scratch to take the changes.
+    Overlay {
+        /// At least one.
+        lowers: Vec<PathBuf>,
+        /// Host directories `upper` and `work` on one filesystem.
+        scratch: Option<Scratch>,
+    },
+}
+
+/// Where overlayfs keeps changes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scratch {
+    /// The changed files.
+    pub upper: PathBuf,
+    /// Overlayfs' own.
+    pub work: PathBuf,
+}
+
+/// Which host ids stand behind the container's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IdMap {
+    /// As host root: 0 to 65535 inside are `base` and up outside.
+    Range {
+        /// The host's id of the container's root.
+        base: u32,
+    },
+    /// As an ordinary user: [`USER_ID`] inside is that user, and there is no other.
+    Single,
+    /// As an ordinary user with subordinate ids: [`USER_ID`] inside is that user,
+    /// the others are subordinate ids, set by `newuidmap`.
+    Subordinate {
+        /// First subordinate user id.
+        uid_base: u32,
+        /// First subordinate group id.
+        gid_base: u32,
+        /// How many of each are used.
+        count: u32,
+    },
+}
+
+/// What a container may use.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory of all processes together.
+    pub memory_bytes: u64,
+    /// Thousandths of a core.
+    pub cpu_millis: u32,
+    /// Processes and threads at once, init included.
+    pub pids: u32,
+    /// Size of the tmpfs at `/tmp`.
+    pub tmp_bytes: u64,
+    /// Size of the tmpfs at `/dev/shm`.
+    pub shm_bytes: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+}
+
+/// How well each limit of one container is kept on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforced {
+    /// Memory.
+    pub memory: Enforcement,
+    /// Processor time.
+    pub cpus: Enforcement,
+    /// Number of processes.
+    pub pids: Enforcement,
+}
+
+/// What stands behind a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// A cgroup: the limit holds for the container as a whole.
+    Cgroup,
+    /// An rlimit: it holds for each process (memory) or for the container's user
+    /// (processes), not for the container as a whole.
+    Rlimit,
+    /// Nothing.
+    None,
+}
+
+impl Enforced {
+    /// Whether every limit holds for the container as a whole.
+    pub fn is_complete(&self) -> bool {
+        [self.memory, self.cpus, self.pids]
+            .iter()
+            .all(|kind| *kind == Enforcement::Cgroup)
+    }
+}
