@@ -1,1 +1,60 @@
-//! agent-client
+//! The server's half of the agent protocol.
+//!
+//! An [`Agent`] speaks over one byte stream that an engine opened. The container at
+//! the other end is hostile: whatever arrives is checked against the protocol's
+//! bounds here, once, and becomes a type of ours or an error. No type of the wire
+//! protocol leaves this crate.
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod error;
+mod exec;
+mod file;
+mod transfer;
+
+use hotcell_agent_api::v1::agent_client::AgentClient;
+use tonic::transport::Channel;
+
+pub use error::{AgentError, Refusal};
+pub use exec::{
+    Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Output, Usage, Winsize,
+};
+pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};
+pub use hotcell_agent_api::bounds;
+pub use transfer::{ByteReader, ByteWriter};
+
+/// A connection to a container's agent. Cheap to clone; all clones share it.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    calls: AgentClient<Channel>,
+    hello: Hello,
+}
+
+/// What an agent says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Its package version.
+    pub version: String,
+    /// Another value means that another agent answers.
+    pub boot_id: [u8; 16],
+    /// The directory below which it serves files.
+    pub root: String,
+    /// The user execs run as.
+    pub uid: u32,
+    /// The group execs run as.
+    pub gid: u32,
+    /// Whether an exec may ask for another user.
+    pub can_switch_user: bool,
+}
+
+impl Agent {
+    /// What the agent said when the connection was made.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn calls(&self) -> AgentClient<Channel> {
+        self.calls.clone()
+    }
+}

@@ -1,0 +1,103 @@
+//! Making a connection out of a byte stream.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hotcell_agent_api::bounds::{
+    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION,
+    STREAM_WINDOW_BYTES,
+};
+use hotcell_agent_api::v1::agent_client::AgentClient;
+use hotcell_agent_api::v1::{HelloReply, HelloRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::error::printable;
+use crate::{Agent, AgentError, Hello};
+
+/// How long an agent may take to say hello. A starting one needs a few milliseconds;
+/// a host under load, or an emulated one, needs more.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Headers an agent may send with one answer.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Calls that wait to be written to the connection.
+const CALLS_QUEUED_MAX: usize = 1024;
+
+impl Agent {
+    /// Shakes hands over a stream that an engine opened.
+    pub async fn connect<S>(stream: S) -> Result<Self, AgentError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let hand_shake = async {
+            let channel = channel(stream).await?;
+            let mut calls = AgentClient::new(channel)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            let reply = calls
+                .hello(HelloRequest {
+                    protocol: PROTOCOL_VERSION,
+                })
+                .await?;
+            let hello = Hello::parse(reply.into_inner())?;
+            Ok(Self { calls, hello })
+        };
+        tokio::time::timeout(HELLO_TIMEOUT, hand_shake)
+            .await
+            .unwrap_or(Err(AgentError::Lost))
+    }
+}
+
+/// A channel over exactly this stream: when it ends, so does the channel, and the
+/// engine is asked for a new one.
+async fn channel<S>(stream: S) -> Result<Channel, AgentError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let once = Arc::new(Mutex::new(Some(stream)));
+    let connector = tower::service_fn(move |_| {
+        let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move {
+            stream
+                .map(TokioIo::new)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+        }
+    });
+    // The name is never resolved: the connector above has the stream already.
+    Endpoint::from_static("http://agent")
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .buffer_size(CALLS_QUEUED_MAX)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|_| AgentError::Lost)
+}
+
+impl Hello {
+    fn parse(reply: HelloReply) -> Result<Self, AgentError> {
+        if reply.protocol != PROTOCOL_VERSION {
+            return Err(AgentError::Version {
+                theirs: reply.protocol,
+                ours: PROTOCOL_VERSION,
+            });
+        }
+        if !reply.root.starts_with('/') || reply.root.len() > PATH_BYTES_MAX {
+            return Err(AgentError::Protocol("its root is not an absolute path"));
+        }
+        let boot_id = reply.boot_id.as_ref().try_into();
+        Ok(Self {
+            version: printable(&reply.version),
+            boot_id: boot_id.map_err(|_| AgentError::Protocol("its boot id is not 16 bytes"))?,
+            root: reply.root,
+            uid: reply.uid,
+            gid: reply.gid,
+            can_switch_user: reply.can_switch_user,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Why an agent did not do it.
+
+use hotcell_agent_api::bounds::ETAG_METADATA_KEY;
+use tonic::{Code, Status};
+
+/// How much of a container's words we repeat.
+const MESSAGE_CHARS_MAX: usize = 512;
+
+/// An etag is a short hexadecimal number.
+const ETAG_BYTES_MAX: usize = 64;
+
+/// Why a call to an agent failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// The agent understood and said no.
+    #[error("{message}")]
+    Refused {
+        /// What kind of no.
+        refusal: Refusal,
+        /// The agent's sentence, shortened and without control characters.
+        message: String,
+    },
+    /// The connection ended; the container may live on.
+    #[error("the connection to the agent was lost")]
+    Lost,
+    /// The agent broke the protocol, so the container is not to be trusted.
+    #[error("the agent broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The agent speaks another version of the protocol.
+    #[error("the agent speaks protocol {theirs}, this server {ours}")]
+    Version {
+        /// The agent's.
+        theirs: u32,
+        /// This crate's.
+        ours: u32,
+    },
+}
+
+/// Kinds of refusal, sorted by what a caller can do about them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request cannot be right.
+    InvalidArgument,
+    /// No such exec, file or directory.
+    NotFound,
+    /// The exec or the file exists already.
+    AlreadyExists,
+    /// An etag did not match, or the state does not allow it.
+    Conflict {
+        /// The file's etag as it is now, if that was the reason and there is a file.
+        current_etag: Option<String>,
+    },
+    /// The path leaves the root or the kernel forbids it.
+    Denied,
+    /// A bound, the disk or the process table.
+    Exhausted,
+    /// A batch failed and was undone, or a follower was replaced by another.
+    Aborted,
+    /// Anything else.
+    Internal,
+}
+
+impl AgentError {
+    /// Whether the agent said that the thing does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                refusal: Refusal::NotFound,
+                ..
+            }
+        )
+    }
+}
+
+impl From<Status> for AgentError {
+    fn from(status: Status) -> Self {
+        let refusal = match status.code() {
+            Code::InvalidArgument | Code::OutOfRange => Refusal::InvalidArgument,
+            Code::NotFound => Refusal::NotFound,
+            Code::AlreadyExists => Refusal::AlreadyExists,
+            Code::FailedPrecondition => Refusal::Conflict {
+                current_etag: current_etag(&status),
+            },
+            Code::PermissionDenied => Refusal::Denied,
+            Code::ResourceExhausted => Refusal::Exhausted,
+            Code::Aborted => Refusal::Aborted,
+            Code::Unavailable | Code::Cancelled => return Self::Lost,
+            // Status is also how the client library tells of a broken connection:
+            // then there is a source, while an agent's own words have none.
+            Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => {
+                return Self::Lost;
+            }
+            Code::Ok
+            | Code::Unknown
+            | Code::Internal
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::DataLoss
+            | Code::Unauthenticated => Refusal::Internal,
+        };
+        Self::Refused {
+            refusal,
+            message: printable(status.message()),
+        }
+    }
+}
+
+fn current_etag(status: &Status) -> Option<String> {
+    let etag = status.metadata().get(ETAG_METADATA_KEY)?.to_str().ok()?;
+    (etag.len() <= ETAG_BYTES_MAX).then(|| etag.to_owned())
+}
+
+/// The first characters of a container's words, with nothing in them that a terminal
+/// or a log would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .take(MESSAGE_CHARS_MAX)
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_containers_words_reach_nobody_s_terminal_raw() {
+        let status = Status::not_found("\x1b]0;owned\x07".repeat(1000));
+        let AgentError::Refused { message, .. } = AgentError::from(status) else {
+            panic!("a refusal");
+        };
+        assert!(!message.contains('\x1b'));
+        assert_eq!(message.chars().count(), MESSAGE_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_conflict_tells_the_current_etag() {
+        let mut status = Status::failed_precondition("changed");
+        status
+            .metadata_mut()
+            .insert(ETAG_METADATA_KEY, "abc".parse().unwrap());
+        assert_eq!(
+            AgentError::from(status),
+            AgentError::Refused {
+                refusal: Refusal::Conflict {
+                    current_etag: Some("abc".into())
+                },
+                message: "changed".into()
+            }
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Moving bytes: file content and archives, in bounded pieces both ways.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use hotcell_agent_api::bounds::CHUNK_BYTES_MAX;
+use hotcell_agent_api::v1::read_reply::Reply;
+use hotcell_agent_api::v1::{
+    ExportReply, ExportRequest, ImportHeader, ImportRequest, ReadReply, ReadRequest, WriteRequest,
+    import_request, write_request,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::file::write_header;
+use crate::{Agent, AgentError, FileInfo, WriteOptions};
+
+/// Pieces on their way to the agent.
+const PIECES_QUEUED_MAX: usize = 4;
+
+/// Bytes that come from the agent.
+#[derive(Debug)]
+pub struct ByteReader {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(Streaming<ReadReply>),
+    Archive(Streaming<ExportReply>),
+}
+
+/// Bytes that go to the agent. Dropping it before [`ByteWriter::finish`] abandons the
+/// transfer: a file stays as it was.
+pub struct ByteWriter<T> {
+    pieces: mpsc::Sender<Piece>,
+    outcome: Pin<Box<dyn Future<Output = Result<T, AgentError>> + Send>>,
+}
+
+enum Piece {
+    Data(Bytes),
+    /// Tells the end apart from a writer that was dropped half way.
+    End,
+}
+
+impl Agent {
+    /// Reads a file from `offset`, at most `limit` bytes, or to its end.
+    pub async fn read(
+        &self,
+        path: &[u8],
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<(FileInfo, ByteReader), AgentError> {
+        let request = ReadRequest {
+            path: Bytes::copy_from_slice(path),
+            offset,
+            limit,
+        };
+        let mut replies = self.calls().read(request).await?.into_inner();
+        let Some(Reply::Info(info)) = replies.message().await?.and_then(|reply| reply.reply) else {
+            return Err(AgentError::Protocol(
+                "a read does not begin with the file's description",
+            ));
+        };
+        Ok((
+            FileInfo::parse(info)?,
+            ByteReader {
+                source: Source::File(replies),
+            },
+        ))
+    }
+
+    /// Writes a whole file that is in memory.
+    pub async fn write_all(
+        &self,
+        path: &[u8],
+        data: Bytes,
+        options: WriteOptions,
+    ) -> Result<FileInfo, AgentError> {
+        let mut writer = self.write(path, options);
+        writer.write(data).await?;
+        writer.finish().await
+    }
+
+    /// Begins to write a file.
+    pub fn write(&self, path: &[u8], options: WriteOptions) -> ByteWriter<FileInfo> {
+        let header = write_header(path, options);
+        let first = WriteRequest {
+            request: Some(write_request::Request::Header(header)),
+        };
+        let mut calls = self.calls();
+        ByteWriter::begin(
+            first,
+            |data| WriteRequest {
+                request: Some(write_request::Request::Data(data)),
+            },
+            move |requests| async move { FileInfo::parse(calls.write(requests).await?.into_inner()) },
+        )
+    }
+
+    /// Begins to unpack a tar stream into a directory; ends with the number of
+    /// members and bytes. Bounds of 0 are the agent's own.
+    pub fn import(&self, dest: &[u8], bytes_max: u64, entries_max: u64) -> ByteWriter<(u64, u64)> {
+        let header = ImportHeader {
+            dest: Bytes::copy_from_slice(dest),
+            bytes_max,
+            entries_max,
+        };
+        let first = ImportRequest {
+            request: Some(import_request::Request::Header(header)),
+        };
+        let mut calls = self.calls();
+        ByteWriter::begin(
+            first,
+            |data| ImportRequest {
+                request: Some(import_request::Request::Data(data)),
+            },
+            move |requests| async move {
+                let reply = calls.import(requests).await?.into_inner();
+                Ok((reply.entries, reply.bytes))
+            },
+        )
+    }
+
+    /// Packs a file or a directory into a tar stream.
+    pub async fn export(
+        &self,
+        path: &[u8],
+        include: &[String],
+        exclude: &[String],
+    ) -> Result<ByteReader, AgentError> {
+        let request = ExportRequest {
+            path: Bytes::copy_from_slice(path),
+            include: include.to_vec(),
+            exclude: exclude.to_vec(),
+        };
+        let replies = self.calls().export(request).await?.into_inner();
+        Ok(ByteReader {
+            source: Source::Archive(replies),
+        })
+    }
+}
+
+impl ByteReader {
+    /// The next piece, of at most [`CHUNK_BYTES_MAX`] bytes; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, AgentError> {
+        let piece = match &mut self.source {
+            Source::File(replies) => match replies.message().await?.map(|reply| reply.reply) {
+                Some(Some(Reply::Data(data))) => Some(data),
+                Some(_) => return Err(AgentError::Protocol("a read goes on with no data")),
+                None => None,
+            },
+            Source::Archive(replies) => replies.message().await?.map(|reply| reply.data),
+        };
+        match &piece {
+            Some(data) if data.len() > CHUNK_BYTES_MAX => {
+                Err(AgentError::Protocol("it sent a chunk over the bound"))
+            }
+            _ => Ok(piece),
+        }
+    }
+
+    /// Everything that is left, if it is at most `bytes_max`.
+    pub async fn collect(mut self, bytes_max: usize) -> Result<Vec<u8>, AgentError> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next().await? {
+            if all.len() + piece.len() > bytes_max {
+                return Err(AgentError::Protocol("it sent more than it was asked for"));
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all)
+    }
+}
+
+impl<T: Send + 'static> ByteWriter<T> {
+    fn begin<R, F, C>(first: R, wrap: fn(Bytes) -> R, call: C) -> Self
+    where
+        R: Send + 'static,
+        F: Future<Output = Result<T, AgentError>> + Send + 'static,
+        C: FnOnce(ReceiverStream<R>) -> F,
+    {
+        let (pieces, mut queued) = mpsc::channel(PIECES_QUEUED_MAX);
+        let (requests, outgoing) = mpsc::channel(PIECES_QUEUED_MAX);
+        let feed = async move {
+            let mut next = Some(first);
+            while let Some(request) = next.take() {
+                if requests.send(request).await.is_err() {
+                    return true;
+                }
+                match queued.recv().await {
+                    Some(Piece::Data(data)) => next = Some(wrap(data)),
+                    Some(Piece::End) => return true,
+                    None => return false,
+                }
+            }
+            true
+        };
+        let call = call(ReceiverStream::new(outgoing));
+        Self {
+            pieces,
+            outcome: Box::pin(feed_and_call(feed, call)),
+        }
+    }
+
+    /// Sends bytes. Waits while the agent is not ready for them.
+    pub async fn write(&mut self, data: Bytes) -> Result<(), AgentError> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(CHUNK_BYTES_MAX));
+            self.send(Piece::Data(piece)).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that this was all and waits for the agent's answer.
+    pub async fn finish(mut self) -> Result<T, AgentError> {
+        self.send(Piece::End).await?;
+        self.outcome.await
+    }
+
+    /// Queues a piece while driving the call, which nothing else does.
+    async fn send(&mut self, piece: Piece) -> Result<(), AgentError> {
+        tokio::select! {
+            biased;
+            sent = self.pieces.send(piece) => sent.map_err(|_| AgentError::Lost),
+            early = &mut self.outcome => {
+                // A finished future must not be polled again, whatever the caller does next.
+                self.outcome = Box::pin(async { Err(AgentError::Lost) });
+                Err(early.err().unwrap_or(AgentError::Protocol(
+                    "it answered before it had everything",
+                )))
+            }
+        }
+    }
+}
+
+/// Drives both until the call is answered. A writer that was dropped drops this too,
+/// and with it the call: the agent sees a cancelled stream, not an end.
+async fn feed_and_call<T>(
+    feed: impl Future<Output = bool>,
+    call: impl Future<Output = Result<T, AgentError>>,
+) -> Result<T, AgentError> {
+    let mut call = std::pin::pin!(call);
+    let mut feed = std::pin::pin!(feed);
+    tokio::select! {
+        answer = &mut call => return answer,
+        whole = &mut feed => if !whole {
+            return Err(AgentError::Lost);
+        },
+    }
+    call.await
+}
