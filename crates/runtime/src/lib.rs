@@ -2,9 +2,28 @@
 //!
 //! Synchronous, and without any word of our other crates: it starts a given program
 //! as PID 1 of a sealed container and knows nothing of what that program does.
+//!
+//! All unsafe code is in `sys.rs`. Needs Linux 5.14 or later.
 
+#![deny(unsafe_code)]
+
+pub mod cgroup;
+mod child;
+pub mod ids;
+pub mod launcher;
+mod plan;
+pub mod probe;
+mod process;
+mod seccomp;
 mod spec;
+mod start;
+#[expect(unsafe_code, reason = "the one file for it")]
+mod sys;
 
+pub use launcher::{
+    FDS_MAX, LAUNCHER_ARGV0, LaunchError, Launched, Launcher, is_launcher, run_launcher,
+};
+pub use process::{alive, kill, open_pidfd};
 pub use spec::{
     Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
 };

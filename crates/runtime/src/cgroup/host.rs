@@ -1,0 +1,364 @@
+//! Where containers' groups are made on this host.
+//!
+//! As root: below `hotcell` at the top of each hierarchy. As an ordinary user: beside this
+//! process' own group, if that was delegated to the user. A controller that cannot be had
+//! is missing with its reason, and never keeps the others from being used.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::geteuid;
+
+use super::Controller;
+use super::layout::{Layout, Mounts};
+use super::place::Place;
+use crate::spec::{Enforced, Enforcement, Limits};
+
+/// The group of all containers.
+const GROUP: &str = "hotcell";
+/// The group into which an ordinary user's server goes, because a group with members of its
+/// own cannot limit groups below it.
+const SERVER_GROUP: &str = "hotcell-server";
+
+const CPU_PERIOD_US: u64 = 100_000;
+/// The kernel takes no less.
+const CPU_QUOTA_US_MIN: u64 = 1_000;
+
+/// Where groups of one controller are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seat {
+    /// In this directory of a v1 hierarchy.
+    V1(PathBuf),
+    /// In this directory of the unified hierarchy.
+    V2(PathBuf),
+    /// Nowhere.
+    Missing {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What this host can limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Which generations there are.
+    pub layout: Layout,
+    /// Memory.
+    pub memory: Seat,
+    /// Processor time.
+    pub cpu: Seat,
+    /// Number of processes.
+    pub pids: Seat,
+}
+
+impl Host {
+    /// A host on which nothing is limited by groups.
+    pub fn none(reason: &str) -> Self {
+        let seat = || Seat::Missing {
+            reason: reason.to_owned(),
+        };
+        Self {
+            layout: Layout::None,
+            memory: seat(),
+            cpu: seat(),
+            pids: seat(),
+        }
+    }
+
+    /// Looks, and changes nothing.
+    pub fn detect() -> Self {
+        let mounts = Mounts::read();
+        let v2 = unified(&mounts);
+        let seat = |controller| seat(controller, &mounts, &v2);
+        Self {
+            layout: mounts.layout(),
+            memory: seat(Controller::Memory),
+            cpu: seat(Controller::Cpu),
+            pids: seat(Controller::Pids),
+        }
+    }
+
+    /// Makes the groups that hold containers' groups, and turns controllers on for them; a
+    /// seat where that fails becomes missing. `server` are the processes that may have to
+    /// move into a group of their own.
+    pub fn prepare(mut self, server: &[u32]) -> Self {
+        for controller in Controller::ALL {
+            let seat = self.seat_mut(controller);
+            let result = match seat {
+                Seat::V1(dir) => make(dir),
+                Seat::V2(dir) => prepare_v2(dir, controller, server),
+                Seat::Missing { .. } => Ok(()),
+            };
+            if let Err(error) = result {
+                let reason = format!(
+                    "the {} controller cannot be used: {error}",
+                    controller.name()
+                );
+                *seat = Seat::Missing { reason };
+            }
+        }
+        self
+    }
+
+    /// Makes the groups of one container and sets its limits. What a group cannot limit is
+    /// left to rlimits, and said. On `Err` nothing is left behind.
+    pub(crate) fn create(&self, name: &str, limits: &Limits) -> io::Result<(Place, Enforced)> {
+        let mut place = Place::none();
+        let made =
+            Controller::ALL.map(|controller| self.limit(&mut place, controller, name, limits));
+        if let Some(error) = made.iter().find_map(|made| made.as_ref().err()) {
+            if error.kind() == io::ErrorKind::AlreadyExists {
+                let error = io::Error::from(io::ErrorKind::AlreadyExists);
+                let _ = place.remove();
+                return Err(error);
+            }
+        }
+        let [memory, cpus, pids] = made.map(|made| made.unwrap_or(false));
+        let or = |limited, other| if limited { Enforcement::Cgroup } else { other };
+        let enforced = Enforced {
+            memory: or(memory, Enforcement::Rlimit),
+            cpus: or(cpus, Enforcement::None),
+            pids: or(pids, Enforcement::Rlimit),
+        };
+        Ok((place, enforced))
+    }
+
+    /// The groups that a container of this name has, wherever they exist: for one whose
+    /// maker died before it could say where it had put them.
+    pub fn find(&self, name: &str) -> Place {
+        let mut place = Place::none();
+        if !crate::plan::is_plain_name(name) || name == SERVER_GROUP {
+            return place;
+        }
+        for controller in Controller::ALL {
+            match self.seat(controller) {
+                Seat::V1(dir) if dir.join(name).is_dir() => place.add_v1(dir.join(name)),
+                Seat::V2(dir) if dir.join(name).is_dir() => place.v2 = Some(dir.join(name)),
+                Seat::V1(_) | Seat::V2(_) | Seat::Missing { .. } => {}
+            }
+        }
+        place
+    }
+
+    /// Names of all groups that look like containers'.
+    pub fn names(&self) -> Vec<String> {
+        let dirs =
+            Controller::ALL
+                .into_iter()
+                .filter_map(|controller| match self.seat(controller) {
+                    Seat::V1(dir) | Seat::V2(dir) => Some(dir),
+                    Seat::Missing { .. } => None,
+                });
+        let mut names: Vec<String> = dirs
+            .filter_map(|dir| fs::read_dir(dir).ok())
+            .flat_map(|entries| entries.flatten())
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name != SERVER_GROUP && crate::plan::is_plain_name(name))
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn limit(
+        &self,
+        place: &mut Place,
+        controller: Controller,
+        name: &str,
+        limits: &Limits,
+    ) -> io::Result<bool> {
+        match self.seat(controller) {
+            Seat::Missing { .. } => Ok(false),
+            Seat::V1(base) => {
+                let dir = base.join(name);
+                if !place.v1.contains(&dir) {
+                    make_new(&dir)?;
+                    place.add_v1(dir.clone());
+                }
+                limit_v1(&dir, controller, limits)?;
+                Ok(true)
+            }
+            Seat::V2(base) => {
+                let dir = base.join(name);
+                if place.v2.is_none() {
+                    make_new(&dir)?;
+                    place.v2 = Some(dir.clone());
+                }
+                limit_v2(&dir, controller, limits)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn seat(&self, controller: Controller) -> &Seat {
+        match controller {
+            Controller::Memory => &self.memory,
+            Controller::Cpu => &self.cpu,
+            Controller::Pids => &self.pids,
+        }
+    }
+
+    fn seat_mut(&mut self, controller: Controller) -> &mut Seat {
+        match controller {
+            Controller::Memory => &mut self.memory,
+            Controller::Cpu => &mut self.cpu,
+            Controller::Pids => &mut self.pids,
+        }
+    }
+}
+
+/// Where groups in the unified hierarchy go, if anywhere.
+fn unified(mounts: &Mounts) -> Result<PathBuf, String> {
+    let root = mounts.v2.as_ref().ok_or("no cgroup hierarchy has it")?;
+    if geteuid().is_root() && mounts.v2_from_root {
+        return writable(root).map(|()| root.join(GROUP));
+    }
+    let own = root.join(&mounts.v2_own);
+    let base = match own.file_name() {
+        Some(name) if name == SERVER_GROUP => own.parent().unwrap_or(root).to_owned(),
+        _ => own,
+    };
+    writable(&base.join("cgroup.procs"))
+        .and_then(|()| writable(&base.join("cgroup.subtree_control")))
+        .and_then(|()| writable(&base))
+        .map(|()| base)
+        .map_err(|_| {
+            "this process' cgroup is not delegated to the user: start it with \
+             `systemd-run --user --scope -p Delegate=yes`"
+                .to_owned()
+        })
+}
+
+fn seat(controller: Controller, mounts: &Mounts, v2: &Result<PathBuf, String>) -> Seat {
+    let name = controller.name();
+    if let Some(root) = mounts.v1.get(name) {
+        return match writable(root) {
+            Ok(()) => Seat::V1(root.join(GROUP)),
+            Err(reason) => Seat::Missing { reason },
+        };
+    }
+    match v2 {
+        Ok(dir) if offers(dir, name) => Seat::V2(dir.clone()),
+        Ok(_) => Seat::Missing {
+            reason: format!("the {name} controller is not available"),
+        },
+        Err(reason) => Seat::Missing {
+            reason: reason.clone(),
+        },
+    }
+}
+
+/// Whether the group, or the one above it if it is not made yet, has the controller.
+fn offers(dir: &Path, controller: &str) -> bool {
+    let above = dir.parent().map(|above| above.join("cgroup.controllers"));
+    let own = dir.join("cgroup.controllers");
+    let is_root_group = dir.file_name().is_some_and(|name| name == GROUP);
+    let file = if is_root_group { above } else { Some(own) };
+    file.and_then(|file| fs::read_to_string(file).ok())
+        .is_some_and(|text| text.split_whitespace().any(|name| name == controller))
+}
+
+fn writable(path: &Path) -> Result<(), String> {
+    accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|errno| format!("{} cannot be written: {errno}", path.display()))
+}
+
+fn prepare_v2(dir: &Path, controller: Controller, server: &[u32]) -> io::Result<()> {
+    let turn_on = format!("+{}", controller.name());
+    if dir.file_name().is_some_and(|name| name == GROUP) {
+        let above = dir.parent().unwrap_or(dir);
+        fs::write(above.join("cgroup.subtree_control"), &turn_on)?;
+        make(dir)?;
+        return fs::write(dir.join("cgroup.subtree_control"), &turn_on);
+    }
+    move_aside(dir, server)?;
+    fs::write(dir.join("cgroup.subtree_control"), &turn_on)
+}
+
+/// Moves the server into a group of its own; refuses to move anybody else.
+fn move_aside(dir: &Path, server: &[u32]) -> io::Result<()> {
+    let members = fs::read_to_string(dir.join("cgroup.procs"))?;
+    let members: Vec<u32> = members
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect();
+    if !members.iter().all(|pid| server.contains(pid)) {
+        return Err(io::Error::other(
+            "other processes are in this process' cgroup",
+        ));
+    }
+    if members.is_empty() {
+        return Ok(());
+    }
+    let leaf = dir.join(SERVER_GROUP);
+    make(&leaf)?;
+    members
+        .iter()
+        .try_for_each(|pid| fs::write(leaf.join("cgroup.procs"), pid.to_string()))
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Makes a group that nobody is in: one left over from before is replaced, one in use is not.
+fn make_new(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let in_use = |_| io::Error::from(io::ErrorKind::AlreadyExists);
+            fs::remove_dir(dir).map_err(in_use)?;
+            fs::create_dir(dir)
+        }
+        other => other,
+    }
+}
+
+fn limit_v1(dir: &Path, controller: Controller, limits: &Limits) -> io::Result<()> {
+    let set = |file: &str, value: u64| fs::write(dir.join(file), value.to_string());
+    match controller {
+        Controller::Memory => {
+            set("memory.limit_in_bytes", limits.memory_bytes)?;
+            let swap = "memory.memsw.limit_in_bytes";
+            if dir.join(swap).exists() {
+                set(swap, limits.memory_bytes)
+            } else {
+                Ok(())
+            }
+        }
+        Controller::Cpu => {
+            set("cpu.cfs_period_us", CPU_PERIOD_US)?;
+            set("cpu.cfs_quota_us", cpu_quota_us(limits))
+        }
+        Controller::Pids => set("pids.max", u64::from(limits.pids)),
+    }
+}
+
+fn limit_v2(dir: &Path, controller: Controller, limits: &Limits) -> io::Result<()> {
+    let set = |file: &str, value: String| fs::write(dir.join(file), value);
+    match controller {
+        Controller::Memory => {
+            set("memory.max", limits.memory_bytes.to_string())?;
+            let swap = "memory.swap.max";
+            if dir.join(swap).exists() {
+                set(swap, "0".to_owned())
+            } else {
+                Ok(())
+            }
+        }
+        Controller::Cpu => set(
+            "cpu.max",
+            format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)),
+        ),
+        Controller::Pids => set("pids.max", limits.pids.to_string()),
+    }
+}
+
+fn cpu_quota_us(limits: &Limits) -> u64 {
+    (u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000).max(CPU_QUOTA_US_MIN)
+}

@@ -1,0 +1,120 @@
+//! Which hierarchies are mounted, and where this process is in them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Controller;
+
+/// Which generations of control groups a host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Only separate hierarchies.
+    V1,
+    /// Only the unified one.
+    V2,
+    /// Both.
+    Hybrid,
+    /// None is mounted.
+    None,
+}
+
+/// What is mounted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Mounts {
+    /// By controller's name.
+    pub v1: BTreeMap<&'static str, PathBuf>,
+    /// The unified hierarchy.
+    pub v2: Option<PathBuf>,
+    /// Whether the unified hierarchy is seen from its real root.
+    pub v2_from_root: bool,
+    /// This process' group in the unified hierarchy, below its mount point.
+    pub v2_own: PathBuf,
+}
+
+impl Mounts {
+    pub(super) fn read() -> Self {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mut mounts = Self::parse(&mountinfo, &own);
+        // Only the real root lacks this file.
+        mounts.v2_from_root = mounts
+            .v2
+            .as_ref()
+            .is_some_and(|root| !root.join("cgroup.type").exists());
+        mounts
+    }
+
+    fn parse(mountinfo: &str, own: &str) -> Self {
+        let mut mounts = Self::default();
+        for line in mountinfo.lines() {
+            mounts.add(line);
+        }
+        let own = own
+            .lines()
+            .find_map(|line| line.strip_prefix("0::/"))
+            .unwrap_or_default();
+        mounts.v2_own = PathBuf::from(own);
+        mounts
+    }
+
+    fn add(&mut self, line: &str) -> Option<()> {
+        let (mount, kind) = line.split_once(" - ")?;
+        let point = Path::new(mount.split(' ').nth(4)?);
+        let mut kind = kind.split(' ');
+        match kind.next()? {
+            "cgroup2" => {
+                self.v2.get_or_insert_with(|| point.to_owned());
+            }
+            "cgroup" => {
+                let options = kind.nth(1)?;
+                for controller in Controller::ALL {
+                    let name = controller.name();
+                    if options.split(',').any(|option| option == name) {
+                        self.v1.entry(name).or_insert_with(|| point.to_owned());
+                    }
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        match (self.v1.is_empty(), self.v2.is_some()) {
+            (true, true) => Layout::V2,
+            (false, false) => Layout::V1,
+            (false, true) => Layout::Hybrid,
+            (true, false) => Layout::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 25 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+33 30 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+34 30 0:30 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+broken line
+";
+
+    #[test]
+    fn a_hybrid_host_is_read_from_its_mounts() {
+        let mounts = Mounts::parse(HYBRID, "4:memory:/a\n0::/user.slice/b\n");
+        assert_eq!(mounts.layout(), Layout::Hybrid);
+        assert_eq!(mounts.v1["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(mounts.v1["memory"], Path::new("/sys/fs/cgroup/memory"));
+        assert_eq!(mounts.v1.get("pids"), None);
+        assert_eq!(mounts.v2_own, Path::new("user.slice/b"));
+    }
+
+    #[test]
+    fn a_host_without_groups_has_no_layout() {
+        assert_eq!(Mounts::parse("", "").layout(), Layout::None);
+    }
+}

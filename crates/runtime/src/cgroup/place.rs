@@ -1,0 +1,173 @@
+//! One container's groups.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+/// How long members may take to end after they were killed.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at a group that is not yet empty.
+const REMOVE_PAUSE: Duration = Duration::from_millis(2);
+
+/// The groups of one container. Kept as data, so that a server which did not make them
+/// can remove them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Groups in v1 hierarchies.
+    pub(super) v1: Vec<PathBuf>,
+    /// The group in the unified hierarchy.
+    pub(super) v2: Option<PathBuf>,
+}
+
+impl Place {
+    /// No group at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is no group.
+    pub fn is_none(&self) -> bool {
+        self.v1.is_empty() && self.v2.is_none()
+    }
+
+    /// How many processes the kernel has killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        self.dirs()
+            .filter_map(|dir| {
+                let events = fs::read_to_string(dir.join("memory.events"))
+                    .or_else(|_| fs::read_to_string(dir.join("memory.oom_control")))
+                    .ok()?;
+                counter(&events, "oom_kill")
+            })
+            .sum()
+    }
+
+    /// Memory in use, if a group counts it.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.dirs().find_map(|dir| {
+            let text = fs::read_to_string(dir.join("memory.current"))
+                .or_else(|_| fs::read_to_string(dir.join("memory.usage_in_bytes")))
+                .ok()?;
+            text.trim().parse().ok()
+        })
+    }
+
+    /// Kills every member. On v1 one that forks at that moment may be missed: the init
+    /// of a container takes all others with it, and `remove` asks again.
+    pub fn kill(&self) -> io::Result<()> {
+        for dir in self.dirs() {
+            match fs::write(dir.join("cgroup.kill"), "1") {
+                Ok(()) => {}
+                Err(_) if dir.exists() => kill_each(dir)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the groups, after killing what is left in them. Idempotent. On `Err` the
+    /// members did not end in time and the groups are still there.
+    pub fn remove(&self) -> io::Result<()> {
+        let deadline = Instant::now() + REMOVE_TIMEOUT;
+        self.dirs()
+            .try_for_each(|dir| self.remove_one(dir, deadline))
+    }
+
+    fn remove_one(&self, dir: &Path, deadline: Instant) -> io::Result<()> {
+        loop {
+            match fs::remove_dir(dir) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                Err(_) => self.kill()?,
+            }
+            thread::sleep(REMOVE_PAUSE);
+        }
+    }
+
+    /// Adds a v1 group; hierarchies of several controllers have one for all.
+    pub(super) fn add_v1(&mut self, dir: PathBuf) {
+        if !self.v1.contains(&dir) {
+            self.v1.push(dir);
+        }
+    }
+
+    /// Files through which a task joins the v1 groups by writing `0`.
+    pub(crate) fn v1_tasks(&self) -> io::Result<Vec<OwnedFd>> {
+        self.v1
+            .iter()
+            .map(|dir| {
+                Ok(OpenOptions::new()
+                    .write(true)
+                    .open(dir.join("tasks"))?
+                    .into())
+            })
+            .collect()
+    }
+
+    /// The directory into which to clone.
+    pub(crate) fn v2_dir(&self) -> io::Result<Option<OwnedFd>> {
+        self.v2
+            .as_ref()
+            .map(|dir| Ok(File::open(dir)?.into()))
+            .transpose()
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = &Path> {
+        self.v1.iter().chain(&self.v2).map(PathBuf::as_path)
+    }
+}
+
+fn kill_each(dir: &Path) -> io::Result<()> {
+    let members = match fs::read_to_string(dir.join("cgroup.procs")) {
+        Ok(members) => members,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for pid in members
+        .lines()
+        .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+    {
+        // It may have ended since; nobody else is in this group.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    Ok(())
+}
+
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_oom_counter_is_found_by_its_whole_name() {
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        let v2 = "low 0\nmax 7\noom 2\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(counter(v1, "oom_kill"), Some(3));
+        assert_eq!(counter(v2, "oom_kill"), Some(2));
+        assert_eq!(counter("", "oom_kill"), None);
+    }
+
+    #[test]
+    fn no_place_is_removed_at_once_and_again() {
+        let place = Place {
+            v1: vec![PathBuf::from("/sys/fs/cgroup/absent/absent")],
+            v2: None,
+        };
+        assert!(place.remove().is_ok() && place.remove().is_ok() && place.kill().is_ok());
+        assert_eq!((place.oom_kills(), place.memory_bytes()), (0, None));
+    }
+}

@@ -1,0 +1,329 @@
+//! Carries out a plan in the child, between clone and exec.
+//!
+//! Nothing here allocates, locks or returns: a step that fails is told to the parent by its
+//! index and errno, and the process ends.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Rlimit;
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
+
+use crate::plan::{Fds, KEPT_CAPABILITIES, Op, Plan, Slot};
+use crate::spec::{FIRST_FD, USER_ID};
+use crate::sys;
+
+/// In place of a step's index: every step is done, or only exec is left.
+pub const DONE: u32 = u32::MAX;
+
+/// The child's ends of the pipes to its parent.
+#[derive(Clone, Copy)]
+pub struct Link<'fd> {
+    /// Gets `[step, errno]` records; closed by exec.
+    pub status: BorrowedFd<'fd>,
+    /// Gives one byte when the ids are mapped; its end means that the parent is gone.
+    pub go: BorrowedFd<'fd>,
+}
+
+/// Descriptors that steps hand to each other.
+pub type Slots = [Option<OwnedFd>];
+
+/// Does every step and returns the exit code, if none of them was exec; `slots` must have
+/// room for those of the plan.
+pub fn run(plan: &Plan, slots: &mut Slots, link: Link<'_>) -> i32 {
+    for (index, step) in plan.steps.iter().enumerate() {
+        if let Err(error) = run_step(&step.op, slots, link) {
+            let index = u32::try_from(index).unwrap_or(DONE - 1);
+            report(link, index, error.raw_os_error().unwrap_or(libc::EIO));
+            return 1;
+        }
+    }
+    report(link, DONE, 0);
+    0
+}
+
+fn report(link: Link<'_>, step: u32, errno: i32) {
+    let mut record = [0; 8];
+    record[..4].copy_from_slice(&step.to_ne_bytes());
+    record[4..].copy_from_slice(&errno.to_ne_bytes());
+    // If the parent is gone there is nobody to tell.
+    let _ = rustix::io::write(link.status, &record);
+}
+
+fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
+    match op {
+        Op::JoinCgroup(tasks) => join_cgroup(tasks.as_fd()),
+        Op::HideCgroups => sys::unshare_cgroup(),
+        Op::PrivateMounts => private_mounts(),
+        Op::Open {
+            slot,
+            path,
+            attributes,
+        } => put(slots, *slot, open(path, *attributes)?),
+        Op::AwaitGo => await_go(link),
+        Op::BecomeRoot => become_root(),
+        Op::NewFs {
+            slot,
+            kind,
+            options,
+            attributes,
+        } => put(slots, *slot, new_fs(kind, options, *attributes)?),
+        Op::Enter { slot, at } => enter(take(slots, *slot)?, at),
+        Op::Attach { slot, at } => attach(take(slots, *slot)?, at),
+        Op::Cover { path, attributes } => attach(open(path, *attributes)?, path),
+        Op::Seal { path, attributes } => sys::mount_setattr(CWD, path, false, *attributes),
+        Op::Overlay {
+            at,
+            options,
+            read_only,
+        } => overlay(at, options, *read_only),
+        Op::Mkdir { path, mode } => Ok(rustix::fs::mkdirat(
+            CWD,
+            path.as_c_str(),
+            Mode::from_raw_mode(*mode),
+        )?),
+        Op::File {
+            path,
+            contents,
+            mode,
+        } => file(path, contents, *mode),
+        Op::Symlink { path, target } => Ok(rustix::fs::symlinkat(
+            target.as_c_str(),
+            CWD,
+            path.as_c_str(),
+        )?),
+        Op::Chdir(path) => Ok(rustix::process::chdir(path.as_c_str())?),
+        Op::Pivot => pivot(),
+        Op::Limit { resource, value } => limit(*resource, *value),
+        Op::Hostname(name) => Ok(rustix::system::sethostname(name.to_bytes())?),
+        Op::Loopback => loopback(),
+        Op::NewSession => new_session(),
+        Op::Fds(fds) => place_fds(fds),
+        Op::DropPrivileges { change_user, keep } => drop_privileges(*change_user, *keep),
+        Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
+        Op::Seccomp(profile) => profile
+            .programs
+            .iter()
+            .try_for_each(|program| sys::seccomp_filter(program)),
+        Op::Exec { file, args } => {
+            report(link, DONE, 0);
+            Err(sys::execveat(file.as_fd(), args))
+        }
+    }
+}
+
+fn put(slots: &mut Slots, slot: Slot, fd: OwnedFd) -> io::Result<()> {
+    *slots.get_mut(slot.0).ok_or(Errno::BADF)? = Some(fd);
+    Ok(())
+}
+
+fn take(slots: &mut Slots, slot: Slot) -> io::Result<OwnedFd> {
+    Ok(slots
+        .get_mut(slot.0)
+        .and_then(Option::take)
+        .ok_or(Errno::BADF)?)
+}
+
+/// The task moves itself, alone: then the kernel need not wait for all other processors,
+/// which costs 10 ms when another process does it through `cgroup.procs`.
+fn join_cgroup(tasks: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::io::write(tasks, b"0")?;
+    Ok(())
+}
+
+fn private_mounts() -> io::Result<()> {
+    // Modes below are exact.
+    rustix::process::umask(Mode::empty());
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change(c"/", private)?)
+}
+
+fn open(path: &CStr, attributes: u64) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = rustix::mount::open_tree(CWD, path, flags)?;
+    sys::mount_setattr(tree.as_fd(), c"", true, attributes)?;
+    Ok(tree)
+}
+
+fn await_go(link: Link<'_>) -> io::Result<()> {
+    match rustix::io::retry_on_intr(|| rustix::io::read(link.go, &mut [0_u8; 1]))? {
+        0 => sys::exit_now(1),
+        _ => Ok(()),
+    }
+}
+
+fn become_root() -> io::Result<()> {
+    become_user(0)
+}
+
+fn become_user(id: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
+}
+
+fn new_fs(
+    kind: &CStr,
+    options: &[(&'static CStr, std::ffi::CString)],
+    attributes: u32,
+) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"source", kind)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), *key, value.as_c_str())?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::from_bits_retain(attributes);
+    Ok(rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
+}
+
+fn enter(mount: OwnedFd, at: &CStr) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    rustix::mount::move_mount(mount.as_fd(), c"", CWD, at, flags)?;
+    Ok(rustix::process::fchdir(mount.as_fd())?)
+}
+
+fn attach(mount: OwnedFd, at: &CStr) -> io::Result<()> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let target = rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(
+        mount.as_fd(),
+        c"",
+        target.as_fd(),
+        c"",
+        flags,
+    )?)
+}
+
+fn overlay(at: &CStr, options: &CStr, read_only: bool) -> io::Result<()> {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    Ok(rustix::mount::mount(
+        c"overlay", at, c"overlay", flags, options,
+    )?)
+}
+
+fn file(path: &CStr, contents: &[u8], mode: u32) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(mode))?;
+    let mut rest = contents;
+    while !rest.is_empty() {
+        let written = rustix::io::write(file.as_fd(), rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+fn pivot() -> io::Result<()> {
+    rustix::process::pivot_root(c".", c".")?;
+    // The host's root now lies on top of ours, at the same place.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir(c"/")?)
+}
+
+fn limit(resource: rustix::process::Resource, value: u64) -> io::Result<()> {
+    let hard = rustix::process::getrlimit(resource).maximum;
+    let value = Some(hard.map_or(value, |hard| hard.min(value)));
+    Ok(rustix::process::setrlimit(
+        resource,
+        Rlimit {
+            current: value,
+            maximum: value,
+        },
+    )?)
+}
+
+fn loopback() -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    sys::loopback_up(socket.as_fd())
+}
+
+fn new_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    sys::unblock_signals()
+}
+
+fn place_fds(fds: &Fds) -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let null = rustix::fs::openat(CWD, c"/dev/null", flags, Mode::empty())?;
+    for target in [0, 1] {
+        sys::dup_to(null.as_fd(), target)?;
+    }
+    sys::dup_to(fds.log.as_fd(), 2)?;
+    let mut next: RawFd = FIRST_FD;
+    for fd in &fds.others {
+        sys::dup_to(fd.as_fd(), next)?;
+        next += 1;
+    }
+    // `null` may have been in the way of one of these; then it is one of them now.
+    std::mem::forget(null);
+    sys::cloexec_from(next)
+}
+
+fn drop_privileges(change_user: bool, keep: bool) -> io::Result<()> {
+    let all = rustix::thread::capabilities(None)?.permitted;
+    let kept = if keep {
+        kept_capabilities()
+    } else {
+        CapabilitySet::empty()
+    };
+    // Inheritable before the bounding set goes: it cannot be raised past that afterwards.
+    set_capabilities(all, kept)?;
+    sys::drop_bounding_set()?;
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(bits)?;
+    if change_user {
+        become_user(USER_ID)?;
+    }
+    if keep {
+        KEPT_CAPABILITIES
+            .into_iter()
+            .try_for_each(sys::raise_ambient)?;
+    }
+    let bits = bits
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(bits)?;
+    set_capabilities(kept, kept)
+}
+
+fn kept_capabilities() -> CapabilitySet {
+    let bits = KEPT_CAPABILITIES
+        .iter()
+        .fold(0, |bits, capability| bits | 1_u64 << capability);
+    CapabilitySet::from_bits_retain(bits)
+}
+
+fn set_capabilities(own: CapabilitySet, inheritable: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: own,
+        permitted: own,
+        inheritable,
+    };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}

@@ -1,0 +1,209 @@
+//! The server's side of the launcher.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::wire::{self, Reply};
+use super::{FDS_MAX, LAUNCHER_ARGV0, LaunchError};
+use crate::cgroup::Place;
+use crate::spec::{Enforced, LaunchSpec};
+use crate::start::START_TIMEOUT;
+
+/// A launcher that says nothing for so long is taken for dead.
+const REPLY_TIMEOUT: Duration = START_TIMEOUT.saturating_add(Duration::from_secs(10));
+
+/// A container whose init program runs.
+#[derive(Debug)]
+pub struct Launched {
+    /// The init program's process id on the host.
+    pub pid: u32,
+    /// Readable when the container has ended.
+    pub pidfd: OwnedFd,
+    /// Field 22 of `/proc/PID/stat`: with the id it names the process for good.
+    pub start_time: u64,
+    /// Its control groups; the caller removes them when the container has ended.
+    pub cgroup: Place,
+    /// How well its limits are kept.
+    pub enforced: Enforced,
+}
+
+/// A running launcher process. It ends when this is dropped; its containers do not.
+#[derive(Debug)]
+pub struct Launcher {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` once the launcher has failed to answer.
+    socket: Option<OwnedFd>,
+    process: Child,
+}
+
+impl Launcher {
+    /// Starts `program`, usually `/proc/self/exe`, as launcher; it will run `init` in each
+    /// container.
+    pub fn start(program: &Path, init: &[u8]) -> Result<Self, LaunchError> {
+        let start = |source| LaunchError::Start { source };
+        let init = sealed(init).map_err(start)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|errno| start(errno.into()))?;
+        let process = Command::new(program)
+            .arg0(LAUNCHER_ARGV0)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(start)?;
+        let mut inner = Inner {
+            socket: Some(ours),
+            process,
+        };
+        match inner.call(&(), &[init.as_fd()])? {
+            (Reply::Ready, _) => Ok(Self {
+                inner: Mutex::new(inner),
+            }),
+            (Reply::Failed(error), _) => Err(LaunchError::from(error)),
+            (Reply::Launched { .. }, _) => Err(start(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Starts a container, and returns when its init program runs.
+    ///
+    /// `log` becomes its descriptor 2 and `fds` become [`crate::FIRST_FD`] and up; 0 and 1
+    /// are its own `/dev/null`. Blocks, for milliseconds on a quiet host; calls from several
+    /// threads are served one after another. On `Err` nothing is left: no process, no mount,
+    /// no cgroup; except after [`LaunchError::Gone`], where [`crate::cgroup::Host::find`]
+    /// tells whether a group is.
+    pub fn launch(
+        &self,
+        spec: &LaunchSpec,
+        log: BorrowedFd<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Launched, LaunchError> {
+        if fds.len() > FDS_MAX {
+            let reason = format!("a container gets at most {FDS_MAX} descriptors");
+            return Err(LaunchError::Invalid { reason });
+        }
+        let all: Vec<_> = std::iter::once(log).chain(fds.iter().copied()).collect();
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        match inner.call(spec, &all)? {
+            (
+                Reply::Launched {
+                    pid,
+                    start_time,
+                    cgroup,
+                    enforced,
+                },
+                mut fds,
+            ) => {
+                let pidfd = fds
+                    .pop()
+                    .ok_or_else(|| inner.gone(io::ErrorKind::InvalidData.into()))?;
+                Ok(Launched {
+                    pid,
+                    pidfd,
+                    start_time,
+                    cgroup,
+                    enforced,
+                })
+            }
+            (Reply::Failed(error), _) => Err(error.into()),
+            (Reply::Ready, _) => Err(inner.gone(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// The launcher's process id.
+    pub fn pid(&self) -> u32 {
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .process
+            .id()
+    }
+}
+
+impl Inner {
+    fn call<T: serde::Serialize>(
+        &mut self,
+        message: &T,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), LaunchError> {
+        let Some(socket) = &self.socket else {
+            return Err(LaunchError::Gone {
+                source: io::ErrorKind::NotConnected.into(),
+            });
+        };
+        if let Err(error) = wire::send(socket, message, fds) {
+            if error.kind() == io::ErrorKind::InvalidInput {
+                let reason = "the spec is too long".to_owned();
+                return Err(LaunchError::Invalid { reason });
+            }
+            return Err(self.gone(error));
+        }
+        let answer = wait(socket).and_then(|()| wire::receive::<Reply>(socket));
+        match answer {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(self.gone(io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(self.gone(error)),
+        }
+    }
+
+    /// Gives the launcher up: an answer that came late would be taken for the next one's.
+    fn gone(&mut self, source: io::Error) -> LaunchError {
+        self.socket = None;
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        LaunchError::Gone { source }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The launcher ends with its socket. A start that it is in the middle of is bounded.
+        self.socket = None;
+        let _ = self.process.wait();
+    }
+}
+
+fn wait(socket: &OwnedFd) -> io::Result<()> {
+    let timeout = Timespec::try_from(REPLY_TIMEOUT).unwrap_or_default();
+    loop {
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// A file in memory that can be run and never be changed.
+fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(c"init", flags | MemfdFlags::EXEC) {
+        // Before Linux 6.3 every one of them can be run.
+        Err(Errno::INVAL) => memfd_create(c"init", flags),
+        other => other,
+    }?;
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}

@@ -1,0 +1,38 @@
+//! The launcher: a small process with one thread that starts every container.
+//!
+//! After a clone in a process with threads one must neither allocate nor lock, so the server
+//! starts its own program a second time, as the launcher, before it does anything else. The
+//! two talk over one socket:
+//!
+//! ```text
+//! server                      launcher
+//!   │── init program ────────────▶│  once; a sealed memfd
+//!   │◀──────────────────── ready ─│
+//!   │── spec, log, descriptors ──▶│  clone3 ▶ container
+//!   │◀── pid, pidfd, cgroup ──────│  or why not
+//! ```
+//!
+//! The launcher ends when the socket does; containers live on as children of the host's init.
+
+mod client;
+mod error;
+mod server;
+mod wire;
+
+pub use client::{Launched, Launcher};
+pub use error::LaunchError;
+pub use server::run_launcher;
+
+/// The name under which the launcher is started, as its first argument.
+pub const LAUNCHER_ARGV0: &str = "hotcell-launcher";
+
+/// How many descriptors a container may be given, besides its log.
+pub const FDS_MAX: usize = 16;
+
+/// Whether this process was started as the launcher. Then it must call [`run_launcher`]
+/// before it starts any thread.
+pub fn is_launcher() -> bool {
+    std::env::args_os()
+        .next()
+        .is_some_and(|name| name == LAUNCHER_ARGV0)
+}

@@ -1,0 +1,209 @@
+//! The launcher's own side: one request at a time until the socket ends.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{WaitOptions, chdir, getppid, setsid, wait};
+
+use super::wire::{self, Reply};
+use super::{FDS_MAX, LaunchError};
+use crate::cgroup::{Host, Place};
+use crate::plan::{self, Builder, Fds, Op, Step};
+use crate::seccomp::Profile;
+use crate::spec::{Enforced, LaunchSpec};
+use crate::start::{self, Started};
+use crate::{process, sys};
+
+/// The first descriptor that is not the launcher's when it starts.
+const FIRST_FOREIGN_FD: i32 = 3;
+
+/// Runs the launcher on the socket at descriptor 0 until the server is gone.
+///
+/// Must be called before any thread exists.
+pub fn run_launcher() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hotcell-launcher: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    // Neither the terminal's signals nor what the server's own parent left open concern us.
+    let _ = setsid();
+    sys::close_from(FIRST_FOREIGN_FD)?;
+    sys::reset_signals();
+    chdir("/")?;
+    let children = sys::child_signals()?;
+    let socket = start::private(&io::stdin())?;
+    let Some(((), mut fds)) = wire::receive(&socket)? else {
+        return Ok(());
+    };
+    let init = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+    let profile = Profile::compile().map_err(io::Error::other)?;
+    // Lives as long as the process; so plans can refer to it.
+    let profile: &'static Profile = Box::leak(Box::new(profile));
+    let launcher = Server {
+        host: host(),
+        init,
+        profile,
+    };
+    wire::send(&socket, &Reply::Ready, &[])?;
+    while await_request(&socket, &children)? {
+        let Some((spec, fds)) = wire::receive::<LaunchSpec>(&socket)? else {
+            return Ok(());
+        };
+        launcher.answer(&socket, &spec, fds)?;
+    }
+    Ok(())
+}
+
+fn host() -> Host {
+    let server = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
+    Host::detect().prepare(&[std::process::id(), server])
+}
+
+/// Waits for a request, and reaps containers that end meanwhile.
+fn await_request(socket: &OwnedFd, children: &OwnedFd) -> io::Result<bool> {
+    loop {
+        let mut polled = [
+            PollFd::new(socket, PollFlags::IN),
+            PollFd::new(children, PollFlags::IN),
+        ];
+        match poll(&mut polled, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        let request = !polled[0].revents().is_empty();
+        if !polled[1].revents().is_empty() {
+            reap(children);
+        }
+        if request {
+            return Ok(true);
+        }
+    }
+}
+
+fn reap(children: &OwnedFd) {
+    // Emptied first: a child that ends after this makes it readable again.
+    let _ = rustix::io::read(children, &mut [0_u8; 128]);
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
+struct Server {
+    host: Host,
+    init: OwnedFd,
+    profile: &'static Profile,
+}
+
+struct Made {
+    started: Started,
+    start_time: u64,
+    place: Place,
+    enforced: Enforced,
+}
+
+impl Server {
+    fn answer(&self, socket: &OwnedFd, spec: &LaunchSpec, fds: Vec<OwnedFd>) -> io::Result<()> {
+        match self.launch(spec, fds) {
+            Ok(made) => {
+                let reply = Reply::Launched {
+                    pid: made.started.pid,
+                    start_time: made.start_time,
+                    cgroup: made.place.clone(),
+                    enforced: made.enforced,
+                };
+                let sent = wire::send(socket, &reply, &[made.started.pidfd.as_fd()]);
+                if sent.is_err() {
+                    // Nobody knows of it, so nobody would ever end it.
+                    start::end(&made.started.pidfd);
+                    let _ = made.place.remove();
+                }
+                sent
+            }
+            Err(error) => wire::send(socket, &Reply::Failed(error.into()), &[]),
+        }
+    }
+
+    fn launch(&self, spec: &LaunchSpec, fds: Vec<OwnedFd>) -> Result<Made, LaunchError> {
+        let builder = Builder::root(spec)?;
+        let (place, enforced) = self
+            .host
+            .create(&spec.name, &spec.limits)
+            .map_err(LaunchError::step("make the cgroup"))?;
+        let started = self.launch_in(spec, fds, builder, &place, enforced);
+        if started.is_err() {
+            // What keeps it from being removed would be a process, and there is none.
+            let _ = place.remove();
+        }
+        let (started, start_time) = started?;
+        Ok(Made {
+            started,
+            start_time,
+            place,
+            enforced,
+        })
+    }
+
+    fn launch_in(
+        &self,
+        spec: &LaunchSpec,
+        fds: Vec<OwnedFd>,
+        builder: Builder,
+        place: &Place,
+        enforced: Enforced,
+    ) -> Result<(Started, u64), LaunchError> {
+        let fds = arrange(fds)?;
+        let init =
+            start::private(&self.init).map_err(LaunchError::step("open the init program"))?;
+        let last = plan::finish(spec, &enforced, fds, init, self.profile)?;
+        let join = joining(place).map_err(LaunchError::step("open the cgroup"))?;
+        let cgroup = place
+            .v2_dir()
+            .map_err(LaunchError::step("open the cgroup"))?;
+        let plan = builder.into_plan(join, &spec.ids, last);
+        let started = start::start(&plan, &spec.ids, cgroup.as_ref())?;
+        // Even if init has ended already: it is not reaped before the next request is awaited.
+        let start_time = process::start_time(started.pid).unwrap_or_default();
+        Ok((started, start_time))
+    }
+}
+
+/// The first is the log.
+fn arrange(fds: Vec<OwnedFd>) -> Result<Fds, LaunchError> {
+    let step = "take the descriptors";
+    let mut fds = fds
+        .iter()
+        .take(FDS_MAX + 1)
+        .map(start::private)
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(LaunchError::step(step))?
+        .into_iter();
+    let log = fds.next().ok_or_else(|| LaunchError::Invalid {
+        reason: "there is no log".to_owned(),
+    })?;
+    Ok(Fds {
+        log,
+        others: fds.collect(),
+    })
+}
+
+fn joining(place: &Place) -> io::Result<Vec<Step>> {
+    let mut steps: Vec<Step> = place
+        .v1_tasks()?
+        .into_iter()
+        .map(|tasks| Step {
+            name: "join the cgroup",
+            op: Op::JoinCgroup(tasks),
+        })
+        .collect();
+    steps.push(Step {
+        name: "hide the other cgroups",
+        op: Op::HideCgroups,
+    });
+    Ok(steps)
+}

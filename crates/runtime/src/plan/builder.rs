@@ -1,0 +1,292 @@
+//! Collects steps in the two places where they go: sources, opened while the process is
+//! still the caller's user, and the building that follows.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Op, Plan, Slot, Step, attr};
+use crate::spec::{IdMap, LaunchSpec, Root};
+
+/// Names of containers are at most this long: they become host names.
+const NAME_BYTES_MAX: usize = 63;
+/// At most this many lower directories; overlayfs takes 500.
+const LOWERS_MAX: usize = 256;
+/// Size of a filesystem that only holds mount points and small files.
+const SMALL_FS_BYTES: u64 = 1 << 20;
+/// One file or directory of a sized filesystem for so many of its bytes.
+const BYTES_PER_INODE: u64 = 2048;
+const INODES_MIN: u64 = 1024;
+
+/// Where the new root is built; in a mount namespace that nobody else sees.
+const STAGING: &CStr = c"/tmp";
+
+/// Why a spec cannot be made into a plan.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub String);
+
+/// A plan in the making.
+#[derive(Default)]
+pub struct Builder {
+    sources: Vec<Step>,
+    steps: Vec<Step>,
+    slots: usize,
+}
+
+impl Builder {
+    /// The steps that make the mounts of `spec`, up to and including the pivot.
+    pub fn root(spec: &LaunchSpec) -> Result<Self, Invalid> {
+        check(spec)?;
+        let mut builder = Self::default();
+        builder.staging();
+        match &spec.root {
+            Root::Host => builder.host_root(spec)?,
+            Root::Overlay { lowers, scratch } => builder.overlay_root(lowers, scratch.as_ref())?,
+        }
+        builder.devices(spec);
+        builder.kernel_filesystems();
+        builder.own_directories(spec)?;
+        let writable = matches!(
+            &spec.root,
+            Root::Overlay {
+                scratch: Some(_),
+                ..
+            }
+        );
+        let read_only = if writable { 0 } else { attr::RDONLY };
+        builder.seal(
+            "seal the root",
+            c".",
+            read_only | attr::NOSUID | attr::NODEV,
+        );
+        builder.step("change the root", Op::Pivot);
+        Ok(builder)
+    }
+
+    /// A tmpfs on which to build, as the current directory.
+    pub fn staging(&mut self) {
+        let slot = self.new_fs("make the root", c"tmpfs", small_tmpfs(c"0755"), 0);
+        self.step("attach the root", Op::Enter { slot, at: STAGING });
+    }
+
+    /// Puts everything in order: `first`, sources, ids, building, `last`.
+    pub fn into_plan(self, first: Vec<Step>, ids: &IdMap, last: Vec<Step>) -> Plan {
+        let mut steps = first;
+        steps.push(Step {
+            name: "make mounts private",
+            op: Op::PrivateMounts,
+        });
+        steps.extend(self.sources);
+        steps.push(Step {
+            name: "await the id map",
+            op: Op::AwaitGo,
+        });
+        if ids.has_root() {
+            steps.push(Step {
+                name: "become the container's root",
+                op: Op::BecomeRoot,
+            });
+        }
+        steps.extend(self.steps);
+        steps.extend(last);
+        Plan {
+            steps,
+            slots: self.slots,
+        }
+    }
+
+    /// Adds a step.
+    pub(super) fn step(&mut self, name: &'static str, op: Op) {
+        self.steps.push(Step { name, op });
+    }
+
+    fn slot(&mut self) -> Slot {
+        self.slots += 1;
+        Slot(self.slots - 1)
+    }
+
+    /// Makes a filesystem.
+    pub(super) fn new_fs(
+        &mut self,
+        name: &'static str,
+        kind: &'static CStr,
+        options: Vec<(&'static CStr, CString)>,
+        attributes: u64,
+    ) -> Slot {
+        let slot = self.slot();
+        let attributes = u32::try_from(attributes).expect("the kernel defines 32 bits of these");
+        self.step(
+            name,
+            Op::NewFs {
+                slot,
+                kind,
+                options,
+                attributes,
+            },
+        );
+        slot
+    }
+
+    /// Makes a filesystem and attaches it at a directory that exists.
+    pub(super) fn mount(
+        &mut self,
+        name: &'static str,
+        kind: &'static CStr,
+        options: Vec<(&'static CStr, CString)>,
+        attributes: u64,
+        at: &CStr,
+    ) {
+        let slot = self.new_fs(name, kind, options, attributes);
+        self.step(
+            name,
+            Op::Attach {
+                slot,
+                at: at.to_owned(),
+            },
+        );
+    }
+
+    /// Attaches a copy of a host path's mounts at a path that exists.
+    pub(super) fn bind(
+        &mut self,
+        name: &'static str,
+        source: CString,
+        at: CString,
+        attributes: u64,
+    ) {
+        let slot = self.slot();
+        self.sources.push(Step {
+            name,
+            op: Op::Open {
+                slot,
+                path: source,
+                attributes,
+            },
+        });
+        self.step(name, Op::Attach { slot, at });
+    }
+
+    /// Makes a directory.
+    pub(super) fn mkdir(&mut self, path: &CStr, mode: u32) {
+        self.step(
+            "make a directory",
+            Op::Mkdir {
+                path: path.to_owned(),
+                mode,
+            },
+        );
+    }
+
+    /// Makes a file.
+    pub(super) fn file(&mut self, path: &CStr, contents: impl Into<Vec<u8>>) {
+        let op = Op::File {
+            path: path.to_owned(),
+            contents: contents.into(),
+            mode: 0o644,
+        };
+        self.step("make a file", op);
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn symlink(&mut self, path: &CStr, target: &CStr) {
+        let op = Op::Symlink {
+            path: path.to_owned(),
+            target: target.to_owned(),
+        };
+        self.step("make a link", op);
+    }
+
+    /// Changes the attributes of a mount.
+    pub(super) fn seal(&mut self, name: &'static str, path: &CStr, attributes: u64) {
+        self.step(
+            name,
+            Op::Seal {
+                path: path.to_owned(),
+                attributes,
+            },
+        );
+    }
+}
+
+/// Options of a tmpfs of a given size, with a bound on its inodes too.
+pub(super) fn tmpfs(bytes: u64, mode: &CStr) -> Vec<(&'static CStr, CString)> {
+    let inodes = (bytes / BYTES_PER_INODE).max(INODES_MIN);
+    vec![
+        (c"size", number(bytes)),
+        (c"nr_inodes", number(inodes)),
+        (c"mode", mode.to_owned()),
+    ]
+}
+
+/// Options of a tmpfs for mount points.
+pub(super) fn small_tmpfs(mode: &CStr) -> Vec<(&'static CStr, CString)> {
+    tmpfs(SMALL_FS_BYTES, mode)
+}
+
+fn number(value: u64) -> CString {
+    CString::new(value.to_string()).expect("digits hold no NUL")
+}
+
+/// A path for the kernel.
+pub(super) fn c_path(path: impl AsRef<Path>) -> Result<CString, Invalid> {
+    CString::new(path.as_ref().as_os_str().as_bytes())
+        .map_err(|_| Invalid("a path holds a NUL byte".to_owned()))
+}
+
+/// What a name on the host is, links followed; `None` if it is nothing that can be shown.
+pub(super) fn kind_of(path: &Path) -> Option<Kind> {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.is_dir() {
+        Some(Kind::Directory)
+    } else {
+        metadata.is_file().then_some(Kind::File)
+    }
+}
+
+/// What can be shown of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory,
+    File,
+}
+
+fn check(spec: &LaunchSpec) -> Result<(), Invalid> {
+    let invalid = |reason: &str| Err(Invalid(reason.to_owned()));
+    if !is_plain_name(&spec.name) {
+        return invalid(
+            "the name must be 1 to 63 of a-z A-Z 0-9 . _ - and start with none of the signs",
+        );
+    }
+    if spec.argv.is_empty() {
+        return invalid("the init program needs its own name as first argument");
+    }
+    let mut paths: Vec<&PathBuf> = vec![&spec.workspace];
+    if let Root::Overlay { lowers, scratch } = &spec.root {
+        if lowers.is_empty() || lowers.len() > LOWERS_MAX {
+            return invalid("an overlay has between 1 and 256 lower directories");
+        }
+        paths.extend(lowers);
+        paths.extend(
+            scratch
+                .iter()
+                .flat_map(|scratch| [&scratch.upper, &scratch.work]),
+        );
+    }
+    let absolute = |path: &&PathBuf| {
+        path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
+    };
+    if !paths.iter().all(absolute) {
+        return invalid("every path must be absolute and without ..");
+    }
+    Ok(())
+}
+
+/// Whether `name` can be a file name, a cgroup name and a host name.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(plain)
+        && name.as_bytes()[0].is_ascii_alphanumeric()
+}

@@ -1,0 +1,116 @@
+//! The last steps: limits, descriptors, privileges, the filter, the init program.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+
+use rustix::process::Resource;
+
+use super::{Invalid, Op, Step};
+use crate::seccomp::Profile;
+use crate::spec::{Enforced, Enforcement, LaunchSpec, Limits};
+use crate::sys::ExecArgs;
+
+/// What init may keep in order to run something as another user of the container, if the
+/// caller allows that: `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID`.
+pub const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
+
+const LOCKED_BYTES_MAX: u64 = 8 << 20;
+const MESSAGE_QUEUE_BYTES_MAX: u64 = 1 << 20;
+const PENDING_SIGNALS_MAX: u64 = 4096;
+
+/// Descriptors of the init program besides `/dev/null` at 0 and 1.
+pub struct Fds {
+    /// Becomes descriptor 2.
+    pub log: OwnedFd,
+    /// Become [`crate::FIRST_FD`] and up.
+    pub others: Vec<OwnedFd>,
+}
+
+/// The steps that follow the pivot.
+pub fn finish(
+    spec: &LaunchSpec,
+    enforced: &Enforced,
+    fds: Fds,
+    init: OwnedFd,
+    profile: &'static Profile,
+) -> Result<Vec<Step>, Invalid> {
+    let nul = |_| Invalid("an argument or a variable holds a NUL byte".to_owned());
+    let args = ExecArgs::new(&spec.argv, &spec.env).map_err(nul)?;
+    let name = CString::new(spec.name.as_str())
+        .map_err(|_| Invalid("the name holds a NUL byte".to_owned()))?;
+    let has_root = spec.ids.has_root();
+    let mut steps = vec![
+        Step {
+            name: "name the host",
+            op: Op::Hostname(name),
+        },
+        Step {
+            name: "bring the loopback up",
+            op: Op::Loopback,
+        },
+        Step {
+            name: "start a session",
+            op: Op::NewSession,
+        },
+        Step {
+            name: "pass the descriptors",
+            op: Op::Fds(fds),
+        },
+    ];
+    steps.extend(limits(&spec.limits, enforced));
+    let drop = Op::DropPrivileges {
+        change_user: has_root,
+        keep: has_root && spec.allow_root,
+    };
+    steps.push(Step {
+        name: "drop the privileges",
+        op: drop,
+    });
+    steps.push(Step {
+        name: "refuse new privileges",
+        op: Op::NoNewPrivileges,
+    });
+    steps.push(Step {
+        name: "install the system call filter",
+        op: Op::Seccomp(profile),
+    });
+    steps.push(Step {
+        name: "run the init program",
+        op: Op::Exec { file: init, args },
+    });
+    Ok(steps)
+}
+
+/// Limits of each process; those that no cgroup keeps are among them.
+fn limits(limits: &Limits, enforced: &Enforced) -> impl Iterator<Item = Step> {
+    let without_cgroup =
+        |kind: Enforcement, value: u64| (kind == Enforcement::Rlimit).then_some(value);
+    [
+        (Resource::Nofile, Some(limits.open_files)),
+        (Resource::Core, Some(0)),
+        (Resource::Memlock, Some(LOCKED_BYTES_MAX)),
+        (Resource::Msgqueue, Some(MESSAGE_QUEUE_BYTES_MAX)),
+        (Resource::Sigpending, Some(PENDING_SIGNALS_MAX)),
+        (Resource::Rtprio, Some(0)),
+        (Resource::Nice, Some(0)),
+        (
+            Resource::Data,
+            without_cgroup(enforced.memory, limits.memory_bytes),
+        ),
+        (
+            Resource::Nproc,
+            without_cgroup(enforced.pids, u64::from(limits.pids)),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(resource, value)| {
+        let op = Op::Limit {
+            resource,
+            value: value?,
+        };
+        Some(Step {
+            name: "set a limit",
+            op,
+        })
+    })
+}

@@ -1,0 +1,160 @@
+//! A root made of the host's own programs and libraries, read-only.
+//!
+//! `/usr` and what belongs to it, and an `/etc` of our own with exactly the host's files
+//! that programs need to run: no account, no secret, no configuration of a service.
+
+use std::ffi::CStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::attr;
+use super::builder::{Builder, Invalid, Kind, c_path, kind_of};
+use crate::spec::{LaunchSpec, USER_ID};
+
+const SHOWN: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
+
+/// Top-level names that are part of the system's programs: links into `/usr` on most hosts,
+/// directories of their own on others.
+const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Empty directories that programs expect to find.
+const EMPTY: [(&CStr, u32); 7] = [
+    (c"home", 0o755),
+    (c"mnt", 0o755),
+    (c"opt", 0o755),
+    (c"root", 0o700),
+    (c"run", 0o755),
+    (c"srv", 0o755),
+    (c"var", 0o755),
+];
+
+/// What of the host's `/etc` is shown, where it exists.
+const ETC: [&str; 16] = [
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+];
+
+/// Directories of `/etc` that hold some of the above.
+const ETC_PARENTS: [(&str, &CStr); 4] = [
+    ("pki", c"etc/pki"),
+    ("pki/ca-trust", c"etc/pki/ca-trust"),
+    ("pki/tls", c"etc/pki/tls"),
+    ("ssl", c"etc/ssl"),
+];
+
+impl Builder {
+    /// Builds the root in the current directory.
+    pub(super) fn host_root(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+        for name in SYSTEM {
+            self.show(Path::new("/"), name, "")?;
+        }
+        for (path, mode) in EMPTY {
+            self.mkdir(path, mode);
+        }
+        self.symlink(c"var/tmp", c"../tmp");
+        self.symlink(c"var/run", c"../run");
+        for path in [c"dev", c"proc", c"sys", c"tmp", c"workspace"] {
+            self.mkdir(path, 0o755);
+        }
+        self.etc(spec)
+    }
+
+    fn etc(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+        self.mkdir(c"etc", 0o755);
+        for (path, contents) in synthetic(&spec.name) {
+            self.file(path, contents);
+        }
+        for (name, path) in ETC_PARENTS {
+            if kind_of(&Path::new("/etc").join(name)) == Some(Kind::Directory) {
+                self.mkdir(path, 0o755);
+            }
+        }
+        for name in ETC {
+            self.show(Path::new("/etc"), name, "etc/")?;
+        }
+        for name in java_directories() {
+            self.show(Path::new("/etc"), &name, "etc/")?;
+        }
+        Ok(())
+    }
+
+    /// Shows `parent/name` of the host under the same name, as a link where it is a link to
+    /// something that `/usr` holds, as a read-only mount otherwise; nothing if it is absent.
+    fn show(&mut self, parent: &Path, name: &str, prefix: &str) -> Result<(), Invalid> {
+        let source = parent.join(name);
+        let at = c_path(format!("{prefix}{name}"))?;
+        let Some(kind) = kind_of(&source) else {
+            return Ok(());
+        };
+        if let Some(target) = link_into_usr(&source) {
+            self.symlink(&at, &c_path(target)?);
+            return Ok(());
+        }
+        match kind {
+            Kind::Directory => self.mkdir(&at, 0o755),
+            Kind::File => self.file(&at, Vec::new()),
+        }
+        let slot_name = if prefix.is_empty() {
+            "show the host's programs"
+        } else {
+            "show the host's files"
+        };
+        self.bind(slot_name, c_path(source)?, at, SHOWN);
+        Ok(())
+    }
+}
+
+/// Where a link leads, if that is in `/usr`.
+fn link_into_usr(path: &Path) -> Option<PathBuf> {
+    fs::symlink_metadata(path)
+        .ok()?
+        .is_symlink()
+        .then_some(())?;
+    let target = fs::canonicalize(path).ok()?;
+    target.starts_with("/usr").then_some(target)
+}
+
+/// Debian keeps parts of each Java in `/etc`, without which it does not start.
+fn java_directories() -> Vec<String> {
+    const DIRECTORIES_MAX: usize = 8;
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("java"))
+        .take(DIRECTORIES_MAX)
+        .collect()
+}
+
+fn synthetic(name: &str) -> Vec<(&'static CStr, String)> {
+    let passwd = format!(
+        "root:x:0:0:root:/root:/bin/sh\n\
+         user:x:{USER_ID}:{USER_ID}:user:/workspace:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    );
+    let group = format!("root:x:0:\ntty:x:5:\nuser:x:{USER_ID}:\nnogroup:x:65534:\n");
+    let hosts = format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost ip6-loopback\n");
+    let nsswitch = "passwd: files\ngroup: files\nhosts: files dns\n\
+                    networks: files\nprotocols: files\nservices: files\n";
+    vec![
+        (c"etc/passwd", passwd),
+        (c"etc/group", group),
+        (c"etc/hosts", hosts),
+        (c"etc/hostname", format!("{name}\n")),
+        (c"etc/nsswitch.conf", nsswitch.to_owned()),
+        (c"etc/resolv.conf", String::new()),
+    ]
+}

@@ -1,0 +1,132 @@
+//! What the first process of a container does between its clone and its exec.
+//!
+//! A plan is compiled before the clone; afterwards the child only interprets it, and
+//! everything that a step needs is already here: nothing allocates or locks between clone
+//! and exec. Each step has a name, so that a failure says what could not be done.
+//!
+//! ```text
+//! join cgroups ▶ open sources (still the caller's user) ▶ await go: ids are mapped
+//!   ▶ become inner root ▶ build the root ▶ pivot ▶ limits ▶ privileges ▶ seccomp ▶ exec
+//! ```
+
+mod builder;
+mod finish;
+mod host;
+mod overlay;
+mod system;
+
+use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
+
+use rustix::process::Resource;
+
+pub(crate) use builder::is_plain_name;
+pub use builder::{Builder, Invalid};
+pub use finish::{Fds, KEPT_CAPABILITIES, finish};
+
+use crate::sys::ExecArgs;
+
+/// `MOUNT_ATTR_*` of the kernel.
+pub mod attr {
+    /// Nothing can be written through this mount.
+    pub const RDONLY: u64 = 0x1;
+    /// Set-user-id bits have no effect.
+    pub const NOSUID: u64 = 0x2;
+    /// Device files cannot be opened.
+    pub const NODEV: u64 = 0x4;
+    /// Programs cannot be run.
+    pub const NOEXEC: u64 = 0x8;
+}
+
+/// A place for a descriptor that one step makes and a later one uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot(pub usize);
+
+/// The steps in their order.
+pub struct Plan {
+    /// What to do.
+    pub steps: Vec<Step>,
+    /// How many slots they use.
+    pub slots: usize,
+}
+
+/// One step.
+pub struct Step {
+    /// Completes "could not …".
+    pub name: &'static str,
+    /// What to do.
+    pub op: Op,
+}
+
+/// What a step does. Paths of targets are relative to the new root.
+pub enum Op {
+    /// Join a v1 cgroup by its `tasks` file.
+    JoinCgroup(OwnedFd),
+    /// Make the present cgroups the visible root of their hierarchies.
+    HideCgroups,
+    /// Let no mount from here on be seen outside, or the other way round.
+    PrivateMounts,
+    /// Take a copy of the mounts at a host path.
+    Open {
+        slot: Slot,
+        path: CString,
+        attributes: u64,
+    },
+    /// Wait until the parent has mapped the ids.
+    AwaitGo,
+    /// Become the container's own root.
+    BecomeRoot,
+    /// Make a filesystem, not yet attached.
+    NewFs {
+        slot: Slot,
+        kind: &'static CStr,
+        options: Vec<(&'static CStr, CString)>,
+        attributes: u32,
+    },
+    /// Attach what is in the slot at an absolute host path, and go there.
+    Enter { slot: Slot, at: &'static CStr },
+    /// Attach what is in the slot; no link is followed.
+    Attach { slot: Slot, at: CString },
+    /// Change attributes of the mount at a path.
+    Seal { path: CString, attributes: u64 },
+    /// Put a copy of the mount at a path over itself, with more attributes.
+    Cover { path: CString, attributes: u64 },
+    /// Mount an overlay at a path.
+    Overlay {
+        at: CString,
+        options: CString,
+        read_only: bool,
+    },
+    /// Make a directory.
+    Mkdir { path: CString, mode: u32 },
+    /// Make a file.
+    File {
+        path: CString,
+        contents: Vec<u8>,
+        mode: u32,
+    },
+    /// Make a symbolic link.
+    Symlink { path: CString, target: CString },
+    /// Go to a directory.
+    Chdir(CString),
+    /// Make the current directory the root, and let go of the host's.
+    Pivot,
+    /// Set a limit, or the hard limit where that is lower.
+    Limit { resource: Resource, value: u64 },
+    /// Name the host.
+    Hostname(CString),
+    /// Bring the loopback interface up.
+    Loopback,
+    /// Lead a session of its own, with default signal mask and umask.
+    NewSession,
+    /// Put descriptors where init expects them.
+    Fds(Fds),
+    /// Become the container's user and give up all capabilities but those kept for init.
+    DropPrivileges { change_user: bool, keep: bool },
+    /// Gain nothing by exec, ever.
+    NoNewPrivileges,
+    /// Install the seccomp filters.
+    Seccomp(&'static crate::seccomp::Profile),
+    /// Become the init program.
+    Exec { file: OwnedFd, args: ExecArgs },
+}

@@ -1,0 +1,96 @@
+//! A root made of an image's layers, stacked by overlayfs.
+//!
+//! The topmost lower layer is always our own: a tmpfs with nothing but the mount points.
+//! So they exist in every image, and none of them is a link that the image chose.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use super::builder::{Builder, Invalid, c_path};
+use super::{Op, attr};
+use crate::spec::Scratch;
+
+/// The kernel takes one page of mount options.
+const OPTIONS_BYTES_MAX: usize = 4000;
+
+const LAYER: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
+
+impl Builder {
+    /// Builds the root in a directory of the current one, and goes there.
+    pub(super) fn overlay_root(
+        &mut self,
+        lowers: &[PathBuf],
+        scratch: Option<&Scratch>,
+    ) -> Result<(), Invalid> {
+        self.mkdir(c"root", 0o755);
+        self.mkdir(c"points", 0o755);
+        for path in [
+            c"points/dev",
+            c"points/proc",
+            c"points/sys",
+            c"points/tmp",
+            c"points/workspace",
+        ] {
+            self.mkdir(path, 0o755);
+        }
+        // Relative names are short, hold nothing to escape, and need no right to walk
+        // through the directories that lead to a layer.
+        let mut options = "userxattr,lowerdir=points".to_owned();
+        for (index, lower) in lowers.iter().enumerate() {
+            let at = c_path(index.to_string())?;
+            self.mkdir(&at, 0o755);
+            self.bind("open a layer of the image", c_path(lower)?, at, LAYER);
+            options.push_str(&format!(":{index}"));
+        }
+        if let Some(scratch) = scratch {
+            options.push_str(&self.scratch(scratch)?);
+        }
+        self.overlay(options, scratch.is_none())
+    }
+
+    fn overlay(&mut self, options: String, read_only: bool) -> Result<(), Invalid> {
+        if options.len() > OPTIONS_BYTES_MAX {
+            return Err(Invalid("an overlay has too many layers".to_owned()));
+        }
+        let options =
+            CString::new(options).map_err(|_| Invalid("a path holds a NUL byte".to_owned()))?;
+        self.step(
+            "stack the layers",
+            Op::Overlay {
+                at: c"root".to_owned(),
+                options,
+                read_only,
+            },
+        );
+        self.step("enter the root", Op::Chdir(c"root".to_owned()));
+        Ok(())
+    }
+
+    /// Overlayfs wants `upper` and `work` under one mount, so their parent is opened.
+    fn scratch(&mut self, scratch: &Scratch) -> Result<String, Invalid> {
+        let parent = scratch
+            .upper
+            .parent()
+            .filter(|parent| Some(*parent) == scratch.work.parent());
+        let parent =
+            parent.ok_or_else(|| Invalid("upper and work must lie in one directory".to_owned()))?;
+        let (upper, work) = (plain(&scratch.upper)?, plain(&scratch.work)?);
+        self.mkdir(c"scratch", 0o755);
+        let attributes = attr::NOSUID | attr::NODEV;
+        self.bind(
+            "open the scratch",
+            c_path(parent)?,
+            c"scratch".to_owned(),
+            attributes,
+        );
+        Ok(format!(",upperdir=scratch/{upper},workdir=scratch/{work}"))
+    }
+}
+
+/// A last component that overlayfs reads as it stands.
+fn plain(path: &Path) -> Result<&str, Invalid> {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .filter(|name| super::builder::is_plain_name(name))
+        .ok_or_else(|| Invalid("upper and work must have plain names".to_owned()))
+}

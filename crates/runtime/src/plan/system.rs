@@ -1,0 +1,158 @@
+//! What every root gets: devices, `/proc`, `/sys`, `/tmp` and the workspace.
+//!
+//! Nothing of the kernel that tells about the host or changes it is left in reach:
+//! it is read-only, masked or absent.
+
+use std::ffi::CStr;
+use std::path::Path;
+
+use super::builder::{Builder, Invalid, Kind, c_path, kind_of, small_tmpfs, tmpfs};
+use super::{Op, attr};
+use crate::spec::{IdMap, LaunchSpec};
+
+const PLAIN: u64 = attr::NOSUID | attr::NODEV;
+const INERT: u64 = PLAIN | attr::NOEXEC;
+const EMPTY: u64 = INERT | attr::RDONLY;
+
+/// Devices that are harmless and that programs cannot do without.
+const DEVICES: [(&CStr, &CStr); 6] = [
+    (c"/dev/full", c"dev/full"),
+    (c"/dev/null", c"dev/null"),
+    (c"/dev/random", c"dev/random"),
+    (c"/dev/tty", c"dev/tty"),
+    (c"/dev/urandom", c"dev/urandom"),
+    (c"/dev/zero", c"dev/zero"),
+];
+
+const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
+    (c"dev/fd", c"/proc/self/fd"),
+    (c"dev/ptmx", c"pts/ptmx"),
+    (c"dev/stderr", c"/proc/self/fd/2"),
+    (c"dev/stdin", c"/proc/self/fd/0"),
+    (c"dev/stdout", c"/proc/self/fd/1"),
+];
+
+/// Parts of `/proc` that can be read but not written.
+const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
+
+/// Parts of `/proc` that cannot be seen at all.
+const PROC_MASKED: [&str; 12] = [
+    "acpi",
+    "asound",
+    "interrupts",
+    "kallsyms",
+    "kcore",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+    "timer_stats",
+];
+
+/// What of the host's `/sys` is shown: how many processors there are.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+
+impl Builder {
+    /// `/dev`, on a filesystem of its own that is read-only in the end.
+    pub(super) fn devices(&mut self, spec: &LaunchSpec) {
+        let name = "make the devices";
+        self.mount(
+            name,
+            c"tmpfs",
+            small_tmpfs(c"0755"),
+            attr::NOSUID | attr::NOEXEC,
+            c"dev",
+        );
+        for (source, at) in DEVICES {
+            self.file(at, Vec::new());
+            self.bind(
+                name,
+                source.to_owned(),
+                at.to_owned(),
+                attr::NOSUID | attr::NOEXEC,
+            );
+        }
+        self.mkdir(c"dev/pts", 0o755);
+        let mut options = vec![
+            (c"ptmxmode", c"0666".to_owned()),
+            (c"mode", c"0620".to_owned()),
+        ];
+        if !matches!(spec.ids, IdMap::Single) {
+            options.push((c"gid", c"5".to_owned()));
+        }
+        self.mount(
+            "make the terminals",
+            c"devpts",
+            options,
+            attr::NOSUID | attr::NOEXEC,
+            c"dev/pts",
+        );
+        self.mkdir(c"dev/shm", 0o755);
+        let shm = tmpfs(spec.limits.shm_bytes, c"1777");
+        self.mount("make the shared memory", c"tmpfs", shm, PLAIN, c"dev/shm");
+        for (path, target) in DEVICE_LINKS {
+            self.symlink(path, target);
+        }
+        self.seal("seal the devices", c"dev", attr::RDONLY);
+    }
+
+    /// `/proc` of the container's own processes, and a `/sys` with next to nothing.
+    pub(super) fn kernel_filesystems(&mut self) {
+        self.mount("mount /proc", c"proc", Vec::new(), INERT, c"proc");
+        for name in PROC_READ_ONLY {
+            self.protect(name);
+        }
+        for name in PROC_MASKED {
+            self.mask(name);
+        }
+        self.mount("make /sys", c"tmpfs", small_tmpfs(c"0755"), INERT, c"sys");
+        if kind_of(Path::new(PROCESSORS)) == Some(Kind::Directory) {
+            for path in [
+                c"sys/devices",
+                c"sys/devices/system",
+                c"sys/devices/system/cpu",
+            ] {
+                self.mkdir(path, 0o755);
+            }
+            let at = c"sys/devices/system/cpu".to_owned();
+            let source = c"/sys/devices/system/cpu".to_owned();
+            self.bind("show the processors", source, at, EMPTY);
+        }
+        self.seal("seal /sys", c"sys", attr::RDONLY);
+    }
+
+    /// What the container may write.
+    pub(super) fn own_directories(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+        let tmp = tmpfs(spec.limits.tmp_bytes, c"1777");
+        self.mount("make /tmp", c"tmpfs", tmp, PLAIN, c"tmp");
+        let source = c_path(&spec.workspace)?;
+        self.bind("open the workspace", source, c"workspace".to_owned(), PLAIN);
+        Ok(())
+    }
+
+    fn protect(&mut self, name: &str) {
+        if kind_of(&Path::new("/proc").join(name)).is_some() {
+            let path = c_path(format!("proc/{name}")).expect("our own names hold no NUL");
+            let op = Op::Cover {
+                path,
+                attributes: EMPTY,
+            };
+            self.step("protect a part of /proc", op);
+        }
+    }
+
+    fn mask(&mut self, name: &str) {
+        let path = c_path(format!("proc/{name}")).expect("our own names hold no NUL");
+        let step = "mask a part of /proc";
+        match kind_of(&Path::new("/proc").join(name)) {
+            Some(Kind::Directory) => self.mount(step, c"tmpfs", small_tmpfs(c"0555"), EMPTY, &path),
+            Some(Kind::File) => {
+                let attributes = attr::RDONLY | attr::NOSUID | attr::NOEXEC;
+                self.bind(step, c"/dev/null".to_owned(), path, attributes);
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Finds out what this host can isolate and limit, by doing it.

@@ -1,0 +1,172 @@
+//! Clones the first process of a container and sees it through its plan.
+//!
+//! The child never outlives a failure: on `Err` it has been killed and reaped.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+use crate::child::{self, DONE, Link};
+use crate::plan::Plan;
+use crate::spec::IdMap;
+use crate::{process, sys};
+
+/// How long a container may take to reach its init program.
+pub const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Below this the child needs descriptor numbers for itself.
+const PRIVATE_FD_MIN: i32 = 64;
+
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// A process that has done its plan.
+pub struct Started {
+    /// As this process' namespace numbers it.
+    pub pid: u32,
+    /// The process itself.
+    pub pidfd: OwnedFd,
+}
+
+/// Why a plan was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A step failed.
+    #[error("could not {step}")]
+    Step {
+        /// What was to be done.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The process ended in the middle.
+    #[error("the process was killed before it reached the init program")]
+    Died,
+    /// It took longer than [`START_TIMEOUT`].
+    #[error("the init program was not reached within {} s", START_TIMEOUT.as_secs())]
+    TimedOut,
+}
+
+impl StartError {
+    fn step(step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Step { step, source }
+    }
+}
+
+/// Moves a descriptor out of the way of those that init is given.
+pub fn private(fd: &impl AsFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, PRIVATE_FD_MIN)?)
+}
+
+/// Does `plan` in new namespaces with `ids`, as a member of the v2 group `cgroup`.
+pub fn start(plan: &Plan, ids: &IdMap, cgroup: Option<&OwnedFd>) -> Result<Started, StartError> {
+    let mut slots: Vec<Option<OwnedFd>> = (0..plan.slots).map(|_| None).collect();
+    let pipes = || -> io::Result<_> {
+        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (go_end, go) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((status, private(&status_end)?, private(&go_end)?, go))
+    };
+    let (status, status_end, go_end, go) = pipes().map_err(StartError::step("make a pipe"))?;
+    let (pid, pidfd) = sys::clone3(NAMESPACES, cgroup.map(AsFd::as_fd), || {
+        // Or the end of the parent would go unnoticed.
+        sys::close_copy(go.as_fd());
+        let link = Link {
+            status: status_end.as_fd(),
+            go: go_end.as_fd(),
+        };
+        child::run(plan, &mut slots, link)
+    })
+    .map_err(StartError::step("make the namespaces"))?;
+    drop((status_end, go_end));
+    match see_through(plan, ids, pid, &status, go) {
+        Ok(()) => Ok(Started { pid, pidfd }),
+        Err(error) => {
+            end(&pidfd);
+            Err(error)
+        }
+    }
+}
+
+fn see_through(
+    plan: &Plan,
+    ids: &IdMap,
+    pid: u32,
+    status: &OwnedFd,
+    go: OwnedFd,
+) -> Result<(), StartError> {
+    let mapped = ids.apply(pid);
+    if mapped.is_ok() {
+        // If the child has ended already, the status says why.
+        let _ = rustix::io::write(&go, &[1]);
+    }
+    drop(go);
+    let outcome = read_status(plan, status);
+    // A step that failed earlier explains more than the map of a process that is gone.
+    match (mapped, outcome) {
+        (Err(source), Err(StartError::Died) | Ok(())) => Err(StartError::Step {
+            step: "map the ids",
+            source,
+        }),
+        (_, outcome) => outcome,
+    }
+}
+
+/// Reads records until exec closes the pipe; the last one decides.
+fn read_status(plan: &Plan, status: &OwnedFd) -> Result<(), StartError> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut outcome = Err(StartError::Died);
+    let mut record = [0_u8; 8];
+    loop {
+        wait_readable(status, deadline)?;
+        let len = rustix::io::retry_on_intr(|| rustix::io::read(status, &mut record))
+            .map_err(|errno| StartError::step("read the status")(errno.into()))?;
+        if len == 0 {
+            return outcome;
+        }
+        outcome = parse(plan, record);
+    }
+}
+
+fn parse(plan: &Plan, record: [u8; 8]) -> Result<(), StartError> {
+    let (step, errno) = record.split_at(4);
+    let number = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap_or_default());
+    let step = number(step);
+    if step == DONE {
+        return Ok(());
+    }
+    let name = plan
+        .steps
+        .get(step as usize)
+        .map_or("do a step", |step| step.name);
+    let source = io::Error::from_raw_os_error(number(errno).cast_signed());
+    Err(StartError::Step { step: name, source })
+}
+
+fn wait_readable(fd: &OwnedFd, deadline: Instant) -> Result<(), StartError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(StartError::TimedOut),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(StartError::step("read the status")(errno.into())),
+        }
+    }
+}
+
+/// Kills the child and waits for its end.
+pub fn end(pidfd: &OwnedFd) {
+    // It is our child and not yet reaped: both can only fail if it is gone.
+    let _ = process::kill(pidfd);
+    let _ =
+        rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED));
+}

@@ -1,0 +1,329 @@
+//! System calls that the safe crates do not wrap, one thin function each.
+//!
+//! The only unsafe code of the crate. Nothing here allocates, except
+//! [`ExecArgs::new`], which runs before the clone.
+
+use std::ffi::{CStr, CString, NulError, c_char, c_int, c_long, c_uint, c_ulong};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use seccompiler::sock_filter;
+
+/// What `clone3` takes; the kernel's `struct clone_args`, up to `cgroup`.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// How many signals the kernel has.
+const SIGNALS: c_int = 64;
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Ends the process when it is dropped: a panic in a child must not unwind into a
+/// copy of the parent's stack.
+struct NeverReturns;
+
+impl Drop for NeverReturns {
+    fn drop(&mut self) {
+        exit_now(1);
+    }
+}
+
+/// Starts `child` in a copy of this process, in new namespaces, and returns its
+/// process id and a descriptor of it. What `child` returns is its exit code.
+///
+/// `child` must neither allocate nor lock if other threads may exist: it sees the
+/// memory as it was at the moment of the clone.
+pub fn clone3(
+    flags: c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce() -> i32,
+) -> io::Result<(u32, OwnedFd)> {
+    let mut pidfd: RawFd = -1;
+    let mut args = CloneArgs {
+        flags: u64::from(flags.cast_unsigned()) | u64::from(libc::CLONE_PIDFD.cast_unsigned()),
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
+        ..CloneArgs::default()
+    };
+    if let Some(dir) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::from(dir.as_raw_fd().cast_unsigned());
+    }
+    // SAFETY: `args` is a valid clone_args of the given size and outlives the call. Without
+    // CLONE_VM the child has memory of its own, and it never returns from this function.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    match u32::try_from(pid) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(0) => {
+            let _guard = NeverReturns;
+            exit_now(child())
+        }
+        // SAFETY: The kernel opened `pidfd` for this process in the call just above, and we
+        // have handed it to nobody else.
+        Ok(pid) => Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+    }
+}
+
+/// Ends the process at once, without running any destructor or exit handler.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(code) }
+}
+
+/// The arguments and the environment of a program, ready for the kernel.
+pub struct ExecArgs {
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+    /// What the pointers above point into; never changed.
+    _strings: Vec<CString>,
+}
+
+impl ExecArgs {
+    /// Copies the strings; fails if one holds a NUL byte.
+    pub fn new(argv: &[String], env: &[String]) -> Result<Self, NulError> {
+        let strings = argv
+            .iter()
+            .chain(env)
+            .map(|text| CString::new(text.as_bytes()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let pointers = |part: &[CString]| -> Vec<*const c_char> {
+            part.iter()
+                .map(|text| text.as_ptr())
+                .chain([ptr::null()])
+                .collect()
+        };
+        Ok(Self {
+            argv: pointers(&strings[..argv.len()]),
+            env: pointers(&strings[argv.len()..]),
+            _strings: strings,
+        })
+    }
+}
+
+/// Replaces the process by the program in `file`; returns only to say why it could not.
+pub fn execveat(file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
+    // SAFETY: Both vectors end with a null pointer, and their strings live in `args`.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            args.argv.as_ptr(),
+            args.env.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    io::Error::last_os_error()
+}
+
+/// Sets attributes (`MOUNT_ATTR_*`) of the mount at `path`, relative to `dir`; of `dir`
+/// itself, if `path` is empty.
+pub fn mount_setattr(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    recursive: bool,
+    attributes: u64,
+) -> io::Result<()> {
+    let attr: [u64; 4] = [attributes, 0, 0, 0];
+    let mut flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    if recursive {
+        flags |= libc::AT_RECURSIVE;
+    }
+    // SAFETY: `attr` has the layout of `struct mount_attr` (four u64) and its size is given.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            attr.as_ptr(),
+            size_of_val(&attr),
+        )
+    })
+}
+
+/// Puts one more seccomp filter on this thread and all it will start.
+pub fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
+    #[repr(C)]
+    struct Fprog {
+        len: u16,
+        filter: *const sock_filter,
+    }
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let fprog = Fprog {
+        len,
+        filter: program.as_ptr(),
+    };
+    // SAFETY: `fprog` has the layout of `struct sock_fprog` and points to `len` instructions,
+    // which the kernel copies.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            c_ulong::from(0_u32),
+            &raw const fprog,
+        )
+    })
+}
+
+/// Leaves the cgroup namespace for a new one, rooted at the present cgroups.
+pub fn unshare_cgroup() -> io::Result<()> {
+    // SAFETY: A new cgroup namespace touches neither memory nor descriptors.
+    done(c_long::from(unsafe {
+        libc::unshare(libc::CLONE_NEWCGROUP)
+    }))
+}
+
+/// Drops every capability from the bounding set.
+pub fn drop_bounding_set() -> io::Result<()> {
+    for capability in 0..u64::from(u64::BITS) {
+        // SAFETY: This option takes a number and touches no memory.
+        let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        if result != 0 {
+            let error = io::Error::last_os_error();
+            // The kernel's last capability was the one before.
+            return if error.raw_os_error() == Some(libc::EINVAL) {
+                Ok(())
+            } else {
+                Err(error)
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Adds a capability to the ambient set.
+pub fn raise_ambient(capability: u32) -> io::Result<()> {
+    // SAFETY: This option takes numbers and touches no memory.
+    done(c_long::from(unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_RAISE,
+            c_ulong::from(capability),
+            0,
+            0,
+        )
+    }))
+}
+
+/// Makes `to` a copy of `from` that stays open across exec.
+pub fn dup_to(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
+    // SAFETY: Called in the container's process only, where `to` belongs to nothing that is
+    // still used: the process ends or is replaced without going back to any owner.
+    done(c_long::from(unsafe { libc::dup3(from.as_raw_fd(), to, 0) }))
+}
+
+/// Closes the child's copy of a descriptor that its parent owns.
+pub fn close_copy(fd: BorrowedFd<'_>) {
+    // SAFETY: Called in a cloned child only, which never returns to the owner of `fd`; the
+    // parent's descriptor is another one.
+    unsafe {
+        libc::close(fd.as_raw_fd());
+    }
+}
+
+/// Marks every descriptor from `first` on to be closed by the next exec.
+pub fn cloexec_from(first: RawFd) -> io::Result<()> {
+    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+/// Closes every descriptor from `first` on. Only for a process that has opened none yet.
+pub fn close_from(first: RawFd) -> io::Result<()> {
+    close_range(first, 0)
+}
+
+fn close_range(first: RawFd, flags: c_uint) -> io::Result<()> {
+    // SAFETY: Either only a flag is set, or the caller (the launcher, first thing) owns none of them.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first.cast_unsigned(),
+            c_uint::MAX,
+            flags,
+        )
+    })
+}
+
+/// Gives every signal its default disposition.
+pub fn reset_signals() {
+    // All zeroes: the default action, no flags, no mask.
+    let action = [0_u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: `action` is at least as long as the kernel's sigaction and names no handler.
+        // The C library keeps two signals to itself, hence not its function; the two that
+        // nobody can change answer with an error.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                action.as_ptr(),
+                ptr::null_mut::<u64>(),
+                size_of::<u64>(),
+            );
+        }
+    }
+}
+
+/// Lets every signal through.
+pub fn unblock_signals() -> io::Result<()> {
+    // SAFETY: `set` is made by sigemptyset before it is read.
+    done(c_long::from(unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut())
+    }))
+}
+
+/// Blocks SIGCHLD alone and returns a descriptor that is readable while one is pending.
+pub fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: `set` is made by sigemptyset before it is read; the descriptor is new and ours.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        done(c_long::from(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &raw const set,
+            ptr::null_mut(),
+        )))?;
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        done(c_long::from(fd))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Brings the loopback interface of this network namespace up; `socket` is any socket of it.
+pub fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: All zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
+        *to = from.cast_signed().into();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq.
+    done(c_long::from(unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+    }))
+}
+
+fn done(result: c_long) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
