@@ -1,0 +1,81 @@
+//! The one who reads an exec's events.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hotcell_agent_api::v1::ExecEvent;
+use hotcell_agent_api::v1::exec_event::Event;
+use tokio_stream::Stream;
+
+use super::error::ExecError;
+use super::held::Exec;
+
+/// A stream of events that ends after `exit`, or with an error when another follower
+/// comes. Dropping it changes nothing for the exec.
+pub struct Follower {
+    exec: Arc<Exec>,
+    number: u64,
+    /// The last event given out.
+    seq: u64,
+    is_done: bool,
+}
+
+/// Acknowledges on behalf of one follower.
+pub struct Acks {
+    exec: Arc<Exec>,
+    number: u64,
+}
+
+impl Follower {
+    /// Follows from after `seq` on.
+    pub fn new(exec: Arc<Exec>, seq: u64) -> Result<Self, ExecError> {
+        let number = exec.follow(seq)?;
+        Ok(Self {
+            exec,
+            number,
+            seq,
+            is_done: false,
+        })
+    }
+
+    /// What acknowledges for this follower.
+    pub fn acks(&self) -> Acks {
+        Acks {
+            exec: self.exec.clone(),
+            number: self.number,
+        }
+    }
+}
+
+impl Acks {
+    /// Forgets events up to `seq`; tells whether more can come to be acknowledged.
+    pub fn ack(&self, seq: u64) -> bool {
+        self.exec.ack(self.number, seq)
+    }
+
+    /// Ends the follower because it sent something else; tells that no more can come.
+    pub fn refuse(&self) -> bool {
+        self.exec.refuse(self.number);
+        false
+    }
+}
+
+impl Stream for Follower {
+    type Item = Result<ExecEvent, ExecError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        let result = ready!(self.exec.poll_event(self.number, self.seq, cx));
+        match &result {
+            Ok(event) => {
+                self.seq = event.seq;
+                self.is_done = matches!(event.event, Some(Event::Exit(_)));
+            }
+            Err(_) => self.is_done = true,
+        }
+        Poll::Ready(Some(result))
+    }
+}

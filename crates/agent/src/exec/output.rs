@@ -1,0 +1,128 @@
+//! Reading what an exec writes.
+//!
+//! Of two streams with something to read the one that was not read last goes first.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hotcell_agent_api::v1::Stream;
+use rustix::buffer::spare_capacity;
+use rustix::io::ioctl_fionread;
+
+use super::stdio::Fd;
+
+/// The sources of one exec's output.
+pub struct Outputs {
+    sources: Vec<Source>,
+    /// Index of the one whose turn it is.
+    turn: usize,
+}
+
+/// A piece of output, not empty.
+pub struct Chunk {
+    /// Which stream it was written to.
+    pub stream: Stream,
+    /// What was written.
+    pub data: Bytes,
+}
+
+struct Source {
+    stream: Stream,
+    /// Absent after the end of file.
+    fd: Option<Fd>,
+    /// How much may still be read.
+    left: u64,
+}
+
+impl Outputs {
+    /// Reads from all of them.
+    pub fn new<const N: usize>(sources: [(Stream, Fd); N]) -> Self {
+        let source = |(stream, fd)| Source {
+            stream,
+            fd: Some(fd),
+            left: u64::MAX,
+        };
+        Self {
+            sources: sources.into_iter().map(source).collect(),
+            turn: 0,
+        }
+    }
+
+    /// The next piece, of at most `max` bytes; `None` when all have ended or have reached
+    /// their limit. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self, max: usize) -> Option<Chunk> {
+        std::future::poll_fn(|cx| self.poll_next(cx, max)).await
+    }
+
+    /// From now on reads no more than what is there at this moment.
+    pub fn limit_to_present(&mut self) {
+        for source in &mut self.sources {
+            let present = source.fd.as_ref().map(ioctl_fionread);
+            source.left = present.and_then(Result::ok).unwrap_or(0);
+        }
+    }
+
+    /// Reads to the end again.
+    pub fn lift_limit(&mut self) {
+        self.sources
+            .iter_mut()
+            .for_each(|source| source.left = u64::MAX);
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Option<Chunk>> {
+        let mut waiting = false;
+        for step in 0..self.sources.len() {
+            let index = (self.turn + step) % self.sources.len();
+            match self.sources[index].poll_read(cx, max) {
+                Poll::Ready(Some(data)) => {
+                    self.turn = index + 1;
+                    let stream = self.sources[index].stream;
+                    return Poll::Ready(Some(Chunk { stream, data }));
+                }
+                Poll::Ready(None) => {}
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting {
+            Poll::Pending
+        } else {
+            Poll::Ready(None)
+        }
+    }
+}
+
+impl Source {
+    fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Option<Bytes>> {
+        let Some(fd) = self.fd.as_ref().filter(|_| self.left > 0) else {
+            return Poll::Ready(None);
+        };
+        let max = usize::try_from(self.left).map_or(max, |left| left.min(max));
+        let data = loop {
+            let Ok(mut guard) = ready!(fd.poll_read_ready(cx)) else {
+                break Bytes::new();
+            };
+            match guard.try_io(|fd| read(fd.get_ref(), max)) {
+                // A terminal whose other side is closed answers EIO: that is its end.
+                Ok(result) => break result.unwrap_or_default(),
+                Err(_would_block) => {}
+            }
+        };
+        if data.is_empty() {
+            self.fd = None;
+            return Poll::Ready(None);
+        }
+        self.left = self.left.saturating_sub(data.len() as u64);
+        Poll::Ready(Some(data))
+    }
+}
+
+/// Reads once; a small piece is copied so that it does not hold on to a large buffer.
+fn read(fd: &impl std::os::fd::AsFd, max: usize) -> io::Result<Bytes> {
+    let mut buffer = Vec::with_capacity(max);
+    rustix::io::retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut buffer)))?;
+    if buffer.len() < buffer.capacity() / 2 {
+        return Ok(Bytes::copy_from_slice(&buffer));
+    }
+    Ok(buffer.into())
+}

@@ -1,0 +1,201 @@
+//! Every exec the agent holds, by its id.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hotcell_agent_api::bounds::EXECS_MAX;
+use hotcell_agent_api::v1::{ExecInfo, ExecResume, ExecStart, ExitCause};
+use rustix::thread::{CapabilitySet, capabilities};
+use tokio::task::JoinSet;
+
+use super::error::ExecError;
+use super::follow::Follower;
+use super::held::{Exec, Parts};
+use super::input::Input;
+use super::start::{Fingerprint, Fingerprints, Start};
+use super::status::Status;
+use super::stdio;
+use super::supervise::Supervisor;
+use crate::log;
+use crate::process::{Launch, Table, tree};
+use crate::sys::CStrings;
+
+/// The execs, running and finished.
+pub struct Execs {
+    table: Table,
+    fingerprints: Fingerprints,
+    can_switch_user: bool,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    by_id: HashMap<String, Arc<Exec>>,
+    started: u64,
+    is_closed: bool,
+}
+
+impl Execs {
+    /// None yet; their keepers will be in `table`.
+    pub fn new(table: Table) -> Self {
+        Self {
+            table,
+            fingerprints: Fingerprints::new(),
+            can_switch_user: can_switch_user(),
+            held: Mutex::default(),
+        }
+    }
+
+    /// Whether an exec may ask for another user.
+    pub fn can_switch_user(&self) -> bool {
+        self.can_switch_user
+    }
+
+    /// Starts an exec and follows it; one that was started just so is followed from its
+    /// beginning. On `Err` nothing was started.
+    pub fn start(&self, asked: &ExecStart) -> Result<Follower, ExecError> {
+        let start = Start::parse(asked)?;
+        let fingerprint = self.fingerprints.of(asked);
+        let mut held = self.lock();
+        if let Some(exec) = held.by_id.get(&start.exec_id) {
+            if !exec.was_started_as(fingerprint) {
+                return Err(ExecError::Exists);
+            }
+            return Follower::new(exec.clone(), 0);
+        }
+        if start.user.is_some() && !self.can_switch_user {
+            return Err(ExecError::OtherUser);
+        }
+        held.make_room()?;
+        let exec = launch(&self.table, start, fingerprint, held.started)?;
+        held.started += 1;
+        held.by_id.insert(asked.exec_id.clone(), exec.clone());
+        Follower::new(exec, 0)
+    }
+
+    /// Goes on following an exec.
+    pub fn resume(&self, asked: &ExecResume) -> Result<Follower, ExecError> {
+        Follower::new(self.get(&asked.exec_id)?, asked.after_seq)
+    }
+
+    /// The exec with this id.
+    pub fn get(&self, id: &str) -> Result<Arc<Exec>, ExecError> {
+        self.lock()
+            .by_id
+            .get(id)
+            .cloned()
+            .ok_or(ExecError::NotFound)
+    }
+
+    /// All of them, the oldest first.
+    pub fn list(&self) -> Vec<ExecInfo> {
+        let mut execs: Vec<_> = self.lock().by_id.values().cloned().collect();
+        execs.sort_unstable_by_key(|exec| exec.serial);
+        execs.iter().map(|exec| exec.info()).collect()
+    }
+
+    /// Drops a finished exec and its output. What it left running lives on.
+    pub fn forget(&self, id: &str) -> Result<(), ExecError> {
+        let mut held = self.lock();
+        let exec = held.by_id.get(id).ok_or(ExecError::NotFound)?;
+        if exec.is_running() {
+            return Err(ExecError::Running);
+        }
+        exec.forget();
+        held.by_id.remove(id);
+        Ok(())
+    }
+
+    /// Ends every exec and whatever forgotten ones left running, and starts no more.
+    pub async fn shut_down(&self, grace: Duration) {
+        let execs: Vec<_> = {
+            let mut held = self.lock();
+            held.is_closed = true;
+            held.by_id.values().cloned().collect()
+        };
+        let mut ends = JoinSet::new();
+        for exec in execs {
+            ends.spawn(async move { exec.end(ExitCause::Cancelled, grace).await });
+        }
+        for (keeper, gone) in self.table.keepers() {
+            ends.spawn(async move { Ok(tree::end(keeper, gone, grace).await?) });
+        }
+        while let Some(end) = ends.join_next().await {
+            if let Ok(Err(error)) = end {
+                log::line(format_args!("an exec was not ended: {error}"));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    /// Makes room for one more, by dropping the oldest that nobody needs if it must.
+    fn make_room(&mut self) -> Result<(), ExecError> {
+        if self.is_closed {
+            return Err(ExecError::ShuttingDown);
+        }
+        if self.by_id.len() < EXECS_MAX {
+            return Ok(());
+        }
+        let settled = self.by_id.iter().filter(|(_, exec)| exec.is_settled());
+        let oldest = settled
+            .min_by_key(|(_, exec)| exec.serial)
+            .map(|(id, _)| id.clone());
+        let exec = oldest
+            .and_then(|id| self.by_id.remove(&id))
+            .ok_or(ExecError::Full)?;
+        exec.forget();
+        Ok(())
+    }
+}
+
+fn launch(
+    table: &Table,
+    start: Start,
+    fingerprint: Fingerprint,
+    serial: u64,
+) -> Result<Arc<Exec>, ExecError> {
+    let opened = stdio::open(&start).map_err(ExecError::os("open the streams"))?;
+    let launch = Launch {
+        argv: CStrings::new(start.argv),
+        env: CStrings::new(start.env),
+        candidates: start.candidates,
+        cwd: start.cwd,
+        user: start.user,
+        stdio: opened.child,
+    };
+    let (status, told) = Status::open().map_err(ExecError::os("open the streams"))?;
+    let (keeper, gone) = table
+        .start(&launch, told)
+        .map_err(ExecError::os("start a process"))?;
+    let has_terminal = opened.terminal.is_some();
+    let exec = Exec::new(Parts {
+        id: start.exec_id,
+        fingerprint,
+        serial,
+        keeper,
+        gone,
+        input: Input::new(opened.input, has_terminal),
+        terminal: opened.terminal,
+    });
+    let supervisor = Supervisor {
+        exec: exec.clone(),
+        status,
+        outputs: opened.outputs,
+        has_terminal,
+        timeout: start.timeout,
+        grace: start.grace,
+    };
+    tokio::spawn(supervisor.run());
+    Ok(exec)
+}
+
+fn can_switch_user() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    capabilities(None).is_ok_and(|held| held.effective.contains(needed))
+}

@@ -1,0 +1,352 @@
+//! What an exec is asked to be, checked once and from then on a type.
+
+use std::ffi::CString;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hotcell_agent_api::bounds::{
+    ARGV_ENV_BYTES_MAX, ARGV_MAX, ENV_MAX, EXEC_ID_BYTES_MAX, GRACE_MS_MAX, PATH_BYTES_MAX,
+    TIMEOUT_MS_MAX,
+};
+use hotcell_agent_api::v1::{EnvVar, ExecStart, Winsize};
+use rustix::process::{Gid, Uid};
+
+use crate::process::User;
+
+/// Where a program is looked for if the environment has no `PATH`.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+/// Directories of a `PATH`.
+const PATH_DIRS_MAX: usize = 256;
+
+/// The id that the kernel keeps for "no change".
+const NO_ID: u32 = u32::MAX;
+
+/// A command that can be started.
+#[derive(Debug)]
+pub struct Start {
+    /// Chosen by the server.
+    pub exec_id: String,
+    /// Arguments, the program's name first.
+    pub argv: Vec<CString>,
+    /// `NAME=value`.
+    pub env: Vec<CString>,
+    /// Where the program may be, in order.
+    pub candidates: Vec<CString>,
+    /// The working directory.
+    pub cwd: CString,
+    /// Whom to become, if that is somebody else than the agent.
+    pub user: Option<User>,
+    /// End it after this long.
+    pub timeout: Option<Duration>,
+    /// From TERM to KILL after the timeout.
+    pub grace: Duration,
+    /// Whether stdin stays open.
+    pub stdin: bool,
+    /// A terminal of this size.
+    pub tty: Option<rustix::termios::Winsize>,
+}
+
+/// Why it cannot be started, whatever the container holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// Not 1 to 64 printable characters.
+    #[error("exec_id must be 1 to {EXEC_ID_BYTES_MAX} printable ASCII characters")]
+    ExecId,
+    /// None, or too many.
+    #[error("argv must have 1 to {ARGV_MAX} arguments, the first not empty")]
+    Argv,
+    /// Too many, or a name that cannot be one.
+    #[error("env must have at most {ENV_MAX} variables, their names not empty and without '='")]
+    Env,
+    /// All together.
+    #[error("argv and env must have at most {ARGV_ENV_BYTES_MAX} bytes together")]
+    TooLong,
+    /// A NUL byte.
+    #[error("{0} must not have NUL bytes")]
+    Nul(&'static str),
+    /// Relative or too long.
+    #[error("cwd must be an absolute path of less than {PATH_BYTES_MAX} bytes")]
+    Cwd,
+    /// Too many places to look.
+    #[error("PATH must have at most {PATH_DIRS_MAX} directories")]
+    Path,
+    /// Over its bound.
+    #[error("{0} is too large")]
+    Bound(&'static str),
+}
+
+impl Start {
+    /// Checks every field against its bound.
+    pub fn parse(start: &ExecStart) -> Result<Self, StartError> {
+        check_id(&start.exec_id)?;
+        check_sizes(start)?;
+        Ok(Self {
+            exec_id: start.exec_id.clone(),
+            argv: strings(&start.argv, "argv")?,
+            env: environment(&start.env)?,
+            candidates: candidates(&start.argv, &start.env)?,
+            cwd: working_directory(&start.cwd)?,
+            user: user(start)?,
+            timeout: timeout(start.timeout_ms)?,
+            grace: grace(start.grace_ms)?,
+            stdin: start.stdin,
+            tty: start.tty.as_ref().map(window).transpose()?,
+        })
+    }
+}
+
+fn check_id(id: &str) -> Result<(), StartError> {
+    let fits = (1..=EXEC_ID_BYTES_MAX).contains(&id.len());
+    let printable = id.bytes().all(|byte| byte.is_ascii_graphic());
+    (fits && printable).then_some(()).ok_or(StartError::ExecId)
+}
+
+fn check_sizes(start: &ExecStart) -> Result<(), StartError> {
+    if !(1..=ARGV_MAX).contains(&start.argv.len()) || start.argv[0].is_empty() {
+        return Err(StartError::Argv);
+    }
+    if start.env.len() > ENV_MAX {
+        return Err(StartError::Env);
+    }
+    // Each string costs its NUL and a pointer, as the kernel counts them.
+    let argv: usize = start.argv.iter().map(|arg| arg.len() + 9).sum();
+    let env: usize = start
+        .env
+        .iter()
+        .map(|var| var.name.len() + var.value.len() + 10)
+        .sum();
+    (argv + env <= ARGV_ENV_BYTES_MAX)
+        .then_some(())
+        .ok_or(StartError::TooLong)
+}
+
+fn strings(list: &[Bytes], what: &'static str) -> Result<Vec<CString>, StartError> {
+    list.iter()
+        .map(|bytes| c_string(bytes.to_vec(), what))
+        .collect()
+}
+
+fn c_string(bytes: Vec<u8>, what: &'static str) -> Result<CString, StartError> {
+    CString::new(bytes).map_err(|_| StartError::Nul(what))
+}
+
+fn environment(env: &[EnvVar]) -> Result<Vec<CString>, StartError> {
+    env.iter().map(variable).collect()
+}
+
+fn variable(var: &EnvVar) -> Result<CString, StartError> {
+    if var.name.is_empty() || var.name.contains(&b'=') {
+        return Err(StartError::Env);
+    }
+    c_string([&var.name[..], b"=", &var.value[..]].concat(), "env")
+}
+
+/// The program itself if its name has a slash, else that name in each directory of `PATH`;
+/// an empty one means the working directory.
+fn candidates(argv: &[Bytes], env: &[EnvVar]) -> Result<Vec<CString>, StartError> {
+    let program = &argv[0][..];
+    if program.contains(&b'/') {
+        return Ok(vec![c_string(program.to_vec(), "argv")?]);
+    }
+    let path = env.iter().find(|var| var.name == "PATH");
+    let path = path.map_or(DEFAULT_PATH, |var| &var.value[..]);
+    if path
+        .split(|byte| *byte == b':')
+        .nth(PATH_DIRS_MAX)
+        .is_some()
+    {
+        return Err(StartError::Path);
+    }
+    path.split(|byte| *byte == b':')
+        .filter(|dir| dir.len() + 1 + program.len() < PATH_BYTES_MAX)
+        .map(|dir| c_string(within(dir, program), "env"))
+        .collect()
+}
+
+fn within(dir: &[u8], program: &[u8]) -> Vec<u8> {
+    let dir: &[u8] = if dir.is_empty() { b"." } else { dir };
+    [dir, b"/", program].concat()
+}
+
+fn working_directory(cwd: &Bytes) -> Result<CString, StartError> {
+    if !cwd.starts_with(b"/") || cwd.len() >= PATH_BYTES_MAX {
+        return Err(StartError::Cwd);
+    }
+    c_string(cwd.to_vec(), "cwd")
+}
+
+fn user(start: &ExecStart) -> Result<Option<User>, StartError> {
+    if start.uid == Some(NO_ID) || start.gid == Some(NO_ID) {
+        return Err(StartError::Bound("uid or gid"));
+    }
+    let own = User {
+        uid: rustix::process::geteuid(),
+        gid: rustix::process::getegid(),
+    };
+    let asked = User {
+        uid: start.uid.map_or(own.uid, Uid::from_raw),
+        gid: start.gid.map_or(own.gid, Gid::from_raw),
+    };
+    Ok((asked != own).then_some(asked))
+}
+
+fn timeout(milliseconds: u64) -> Result<Option<Duration>, StartError> {
+    match milliseconds {
+        0 => Ok(None),
+        1..=TIMEOUT_MS_MAX => Ok(Some(Duration::from_millis(milliseconds))),
+        _ => Err(StartError::Bound("timeout_ms")),
+    }
+}
+
+/// A time from TERM to KILL.
+pub fn grace(milliseconds: u64) -> Result<Duration, StartError> {
+    if milliseconds > GRACE_MS_MAX {
+        return Err(StartError::Bound("grace_ms"));
+    }
+    Ok(Duration::from_millis(milliseconds))
+}
+
+/// A window size, as the kernel has it.
+pub fn window(size: &Winsize) -> Result<rustix::termios::Winsize, StartError> {
+    let side = |value: u32| u16::try_from(value).map_err(|_| StartError::Bound("window size"));
+    Ok(rustix::termios::Winsize {
+        ws_row: side(size.rows)?,
+        ws_col: side(size.cols)?,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    })
+}
+
+/// Tells equal starts from different ones without keeping them: 128 bits under keys that
+/// nobody outside knows.
+pub struct Fingerprints([RandomState; 2]);
+
+/// One start's.
+pub type Fingerprint = [u64; 2];
+
+impl Fingerprints {
+    /// With fresh keys.
+    pub fn new() -> Self {
+        Self([RandomState::new(), RandomState::new()])
+    }
+
+    /// The same for equal starts, different for different ones.
+    pub fn of(&self, start: &ExecStart) -> Fingerprint {
+        self.0.each_ref().map(|keys| {
+            let mut hasher = keys.build_hasher();
+            (&start.exec_id, &start.argv, &start.env, &start.cwd).hash(&mut hasher);
+            (start.uid, start.gid, start.timeout_ms, start.grace_ms).hash(&mut hasher);
+            (start.stdin, start.tty).hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> ExecStart {
+        ExecStart {
+            exec_id: "e_1".into(),
+            argv: vec!["true".into()],
+            cwd: "/".into(),
+            ..ExecStart::default()
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut ExecStart)) -> StartError {
+        let mut start = asked();
+        change(&mut start);
+        Start::parse(&start).unwrap_err()
+    }
+
+    fn variable(name: &'static str, value: &'static str) -> EnvVar {
+        EnvVar {
+            name: name.into(),
+            value: value.into(),
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_bound() {
+        assert_eq!(refused(|start| start.exec_id.clear()), StartError::ExecId);
+        assert_eq!(
+            refused(|start| start.exec_id = "x".repeat(65)),
+            StartError::ExecId
+        );
+        assert_eq!(refused(|start| start.argv.clear()), StartError::Argv);
+        assert_eq!(
+            refused(|start| start.argv = vec![Bytes::new(); 5000]),
+            StartError::Argv
+        );
+        assert_eq!(
+            refused(|start| start.env = vec![variable("", "x")]),
+            StartError::Env
+        );
+        assert_eq!(
+            refused(|start| start.env = vec![variable("a=", "x")]),
+            StartError::Env
+        );
+        assert_eq!(
+            refused(|start| start.argv.push("a\0".into())),
+            StartError::Nul("argv")
+        );
+        assert_eq!(refused(|start| start.cwd = "tmp".into()), StartError::Cwd);
+        assert_eq!(
+            refused(|start| start.argv.push(vec![1; 1 << 20].into())),
+            StartError::TooLong
+        );
+        assert_eq!(
+            refused(|start| start.timeout_ms = u64::MAX),
+            StartError::Bound("timeout_ms")
+        );
+        assert_eq!(
+            refused(|start| start.grace_ms = u64::MAX),
+            StartError::Bound("grace_ms")
+        );
+        assert_eq!(
+            refused(|start| start.uid = Some(NO_ID)),
+            StartError::Bound("uid or gid")
+        );
+        let tall = Winsize {
+            rows: 1 << 16,
+            cols: 1,
+        };
+        assert_eq!(
+            refused(|start| start.tty = Some(tall)),
+            StartError::Bound("window size")
+        );
+    }
+
+    #[test]
+    fn a_program_is_looked_up_in_the_path_it_was_given() {
+        let mut start = asked();
+        start.env = vec![variable("PATH", "/a::b")];
+        let found = Start::parse(&start).unwrap().candidates;
+        assert_eq!(
+            found,
+            [
+                c"/a/true".into(),
+                c"./true".into(),
+                CString::from(c"b/true")
+            ]
+        );
+        start.argv = vec!["./true".into()];
+        assert_eq!(
+            Start::parse(&start).unwrap().candidates,
+            [CString::from(c"./true")]
+        );
+    }
+
+    #[test]
+    fn another_start_has_another_fingerprint() {
+        let fingerprints = Fingerprints::new();
+        let mut other = asked();
+        assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
+        other.stdin = true;
+        assert_ne!(fingerprints.of(&asked()), fingerprints.of(&other));
+    }
+}

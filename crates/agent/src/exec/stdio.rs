@@ -1,0 +1,113 @@
+//! The pipes or the terminal between an exec and the agent.
+//!
+//! Our ends never block; the process's ends are its own and do. All close on exec.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hotcell_agent_api::v1::Stream;
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::output::Outputs;
+use super::start::Start;
+use crate::process::Stdio;
+
+/// One of our ends.
+pub type Fd = Arc<AsyncFd<OwnedFd>>;
+
+/// Both sides of an exec's streams.
+pub struct Opened {
+    /// For the process.
+    pub child: Stdio,
+    /// Where Input goes.
+    pub input: Option<Fd>,
+    /// Where output comes from.
+    pub outputs: Outputs,
+    /// The terminal, if it has one.
+    pub terminal: Option<Fd>,
+}
+
+/// Opens what the start asks for.
+pub fn open(start: &Start) -> Result<Opened, Errno> {
+    match start.tty {
+        Some(size) => open_terminal(size, start.stdin),
+        None => open_pipes(start.stdin),
+    }
+}
+
+fn open_pipes(keep_stdin: bool) -> Result<Opened, Errno> {
+    let (stdin, input) = pipe_in(keep_stdin)?;
+    let (out, stdout) = pipe_out()?;
+    let (err, stderr) = pipe_out()?;
+    Ok(Opened {
+        child: Stdio {
+            stdin,
+            stdout,
+            stderr,
+            tty: false,
+        },
+        input,
+        outputs: Outputs::new([(Stream::Stdout, out), (Stream::Stderr, err)]),
+        terminal: None,
+    })
+}
+
+fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    tcsetwinsize(&master, size)?;
+    let master = ours(master, Interest::READABLE | Interest::WRITABLE)?;
+    // Without stdin the process must read the end of file at once, as it does without a
+    // terminal; it can still open the terminal itself.
+    let stdin = if keep_stdin {
+        copy(&slave)?
+    } else {
+        pipe_in(false)?.0
+    };
+    Ok(Opened {
+        child: Stdio {
+            stdin,
+            stdout: copy(&slave)?,
+            stderr: slave,
+            tty: true,
+        },
+        input: keep_stdin.then(|| master.clone()),
+        outputs: Outputs::new([(Stream::Stdout, master.clone())]),
+        terminal: Some(master),
+    })
+}
+
+/// A pipe whose writing end is ours, or closed: the process then reads the end of file.
+fn pipe_in(keep: bool) -> Result<(OwnedFd, Option<Fd>), Errno> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let write = if keep {
+        Some(ours(write, Interest::WRITABLE)?)
+    } else {
+        None
+    };
+    Ok((read, write))
+}
+
+fn pipe_out() -> Result<(Fd, OwnedFd), Errno> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((ours(read, Interest::READABLE)?, write))
+}
+
+/// Makes an end ours: it does not block, and the runtime watches it.
+pub fn ours(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
+    ioctl_fionbio(&fd, true)?;
+    let fd = AsyncFd::register_with_interest(fd, interest);
+    fd.map(Arc::new)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+}
+
+fn copy(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 3)
+}

@@ -1,0 +1,181 @@
+//! The task that owns an exec from its start to the end of its output.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hotcell_agent_api::bounds::CHUNK_BYTES_MAX;
+use hotcell_agent_api::v1::{self, Exit, ExitCause, Stream, Usage};
+
+use super::held::Exec;
+use super::output::{Chunk, Outputs};
+use super::status::Status;
+use crate::log;
+use crate::process::{Record, WaitStatus};
+
+/// How long the last output of a terminal may take to arrive: the kernel hands it over
+/// in a task of its own.
+const TERMINAL_DRAIN: Duration = Duration::from_millis(200);
+
+/// One exec's supervisor.
+pub struct Supervisor {
+    /// Whom it owns.
+    pub exec: Arc<Exec>,
+    /// What its keeper says.
+    pub status: Status,
+    /// What it writes.
+    pub outputs: Outputs,
+    /// Whether it has a terminal.
+    pub has_terminal: bool,
+    /// End it after this long.
+    pub timeout: Option<Duration>,
+    /// From TERM to KILL then.
+    pub grace: Duration,
+}
+
+impl Supervisor {
+    /// Follows the exec until its output has ended, which background processes may put
+    /// off as long as they live.
+    pub async fn run(mut self) {
+        let mut usage = Usage::default();
+        let began = Instant::now();
+        let end = self.until_leader_ends(&mut usage).await;
+        self.exec.leader_ended();
+        usage.wall_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.drain(&mut usage).await;
+        self.exec.finish(exit(end, usage));
+        let Self {
+            exec, mut outputs, ..
+        } = self;
+        // What is still written goes nowhere, but its writer must not die of SIGPIPE. The
+        // exec itself may be forgotten meanwhile.
+        drop(exec);
+        outputs.lift_limit();
+        while outputs.next(CHUNK_BYTES_MAX).await.is_some() {}
+    }
+
+    /// Holds output as it comes; gives back the keeper's last word, `None` if it was
+    /// killed before it could say it.
+    async fn until_leader_ends(&mut self, usage: &mut Usage) -> Option<Record> {
+        let mut deadline = pin!(deadline(self.timeout));
+        let (mut is_started, mut has_output, mut may_time_out) = (false, true, true);
+        loop {
+            tokio::select! {
+                biased;
+                record = self.status.next() => match record {
+                    Some(Record::Started { pid }) => {
+                        self.exec.started(pid);
+                        is_started = true;
+                    }
+                    Some(end) => return Some(end),
+                    None => {
+                        self.exec.gone().wait().await;
+                        return None;
+                    }
+                },
+                () = &mut deadline, if may_time_out => {
+                    may_time_out = false;
+                    self.time_out();
+                }
+                chunk = next(&self.exec, &mut self.outputs), if is_started && has_output => {
+                    match chunk {
+                        Some(chunk) => hold(&self.exec, chunk, usage),
+                        None => has_output = false,
+                    }
+                }
+            }
+        }
+    }
+
+    fn time_out(&self) {
+        let (exec, grace) = (self.exec.clone(), self.grace);
+        tokio::spawn(async move {
+            if let Err(error) = exec.end(ExitCause::TimedOut, grace).await {
+                log::line(format_args!(
+                    "an exec that timed out was not ended: {error}"
+                ));
+            }
+        });
+    }
+
+    /// Holds what is in the pipes now; what comes later was written after the end.
+    async fn drain(&mut self, usage: &mut Usage) {
+        if !self.has_terminal {
+            self.outputs.limit_to_present();
+        }
+        loop {
+            let room = self.exec.room().await;
+            let next = self.outputs.next(room);
+            let chunk = if self.has_terminal {
+                tokio::time::timeout(TERMINAL_DRAIN, next)
+                    .await
+                    .ok()
+                    .flatten()
+            } else {
+                next.await
+            };
+            match chunk {
+                Some(chunk) => hold(&self.exec, chunk, usage),
+                None => return,
+            }
+        }
+    }
+}
+
+async fn deadline(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(exec: &Exec, outputs: &mut Outputs) -> Option<Chunk> {
+    let room = exec.room().await;
+    outputs.next(room).await
+}
+
+fn hold(exec: &Exec, chunk: Chunk, usage: &mut Usage) {
+    let bytes = chunk.data.len() as u64;
+    match chunk.stream {
+        Stream::Stdout | Stream::Unspecified => usage.stdout_bytes += bytes,
+        Stream::Stderr => usage.stderr_bytes += bytes,
+    }
+    exec.output(chunk);
+}
+
+fn exit(end: Option<Record>, mut usage: Usage) -> Exit {
+    let mut exit = Exit {
+        cause: ExitCause::KeeperKilled.into(),
+        ..Exit::default()
+    };
+    match end {
+        Some(Record::Ended {
+            status,
+            user_us,
+            system_us,
+            max_rss_bytes,
+        }) => {
+            exit.cause = ExitCause::Exited.into();
+            usage = Usage {
+                user_us,
+                system_us,
+                max_rss_bytes,
+                ..usage
+            };
+            match status {
+                WaitStatus::Code(code) => exit.code = Some(code),
+                WaitStatus::Signal(signal) => exit.signal = Some(signal),
+            }
+        }
+        Some(Record::NotStarted { step, errno }) => {
+            exit.cause = ExitCause::NotStarted.into();
+            exit.start_error = Some(v1::StartError {
+                step: step.name().into(),
+                errno,
+            });
+        }
+        Some(Record::Started { .. }) | None => {}
+    }
+    exit.usage = Some(usage);
+    exit
+}

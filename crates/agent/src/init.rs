@@ -1,0 +1,74 @@
+//! Being PID 1: what is set up once, before the first connection, and the end.
+//!
+//! The agent handles no signal but SIGCHLD: as PID 1 it is then deaf to all others from
+//! inside its container. Any end of this function ends the container.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, sockopt};
+use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Options;
+use crate::exec::Execs;
+use crate::process::Table;
+use crate::serve::{self, Door};
+use crate::service::{About, AgentService};
+use crate::sys;
+
+/// The descriptor at which the engine passes the listener.
+const LISTENER_FD: i32 = 3;
+
+/// Keeps every process of the same user from tracing us and from reading our memory.
+pub fn close_to_others() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Serves until the server shuts the agent down or nobody is left to serve.
+pub fn run(options: &Options) -> io::Result<()> {
+    let listener = match &options.listen_path {
+        Some(path) => listen(path)?,
+        None => inherited()?,
+    };
+    listener.set_nonblocking(true)?;
+    // PID 1 gets orphans anyway; elsewhere they must come to us as well.
+    set_child_subreaper(Some(getpid()))?;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(options, listener))
+}
+
+async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {
+    let table = Table::default();
+    tokio::spawn(table.clone().reap_for_ever(signal(SignalKind::child())?));
+    let execs = Arc::new(Execs::new(table));
+    let door = Arc::new(Door::default());
+    let service = AgentService::new(About::new(&options.root)?, execs.clone(), door.clone());
+    let result = serve::serve(listener, service, &door, options.linger).await;
+    // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
+    execs.shut_down(Duration::ZERO).await;
+    result
+}
+
+fn inherited() -> io::Result<UnixListener> {
+    let fd = sys::inherited_listener(LISTENER_FD)?;
+    let is_unix = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
+    if !is_unix || !sockopt::socket_acceptconn(&fd)? {
+        return Err(io::Error::other(
+            "descriptor 3 is not a listening unix socket",
+        ));
+    }
+    Ok(fd.into())
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => UnixListener::bind(path),
+    }
+}

@@ -1,0 +1,57 @@
+//! PID 1 of every container: runs commands for the server and tells it what they do.
+//!
+//! ```text
+//!  server ──gRPC over a unix socket──▶ service ──▶ exec: one per command, output held until acknowledged
+//!                                                   │
+//!                      agent (PID 1) ──fork──▶ keeper ──▶ leader ──▶ whatever the command starts
+//! ```
+//!
+//! Two invariants hold the rest up. The agent's only children are keepers, and every
+//! process of an exec is a descendant of its keeper, so "the whole tree" is always
+//! well defined. And everything beneath a keeper is hostile: it may kill, stop or
+//! flood, and the agent goes on serving the others.
+
+#![deny(unsafe_code)]
+
+mod args;
+mod connect;
+pub mod exec;
+mod init;
+mod log;
+pub mod process;
+mod serve;
+mod service;
+#[expect(
+    unsafe_code,
+    reason = "the one file that talks to the kernel without a safe wrapper"
+)]
+mod sys;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::Command;
+
+/// Runs the program with its arguments, without its name.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    // First of all: from here on no process of the same user can trace us or read our
+    // memory. It fails on no kernel we run on, and without it we must not serve.
+    if init::close_to_others().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let outcome = match args::parse(args) {
+        Ok(Command::Init(options)) => init::run(&options),
+        Ok(Command::Connect { path }) => connect::run(&path),
+        Err(error) => {
+            log::line(format_args!("{error}\n{}", args::USAGE));
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::line(format_args!("hotcell-agent: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

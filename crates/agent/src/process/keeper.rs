@@ -1,0 +1,211 @@
+//! The keeper: per exec one small process between the agent and the leader.
+//!
+//! It is a child subreaper, so what the exec double-forks comes back to it and never to
+//! the agent. It has its own copy of memory, its own session, every signal blocked and
+//! one descriptor, the status pipe. It waits until it has no child left and then ends:
+//! a keeper that is gone means that nothing of its exec is left.
+//!
+//! The child's half (from [`keep`] on) allocates nothing and takes no lock.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Gid, Pid, Uid, getpid, set_child_subreaper, setsid};
+use rustix::thread::set_name;
+
+use super::leader::{Failure, become_program, drop_capabilities};
+use super::record::{Record, Step, WaitStatus};
+use crate::sys::{self, CStrings};
+
+/// How much sooner than the agent the kernel should kill a leader when memory runs out.
+const LEADER_OOM_SCORE_ADJ: &[u8] = b"500";
+
+/// Everything a leader needs, ready before the fork.
+pub struct Launch {
+    /// Arguments, the program's name first.
+    pub argv: CStrings,
+    /// The whole environment.
+    pub env: CStrings,
+    /// Where the program may be, in order.
+    pub candidates: Vec<CString>,
+    /// The working directory.
+    pub cwd: CString,
+    /// Whom to become; absent: stay.
+    pub user: Option<User>,
+    /// The leader's ends of pipes or of a terminal.
+    pub stdio: Stdio,
+}
+
+/// A user and its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// The user.
+    pub uid: Uid,
+    /// The group; there is no other.
+    pub gid: Gid,
+}
+
+/// What becomes the leader's descriptors 0, 1 and 2; all close on exec themselves.
+pub struct Stdio {
+    /// Descriptor 0.
+    pub stdin: OwnedFd,
+    /// Descriptor 1; the terminal, if there is one.
+    pub stdout: OwnedFd,
+    /// Descriptor 2.
+    pub stderr: OwnedFd,
+    /// Whether `stdout` is a terminal to take as the controlling one.
+    pub tty: bool,
+}
+
+/// Forks a keeper, which starts the leader at once and tells its [`Record`]s to `told`.
+pub fn start(launch: &Launch, told: OwnedFd) -> Result<Pid, Errno> {
+    sys::fork(&Task { launch, told }, keep)
+}
+
+struct Task<'a> {
+    launch: &'a Launch,
+    told: OwnedFd,
+}
+
+fn keep(task: &Task<'_>) -> i32 {
+    close_what_leaders_need_not(task);
+    // A new process leads no group, so this cannot fail.
+    let _ = setsid();
+    let _ = set_name(c"hotcell-keeper");
+    if let Err(errno) = set_child_subreaper(Some(getpid())) {
+        return tell(
+            task,
+            &Record::NotStarted {
+                step: Step::Clone,
+                errno: number(errno),
+            },
+        );
+    }
+    match start_leader(task.launch) {
+        Ok(leader) => keep_leader(task, leader),
+        Err((step, errno)) => tell(
+            task,
+            &Record::NotStarted {
+                step,
+                errno: number(errno),
+            },
+        ),
+    }
+}
+
+fn keep_leader(task: &Task<'_>, leader: Pid) -> i32 {
+    // The agent sees the end of the output only once nobody else holds the pipes.
+    close_all_but(&mut [task.told.as_raw_fd()]);
+    let _ = drop_capabilities();
+    prefer_for_oom(leader);
+    let pid = leader.as_raw_nonzero().get().cast_unsigned();
+    tell(task, &Record::Started { pid });
+    reap(task, leader)
+}
+
+fn start_leader(launch: &Launch) -> Result<Pid, (Step, Errno)> {
+    struct Shared<'a>(&'a Launch, Failure);
+    let shared = Shared(launch, Cell::new(None));
+    let pid = sys::vfork(&shared, |shared| become_program(shared.0, &shared.1))
+        .map_err(|errno| (Step::Clone, errno))?;
+    match shared.1.get() {
+        None => Ok(pid),
+        Some(failure) => {
+            let _ = sys::wait_any(false);
+            Err(failure)
+        }
+    }
+}
+
+/// Waits for every child, its own and those that were left to it, until none is left.
+fn reap(task: &Task<'_>, leader: Pid) -> i32 {
+    loop {
+        match sys::wait_any(false) {
+            Ok(Some(ended)) if ended.pid == leader.as_raw_nonzero().get() => {
+                tell(
+                    task,
+                    &Record::Ended {
+                        status: WaitStatus::from_raw(ended.status),
+                        user_us: ended.cpu_us.0,
+                        system_us: ended.cpu_us.1,
+                        max_rss_bytes: ended.max_rss_bytes,
+                    },
+                );
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return 0,
+        }
+    }
+}
+
+fn tell(task: &Task<'_>, record: &Record) -> i32 {
+    // Three records fit into any pipe: it neither blocks nor writes a part.
+    match rustix::io::write(&task.told, &record.encode()) {
+        Ok(_) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// Best effort: a leader of another user is out of our reach, and any process may set
+/// its own value back to that of the agent, though never below.
+fn prefer_for_oom(leader: Pid) {
+    let mut buffer = [0; 40];
+    let Some(path) = oom_path(leader, &mut buffer) else {
+        return;
+    };
+    if let Ok(file) = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, LEADER_OOM_SCORE_ADJ);
+    }
+}
+
+fn oom_path(pid: Pid, buffer: &mut [u8; 40]) -> Option<&CStr> {
+    use std::io::Write;
+    let mut rest = &mut buffer[..];
+    write!(rest, "/proc/{}/oom_score_adj\0", pid.as_raw_nonzero()).ok()?;
+    CStr::from_bytes_until_nul(buffer).ok()
+}
+
+fn close_what_leaders_need_not(task: &Task<'_>) {
+    let stdio = &task.launch.stdio;
+    close_all_but(&mut [
+        task.told.as_raw_fd(),
+        stdio.stdin.as_raw_fd(),
+        stdio.stdout.as_raw_fd(),
+        stdio.stderr.as_raw_fd(),
+    ]);
+}
+
+fn close_all_but(kept: &mut [i32]) {
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept {
+        let fd = fd.cast_unsigned();
+        if let Some(last) = fd.checked_sub(1) {
+            sys::close_range(first, last);
+        }
+        first = fd + 1;
+    }
+    sys::close_range(first, u32::MAX);
+}
+
+fn number(errno: Errno) -> u32 {
+    errno.raw_os_error().cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_the_largest_pid_fits() {
+        let pid = Pid::from_raw(i32::MAX).unwrap();
+        let mut buffer = [0; 40];
+        assert_eq!(
+            oom_path(pid, &mut buffer),
+            Some(c"/proc/2147483647/oom_score_adj")
+        );
+    }
+}

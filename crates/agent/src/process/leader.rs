@@ -1,0 +1,90 @@
+//! The leader's way from a fresh child of the keeper to the program it was asked to be.
+//!
+//! Runs in the keeper's memory while the keeper is suspended: system calls only, nothing
+//! that allocates or locks. The program gets its three descriptors, its environment, its
+//! directory and its user, and nothing else of the agent: no capability, no ignored or
+//! blocked signal, no open file.
+
+use std::cell::Cell;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::process::{chdir, ioctl_tiocsctty, setsid, umask};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_thread_gid,
+    set_thread_groups, set_thread_uid,
+};
+
+use super::keeper::Launch;
+use super::record::Step;
+use crate::sys;
+
+/// What a leader that could not start leaves for its keeper.
+pub type Failure = Cell<Option<(Step, Errno)>>;
+
+/// Becomes the program; comes back only after a failure.
+pub fn become_program(launch: &Launch, failure: &Failure) -> i32 {
+    let error = prepare(launch)
+        .err()
+        .unwrap_or_else(|| (Step::Execve, execute(launch)));
+    failure.set(Some(error));
+    127
+}
+
+fn prepare(launch: &Launch) -> Result<(), (Step, Errno)> {
+    setsid().map_err(|errno| (Step::Setsid, errno))?;
+    if launch.stdio.tty {
+        ioctl_tiocsctty(&launch.stdio.stdout).map_err(|errno| (Step::Terminal, errno))?;
+    }
+    take_stdio(launch).map_err(|errno| (Step::Dup2, errno))?;
+    umask(Mode::WGRP | Mode::WOTH);
+    chdir(launch.cwd.as_c_str()).map_err(|errno| (Step::Chdir, errno))?;
+    become_user(launch)?;
+    drop_capabilities().map_err(|errno| (Step::Capset, errno))?;
+    sys::reset_signals();
+    Ok(())
+}
+
+fn take_stdio(launch: &Launch) -> Result<(), Errno> {
+    dup2_stdin(&launch.stdio.stdin)?;
+    dup2_stdout(&launch.stdio.stdout)?;
+    dup2_stderr(&launch.stdio.stderr)
+}
+
+fn become_user(launch: &Launch) -> Result<(), (Step, Errno)> {
+    let Some(user) = launch.user else {
+        return Ok(());
+    };
+    set_thread_groups(&[]).map_err(|errno| (Step::Setgroups, errno))?;
+    set_thread_gid(user.gid).map_err(|errno| (Step::Setgid, errno))?;
+    set_thread_uid(user.uid).map_err(|errno| (Step::Setuid, errno))
+}
+
+/// Gives up every capability, for good as far as the bounding set allows.
+pub fn drop_capabilities() -> Result<(), Errno> {
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+}
+
+/// Tries each candidate as a shell would: the next one if there is no such program, and
+/// in the end the most telling reason.
+fn execute(launch: &Launch) -> Errno {
+    let mut reason = Errno::NOENT;
+    for candidate in &launch.candidates {
+        match sys::execve(candidate, &launch.argv, &launch.env) {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => {}
+            Errno::ACCESS => reason = Errno::ACCESS,
+            other => return other,
+        }
+    }
+    reason
+}

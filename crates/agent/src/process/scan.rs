@@ -1,0 +1,157 @@
+//! Who is whose child, from one pass over `/proc`.
+//!
+//! A pass is not atomic: a process may appear, end or be reparented while it runs. Who
+//! needs certainty scans again until nothing new appears.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CString;
+use std::io;
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::process::Pid;
+
+/// Processes looked at in one pass; a container's own limit is far lower.
+const PROCESSES_MAX: usize = 1 << 16;
+
+/// Enough of `/proc/N/stat` to hold the name, the state and the parent.
+const STAT_BYTES: usize = 256;
+
+/// The living processes of one pass, by their parent. Zombies are not living.
+#[derive(Debug, Default)]
+pub struct Scan {
+    children: HashMap<i32, Vec<i32>>,
+}
+
+impl Scan {
+    /// Looks at every process that `/proc` shows.
+    pub fn take() -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
+        let mut scan = Self::default();
+        for entry in Dir::read_from(&proc)?.take(PROCESSES_MAX) {
+            let entry = entry?;
+            let Some(pid) = parse_pid(entry.file_name().to_bytes()) else {
+                continue;
+            };
+            if let Some(stat) = read_stat(&proc, pid)
+                && !stat.is_dead
+            {
+                scan.children.entry(stat.parent).or_default().push(pid);
+            }
+        }
+        Ok(scan)
+    }
+
+    /// The living children of a process.
+    pub fn children(&self, parent: Pid) -> impl Iterator<Item = Pid> {
+        let children = self.children.get(&parent.as_raw_nonzero().get());
+        children
+            .into_iter()
+            .flatten()
+            .filter_map(|pid| Pid::from_raw(*pid))
+    }
+
+    /// Everything living beneath the roots, without the roots.
+    pub fn descendants(&self, roots: impl Iterator<Item = Pid>) -> BTreeSet<i32> {
+        let mut open: Vec<i32> = roots.map(|pid| pid.as_raw_nonzero().get()).collect();
+        let mut found = BTreeSet::new();
+        // A number that was reused during the pass can make a circle: each counts once.
+        while let Some(parent) = open.pop() {
+            for child in self.children.get(&parent).into_iter().flatten() {
+                if found.insert(*child) {
+                    open.push(*child);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What `/proc/N/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// A zombie, or on the way to be none.
+    pub is_dead: bool,
+    /// The parent's number.
+    pub parent: i32,
+}
+
+fn read_stat(proc: &rustix::fd::OwnedFd, pid: i32) -> Option<Stat> {
+    let path = CString::new(format!("{pid}/stat")).ok()?;
+    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut buffer = [0; STAT_BYTES];
+    let count = rustix::io::read(&file, &mut buffer).ok()?;
+    parse_stat(&buffer[..count])
+}
+
+/// Reads the state and the parent out of `/proc/N/stat`, whatever the process is called:
+/// a name may hold spaces, parentheses and digits, so it ends at the last parenthesis.
+pub fn parse_stat(stat: &[u8]) -> Option<Stat> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = stat[name_end + 1..].split(|byte| *byte == b' ').skip(1);
+    let state = fields.next()?;
+    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    Some(Stat {
+        is_dead: matches!(state, b"Z" | b"X" | b"x"),
+        parent,
+    })
+}
+
+fn parse_pid(name: &[u8]) -> Option<i32> {
+    std::str::from_utf8(name)
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|pid| *pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_choose_its_parent() {
+        let stat = b"77 (a) S 1 (b) R 2 ) S 42 77 77 0 -1 4194560";
+        assert_eq!(
+            parse_stat(stat),
+            Some(Stat {
+                is_dead: false,
+                parent: 42
+            })
+        );
+        assert_eq!(
+            parse_stat(b"8 (x) Z 1 8 8"),
+            Some(Stat {
+                is_dead: true,
+                parent: 1
+            })
+        );
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_once() {
+        let children = HashMap::from([(1, vec![2, 9]), (2, vec![3]), (3, vec![4, 2])]);
+        let scan = Scan { children };
+        let found = scan.descendants(std::iter::once(Pid::from_raw(2).unwrap()));
+        assert_eq!(found, BTreeSet::from([2, 3, 4]));
+    }
+
+    #[test]
+    fn we_are_a_child_of_our_parent() {
+        let parent = rustix::process::getppid().unwrap();
+        let scan = Scan::take().unwrap();
+        assert!(
+            scan.children(parent)
+                .any(|pid| pid == rustix::process::getpid())
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_stat_or_none(
+            bytes in proptest::collection::vec(0_u8.., 0..STAT_BYTES),
+        ) {
+            let _ = parse_stat(&bytes);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Connections: accepting them, bounding them, noticing when the last one is gone.
+
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hotcell_agent_api::bounds::{
+    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX,
+};
+use hotcell_agent_api::v1::agent_server::AgentServer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use tokio_stream::Stream;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+
+use crate::log;
+use crate::service::AgentService;
+
+/// Connections at once; a further one is closed as soon as it is accepted.
+const CONNECTIONS_MAX: usize = 8;
+
+/// The pause after an accept that failed, for lack of descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long answers may take to leave after the agent was told to stop.
+const FLUSH_MAX: Duration = Duration::from_millis(500);
+
+/// Who is connected, and whether it is time to go.
+#[derive(Default)]
+pub struct Door {
+    connections: watch::Sender<usize>,
+    is_closed: watch::Sender<bool>,
+}
+
+impl Door {
+    /// Makes [`serve`] come back once the calls in flight are answered.
+    pub fn close(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    async fn closed(&self) {
+        let _ = self.is_closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// Closes the door when nobody has been connected for `linger` after somebody was.
+    async fn close_when_left(&self, linger: Duration) {
+        let mut connections = self.connections.subscribe();
+        let _ = connections.wait_for(|count| *count > 0).await;
+        loop {
+            let _ = connections.wait_for(|count| *count == 0).await;
+            let back = connections.wait_for(|count| *count > 0);
+            if tokio::time::timeout(linger, back).await.is_err() {
+                return self.close();
+            }
+        }
+    }
+}
+
+/// Serves until the door is closed.
+pub async fn serve(
+    listener: StdListener,
+    service: AgentService,
+    door: &Arc<Door>,
+    linger: Option<Duration>,
+) -> io::Result<()> {
+    let incoming = Incoming {
+        listener: UnixListener::from_std(listener)?,
+        door: door.clone(),
+        pause: None,
+    };
+    let service = AgentServer::new(service)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let server = Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .serve_with_incoming_shutdown(service, incoming, door.closed());
+    let lingering = async {
+        match linger {
+            Some(linger) => door.close_when_left(linger).await,
+            None => std::future::pending().await,
+        }
+    };
+    let flushed = async {
+        tokio::select! {
+            () = door.closed() => {}
+            () = lingering => {}
+        }
+        tokio::time::sleep(FLUSH_MAX).await;
+    };
+    tokio::select! {
+        result = server => result.map_err(io::Error::other),
+        () = flushed => Ok(()),
+    }
+}
+
+/// The connections that may come in. Never ends and never fails.
+struct Incoming {
+    listener: UnixListener,
+    door: Arc<Door>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
+            match ready!(self.listener.poll_accept(cx)) {
+                Ok((stream, _)) => {
+                    if let Some(connection) = Connection::new(stream, &self.door) {
+                        return Poll::Ready(Some(Ok(connection)));
+                    }
+                }
+                Err(error) => {
+                    log::line(format_args!("could not accept a connection: {error}"));
+                    let until = Instant::now() + ACCEPT_PAUSE;
+                    self.pause = Some(Box::pin(tokio::time::sleep_until(until)));
+                }
+            }
+        }
+    }
+}
+
+/// A connection that is counted as long as it lives.
+struct Connection {
+    stream: UnixStream,
+    door: Arc<Door>,
+}
+
+impl Connection {
+    /// Counts it in, or drops it if there are enough.
+    fn new(stream: UnixStream, door: &Arc<Door>) -> Option<Self> {
+        let has_room = door.connections.send_if_modified(|count| {
+            let has_room = *count < CONNECTIONS_MAX;
+            *count += usize::from(has_room);
+            has_room
+        });
+        has_room.then(|| Self {
+            stream,
+            door: door.clone(),
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.door.connections.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,284 @@
+//! The agent's calls. Each finds its exec or its file, asks it, and turns what went wrong
+//! into a status; nothing is decided here.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, PROTOCOL_VERSION};
+use hotcell_agent_api::v1::agent_server::Agent;
+use hotcell_agent_api::v1::exec_request::Request as ExecCall;
+use hotcell_agent_api::v1::{
+    BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
+    ExecEvent, ExecRequest, ExitCause, ExportReply, ExportRequest, FileInfo, ForgetReply,
+    ForgetRequest, HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest,
+    ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, ReadReply,
+    ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
+    SignalRequest, StatRequest, WriteRequest,
+};
+use rustix::io::Errno;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::exec::{Acks, Exec, ExecError, Execs, Follower, grace, window};
+use crate::serve::Door;
+use crate::sys;
+
+/// Bytes of a boot id.
+const BOOT_ID_BYTES: usize = 16;
+
+/// What Hello tells.
+pub struct About {
+    root: String,
+    boot_id: Vec<u8>,
+}
+
+impl About {
+    /// Of the agent that starts now.
+    pub fn new(root: &str) -> io::Result<Self> {
+        let mut boot_id = vec![0; BOOT_ID_BYTES];
+        // So few bytes come whole, or not at all before the kernel has any.
+        rustix::rand::getrandom(&mut boot_id[..], rustix::rand::GetRandomFlags::empty())?;
+        Ok(Self {
+            root: root.to_owned(),
+            boot_id,
+        })
+    }
+}
+
+/// Answers the server.
+pub struct AgentService {
+    about: About,
+    execs: Arc<Execs>,
+    door: Arc<Door>,
+}
+
+impl AgentService {
+    /// Serves these execs; a shutdown closes the door.
+    pub fn new(about: About, execs: Arc<Execs>, door: Arc<Door>) -> Self {
+        Self { about, execs, door }
+    }
+
+    fn exec_named(&self, id: &str) -> Result<Arc<Exec>, ExecError> {
+        if id.is_empty() || id.len() > EXEC_ID_BYTES_MAX {
+            return Err(ExecError::Request("exec_id is empty or too long"));
+        }
+        self.execs.get(id)
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Agent for AgentService {
+    /// Answers whatever version asks: the server sees ours and decides.
+    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
+        Ok(Response::new(HelloReply {
+            protocol: PROTOCOL_VERSION,
+            version: env!("CARGO_PKG_VERSION").into(),
+            boot_id: self.about.boot_id.clone().into(),
+            root: self.about.root.clone(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            can_switch_user: self.execs.can_switch_user(),
+        }))
+    }
+
+    type ExecStream = Events;
+
+    async fn exec(&self, request: Request<Streaming<ExecRequest>>) -> Answer<Events> {
+        let mut calls = request.into_inner();
+        let follower = match calls.message().await?.and_then(|call| call.request) {
+            Some(ExecCall::Start(start)) => self.execs.start(&start)?,
+            Some(ExecCall::Resume(resume)) => self.execs.resume(&resume)?,
+            Some(ExecCall::Ack(_)) | None => {
+                return Err(ExecError::Request("the first request must be start or resume").into());
+            }
+        };
+        tokio::spawn(acknowledge(calls, follower.acks()));
+        Ok(Response::new(Events(follower)))
+    }
+
+    async fn input(&self, request: Request<InputRequest>) -> Answer<InputReply> {
+        let InputRequest {
+            exec_id,
+            offset,
+            data,
+            eof,
+        } = request.into_inner();
+        let exec = self.exec_named(&exec_id)?;
+        let accepted = exec.input.write(offset, &data, eof).await?;
+        Ok(Response::new(InputReply { accepted }))
+    }
+
+    async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
+        let SignalRequest {
+            exec_id,
+            signal,
+            whole_tree,
+        } = request.into_inner();
+        let signal = sys::signal(signal).ok_or(ExecError::Request("there is no such signal"))?;
+        let exec = self.exec_named(&exec_id)?;
+        to_its_end(async move { exec.signal(signal, whole_tree).await }).await?;
+        Ok(Response::new(SignalReply {}))
+    }
+
+    async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
+        let ResizeRequest { exec_id, size } = request.into_inner();
+        let size = size.ok_or(ExecError::Request("size is missing"))?;
+        let size = window(&size).map_err(ExecError::from)?;
+        self.exec_named(&exec_id)?.resize(size)?;
+        Ok(Response::new(ResizeReply {}))
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Answer<CancelReply> {
+        let CancelRequest { exec_id, grace_ms } = request.into_inner();
+        let grace = grace(grace_ms).map_err(ExecError::from)?;
+        let exec = self.exec_named(&exec_id)?;
+        to_its_end(async move { exec.end(ExitCause::Cancelled, grace).await }).await?;
+        Ok(Response::new(CancelReply {}))
+    }
+
+    async fn list_execs(&self, _: Request<ListExecsRequest>) -> Answer<ListExecsReply> {
+        Ok(Response::new(ListExecsReply {
+            execs: self.execs.list(),
+        }))
+    }
+
+    async fn forget(&self, request: Request<ForgetRequest>) -> Answer<ForgetReply> {
+        let ForgetRequest { exec_id } = request.into_inner();
+        self.exec_named(&exec_id)?;
+        self.execs.forget(&exec_id)?;
+        Ok(Response::new(ForgetReply {}))
+    }
+
+    async fn shutdown(&self, request: Request<ShutdownRequest>) -> Answer<ShutdownReply> {
+        let grace = grace(request.into_inner().grace_ms).map_err(ExecError::from)?;
+        let (execs, door) = (self.execs.clone(), self.door.clone());
+        to_its_end(async move {
+            execs.shut_down(grace).await;
+            door.close();
+            Ok(())
+        })
+        .await?;
+        Ok(Response::new(ShutdownReply {}))
+    }
+
+    async fn stat(&self, _: Request<StatRequest>) -> Answer<FileInfo> {
+        Err(no_files())
+    }
+
+    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
+        Err(no_files())
+    }
+
+    type ReadStream = tokio_stream::Empty<Result<ReadReply, Status>>;
+
+    async fn read(&self, _: Request<ReadRequest>) -> Answer<Self::ReadStream> {
+        Err(no_files())
+    }
+
+    async fn write(&self, _: Request<Streaming<WriteRequest>>) -> Answer<FileInfo> {
+        Err(no_files())
+    }
+
+    async fn delete(&self, _: Request<DeleteRequest>) -> Answer<DeleteReply> {
+        Err(no_files())
+    }
+
+    async fn r#move(&self, _: Request<MoveRequest>) -> Answer<FileInfo> {
+        Err(no_files())
+    }
+
+    async fn copy(&self, _: Request<CopyRequest>) -> Answer<FileInfo> {
+        Err(no_files())
+    }
+
+    async fn mkdir(&self, _: Request<MkdirRequest>) -> Answer<FileInfo> {
+        Err(no_files())
+    }
+
+    async fn batch(&self, _: Request<BatchRequest>) -> Answer<BatchReply> {
+        Err(no_files())
+    }
+
+    async fn import(&self, _: Request<Streaming<ImportRequest>>) -> Answer<ImportReply> {
+        Err(no_files())
+    }
+
+    type ExportStream = tokio_stream::Empty<Result<ExportReply, Status>>;
+
+    async fn export(&self, _: Request<ExportRequest>) -> Answer<Self::ExportStream> {
+        Err(no_files())
+    }
+}
+
+fn no_files() -> Status {
+    Status::unimplemented("files are not served")
+}
+
+/// Goes on when the caller is gone: what was begun to be ended is ended.
+async fn to_its_end(
+    work: impl Future<Output = Result<(), ExecError>> + Send + 'static,
+) -> Result<(), Status> {
+    match tokio::spawn(work).await {
+        Ok(result) => Ok(result?),
+        Err(error) => Err(Status::internal(error.to_string())),
+    }
+}
+
+/// Reads a follower's acknowledgements, also those that come after its last event.
+async fn acknowledge(mut calls: Streaming<ExecRequest>, acks: Acks) {
+    while let Ok(Some(call)) = calls.message().await {
+        let goes_on = match call.request {
+            Some(ExecCall::Ack(ack)) => acks.ack(ack.seq),
+            Some(ExecCall::Start(_) | ExecCall::Resume(_)) | None => acks.refuse(),
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+/// A follower's events as they go to the server.
+pub struct Events(Follower);
+
+impl Stream for Events {
+    type Item = Result<ExecEvent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = Pin::new(&mut self.0).poll_next(cx);
+        next.map(|event| event.map(|event| event.map_err(Status::from)))
+    }
+}
+
+impl From<ExecError> for Status {
+    fn from(error: ExecError) -> Self {
+        let message = error.to_string();
+        match error {
+            ExecError::Start(_) | ExecError::Request(_) => Self::invalid_argument(message),
+            ExecError::NotFound => Self::not_found(message),
+            ExecError::Exists => Self::already_exists(message),
+            ExecError::TakenOver => Self::aborted(message),
+            ExecError::Seq(_)
+            | ExecError::Running
+            | ExecError::NotRunning
+            | ExecError::NoTerminal
+            | ExecError::StdinClosed { .. }
+            | ExecError::StdinGap { .. } => Self::failed_precondition(message),
+            ExecError::OtherUser => Self::permission_denied(message),
+            ExecError::Full => Self::resource_exhausted(message),
+            ExecError::ShuttingDown => Self::unavailable(message),
+            ExecError::Tree(_) => Self::internal(message),
+            ExecError::Os { errno, .. } => match errno {
+                Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::NOSPC => {
+                    Self::resource_exhausted(message)
+                }
+                Errno::PERM | Errno::ACCESS => Self::permission_denied(message),
+                Errno::SRCH => Self::failed_precondition(message),
+                _ => Self::internal(message),
+            },
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The kernel calls that have no safe wrapper. All `unsafe` of the agent is here.
+//!
+//! Between a clone and an exec nothing allocates, locks or unwinds: the functions that
+//! run there take what was prepared before, by reference.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+/// The highest signal number.
+const SIGNAL_MAX: c_int = 64;
+
+/// The kernel's size of a signal set.
+const SIGSET_BYTES: usize = 8;
+
+/// The stack of a child that borrows our memory: it makes a dozen calls, one deep.
+const VFORK_STACK_BYTES: usize = 64 << 10;
+
+/// Strings as `execve` takes them: pointers to each and a null at the end.
+pub struct CStrings {
+    pointers: Vec<*const c_char>,
+    _strings: Vec<CString>,
+}
+
+impl CStrings {
+    /// Keeps the strings and the array that points to them together.
+    pub fn new(strings: Vec<CString>) -> Self {
+        let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Self {
+            pointers,
+            _strings: strings,
+        }
+    }
+}
+
+/// Replaces the program; comes back only with the reason why it could not.
+pub fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
+    // SAFETY: The path ends with a NUL, both arrays end with a null pointer and each
+    // pointer before it leads to a string that ends with a NUL; all live through the call.
+    unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), env.pointers.as_ptr()) };
+    last_errno()
+}
+
+/// Takes over a descriptor that was open when the program started.
+///
+/// # Safety
+/// Nobody else in this process may own the descriptor.
+pub unsafe fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: The caller says that we are its only owner.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// The listener that the engine passed as descriptor 3, or `EBADF`.
+pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: F_SETFD reads and writes no memory. It fails if nothing is open there.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: This runs once, at the start, before the agent has opened anything itself:
+    // what is open there came from the engine, for us.
+    Ok(unsafe { inherited(fd) })
+}
+
+/// Forks; the child has its own memory, runs `body` and never comes back.
+///
+/// All signals are blocked in the child. It is a copy of one thread of a process that
+/// may have several, so `body` must not allocate nor take a lock.
+pub fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+    let before = replace_signal_mask(u64::MAX);
+    // SAFETY: Without CLONE_VM and without a stack this is fork: the child goes on here
+    // on its own copy of everything.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    if pid == 0 {
+        exit(body(arg));
+    }
+    let result = if pid < 0 { Err(last_errno()) } else { Ok(pid) };
+    replace_signal_mask(before);
+    result.map(|pid| pid_from(pid).expect("clone returned a positive number"))
+}
+
+/// Starts a child that borrows our memory and runs `body` while we are suspended, until
+/// it has replaced its program or ended.
+pub fn vfork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+    let call = Call { arg, body };
+    let mut stack = [const { MaybeUninit::<u8>::uninit() }; VFORK_STACK_BYTES];
+    let top = stack.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: `top` is the end of memory that is the child's alone for the whole call and
+    // is aligned down by glibc; `call` and what it refers to outlive the child's use of them,
+    // because CLONE_VFORK keeps this frame suspended until then.
+    let pid = unsafe {
+        libc::clone(
+            run_call::<T>,
+            top.cast::<c_void>(),
+            flags,
+            (&raw const call).cast::<c_void>().cast_mut(),
+        )
+    };
+    if pid < 0 {
+        return Err(last_errno());
+    }
+    Ok(pid_from(i64::from(pid)).expect("clone returned a positive number"))
+}
+
+struct Call<'a, T> {
+    arg: &'a T,
+    body: fn(&T) -> c_int,
+}
+
+extern "C" fn run_call<T>(call: *mut c_void) -> c_int {
+    // SAFETY: `vfork` passed a pointer to a `Call<T>` that lives while we run.
+    let call = unsafe { &*call.cast::<Call<'_, T>>() };
+    exit((call.body)(call.arg))
+}
+
+/// Ends the process without running anything that was registered for its end.
+pub fn exit(code: c_int) -> ! {
+    // SAFETY: `_exit` takes no memory and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// What `wait4` tells of a child that ended.
+pub struct Ended {
+    /// Which child.
+    pub pid: i32,
+    /// Its wait status.
+    pub status: i32,
+    /// User time, system time in microseconds.
+    pub cpu_us: (u64, u64),
+    /// Its largest resident size.
+    pub max_rss_bytes: u64,
+}
+
+/// Waits for the end of any child, of whatever kind; `None` if `no_hang` and none has.
+pub fn wait_any(no_hang: bool) -> Result<Option<Ended>, Errno> {
+    let options = libc::__WALL | if no_hang { libc::WNOHANG } else { 0 };
+    let mut status = 0;
+    // SAFETY: All zeroes is a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: Both pointers lead to values that live through the call.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, options, &raw mut usage) };
+    match pid {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some(Ended {
+            pid,
+            status,
+            cpu_us: (micros(usage.ru_utime), micros(usage.ru_stime)),
+            max_rss_bytes: u64::try_from(usage.ru_maxrss)
+                .unwrap_or(0)
+                .saturating_mul(1024),
+        })),
+        _ => Err(last_errno()),
+    }
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
+}
+
+/// Gives every signal its default action, then blocks none.
+///
+/// The order matters: a pending signal must not run a handler of the agent.
+pub fn reset_signals() {
+    // The kernel's `sigaction`, all zeroes: SIG_DFL, no flags, an empty mask.
+    let default = [0_u64; 4];
+    for signal in 1..=SIGNAL_MAX {
+        // SAFETY: The kernel reads at most the 32 bytes of `default`; those signals whose
+        // action cannot be set answer EINVAL.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                0,
+                SIGSET_BYTES,
+            );
+        }
+    }
+    replace_signal_mask(0);
+}
+
+fn replace_signal_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: Both sets have the size that is passed and live through the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut before,
+            SIGSET_BYTES,
+        );
+    }
+    before
+}
+
+/// Closes every descriptor from `first` to `last`, those two included.
+///
+/// For a process that was just cloned and owns its table alone: the values that own
+/// these descriptors must not be used or dropped afterwards.
+pub fn close_range(first: u32, last: u32) {
+    if first <= last {
+        // SAFETY: The call touches no memory.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
+/// Any signal the kernel has, also those without a name.
+pub fn signal(number: u32) -> Option<rustix::process::Signal> {
+    let number = c_int::try_from(number)
+        .ok()
+        .filter(|number| (1..=SIGNAL_MAX).contains(number))?;
+    // SAFETY: The number is a signal's, and we only ever send it; the ones libc keeps
+    // for its threads mean nothing to a program of its own.
+    Some(unsafe { rustix::process::Signal::from_raw_unchecked(number) })
+}
+
+fn pid_from(raw: i64) -> Option<Pid> {
+    i32::try_from(raw).ok().and_then(Pid::from_raw)
+}
+
+fn last_errno() -> Errno {
+    // SAFETY: It is valid in every thread, and in a vforked child it is its parent's.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_has_is_a_signal() {
+        assert_eq!(signal(15), Some(rustix::process::Signal::TERM));
+        assert!(signal(64).is_some());
+        assert!(signal(0).is_none());
+        assert!(signal(65).is_none());
+        assert!(signal(u32::MAX).is_none());
+    }
+}
