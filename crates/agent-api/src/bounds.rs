@@ -89,3 +89,9 @@ pub const TIMEOUT_MS_MAX: u64 = 31_536_000_000;
 
 /// The metadata key that carries the current etag of a failed precondition.
 pub const ETAG_METADATA_KEY: &str = "hotcell-etag";
+
+/// The metadata key of an aborted batch: which operation failed, counted from 0.
+pub const BATCH_INDEX_METADATA_KEY: &str = "hotcell-batch-index";
+
+/// The metadata key of an aborted batch: the gRPC code of that operation.
+pub const BATCH_CODE_METADATA_KEY: &str = "hotcell-batch-code";

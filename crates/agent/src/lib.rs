@@ -16,6 +16,7 @@
 mod args;
 mod connect;
 pub mod exec;
+pub mod files;
 mod init;
 mod log;
 pub mod process;

@@ -1,0 +1,225 @@
+//! Several operations in one call: all or none, or each on its own.
+
+use bytes::Bytes;
+use hotcell_agent_api::bounds::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
+use hotcell_agent_api::v1::batch_operation::Operation as Raw;
+use hotcell_agent_api::v1::{BatchReply, BatchRequest, BatchResult, BatchWrite, FileInfo};
+
+use super::beneath::Beneath;
+use super::blocking::Stop;
+use super::copy::Copy;
+use super::error::Error;
+use super::journal::Journal;
+use super::path::RelPath;
+use super::read::Source;
+use super::relocate::{Delete, Mkdir, Move};
+use super::stage::{Direct, Stage};
+use super::write::{Received, Write};
+
+/// A parsed batch: every operation can be right.
+#[derive(Debug)]
+pub struct Batch {
+    operations: Vec<Operation>,
+    atomic: bool,
+    /// Bytes that the reply may still hold.
+    budget: usize,
+}
+
+#[derive(Debug)]
+enum Operation {
+    Read(RelPath),
+    Write(Write, Bytes),
+    Delete(Delete),
+    Move(Move),
+    Copy(Copy),
+    Mkdir(Mkdir),
+}
+
+#[derive(Default)]
+struct Outcome {
+    info: Option<FileInfo>,
+    data: Bytes,
+}
+
+impl Batch {
+    /// Parses every operation, and counts what the content and the paths take.
+    pub fn parse(request: BatchRequest, root: &[u8]) -> Result<Self, Error> {
+        if request.operations.len() > BATCH_OPERATIONS_MAX {
+            return Err(Error::Invalid("the batch has too many operations"));
+        }
+        let mut used = 0;
+        let mut operations = Vec::with_capacity(request.operations.len());
+        for raw in request.operations {
+            let raw = raw
+                .operation
+                .ok_or(Error::Invalid("an operation is empty"))?;
+            used += weight(&raw);
+            operations.push(Operation::parse(raw, root)?);
+        }
+        let budget = BATCH_BYTES_MAX
+            .checked_sub(used)
+            .ok_or(Error::Invalid("the batch holds too many bytes"))?;
+        Ok(Self {
+            operations,
+            atomic: request.atomic,
+            budget,
+        })
+    }
+
+    /// Does the operations in order.
+    pub fn apply(self, root: &Beneath, stop: &Stop) -> Result<BatchReply, Error> {
+        if self.atomic {
+            self.all_or_none(root, stop)
+        } else {
+            Ok(self.each(root, stop))
+        }
+    }
+
+    fn all_or_none(mut self, root: &Beneath, stop: &Stop) -> Result<BatchReply, Error> {
+        let mut journal = Journal::open(root)?;
+        let mut results = Vec::with_capacity(self.operations.len());
+        for (index, operation) in self.operations.iter().enumerate() {
+            let applied = operation.apply(root, &mut journal, true, &mut self.budget, stop);
+            match applied {
+                Ok(outcome) => results.push(outcome.into_result()),
+                Err(source) => return Err(undo(journal, index, source)),
+            }
+        }
+        journal.commit();
+        Ok(BatchReply { results })
+    }
+
+    fn each(mut self, root: &Beneath, stop: &Stop) -> BatchReply {
+        let mut results = Vec::with_capacity(self.operations.len());
+        for operation in &self.operations {
+            let mut stage = Direct::default();
+            let applied = operation.apply(root, &mut stage, false, &mut self.budget, stop);
+            results.push(match applied {
+                Ok(outcome) => {
+                    stage.keep();
+                    outcome.into_result()
+                }
+                Err(error) => failed(&error),
+            });
+        }
+        BatchReply { results }
+    }
+}
+
+impl Operation {
+    fn parse(raw: Raw, root: &[u8]) -> Result<Self, Error> {
+        Ok(match raw {
+            Raw::Read(read) => Self::Read(RelPath::parse(&read.path, root)?),
+            Raw::Write(BatchWrite { header, data }) => {
+                let header = header.ok_or(Error::Invalid("a write has no header"))?;
+                Self::Write(Write::parse(&header, root)?, data)
+            }
+            Raw::Delete(delete) => Self::Delete(Delete::parse(&delete, root)?),
+            Raw::Move(request) => Self::Move(Move::parse(&request, root)?),
+            Raw::Copy(request) => Self::Copy(Copy::parse(&request, root)?),
+            Raw::Mkdir(request) => Self::Mkdir(Mkdir::parse(&request, root)?),
+        })
+    }
+
+    fn apply(
+        &self,
+        root: &Beneath,
+        stage: &mut impl Stage,
+        undoable: bool,
+        budget: &mut usize,
+        stop: &Stop,
+    ) -> Result<Outcome, Error> {
+        stop.check()?;
+        let outcome = match self {
+            Self::Read(path) => {
+                let source = Source::open(root, path)?;
+                let data = source.content(*budget)?;
+                Outcome {
+                    info: Some(source.info),
+                    data,
+                }
+            }
+            Self::Write(write, data) => {
+                let place = write.locate(root, stage)?;
+                let received = Received::whole(data.clone());
+                write.finish(&place, received, stage, undoable)?.into()
+            }
+            Self::Delete(delete) => {
+                let place = delete.locate(root)?;
+                delete.apply(&place, stage, stop)?;
+                Outcome::default()
+            }
+            Self::Move(request) => request.apply(root, stage)?.into(),
+            Self::Copy(copy) => {
+                let made = copy.make(root, stage, stop)?;
+                copy.finish(made, stage)?.into()
+            }
+            Self::Mkdir(mkdir) => mkdir.apply(root, stage)?.into(),
+        };
+        outcome.charge(budget)
+    }
+}
+
+impl Outcome {
+    /// Takes what this outcome adds to the reply from the budget.
+    fn charge(self, budget: &mut usize) -> Result<Self, Error> {
+        let target = self.info.as_ref().map_or(0, |info| info.target.len());
+        *budget = budget
+            .checked_sub(self.data.len() + target)
+            .ok_or(Error::Exhausted("the reply would be too large"))?;
+        Ok(self)
+    }
+
+    fn into_result(self) -> BatchResult {
+        BatchResult {
+            info: self.info,
+            data: self.data,
+            ..BatchResult::default()
+        }
+    }
+}
+
+impl From<FileInfo> for Outcome {
+    fn from(info: FileInfo) -> Self {
+        Self {
+            info: Some(info),
+            data: Bytes::new(),
+        }
+    }
+}
+
+fn undo(journal: Journal, index: usize, source: Error) -> Error {
+    let source = Box::new(source);
+    match journal.undo() {
+        Ok(()) => Error::Undone { index, source },
+        Err(staging) => Error::HalfUndone {
+            index,
+            source,
+            staging,
+        },
+    }
+}
+
+fn failed(error: &Error) -> BatchResult {
+    BatchResult {
+        code: (error.code() as i32).cast_unsigned(),
+        message: error.to_string(),
+        current_etag: error.current_etag().unwrap_or_default().to_owned(),
+        ..BatchResult::default()
+    }
+}
+
+/// The bytes of an operation that count: its content, and its paths, which come
+/// back in the reply.
+fn weight(raw: &Raw) -> usize {
+    match raw {
+        Raw::Read(read) => read.path.len(),
+        Raw::Write(write) => {
+            write.data.len() + write.header.as_ref().map_or(0, |header| header.path.len())
+        }
+        Raw::Delete(delete) => delete.path.len(),
+        Raw::Move(request) => request.path.len() + request.dest_path.len(),
+        Raw::Copy(request) => request.path.len() + request.dest_path.len(),
+        Raw::Mkdir(request) => request.path.len(),
+    }
+}

@@ -1,0 +1,201 @@
+//! What can go wrong with a file, and which gRPC status says so.
+//!
+//! Messages carry no path: the caller knows which one it asked for, and a name
+//! chosen inside the container is no text to repeat.
+
+use hotcell_agent_api::bounds::{
+    BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, ETAG_METADATA_KEY,
+};
+use rustix::io::Errno;
+use tonic::{Code, Status};
+
+/// Why an operation on a file was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel said no.
+    #[error("could not {step}: {}", errno_name(*errno))]
+    System {
+        /// What was being done.
+        step: &'static str,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// The request cannot be right.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The path leaves the root, or the thing is protected.
+    #[error("{0}")]
+    Denied(&'static str),
+    /// The path names the wrong kind of file.
+    #[error("{0}")]
+    WrongKind(&'static str),
+    /// The file exists and must not.
+    #[error("the file exists")]
+    Exists {
+        /// Its etag now.
+        etag: String,
+    },
+    /// The file is not the one the caller saw.
+    #[error("the file has changed or is gone")]
+    Changed {
+        /// Its etag now, if it exists.
+        etag: Option<String>,
+    },
+    /// A bound was reached.
+    #[error("{0}")]
+    Exhausted(&'static str),
+    /// The archive is not one that can be unpacked.
+    #[error("the archive was refused: {0}")]
+    Archive(&'static str),
+    /// Whoever asked has gone.
+    #[error("the call was given up")]
+    Cancelled,
+    /// An operation of an atomic batch failed, and the batch was undone.
+    #[error("operation {index} failed and the batch was undone: {source}")]
+    Undone {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// An operation of an atomic batch failed, and undoing it failed too.
+    #[error(
+        "operation {index} failed ({source}) and the batch was undone in part; the rest lies in {staging}"
+    )]
+    HalfUndone {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// Why.
+        source: Box<Error>,
+        /// The directory, relative to the root, that keeps what was set aside.
+        staging: String,
+    },
+}
+
+impl Error {
+    /// The gRPC code that stands for it.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::System { errno, .. } => errno_code(*errno),
+            Self::Invalid(_) | Self::Archive(_) => Code::InvalidArgument,
+            Self::Denied(_) => Code::PermissionDenied,
+            Self::WrongKind(_) | Self::Changed { .. } => Code::FailedPrecondition,
+            Self::Exists { .. } => Code::AlreadyExists,
+            Self::Exhausted(_) => Code::ResourceExhausted,
+            Self::Cancelled => Code::Cancelled,
+            Self::Undone { .. } => Code::Aborted,
+            Self::HalfUndone { .. } => Code::Internal,
+        }
+    }
+
+    /// The current etag, if a precondition failed and the file exists.
+    pub fn current_etag(&self) -> Option<&str> {
+        match self {
+            Self::Exists { etag } => Some(etag),
+            Self::Changed { etag } => etag.as_deref(),
+            Self::Undone { source, .. } | Self::HalfUndone { source, .. } => source.current_etag(),
+            Self::System { .. }
+            | Self::Invalid(_)
+            | Self::Denied(_)
+            | Self::WrongKind(_)
+            | Self::Exhausted(_)
+            | Self::Archive(_)
+            | Self::Cancelled => None,
+        }
+    }
+
+    /// Whether the kernel answered with this errno.
+    pub fn is_errno(&self, wanted: Errno) -> bool {
+        matches!(self, Self::System { errno, .. } if *errno == wanted)
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let mut status = Self::new(error.code(), error.to_string());
+        if let Some(etag) = error.current_etag().and_then(|etag| etag.parse().ok()) {
+            status.metadata_mut().insert(ETAG_METADATA_KEY, etag);
+        }
+        if let Error::Undone { index, source } | Error::HalfUndone { index, source, .. } = &error {
+            let code = source.code() as i32;
+            let metadata = status.metadata_mut();
+            metadata.insert(BATCH_INDEX_METADATA_KEY, (*index as u64).into());
+            metadata.insert(BATCH_CODE_METADATA_KEY, code.into());
+        }
+        status
+    }
+}
+
+/// Names the step that a failed system call belonged to.
+pub trait Step<T> {
+    /// The same result, saying what was being done.
+    fn step(self, step: &'static str) -> Result<T, Error>;
+}
+
+impl<T> Step<T> for rustix::io::Result<T> {
+    fn step(self, step: &'static str) -> Result<T, Error> {
+        self.map_err(|errno| Error::System { step, errno })
+    }
+}
+
+fn errno_code(errno: Errno) -> Code {
+    match errno {
+        Errno::NOENT => Code::NotFound,
+        Errno::EXIST => Code::AlreadyExists,
+        // openat2 answers EXDEV when a path leaves the directory it is held beneath.
+        Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::PermissionDenied,
+        Errno::NOTDIR
+        | Errno::ISDIR
+        | Errno::NOTEMPTY
+        | Errno::NXIO
+        | Errno::LOOP
+        | Errno::BUSY
+        | Errno::AGAIN
+        | Errno::TXTBSY => Code::FailedPrecondition,
+        Errno::NAMETOOLONG | Errno::INVAL => Code::InvalidArgument,
+        Errno::NOSPC
+        | Errno::DQUOT
+        | Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOMEM
+        | Errno::FBIG
+        | Errno::MLINK => Code::ResourceExhausted,
+        _ => Code::Internal,
+    }
+}
+
+fn errno_name(errno: Errno) -> String {
+    let known = [
+        (Errno::NOENT, "ENOENT"),
+        (Errno::EXIST, "EEXIST"),
+        (Errno::XDEV, "EXDEV"),
+        (Errno::ACCESS, "EACCES"),
+        (Errno::PERM, "EPERM"),
+        (Errno::ROFS, "EROFS"),
+        (Errno::NOTDIR, "ENOTDIR"),
+        (Errno::ISDIR, "EISDIR"),
+        (Errno::NOTEMPTY, "ENOTEMPTY"),
+        (Errno::NXIO, "ENXIO"),
+        (Errno::LOOP, "ELOOP"),
+        (Errno::BUSY, "EBUSY"),
+        (Errno::AGAIN, "EAGAIN"),
+        (Errno::NAMETOOLONG, "ENAMETOOLONG"),
+        (Errno::INVAL, "EINVAL"),
+        (Errno::NOSPC, "ENOSPC"),
+        (Errno::DQUOT, "EDQUOT"),
+        (Errno::MFILE, "EMFILE"),
+        (Errno::NFILE, "ENFILE"),
+        (Errno::NOMEM, "ENOMEM"),
+        (Errno::FBIG, "EFBIG"),
+        (Errno::MLINK, "EMLINK"),
+        (Errno::TXTBSY, "ETXTBSY"),
+        (Errno::IO, "EIO"),
+        (Errno::NOSYS, "ENOSYS"),
+        (Errno::OPNOTSUPP, "EOPNOTSUPP"),
+        (Errno::STALE, "ESTALE"),
+    ];
+    known.iter().find(|(each, _)| *each == errno).map_or_else(
+        || format!("errno {}", errno.raw_os_error()),
+        |(_, name)| (*name).to_owned(),
+    )
+}

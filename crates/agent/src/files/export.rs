@@ -1,0 +1,314 @@
+//! Packing a file or a tree as a tar stream.
+//!
+//! The walk holds one directory handle per level and follows no symlink. What a
+//! header promised is kept: a file that shrinks is filled up with zeros, one that
+//! grows is cut, so the archive is whole whatever happens meanwhile. The thread
+//! ends when nobody takes its chunks any more.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, TREE_DEPTH_MAX};
+use hotcell_agent_api::v1::{ExportReply, ExportRequest};
+use rustix::fs::{Dir, FileType, OFlags, Stat};
+use rustix::io::Errno;
+use tar::{Builder, EntryType, Header};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::beneath::{Beneath, open_child};
+use super::error::{Error, Step};
+use super::glob::Glob;
+use super::info::{is, read_link, size};
+use super::path::RelPath;
+
+/// Chunks that wait for a slow reader.
+pub const AHEAD_CHUNKS_MAX: usize = 8;
+
+/// What an old tar header holds of a name; longer ones get a record of their own.
+const HEADER_NAME_BYTES: usize = 100;
+
+/// The chunks of the archive, or what ended it early.
+pub type Chunks = mpsc::Sender<Result<ExportReply, Status>>;
+
+/// What is to be packed, already open.
+#[derive(Debug)]
+pub struct Export {
+    source: OwnedFd,
+    stat: Stat,
+    name: Vec<u8>,
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+}
+
+impl Export {
+    /// Parses a request and opens what it is about.
+    pub fn open(request: &ExportRequest, root: &[u8], beneath: &Beneath) -> Result<Self, Error> {
+        let path = RelPath::parse(&request.path, root)?;
+        let source = beneath.readable(&path)?;
+        let stat = rustix::fs::fstat(&source).step("stat the file")?;
+        if !is(&stat, FileType::RegularFile) && !is(&stat, FileType::Directory) {
+            return Err(Error::WrongKind(
+                "only files and directories can be exported",
+            ));
+        }
+        Ok(Self {
+            source,
+            stat,
+            name: path.components().next_back().unwrap_or_default().to_vec(),
+            include: Glob::parse_all(&request.include)?,
+            exclude: Glob::parse_all(&request.exclude)?,
+        })
+    }
+
+    /// Sends the archive; a failure is the last thing sent.
+    pub fn pack(self, chunks: Chunks) {
+        let mut out = ChunkWriter {
+            chunks,
+            held: Vec::with_capacity(CHUNK_BYTES_MAX),
+        };
+        let packed = self
+            .pack_into(&mut out)
+            .and_then(|()| out.flush().map_err(|_| Error::Cancelled));
+        match packed {
+            // Cancelled: there is nobody left to tell.
+            Ok(()) | Err(Error::Cancelled) => {}
+            Err(error) => drop(out.chunks.blocking_send(Err(error.into()))),
+        }
+    }
+
+    fn pack_into(self, out: &mut ChunkWriter) -> Result<(), Error> {
+        let mut packer = Packer {
+            archive: Builder::new(out),
+            include: self.include,
+            exclude: self.exclude,
+            levels: Vec::new(),
+        };
+        if is(&self.stat, FileType::RegularFile) {
+            packer.put_file(&self.name, &self.stat, self.source)?;
+        } else {
+            let included = packer.include.is_empty();
+            packer.enter(self.source, RelPath::default(), included)?;
+            packer.walk()?;
+        }
+        packer.archive.finish().map_err(|_| Error::Cancelled)
+    }
+}
+
+struct Packer<'a> {
+    archive: Builder<&'a mut ChunkWriter>,
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+    levels: Vec<Level>,
+}
+
+struct Level {
+    entries: Dir,
+    path: RelPath,
+    /// A directory on the way matched an `include`, so everything beneath it does.
+    included: bool,
+}
+
+impl Packer<'_> {
+    fn walk(&mut self) -> Result<(), Error> {
+        while let Some(level) = self.levels.last_mut() {
+            if self.archive.get_ref().chunks.is_closed() {
+                return Err(Error::Cancelled);
+            }
+            let Some(entry) = level.entries.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let entry = entry.step("read a directory")?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.put(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, dir: OwnedFd, path: RelPath, included: bool) -> Result<(), Error> {
+        if self.levels.len() >= TREE_DEPTH_MAX {
+            return Err(Error::Exhausted("the tree is too deep"));
+        }
+        let entries = Dir::new(dir).step("read a directory")?;
+        self.levels.push(Level {
+            entries,
+            path,
+            included,
+        });
+        Ok(())
+    }
+
+    fn put(&mut self, name: &[u8]) -> Result<(), Error> {
+        let Some(level) = self.levels.last() else {
+            return Ok(());
+        };
+        let path = level.path.child(name);
+        let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(path.as_bytes()));
+        if matches(&self.exclude) {
+            return Ok(());
+        }
+        let included = level.included || matches(&self.include);
+        let dir = level.entries.fd().step("read a directory")?;
+        let fd = match open_child(dir, name, OFlags::RDONLY) {
+            Ok(fd) => fd,
+            Err(Errno::LOOP) if included => {
+                let target = read_link(dir, name).unwrap_or_default();
+                return self.put_link(path.as_bytes(), &target);
+            }
+            // A symlink that was not asked for, something vanished, or a socket.
+            Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(()),
+            Err(errno) => return Err(errno).step("open a file of the tree"),
+        };
+        self.put_open(fd, path, included)
+    }
+
+    fn put_open(&mut self, fd: OwnedFd, path: RelPath, included: bool) -> Result<(), Error> {
+        let stat = rustix::fs::fstat(&fd).step("stat a file")?;
+        if is(&stat, FileType::Directory) {
+            if included {
+                self.put_directory(&path, &stat)?;
+            }
+            return self.enter(fd, path, included);
+        }
+        if included && is(&stat, FileType::RegularFile) {
+            self.put_file(path.as_bytes(), &stat, fd)?;
+        }
+        Ok(())
+    }
+
+    fn put_directory(&mut self, path: &RelPath, stat: &Stat) -> Result<(), Error> {
+        let name = [path.as_bytes(), b"/"].concat();
+        self.append(
+            header(EntryType::Directory, stat, 0),
+            &name,
+            b"",
+            io::empty(),
+        )
+    }
+
+    fn put_file(&mut self, name: &[u8], stat: &Stat, fd: OwnedFd) -> Result<(), Error> {
+        let bytes = size(stat);
+        let content = Exact { fd, left: bytes };
+        self.append(header(EntryType::Regular, stat, bytes), name, b"", content)
+    }
+
+    fn put_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), Error> {
+        if target.is_empty() {
+            return Ok(());
+        }
+        let mut header = plain_header(EntryType::Symlink, 0);
+        header.set_mode(0o777);
+        self.append(header, name, target, io::empty())
+    }
+
+    /// Appends one member. The names go in as they are: the tar crate's own way
+    /// wants long ones to begin with valid UTF-8.
+    fn append(
+        &mut self,
+        mut header: Header,
+        name: &[u8],
+        link: &[u8],
+        content: impl Read,
+    ) -> Result<(), Error> {
+        let appended = self
+            .put_long_name(EntryType::GNULongLink, link)
+            .and_then(|()| self.put_long_name(EntryType::GNULongName, name))
+            .and_then(|()| {
+                fill(&mut header.as_old_mut().name, name);
+                fill(&mut header.as_old_mut().linkname, link);
+                header.set_cksum();
+                self.archive.append(&header, content)
+            });
+        // Writing fails only when nobody reads, and `Exact` never does.
+        appended.map_err(|_| Error::Cancelled)
+    }
+
+    fn put_long_name(&mut self, kind: EntryType, name: &[u8]) -> io::Result<()> {
+        if name.len() <= HEADER_NAME_BYTES {
+            return Ok(());
+        }
+        let mut header = plain_header(kind, name.len() as u64 + 1);
+        fill(&mut header.as_old_mut().name, b"././@LongLink");
+        header.set_cksum();
+        self.archive.append(&header, name.chain(&b"\0"[..]))
+    }
+}
+
+fn header(kind: EntryType, stat: &Stat, bytes: u64) -> Header {
+    let mut header = plain_header(kind, bytes);
+    header.set_mode(stat.st_mode & 0o777);
+    header.set_uid(stat.st_uid.into());
+    header.set_gid(stat.st_gid.into());
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
+    header
+}
+
+fn plain_header(kind: EntryType, bytes: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(bytes);
+    header
+}
+
+fn fill(slot: &mut [u8], name: &[u8]) {
+    let count = slot.len().min(name.len());
+    slot[..count].copy_from_slice(&name[..count]);
+}
+
+/// Exactly as many bytes as the header says.
+struct Exact {
+    fd: OwnedFd,
+    left: u64,
+}
+
+impl Read for Exact {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let buffer = &mut buffer[..want];
+        let count = match rustix::io::read(&self.fd, &mut *buffer) {
+            Ok(count) if count > 0 => count,
+            Ok(_) | Err(_) => {
+                buffer.fill(0);
+                want
+            }
+        };
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+/// Cuts what is written into chunks and waits while the reader is slow.
+#[derive(Debug)]
+struct ChunkWriter {
+    chunks: Chunks,
+    held: Vec<u8>,
+}
+
+impl Write for ChunkWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let count = data.len().min(CHUNK_BYTES_MAX - self.held.len());
+        self.held.extend_from_slice(&data[..count]);
+        if self.held.len() == CHUNK_BYTES_MAX {
+            self.flush()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let next = Vec::with_capacity(CHUNK_BYTES_MAX);
+        let data = Bytes::from(std::mem::replace(&mut self.held, next));
+        let sent = self.chunks.blocking_send(Ok(ExportReply { data }));
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

@@ -1,0 +1,161 @@
+//! Unpacking a tar stream: untrusted from the first byte.
+//!
+//! The tar crate parses on a blocking thread and nothing more; where a member goes
+//! is decided in `member`. The content comes through a bounded channel, and an
+//! upload that ends early is an error, never a shorter archive.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, IMPORT_BYTES_MAX, IMPORT_ENTRIES_MAX};
+use hotcell_agent_api::v1::import_request::Request;
+use hotcell_agent_api::v1::{ImportHeader, ImportReply, ImportRequest};
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
+
+use super::beneath::Beneath;
+use super::blocking::Stop;
+use super::error::Error;
+use super::member::Unpacker;
+use super::path::RelPath;
+use super::stage::{Direct, make_directories};
+
+/// Pieces that wait for the disk.
+pub const AHEAD_PIECES_MAX: usize = 8;
+
+/// What may stand between two members: long names, attributes, padding.
+const METADATA_BYTES_MAX: u64 = 1 << 20;
+
+/// What may follow the archive's end: tar fills up its last record.
+const TRAILER_BYTES_MAX: usize = 1 << 20;
+
+/// A parsed header.
+#[derive(Debug)]
+pub struct Import {
+    dest: RelPath,
+    bytes_max: u64,
+    entries_max: u64,
+}
+
+/// What the unpacking thread is sent.
+#[derive(Debug)]
+pub enum Piece {
+    /// The next bytes.
+    Data(Bytes),
+    /// The upload is complete.
+    End,
+}
+
+impl Import {
+    /// Parses a header. A bound of 0, or over the agent's own, is the agent's own.
+    pub fn parse(header: &ImportHeader, root: &[u8]) -> Result<Self, Error> {
+        let bound = |asked: u64, own: u64| if asked == 0 { own } else { asked.min(own) };
+        Ok(Self {
+            dest: RelPath::parse(&header.dest, root)?,
+            bytes_max: bound(header.bytes_max, IMPORT_BYTES_MAX),
+            entries_max: bound(header.entries_max, IMPORT_ENTRIES_MAX),
+        })
+    }
+
+    /// Unpacks what comes; on `Err` what was unpacked before stays.
+    pub fn unpack(
+        &self,
+        root: &Beneath,
+        pieces: mpsc::Receiver<Piece>,
+        stop: &Stop,
+    ) -> Result<ImportReply, Error> {
+        let mut stage = Direct::default();
+        make_directories(root, &self.dest, &mut stage)?;
+        stage.keep();
+        let mut unpacker = Unpacker::new(root.narrowed(&self.dest)?, self.bytes_max);
+        let quota = Rc::new(Cell::new(METADATA_BYTES_MAX));
+        let incoming = Incoming {
+            pieces,
+            current: Bytes::new(),
+            ended: false,
+            quota: quota.clone(),
+        };
+        let mut archive = tar::Archive::new(incoming);
+        let mut entries = archive.entries().map_err(|error| broken(&error))?;
+        let mut count = 0;
+        loop {
+            stop.check()?;
+            quota.set(METADATA_BYTES_MAX);
+            let Some(entry) = entries.next() else { break };
+            let mut entry = entry.map_err(|error| broken(&error))?;
+            count += 1;
+            if count > self.entries_max {
+                return Err(Error::Exhausted("the archive has too many members"));
+            }
+            unpacker.unpack(&mut entry, &quota, stop)?;
+        }
+        let bytes = unpacker.finish()?;
+        Ok(ImportReply {
+            entries: count,
+            bytes,
+        })
+    }
+}
+
+/// Passes the upload on to the thread. What follows the archive's end is dropped.
+pub async fn pump<S>(mut requests: S, sender: mpsc::Sender<Piece>) -> Result<(), Status>
+where
+    S: Stream<Item = Result<ImportRequest, Status>> + Unpin,
+{
+    let mut trailer = 0;
+    while let Some(request) = requests.next().await {
+        let Some(Request::Data(data)) = request?.request else {
+            return Err(Error::Invalid("only the first message carries the header").into());
+        };
+        if data.len() > CHUNK_BYTES_MAX {
+            return Err(Error::Invalid("a piece is too large").into());
+        }
+        let count = data.len();
+        if sender.send(Piece::Data(data)).await.is_err() {
+            trailer += count;
+        }
+        if trailer > TRAILER_BYTES_MAX {
+            return Err(Error::Archive("too much follows its end").into());
+        }
+    }
+    // The thread may have seen the archive's end already, and gone.
+    let _ = sender.send(Piece::End).await;
+    Ok(())
+}
+
+/// What a failed read of the archive means.
+pub fn broken(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionAborted => Error::Cancelled,
+        io::ErrorKind::QuotaExceeded => Error::Archive("a name or an attribute is too long"),
+        _ => Error::Archive("it is malformed or cut off"),
+    }
+}
+
+/// The upload as something to read from, within a quota that the reader sets.
+struct Incoming {
+    pieces: mpsc::Receiver<Piece>,
+    current: Bytes,
+    ended: bool,
+    quota: Rc<Cell<u64>>,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() && !self.ended {
+            match self.pieces.blocking_recv() {
+                Some(Piece::Data(data)) => self.current = data,
+                Some(Piece::End) => self.ended = true,
+                None => return Err(io::ErrorKind::ConnectionAborted.into()),
+            }
+        }
+        let count = buffer.len().min(self.current.len());
+        let left = self.quota.get().checked_sub(count as u64);
+        self.quota.set(left.ok_or(io::ErrorKind::QuotaExceeded)?);
+        self.current.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}

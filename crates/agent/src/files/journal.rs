@@ -1,0 +1,176 @@
+//! Changes that can be taken back.
+//!
+//! Everything new is made in a hidden staging directory on the root's filesystem
+//! and everything that goes is moved there, so each change is one or two renames,
+//! and the journal of them, read backwards, undoes it. Nothing is destroyed before
+//! `commit`. If the agent dies in between, the staging directory is what is left.
+
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::beneath::{Beneath, Place};
+use super::blocking::Stop;
+use super::error::{Error, Step};
+use super::stage::Stage;
+use super::temp::{Temp, exchange, fresh_place, rename_to_free};
+use super::tree;
+
+/// The staging directory and what was done so far.
+#[derive(Debug)]
+pub struct Journal {
+    staging: Place,
+    handle: Arc<OwnedFd>,
+    done: Vec<Done>,
+}
+
+/// One change, with all that is needed to undo it.
+#[derive(Debug)]
+enum Done {
+    Moved { from: Place, to: Place },
+    Exchanged { one: Place, other: Place },
+}
+
+impl Journal {
+    /// Makes the staging directory.
+    pub fn open(root: &Beneath) -> Result<Self, Error> {
+        let (temp, fd) = Temp::directory(root.fd())?;
+        let staging = temp.place().clone();
+        temp.forget();
+        Ok(Self {
+            staging,
+            handle: fd.into(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Makes the changes final and removes what was set aside.
+    pub fn commit(self) {
+        // The batch has happened; rubbish that cannot be removed does not undo it.
+        let _ = tree::remove(&self.staging, &Stop::default());
+    }
+
+    /// Takes every change back, the last one first.
+    ///
+    /// On `Err` it has gone as far as it could, and the staging directory of the
+    /// name returned keeps whatever did not find its way back.
+    pub fn undo(self) -> Result<(), String> {
+        let mut failed = false;
+        for done in self.done.iter().rev() {
+            failed |= done.undo().is_err();
+        }
+        if failed {
+            return Err(String::from_utf8_lossy(self.staging.name.as_bytes()).into_owned());
+        }
+        let _ = tree::remove(&self.staging, &Stop::default());
+        Ok(())
+    }
+
+    fn move_to_free(&mut self, from: &Place, to: &Place) -> rustix::io::Result<()> {
+        rename_to_free(from, to)?;
+        self.done.push(Done::Moved {
+            from: from.clone(),
+            to: to.clone(),
+        });
+        Ok(())
+    }
+
+    fn swap(&mut self, one: &Place, other: &Place) -> rustix::io::Result<()> {
+        exchange(one, other)?;
+        self.done.push(Done::Exchanged {
+            one: one.clone(),
+            other: other.clone(),
+        });
+        Ok(())
+    }
+
+    fn set_aside(&mut self, place: &Place) -> Result<(), Error> {
+        let aside = fresh_place(&self.handle)?;
+        self.move_to_free(place, &aside).step("set the file aside")
+    }
+}
+
+impl Done {
+    fn undo(&self) -> rustix::io::Result<()> {
+        match self {
+            Self::Moved { from, to } => rename_to_free(to, from),
+            Self::Exchanged { one, other } => exchange(one, other),
+        }
+    }
+}
+
+impl Stage for Journal {
+    fn workshop(&self, _place: &Place) -> Arc<OwnedFd> {
+        Arc::clone(&self.handle)
+    }
+
+    fn publish(&mut self, temp: Temp, place: &Place, replace: bool) -> Result<(), Error> {
+        match self.move_to_free(temp.place(), place) {
+            Err(Errno::EXIST) if replace => self.swap(temp.place(), place),
+            other => other,
+        }
+        .step("put the file in place")?;
+        // The staging directory owns what is now under the temporary name.
+        temp.forget();
+        Ok(())
+    }
+
+    fn make_directory(&mut self, place: &Place, mode: u32) -> Result<(), Error> {
+        let (temp, fd) = Temp::directory(&self.handle)?;
+        self.publish(temp, place, false)?;
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")
+    }
+
+    fn relocate(&mut self, from: &Place, to: &Place, replace: bool) -> Result<(), Error> {
+        match self.move_to_free(from, to) {
+            Err(Errno::EXIST) if replace && !same(from, to)? => {
+                self.swap(from, to).step("move the file")?;
+                self.set_aside(from)
+            }
+            Err(Errno::EXIST) if replace => Ok(()),
+            other => other.step("move the file"),
+        }
+    }
+
+    fn discard(&mut self, place: &Place, recursive: bool, _stop: &Stop) -> Result<u64, Error> {
+        if !recursive && place.is_directory()? {
+            return self.set_aside_empty(place).map(|()| 1);
+        }
+        self.set_aside(place).map(|()| 1)
+    }
+}
+
+impl Journal {
+    /// Sets a directory aside only if it is empty: another's file in it must not go
+    /// unnoticed, so the look is taken after the move, and undone with it.
+    fn set_aside_empty(&mut self, place: &Place) -> Result<(), Error> {
+        self.set_aside(place)?;
+        let Some(Done::Moved { to, .. }) = self.done.last() else {
+            return Ok(());
+        };
+        let fd = to
+            .open(OFlags::RDONLY | OFlags::DIRECTORY)
+            .step("open the directory")?;
+        let mut entries = Dir::read_from(&fd).step("read the directory")?;
+        let used = entries.any(|entry| entry.is_ok_and(|entry| !is_dots(entry.file_name())));
+        if used {
+            Err(Errno::NOTEMPTY).step("remove the directory")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+fn same(one: &Place, other: &Place) -> Result<bool, Error> {
+    Ok(match (one.stat()?, other.stat()?) {
+        (Some(one), Some(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
+        _ => false,
+    })
+}

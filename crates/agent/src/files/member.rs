@@ -1,0 +1,262 @@
+//! One member of an archive, put where it belongs beneath the destination.
+//!
+//! Every member's directory is resolved by openat2 beneath the destination, so a
+//! symlink that was there before or came with the archive leads nowhere else.
+//! Owners are ignored, modes are cut to the permission bits.
+
+use std::cell::Cell;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hotcell_agent_api::bounds::{PATH_BYTES_MAX, TREE_DEPTH_MAX};
+use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use tar::{Entry, EntryType};
+
+use super::beneath::{Beneath, Place};
+use super::blocking::Stop;
+use super::copy::write_all;
+use super::error::{Error, Step};
+use super::import::broken;
+use super::info::is;
+use super::path::{Name, RelPath};
+use super::stage::{Direct, Stage, make_directories};
+use super::temp::Temp;
+
+/// Directories whose mode is set at the end, because it forbids us to fill them.
+/// Those beyond keep the owner's permissions.
+const DEFERRED_MAX: usize = 16 << 10;
+
+/// What is read of a member at a time.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Puts members in place, and counts their bytes.
+#[derive(Debug)]
+pub struct Unpacker {
+    base: Beneath,
+    bytes_max: u64,
+    bytes: u64,
+    /// The directory of the last member: most are followed by their neighbours.
+    parent: Option<(RelPath, Arc<OwnedFd>)>,
+    deferred: Vec<(RelPath, u32)>,
+    buffer: Vec<u8>,
+}
+
+impl Unpacker {
+    /// Unpacks beneath `base`, at most `bytes_max` bytes of content.
+    pub fn new(base: Beneath, bytes_max: u64) -> Self {
+        let buffer = vec![0; BUFFER_BYTES];
+        Self {
+            base,
+            bytes_max,
+            bytes: 0,
+            parent: None,
+            deferred: Vec::new(),
+            buffer,
+        }
+    }
+
+    /// Puts one member in place. `quota` is lifted while content is read.
+    pub fn unpack<R: Read>(
+        &mut self,
+        entry: &mut Entry<'_, R>,
+        quota: &Cell<u64>,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        let raw = entry.path_bytes().into_owned();
+        let path = parse_member(&raw)?;
+        let mode = entry.header().mode().map_err(|error| broken(&error))? & 0o777;
+        match entry.header().entry_type() {
+            EntryType::XGlobalHeader => Ok(()),
+            EntryType::Directory => self.directory(&path, mode),
+            // Archives from before POSIX mark a directory by its name alone.
+            EntryType::Regular if raw.ends_with(b"/") => self.directory(&path, mode),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                quota.set(u64::MAX);
+                self.file(&path, mode, entry, stop)
+            }
+            EntryType::Symlink => self.symlink(&path, &link_name(entry)?),
+            EntryType::Link => self.hard_link(&path, &link_name(entry)?),
+            _ => Err(Error::Archive(
+                "a member is neither a file, a directory nor a link",
+            )),
+        }
+    }
+
+    /// Sets the modes that had to wait; says how many bytes were unpacked.
+    pub fn finish(self) -> Result<u64, Error> {
+        for (path, mode) in self.deferred.iter().rev() {
+            match self.base.plain(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+                Ok(fd) => {
+                    let mode = Mode::from_raw_mode(*mode);
+                    rustix::fs::fchmod(&fd, mode).step("set the mode")?;
+                }
+                // Replaced by a later member.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(errno).step("set the mode"),
+            }
+        }
+        Ok(self.bytes)
+    }
+
+    fn file<R: Read>(
+        &mut self,
+        path: &RelPath,
+        mode: u32,
+        entry: &mut Entry<'_, R>,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        let mtime = entry.header().mtime().map_err(|error| broken(&error))?;
+        let place = self.place(path)?;
+        let (temp, fd) = Temp::file(&place.dir)?;
+        self.content(entry, &fd, stop)?;
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")?;
+        rustix::fs::futimens(&fd, &modified_at(mtime)).step("set the time")?;
+        temp.publish(&place, true)
+    }
+
+    fn content<R: Read>(
+        &mut self,
+        entry: &mut Entry<'_, R>,
+        fd: &OwnedFd,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        let mut left = entry.size();
+        if left > self.bytes_max - self.bytes {
+            return Err(Error::Exhausted("the archive is too large"));
+        }
+        while left > 0 {
+            stop.check()?;
+            let count = entry
+                .read(&mut self.buffer)
+                .map_err(|error| broken(&error))?;
+            if count == 0 {
+                return Err(Error::Archive("it is malformed or cut off"));
+            }
+            write_all(fd, &self.buffer[..count])?;
+            self.bytes += count as u64;
+            left = left.saturating_sub(count as u64);
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, path: &RelPath, mode: u32) -> Result<(), Error> {
+        if path.is_root() {
+            return Ok(());
+        }
+        let place = self.place(path)?;
+        let mut stage = Direct::default();
+        match stage.make_directory(&place, mode | 0o700) {
+            Err(error) if error.is_errno(Errno::EXIST) => {
+                return self.base.directory(path).map(drop);
+            }
+            other => other?,
+        }
+        stage.keep();
+        if mode & 0o700 != 0o700 && self.deferred.len() < DEFERRED_MAX {
+            self.deferred.push((path.clone(), mode));
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
+        let place = self.place(path)?;
+        let (dir, _) = path.split()?;
+        // Counting `..` is only right where no directory on the way is a symlink.
+        self.base
+            .plain(&dir, OFlags::PATH | OFlags::DIRECTORY)
+            .step("open the directory")?;
+        if !stays_inside(&dir, target) {
+            return Err(Error::Archive("a symlink leads out of it"));
+        }
+        Temp::symlink(&place.dir, target)?.publish(&place, true)
+    }
+
+    fn hard_link(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
+        let source = self.base.place(&parse_member(target)?)?;
+        if !source
+            .stat()?
+            .is_some_and(|stat| is(&stat, FileType::RegularFile))
+        {
+            return Err(Error::Archive(
+                "a hard link is to something that is no file in it",
+            ));
+        }
+        let place = self.place(path)?;
+        Temp::link(&place.dir, &source)?.publish(&place, true)
+    }
+
+    /// The member's place; its directories are made if the archive left them out.
+    fn place(&mut self, path: &RelPath) -> Result<Place, Error> {
+        let (dir, name) = path
+            .split()
+            .map_err(|_| Error::Archive("a member has no name"))?;
+        if let Some((known, fd)) = &self.parent
+            && *known == dir
+        {
+            return Ok(at(fd, name, path));
+        }
+        let mut stage = Direct::default();
+        make_directories(&self.base, &dir, &mut stage)?;
+        stage.keep();
+        let fd = Arc::new(self.base.directory(&dir)?);
+        let place = at(&fd, name, path);
+        self.parent = Some((dir, fd));
+        Ok(place)
+    }
+}
+
+fn at(dir: &Arc<OwnedFd>, name: Name, path: &RelPath) -> Place {
+    Place {
+        dir: Arc::clone(dir),
+        name,
+        path: path.clone(),
+    }
+}
+
+fn parse_member(raw: &[u8]) -> Result<RelPath, Error> {
+    let path = RelPath::parse_inner(raw)
+        .map_err(|_| Error::Archive("a name is absolute, too long or contains `..`"))?;
+    if path.components().count() > TREE_DEPTH_MAX {
+        return Err(Error::Archive("a member lies too deep"));
+    }
+    Ok(path)
+}
+
+fn link_name<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Error> {
+    let name = entry.link_name_bytes().unwrap_or_default().into_owned();
+    if name.is_empty() || name.len() >= PATH_BYTES_MAX || name.contains(&0) {
+        return Err(Error::Archive("a link's target is empty or too long"));
+    }
+    Ok(name)
+}
+
+/// Whether a symlink in `dir` that points to `target` stays beneath the base.
+fn stays_inside(dir: &RelPath, target: &[u8]) -> bool {
+    let mut depth = dir.components().count();
+    if target.starts_with(b"/") {
+        return false;
+    }
+    for part in target.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if depth == 0 => return false,
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
+fn modified_at(seconds: u64) -> Timestamps {
+    let omit = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_OMIT,
+    };
+    let tv_sec = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamps {
+        last_access: omit,
+        last_modification: Timespec { tv_sec, tv_nsec: 0 },
+    }
+}

@@ -1,0 +1,285 @@
+//! The workspace's files, for the server.
+//!
+//! Everything here keeps one promise: no path, symlink, archive or race leads to a
+//! file outside the root (`beneath`). Short work is done on the thread that was
+//! asked; what may take long goes to a blocking thread (`blocking`). One lock orders
+//! the changes made through the agent, so that a precondition that was checked still
+//! holds when the change is made; processes in the container do not take it.
+
+mod batch;
+mod beneath;
+mod blocking;
+mod copy;
+mod error;
+mod etag;
+mod export;
+mod glob;
+mod import;
+mod info;
+mod journal;
+mod list;
+mod member;
+mod path;
+mod precondition;
+mod read;
+mod relocate;
+mod stage;
+mod temp;
+mod tree;
+mod write;
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hotcell_agent_api::bounds::CHUNK_BYTES_MAX;
+use hotcell_agent_api::v1::{
+    self, BatchReply, BatchRequest, CopyRequest, DeleteReply, DeleteRequest, ExportReply,
+    ExportRequest, FileInfo, ImportReply, ImportRequest, ListReply, ListRequest, MkdirRequest,
+    MoveRequest, ReadRequest, StatRequest, WriteHeader, WriteRequest,
+};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
+
+use self::batch::Batch;
+use self::beneath::Beneath;
+use self::blocking::Stop;
+use self::copy::Copy;
+use self::error::Error;
+use self::export::Export;
+use self::import::Import;
+use self::info::describe_open;
+use self::list::Listing;
+use self::path::RelPath;
+use self::read::Source;
+use self::relocate::{Delete, Mkdir, Move};
+use self::stage::Direct;
+use self::write::{Received, Write};
+
+pub use self::read::ReadStream;
+
+/// Imports and exports under way at a time: each holds a thread as long as it lasts.
+const ARCHIVES_MAX: usize = 8;
+
+/// The replies of an export.
+pub type ExportStream = Pin<Box<dyn Stream<Item = Result<ExportReply, Status>> + Send>>;
+
+/// The files beneath one directory.
+#[derive(Clone, Debug)]
+pub struct Files {
+    root: Beneath,
+    root_path: Arc<[u8]>,
+    changes: Arc<Mutex<()>>,
+    archives: Arc<Semaphore>,
+}
+
+impl Files {
+    /// Serves the files beneath `root`, which must be an absolute path: it is also
+    /// what absolute paths of callers must begin with.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self {
+            root: Beneath::open(root)?,
+            root_path: root.as_os_str().as_bytes().into(),
+            changes: Arc::new(Mutex::new(())),
+            archives: Arc::new(Semaphore::new(ARCHIVES_MAX)),
+        })
+    }
+
+    /// Describes a file.
+    #[expect(
+        clippy::unused_async,
+        reason = "every call of the service looks the same"
+    )]
+    pub async fn stat(&self, request: StatRequest) -> Result<FileInfo, Status> {
+        let path = RelPath::parse(&request.path, &self.root_path)?;
+        let handle = self.root.handle(&path, request.follow)?;
+        Ok(describe_open(path.as_bytes(), handle)?)
+    }
+
+    /// One page of a directory or a tree.
+    pub async fn list(&self, request: ListRequest) -> Result<ListReply, Status> {
+        let listing = Listing::parse(&request, &self.root_path)?;
+        let root = self.root.clone();
+        Ok(blocking::run(move |stop| listing.page(&root, stop)).await?)
+    }
+
+    /// Streams a file.
+    #[expect(
+        clippy::unused_async,
+        reason = "every call of the service looks the same"
+    )]
+    pub async fn read(&self, request: ReadRequest) -> Result<ReadStream, Status> {
+        let path = RelPath::parse(&request.path, &self.root_path)?;
+        Ok(Source::open(&self.root, &path)?.stream(request.offset, request.limit)?)
+    }
+
+    /// Writes a file. Dropping the future leaves the old file and nothing else.
+    pub async fn write<S>(&self, mut requests: S) -> Result<FileInfo, Status>
+    where
+        S: Stream<Item = Result<WriteRequest, Status>> + Send + Unpin,
+    {
+        let write = Write::parse(&write_header(requests.next().await)?, &self.root_path)?;
+        let mut stage = Direct::default();
+        let place = write.locate(&self.root, &mut stage)?;
+        let mut received = Received::new();
+        while let Some(request) = requests.next().await {
+            received.take(write_data(request?)?, &place.dir).await?;
+        }
+        received.settle(&place.dir).await?;
+        let guard = self.lock().await;
+        let is_long = write.is_long(&received);
+        let finish = move |_: &Stop| {
+            let _guard = guard;
+            let info = write.finish(&place, received, &mut stage, false)?;
+            stage.keep();
+            Ok::<_, Error>(info)
+        };
+        let info = if is_long {
+            blocking::run(finish).await
+        } else {
+            finish(&Stop::default())
+        };
+        Ok(info?)
+    }
+
+    /// Removes a file or a tree.
+    pub async fn delete(&self, request: DeleteRequest) -> Result<DeleteReply, Status> {
+        let delete = Delete::parse(&request, &self.root_path)?;
+        let guard = self.lock().await;
+        let place = delete.locate(&self.root)?;
+        let removed = if delete.is_long(&place)? {
+            // A tree cannot go at once, so nobody need wait for it.
+            drop(guard);
+            blocking::run(move |stop| delete.apply(&place, &mut Direct::default(), stop)).await?
+        } else {
+            delete.apply(&place, &mut Direct::default(), &Stop::default())?
+        };
+        Ok(DeleteReply { removed })
+    }
+
+    /// Moves a file or a directory.
+    pub async fn r#move(&self, request: MoveRequest) -> Result<FileInfo, Status> {
+        let request = Move::parse(&request, &self.root_path)?;
+        let _guard = self.lock().await;
+        let mut stage = Direct::default();
+        let info = request.apply(&self.root, &mut stage)?;
+        stage.keep();
+        Ok(info)
+    }
+
+    /// Copies a file or a tree; it appears whole or not at all.
+    pub async fn copy(&self, request: CopyRequest) -> Result<FileInfo, Status> {
+        let copy = Copy::parse(&request, &self.root_path)?;
+        let (root, changes) = (self.root.clone(), Arc::clone(&self.changes));
+        let copied = blocking::run(move |stop| {
+            let mut stage = Direct::default();
+            let made = copy.make(&root, &mut stage, stop)?;
+            let _guard = changes.blocking_lock();
+            let info = copy.finish(made, &mut stage)?;
+            stage.keep();
+            Ok(info)
+        });
+        Ok(copied.await?)
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, request: MkdirRequest) -> Result<FileInfo, Status> {
+        let mkdir = Mkdir::parse(&request, &self.root_path)?;
+        let _guard = self.lock().await;
+        let mut stage = Direct::default();
+        let info = mkdir.apply(&self.root, &mut stage)?;
+        stage.keep();
+        Ok(info)
+    }
+
+    /// Does several operations; no other change gets in between.
+    pub async fn batch(&self, request: BatchRequest) -> Result<BatchReply, Status> {
+        let batch = Batch::parse(request, &self.root_path)?;
+        let guard = self.lock().await;
+        let root = self.root.clone();
+        let applied = blocking::run(move |stop| {
+            let _guard = guard;
+            batch.apply(&root, stop)
+        });
+        Ok(applied.await?)
+    }
+
+    /// Unpacks an archive.
+    pub async fn import<S>(&self, mut requests: S) -> Result<ImportReply, Status>
+    where
+        S: Stream<Item = Result<ImportRequest, Status>> + Send + Unpin,
+    {
+        let permit = self.permit()?;
+        let import = Import::parse(&import_header(requests.next().await)?, &self.root_path)?;
+        let (sender, pieces) = mpsc::channel(import::AHEAD_PIECES_MAX);
+        let root = self.root.clone();
+        let unpacked = blocking::run(move |stop| {
+            let _permit = permit;
+            import.unpack(&root, pieces, stop)
+        });
+        let pumped = import::pump(requests, sender);
+        tokio::pin!(unpacked, pumped);
+        tokio::select! {
+            reply = &mut unpacked => {
+                let reply = reply?;
+                pumped.await?;
+                Ok(reply)
+            }
+            fed = &mut pumped => {
+                fed?;
+                Ok(unpacked.await?)
+            }
+        }
+    }
+
+    /// Packs a file or a tree. Dropping the stream ends the packing.
+    #[expect(
+        clippy::unused_async,
+        reason = "every call of the service looks the same"
+    )]
+    pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, Status> {
+        let permit = self.permit()?;
+        let export = Export::open(&request, &self.root_path, &self.root)?;
+        let (sender, receiver) = mpsc::channel(export::AHEAD_CHUNKS_MAX);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            export.pack(sender);
+        });
+        Ok(Box::pin(ReceiverStream::new(receiver)))
+    }
+
+    async fn lock(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.changes).lock_owned().await
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = Arc::clone(&self.archives).try_acquire_owned();
+        permit.map_err(|_| Error::Exhausted("too many archives are under way"))
+    }
+}
+
+fn write_header(first: Option<Result<WriteRequest, Status>>) -> Result<WriteHeader, Status> {
+    match first.transpose()?.and_then(|first| first.request) {
+        Some(v1::write_request::Request::Header(header)) => Ok(header),
+        _ => Err(Error::Invalid("the first message must carry the header").into()),
+    }
+}
+
+fn write_data(request: WriteRequest) -> Result<bytes::Bytes, Error> {
+    match request.request {
+        Some(v1::write_request::Request::Data(data)) if data.len() <= CHUNK_BYTES_MAX => Ok(data),
+        Some(v1::write_request::Request::Data(_)) => Err(Error::Invalid("a piece is too large")),
+        _ => Err(Error::Invalid("only the first message carries the header")),
+    }
+}
+
+fn import_header(first: Option<Result<ImportRequest, Status>>) -> Result<v1::ImportHeader, Status> {
+    match first.transpose()?.and_then(|first| first.request) {
+        Some(v1::import_request::Request::Header(header)) => Ok(header),
+        _ => Err(Error::Invalid("the first message must carry the header").into()),
+    }
+}

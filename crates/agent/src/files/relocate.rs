@@ -1,0 +1,157 @@
+//! Moving, deleting and making directories: one name changes, nothing is copied.
+
+use hotcell_agent_api::v1::{DeleteRequest, FileInfo, MkdirRequest, MoveRequest};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::beneath::{Beneath, Place};
+use super::blocking::Stop;
+use super::error::{Error, Step};
+use super::info::{describe_open, is};
+use super::path::RelPath;
+use super::precondition::Expect;
+use super::stage::{Stage, check_destination, make_directories, place_with_parents};
+
+/// A parsed move.
+#[derive(Debug)]
+pub struct Move {
+    from: RelPath,
+    to: RelPath,
+    overwrite: bool,
+    create_parents: bool,
+    expect: Expect,
+}
+
+impl Move {
+    /// Parses a request.
+    pub fn parse(request: &MoveRequest, root: &[u8]) -> Result<Self, Error> {
+        Ok(Self {
+            from: RelPath::parse(&request.path, root)?,
+            to: RelPath::parse(&request.dest_path, root)?,
+            overwrite: request.overwrite,
+            create_parents: request.create_parents,
+            expect: Expect::parse(request.precondition.as_ref())?,
+        })
+    }
+
+    /// Moves it; a symlink is moved itself. The precondition is about the source.
+    pub fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+        let from = root.place(&self.from)?;
+        let handle = check_source(&from, &self.expect)?;
+        let to = place_with_parents(root, &self.to, self.create_parents, stage)?;
+        check_destination(&to, self.overwrite)?;
+        stage.relocate(&from, &to, self.overwrite)?;
+        describe_open(self.to.as_bytes(), handle)
+    }
+}
+
+/// A parsed delete.
+#[derive(Debug)]
+pub struct Delete {
+    path: RelPath,
+    recursive: bool,
+    expect: Expect,
+}
+
+impl Delete {
+    /// Parses a request.
+    pub fn parse(request: &DeleteRequest, root: &[u8]) -> Result<Self, Error> {
+        Ok(Self {
+            path: RelPath::parse(&request.path, root)?,
+            recursive: request.recursive,
+            expect: Expect::parse(request.precondition.as_ref())?,
+        })
+    }
+
+    /// Finds what is to go and holds the precondition against it.
+    pub fn locate(&self, root: &Beneath) -> Result<Place, Error> {
+        let place = root.place(&self.path)?;
+        check_source(&place, &self.expect)?;
+        Ok(place)
+    }
+
+    /// Whether removing it means walking a tree.
+    pub fn is_long(&self, place: &Place) -> Result<bool, Error> {
+        Ok(self.recursive && place.is_directory()?)
+    }
+
+    /// Removes it; a symlink is removed itself.
+    pub fn apply(&self, place: &Place, stage: &mut impl Stage, stop: &Stop) -> Result<u64, Error> {
+        stage.discard(place, self.recursive, stop)
+    }
+}
+
+/// A parsed mkdir.
+#[derive(Debug)]
+pub struct Mkdir {
+    path: RelPath,
+    mode: u32,
+    parents: bool,
+}
+
+impl Mkdir {
+    /// Parses a request.
+    pub fn parse(request: &MkdirRequest, root: &[u8]) -> Result<Self, Error> {
+        Ok(Self {
+            path: RelPath::parse(&request.path, root)?,
+            mode: parse_mode(request.mode)?.unwrap_or(super::stage::PARENT_MODE),
+            parents: request.parents,
+        })
+    }
+
+    /// Makes the directory; with `parents` an existing one is left as it is.
+    pub fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+        if self.parents {
+            match root.directory(&self.path) {
+                Ok(fd) => return describe_open(self.path.as_bytes(), fd),
+                Err(error) if error.is_errno(Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+            make_directories(root, &self.path.split()?.0, stage)?;
+        }
+        let place = root.place(&self.path)?;
+        match stage.make_directory(&place, self.mode) {
+            Err(error) if error.is_errno(Errno::EXIST) => self.accept_existing(&place)?,
+            other => other?,
+        }
+        let fd = root.directory(&self.path)?;
+        describe_open(self.path.as_bytes(), fd)
+    }
+
+    fn accept_existing(&self, place: &Place) -> Result<(), Error> {
+        match place.stat()? {
+            Some(stat) if self.parents && is(&stat, FileType::Directory) => Ok(()),
+            Some(stat) => Err(Error::Exists {
+                etag: super::etag::etag(&stat),
+            }),
+            None => Err(Errno::NOENT).step("make the directory"),
+        }
+    }
+}
+
+/// Permission bits alone: nothing that is written gets set-id or sticky bits.
+pub fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
+    match mode {
+        Some(mode) if mode & !0o777 != 0 => {
+            Err(Error::Invalid("the mode has more than permission bits"))
+        }
+        mode => Ok(mode),
+    }
+}
+
+/// Opens a handle of what is there, having held the precondition against it.
+fn check_source(place: &Place, expect: &Expect) -> Result<std::os::fd::OwnedFd, Error> {
+    let handle = match place.open(OFlags::PATH) {
+        Err(Errno::NOENT) => {
+            // A missing file with an etag is a conflict, without one it is missing.
+            if matches!(expect, Expect::Etag(_)) {
+                expect.check(None)?;
+            }
+            return Err(Errno::NOENT).step("find the file");
+        }
+        other => other.step("find the file")?,
+    };
+    let stat = rustix::fs::fstat(&handle).step("stat the file")?;
+    expect.check(Some(&stat))?;
+    Ok(handle)
+}

@@ -1,0 +1,146 @@
+//! Things under construction: they have a name nobody can guess, and are gone
+//! again unless they are published.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+
+use super::beneath::{Place, open_child};
+use super::blocking::Stop;
+use super::error::{Error, Step};
+use super::path::{Name, RelPath};
+use super::tree;
+
+/// Something unfinished in a directory; dropping it removes it.
+#[derive(Debug)]
+pub struct Temp {
+    place: Place,
+    published: bool,
+}
+
+impl Temp {
+    /// An empty file, open for writing and reading back, and readable by its owner only.
+    pub fn file(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
+        let place = fresh_place(dir)?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = rustix::fs::openat(dir, place.name.as_bytes(), flags, mode)
+            .step("make a temporary file")?;
+        Ok((Self::new(place), fd))
+    }
+
+    /// An empty directory, open for reading.
+    pub fn directory(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
+        let place = fresh_place(dir)?;
+        let fd = make_directory(dir, place.name.as_bytes()).step("make a temporary directory")?;
+        Ok((Self::new(place), fd))
+    }
+
+    /// A symlink.
+    pub fn symlink(dir: &Arc<OwnedFd>, target: &[u8]) -> Result<Self, Error> {
+        let place = fresh_place(dir)?;
+        rustix::fs::symlinkat(target, dir, place.name.as_bytes()).step("make a symlink")?;
+        Ok(Self::new(place))
+    }
+
+    /// A hard link to a file, or to a symlink itself.
+    pub fn link(dir: &Arc<OwnedFd>, source: &Place) -> Result<Self, Error> {
+        let place = fresh_place(dir)?;
+        let (from, to) = (source.name.as_bytes(), place.name.as_bytes());
+        rustix::fs::linkat(&source.dir, from, dir, to, AtFlags::empty())
+            .step("make a hard link")?;
+        Ok(Self::new(place))
+    }
+
+    /// Where it is being made.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Gives it its name, atomically. With `replace`, a file that is there is gone.
+    pub fn publish(mut self, to: &Place, replace: bool) -> Result<(), Error> {
+        if replace {
+            rename(&self.place, to).step("put the file in place")?;
+            // Renaming one hard link of a file over another does nothing at all, so
+            // in that case the drop below has something to remove.
+            self.published = !self.place.stat().is_ok_and(|stat| stat.is_some());
+        } else {
+            rename_to_free(&self.place, to).step("put the file in place")?;
+            self.published = true;
+        }
+        Ok(())
+    }
+
+    /// Leaves it to a journal, which has moved it.
+    pub fn forget(mut self) {
+        self.published = true;
+    }
+
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            published: false,
+        }
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if !self.published {
+            // There is nobody left to tell; what cannot be removed stays.
+            let _ = tree::remove(&self.place, &Stop::default());
+        }
+    }
+}
+
+/// Moves something over whatever file is at `to`.
+pub fn rename(from: &Place, to: &Place) -> rustix::io::Result<()> {
+    rustix::fs::renameat(&from.dir, from.name.as_bytes(), &to.dir, to.name.as_bytes())
+}
+
+/// Moves something to a name that must be free.
+pub fn rename_to_free(from: &Place, to: &Place) -> rustix::io::Result<()> {
+    let moved = rename_with(from, to, RenameFlags::NOREPLACE);
+    // Not every filesystem knows the flag. A look before the move is the next best.
+    if !matches!(moved, Err(Errno::INVAL | Errno::NOSYS)) {
+        return moved;
+    }
+    match rustix::fs::statat(&to.dir, to.name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Err(Errno::EXIST),
+        Err(Errno::NOENT) => rename(from, to),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Lets two things change places.
+pub fn exchange(one: &Place, other: &Place) -> rustix::io::Result<()> {
+    rename_with(one, other, RenameFlags::EXCHANGE)
+}
+
+/// Makes a directory that only we may enter, and opens it.
+pub fn make_directory(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::mkdirat(&dir, name, Mode::RWXU)?;
+    open_child(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// A name that nobody inside the container can guess.
+pub fn fresh_place(dir: &Arc<OwnedFd>) -> Result<Place, Error> {
+    let mut random = [0_u8; 16];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).step("get random bytes")?;
+    let name = format!(".hotcell-{:032x}", u128::from_ne_bytes(random));
+    let path = RelPath::default().child(name.as_bytes());
+    Ok(Place {
+        dir: Arc::clone(dir),
+        name: Name::own(name),
+        path,
+    })
+}
+
+fn rename_with(from: &Place, to: &Place, flags: RenameFlags) -> rustix::io::Result<()> {
+    let (old, new) = (from.name.as_bytes(), to.name.as_bytes());
+    rustix::fs::renameat_with(&from.dir, old, &to.dir, new, flags)
+}

@@ -1,0 +1,218 @@
+//! Writing a file: it appears whole or not at all.
+//!
+//! The content is received first, in memory while it is small and in a temporary
+//! file beside the target once it is not. Only then the mutation lock is taken, the
+//! precondition checked and the file put in place, so a slow sender holds up nobody.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hotcell_agent_api::v1::{FileInfo, WriteHeader};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use super::beneath::{Beneath, Place};
+use super::blocking::{self, Stop};
+use super::copy::{copy_bytes, copy_content, write_all};
+use super::error::{Error, Step};
+use super::info::{describe_open, is, size};
+use super::path::RelPath;
+use super::precondition::Expect;
+use super::relocate::parse_mode;
+use super::stage::{Stage, make_directories};
+use super::temp::Temp;
+
+/// Content that is kept in memory before it goes to the temporary file.
+const HELD_BYTES_MAX: usize = 256 << 10;
+
+/// Pieces that are kept in memory, however small they are.
+const HELD_PIECES_MAX: usize = 1024;
+
+/// The mode of a new file.
+const FILE_MODE: u32 = 0o644;
+
+/// A parsed header.
+#[derive(Debug)]
+pub struct Write {
+    path: RelPath,
+    expect: Expect,
+    mode: Option<u32>,
+    create_parents: bool,
+    append: bool,
+}
+
+/// What was received so far.
+#[derive(Debug)]
+pub struct Received {
+    held: Vec<Bytes>,
+    held_bytes: usize,
+    spilled: Option<(Temp, Arc<OwnedFd>)>,
+}
+
+impl Write {
+    /// Parses a header.
+    pub fn parse(header: &WriteHeader, root: &[u8]) -> Result<Self, Error> {
+        Ok(Self {
+            path: RelPath::parse(&header.path, root)?,
+            expect: Expect::parse(header.precondition.as_ref())?,
+            mode: parse_mode(header.mode)?,
+            create_parents: header.create_parents,
+            append: header.append,
+        })
+    }
+
+    /// Finds where the file is to be; a final symlink is written through.
+    pub fn locate(&self, root: &Beneath, stage: &mut impl Stage) -> Result<Place, Error> {
+        if self.create_parents {
+            make_directories(root, &self.path.split()?.0, stage)?;
+        }
+        let place = root.place_through(&self.path)?;
+        self.check(&place)?;
+        Ok(place)
+    }
+
+    /// Puts the content in place: checks and changes, and waits for nobody.
+    pub fn finish(
+        &self,
+        place: &Place,
+        received: Received,
+        stage: &mut impl Stage,
+        whole: bool,
+    ) -> Result<FileInfo, Error> {
+        let now = self.check(place)?;
+        let fd = match now {
+            Some(now) if self.append && !whole => append_to(place, &now, received)?,
+            now => self.replace(place, now.as_ref(), received, stage)?,
+        };
+        describe_open(self.path.as_bytes(), fd)
+    }
+
+    /// Whether `finish` may take long.
+    pub fn is_long(&self, received: &Received) -> bool {
+        self.append && received.spilled.is_some()
+    }
+
+    fn check(&self, place: &Place) -> Result<Option<Stat>, Error> {
+        let now = place.stat()?;
+        self.expect.check(now.as_ref())?;
+        match now {
+            Some(stat) if !is(&stat, FileType::RegularFile) => {
+                Err(Error::WrongKind("only regular files can be written"))
+            }
+            now => Ok(now),
+        }
+    }
+
+    /// Builds the new file, with what the old one held if this is an append that
+    /// must be undoable, and lets it take the old one's place.
+    fn replace(
+        &self,
+        place: &Place,
+        now: Option<&Stat>,
+        mut received: Received,
+        stage: &mut impl Stage,
+    ) -> Result<Arc<OwnedFd>, Error> {
+        let (temp, fd) = match received.spilled.take() {
+            Some(spilled) => spilled,
+            None => new_file(&stage.workshop(place))?,
+        };
+        if let (true, Some(now)) = (self.append, now) {
+            let old = place.open(OFlags::RDONLY).step("open the file")?;
+            copy_content(&old, &fd, now, &Stop::default())?;
+        }
+        received
+            .held
+            .iter()
+            .try_for_each(|chunk| write_all(&fd, chunk))?;
+        let old_mode = now.map(|now| now.st_mode & 0o777);
+        let mode = self.mode.or(old_mode).unwrap_or(FILE_MODE);
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")?;
+        stage.publish(temp, place, self.expect != Expect::Absent)?;
+        Ok(fd)
+    }
+}
+
+impl Received {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self {
+            held: Vec::new(),
+            held_bytes: 0,
+            spilled: None,
+        }
+    }
+
+    /// Takes a piece; what is too much to hold goes to a temporary file in `dir`.
+    pub async fn take(&mut self, piece: Bytes, dir: &Arc<OwnedFd>) -> Result<(), Error> {
+        self.held_bytes += piece.len();
+        self.held.push(piece);
+        if self.held_bytes > HELD_BYTES_MAX || self.held.len() > HELD_PIECES_MAX {
+            self.spill(dir).await?;
+        }
+        Ok(())
+    }
+
+    /// All of it at once.
+    pub fn whole(content: Bytes) -> Self {
+        Self {
+            held_bytes: content.len(),
+            held: vec![content],
+            spilled: None,
+        }
+    }
+
+    /// Writes down what is held if a part of the content was already.
+    pub async fn settle(&mut self, dir: &Arc<OwnedFd>) -> Result<(), Error> {
+        if self.spilled.is_some() {
+            self.spill(dir).await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn spill(&mut self, dir: &Arc<OwnedFd>) -> Result<(), Error> {
+        let held = std::mem::take(&mut self.held);
+        self.held_bytes = 0;
+        if self.spilled.is_none() {
+            self.spilled = Some(new_file(dir)?);
+        }
+        let Some((_, fd)) = &self.spilled else {
+            return Ok(());
+        };
+        let fd = Arc::clone(fd);
+        blocking::run(move |_| held.iter().try_for_each(|piece| write_all(&fd, piece))).await
+    }
+}
+
+fn new_file(dir: &Arc<OwnedFd>) -> Result<(Temp, Arc<OwnedFd>), Error> {
+    let (temp, fd) = Temp::file(dir)?;
+    Ok((temp, Arc::new(fd)))
+}
+
+/// Appends in place. A disk that fills up leaves the file as long as it was.
+fn append_to(place: &Place, now: &Stat, received: Received) -> Result<Arc<OwnedFd>, Error> {
+    let fd = place
+        .open(OFlags::WRONLY | OFlags::APPEND)
+        .step("open the file")?;
+    let opened = rustix::fs::fstat(&fd).step("stat the file")?;
+    if opened.st_ino != now.st_ino || !is(&opened, FileType::RegularFile) {
+        return Err(Errno::AGAIN).step("append to a file that was replaced meanwhile");
+    }
+    if let Err(error) = append_received(&fd, &received) {
+        let _ = rustix::fs::ftruncate(&fd, size(&opened));
+        return Err(error);
+    }
+    Ok(Arc::new(fd))
+}
+
+fn append_received(fd: &OwnedFd, received: &Received) -> Result<(), Error> {
+    if let Some((_, spilled)) = &received.spilled {
+        rustix::fs::seek(spilled, SeekFrom::Start(0)).step("read the temporary file")?;
+        copy_bytes(spilled, fd, &Stop::default())?;
+    }
+    received
+        .held
+        .iter()
+        .try_for_each(|piece| write_all(fd, piece))
+}
