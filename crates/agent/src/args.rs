@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How the program is called.
-pub const USAGE: &str = "usage: hotcell-agent init --root DIR [--linger-ms N] [--listen-path PATH]
+pub const USAGE: &str =
+    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--listen-path PATH]
        hotcell-agent connect PATH";
 
 /// What the program was asked to be.
@@ -67,6 +68,8 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
     let (mut root, mut linger, mut listen_path) = (None, None, None);
     while let Some(name) = args.next() {
         match name.to_str() {
+            // For whoever looks for us in a list of processes; we need no name.
+            Some("--container") => drop(text(args.next(), "--container")?),
             Some("--root") => root = Some(text(args.next(), "--root")?),
             Some("--linger-ms") => linger = Some(milliseconds(args.next())?),
             Some("--listen-path") => {
@@ -114,7 +117,7 @@ mod tests {
             listen_path: None,
         };
         assert_eq!(
-            parsed("init --root /workspace --linger-ms 5"),
+            parsed("init --container c_1 --root /workspace --linger-ms 5"),
             Ok(Command::Init(options))
         );
     }

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Options;
 use crate::exec::Execs;
+use crate::files::Files;
 use crate::process::Table;
 use crate::serve::{self, Door};
 use crate::service::{About, AgentService};
@@ -48,7 +49,9 @@ async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {
     tokio::spawn(table.clone().reap_for_ever(signal(SignalKind::child())?));
     let execs = Arc::new(Execs::new(table));
     let door = Arc::new(Door::default());
-    let service = AgentService::new(About::new(&options.root)?, execs.clone(), door.clone());
+    let files = Files::open(Path::new(&options.root))?;
+    let about = About::new(&options.root)?;
+    let service = AgentService::new(about, execs.clone(), files, door.clone());
     let result = serve::serve(listener, service, &door, options.linger).await;
     // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
     execs.shut_down(Duration::ZERO).await;

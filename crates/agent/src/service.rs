@@ -11,17 +11,18 @@ use hotcell_agent_api::v1::agent_server::Agent;
 use hotcell_agent_api::v1::exec_request::Request as ExecCall;
 use hotcell_agent_api::v1::{
     BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
-    ExecEvent, ExecRequest, ExitCause, ExportReply, ExportRequest, FileInfo, ForgetReply,
-    ForgetRequest, HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest,
-    ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, ReadReply,
-    ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
-    SignalRequest, StatRequest, WriteRequest,
+    ExecEvent, ExecRequest, ExitCause, ExportRequest, FileInfo, ForgetReply, ForgetRequest,
+    HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest, ListExecsReply,
+    ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, ReadRequest, ResizeReply,
+    ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply, SignalRequest, StatRequest,
+    WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::exec::{Acks, Exec, ExecError, Execs, Follower, grace, window};
+use crate::files::{ExportStream, Files, ReadStream};
 use crate::serve::Door;
 use crate::sys;
 
@@ -51,13 +52,19 @@ impl About {
 pub struct AgentService {
     about: About,
     execs: Arc<Execs>,
+    files: Files,
     door: Arc<Door>,
 }
 
 impl AgentService {
-    /// Serves these execs; a shutdown closes the door.
-    pub fn new(about: About, execs: Arc<Execs>, door: Arc<Door>) -> Self {
-        Self { about, execs, door }
+    /// Serves these execs and files; a shutdown closes the door.
+    pub fn new(about: About, execs: Arc<Execs>, files: Files, door: Arc<Door>) -> Self {
+        Self {
+            about,
+            execs,
+            files,
+            door,
+        }
     }
 
     fn exec_named(&self, id: &str) -> Result<Arc<Exec>, ExecError> {
@@ -165,57 +172,86 @@ impl Agent for AgentService {
         Ok(Response::new(ShutdownReply {}))
     }
 
-    async fn stat(&self, _: Request<StatRequest>) -> Answer<FileInfo> {
-        Err(no_files())
+    async fn stat(&self, request: Request<StatRequest>) -> Answer<FileInfo> {
+        self.files
+            .stat(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
-        Err(no_files())
+    async fn list(&self, request: Request<ListRequest>) -> Answer<ListReply> {
+        self.files
+            .list(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    type ReadStream = tokio_stream::Empty<Result<ReadReply, Status>>;
+    type ReadStream = ReadStream;
 
-    async fn read(&self, _: Request<ReadRequest>) -> Answer<Self::ReadStream> {
-        Err(no_files())
+    async fn read(&self, request: Request<ReadRequest>) -> Answer<ReadStream> {
+        self.files
+            .read(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn write(&self, _: Request<Streaming<WriteRequest>>) -> Answer<FileInfo> {
-        Err(no_files())
+    async fn write(&self, request: Request<Streaming<WriteRequest>>) -> Answer<FileInfo> {
+        self.files
+            .write(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn delete(&self, _: Request<DeleteRequest>) -> Answer<DeleteReply> {
-        Err(no_files())
+    async fn delete(&self, request: Request<DeleteRequest>) -> Answer<DeleteReply> {
+        self.files
+            .delete(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn r#move(&self, _: Request<MoveRequest>) -> Answer<FileInfo> {
-        Err(no_files())
+    async fn r#move(&self, request: Request<MoveRequest>) -> Answer<FileInfo> {
+        self.files
+            .r#move(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn copy(&self, _: Request<CopyRequest>) -> Answer<FileInfo> {
-        Err(no_files())
+    async fn copy(&self, request: Request<CopyRequest>) -> Answer<FileInfo> {
+        self.files
+            .copy(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn mkdir(&self, _: Request<MkdirRequest>) -> Answer<FileInfo> {
-        Err(no_files())
+    async fn mkdir(&self, request: Request<MkdirRequest>) -> Answer<FileInfo> {
+        self.files
+            .mkdir(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn batch(&self, _: Request<BatchRequest>) -> Answer<BatchReply> {
-        Err(no_files())
+    async fn batch(&self, request: Request<BatchRequest>) -> Answer<BatchReply> {
+        self.files
+            .batch(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    async fn import(&self, _: Request<Streaming<ImportRequest>>) -> Answer<ImportReply> {
-        Err(no_files())
+    async fn import(&self, request: Request<Streaming<ImportRequest>>) -> Answer<ImportReply> {
+        self.files
+            .import(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
-    type ExportStream = tokio_stream::Empty<Result<ExportReply, Status>>;
+    type ExportStream = ExportStream;
 
-    async fn export(&self, _: Request<ExportRequest>) -> Answer<Self::ExportStream> {
-        Err(no_files())
+    async fn export(&self, request: Request<ExportRequest>) -> Answer<ExportStream> {
+        self.files
+            .export(request.into_inner())
+            .await
+            .map(Response::new)
     }
-}
-
-fn no_files() -> Status {
-    Status::unimplemented("files are not served")
 }
 
 /// Goes on when the caller is gone: what was begun to be ended is ended.

@@ -9,6 +9,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
@@ -63,6 +65,14 @@ pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: This runs once, at the start, before the agent has opened anything itself:
     // what is open there came from the engine, for us.
     Ok(unsafe { inherited(fd) })
+}
+
+/// Lets the runtime watch a descriptor that does not block.
+pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Errno> {
+    // SAFETY: An `OwnedFd` keeps naming the same open descriptor until it is dropped, and
+    // the `AsyncFd` owns it from here on.
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
+    watched.map_err(|error| Errno::from_io_error(&error.into_parts().1).unwrap_or(Errno::NOMEM))
 }
 
 /// Forks; the child has its own memory, runs `body` and never comes back.

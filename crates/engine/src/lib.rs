@@ -6,12 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod embedded;
 mod error;
 mod stream;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
 
+pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::EngineError;
 pub use hotcell_runtime::{Enforced, Enforcement};
 pub use stream::AgentStream;

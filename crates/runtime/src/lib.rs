@@ -23,7 +23,7 @@ mod sys;
 pub use launcher::{
     FDS_MAX, LAUNCHER_ARGV0, LaunchError, Launched, Launcher, is_launcher, run_launcher,
 };
-pub use process::{alive, kill, open_pidfd};
+pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
 pub use spec::{
     Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
 };

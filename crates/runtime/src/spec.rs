@@ -21,6 +21,9 @@ pub struct LaunchSpec {
     /// Whether to keep what lets init change to another user: only then can
     /// anything in the container run as its root.
     pub allow_root: bool,
+    /// Whether to put it into cgroups, where the host has them; without, limits are
+    /// rlimits at best.
+    pub cgroup: bool,
     /// Arguments of the init program, its own name first.
     pub argv: Vec<String>,
     /// `NAME=value` for the init program.
@@ -121,6 +124,13 @@ pub enum Enforcement {
 }
 
 impl Enforced {
+    /// Of a container that does not run yet.
+    pub const NOTHING: Self = Self {
+        memory: Enforcement::None,
+        cpus: Enforcement::None,
+        pids: Enforcement::None,
+    };
+
     /// Whether every limit holds for the container as a whole.
     pub fn is_complete(&self) -> bool {
         [self.memory, self.cpus, self.pids]

@@ -16,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 use super::output::Outputs;
 use super::start::Start;
 use crate::process::Stdio;
+use crate::sys;
 
 /// One of our ends.
 pub type Fd = Arc<AsyncFd<OwnedFd>>;
@@ -103,9 +104,7 @@ fn pipe_out() -> Result<(Fd, OwnedFd), Errno> {
 /// Makes an end ours: it does not block, and the runtime watches it.
 pub fn ours(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
     ioctl_fionbio(&fd, true)?;
-    let fd = AsyncFd::register_with_interest(fd, interest);
-    fd.map(Arc::new)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+    sys::watch(fd, interest).map(Arc::new)
 }
 
 fn copy(fd: &OwnedFd) -> Result<OwnedFd, Errno> {

@@ -131,8 +131,9 @@ impl Server {
 
     fn launch(&self, spec: &LaunchSpec, fds: Vec<OwnedFd>) -> Result<Made, LaunchError> {
         let builder = Builder::root(spec)?;
-        let (place, enforced) = self
-            .host
+        let no_groups = Host::none("it was not asked for");
+        let host = if spec.cgroup { &self.host } else { &no_groups };
+        let (place, enforced) = host
             .create(&spec.name, &spec.limits)
             .map_err(LaunchError::step("make the cgroup"))?;
         let started = self.launch_in(spec, fds, builder, &place, enforced);

@@ -1,0 +1,30 @@
+//! `hotcell doctor`: what this host can isolate and limit, found out by doing it.
+
+mod container;
+mod engines;
+mod host;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use self::report::{Finding, Report};
+use crate::cli::DoctorArgs;
+
+/// Probes, prints, and exits with 0 if containers work here, else with 1.
+pub(crate) fn run(arguments: &DoctorArgs) -> Result<ExitCode> {
+    let state = crate::state::directory(arguments.state.state_dir.clone())?;
+    let mut findings = host::probe(&state);
+    let container = container::probe(&state);
+    let works = container.ok;
+    findings.push(container);
+    findings.extend(engines::probe());
+    let report = Report { findings };
+    if arguments.json {
+        report.print_json()?;
+    } else {
+        report.print()?;
+    }
+    Ok(ExitCode::from(u8::from(!works)))
+}

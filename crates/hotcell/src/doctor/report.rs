@@ -1,0 +1,130 @@
+//! What was found, for people and for programs.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One thing that was tried.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    /// What was tried, in a word or two.
+    pub(super) name: &'static str,
+    /// Whether it works.
+    pub(super) ok: bool,
+    /// What was seen.
+    pub(super) found: String,
+    /// What follows for containers, if it does not work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) follows: Option<String>,
+    /// What the operator can do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fix: Option<String>,
+}
+
+impl Finding {
+    /// Something that works.
+    pub(super) fn good(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            ok: true,
+            found: found.into(),
+            follows: None,
+            fix: None,
+        }
+    }
+
+    /// Something that does not, with what follows.
+    pub(super) fn bad(
+        name: &'static str,
+        found: impl Into<String>,
+        follows: impl Into<String>,
+    ) -> Self {
+        let follows = Some(follows.into());
+        Self {
+            name,
+            ok: false,
+            found: found.into(),
+            follows,
+            fix: None,
+        }
+    }
+
+    /// Says how to fix it.
+    pub(super) fn fixed_by(self, fix: impl Into<String>) -> Self {
+        Self {
+            fix: Some(fix.into()),
+            ..self
+        }
+    }
+}
+
+/// Everything that was tried.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Report {
+    /// One line for each finding, and below it what to do.
+    pub(super) fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        write!(out, "{}", self.text(colour)).context("write to stdout")
+    }
+
+    fn text(&self, colour: bool) -> String {
+        self.findings
+            .iter()
+            .map(|finding| finding.text(colour))
+            .collect()
+    }
+
+    /// The same as one JSON object.
+    pub(super) fn print_json(&self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, self).context("write to stdout")?;
+        writeln!(out).context("write to stdout")
+    }
+}
+
+impl Finding {
+    fn text(&self, colour: bool) -> String {
+        let mark = match (self.ok, colour) {
+            (true, true) => "\x1b[32m✓\x1b[0m",
+            (true, false) => "✓",
+            (false, true) => "\x1b[31m✗\x1b[0m",
+            (false, false) => "✗",
+        };
+        let mut text = format!("{mark} {:<18} {}", self.name, self.found);
+        if let Some(follows) = &self.follows {
+            text.push_str(": ");
+            text.push_str(follows);
+        }
+        text.push('\n');
+        for line in self.fix.iter().flat_map(|fix| fix.lines()) {
+            text.push_str("  → ");
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_a_line_and_its_fix_an_arrow_below() {
+        let bad = Finding::bad("overlay", "EPERM", "images cannot be used").fixed_by("do this");
+        assert_eq!(
+            bad.text(false),
+            "✗ overlay            EPERM: images cannot be used\n  → do this\n"
+        );
+        assert_eq!(
+            Finding::good("seccomp", "works").text(false),
+            "✓ seccomp            works\n"
+        );
+    }
+}

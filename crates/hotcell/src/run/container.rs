@@ -1,0 +1,122 @@
+//! The container of one `hotcell run`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use hotcell_agent_client::Agent;
+use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Limits, Policy};
+use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
+
+use crate::cli::RunArgs;
+use crate::id::new_container_id;
+use crate::state;
+
+/// A container that runs and an agent that answers.
+pub(super) struct Running {
+    engine: Embedded,
+    id: ContainerId,
+    agent: Agent,
+    enforced: Enforced,
+}
+
+impl Running {
+    /// Makes the container and connects to its agent.
+    pub(super) async fn create(arguments: &RunArgs) -> Result<Self> {
+        let engine = open_engine(arguments)?;
+        let spec = policy().admit(spec(arguments))?;
+        let id = new_container_id()?;
+        let container = engine.create(&id, &spec).await.map_err(advise)?;
+        warn_of(container.enforced);
+        let stream = engine.open(&id).await.map_err(advise)?;
+        match Agent::connect(stream).await {
+            Ok(agent) => Ok(Self {
+                engine,
+                id,
+                agent,
+                enforced: container.enforced,
+            }),
+            Err(error) => {
+                engine.destroy(&id).await.map_err(advise)?;
+                Err(error).context("reach the container's agent")
+            }
+        }
+    }
+
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub(super) fn enforced(&self) -> Enforced {
+        self.enforced
+    }
+
+    /// Whether the kernel killed something in it for want of memory.
+    pub(super) async fn ran_out_of_memory(&self) -> bool {
+        self.engine
+            .inspect(&self.id)
+            .await
+            .is_ok_and(|container| container.oom_kills > 0)
+    }
+
+    /// Removes every trace of it, and of what earlier runs that were killed left.
+    pub(super) async fn remove(self) -> Result<()> {
+        self.engine.destroy(&self.id).await.map_err(advise)?;
+        if let Err(error) = self.engine.sweep().await {
+            tracing::warn!(%error, "what an earlier run left stays");
+        }
+        Ok(())
+    }
+}
+
+fn open_engine(arguments: &RunArgs) -> Result<Embedded> {
+    let config = EmbeddedConfig {
+        home: state::directory(arguments.state.state_dir.clone())?.join("run"),
+        launcher: PathBuf::from("/proc/self/exe"),
+        cgroups: true,
+        agent: hotcell_agent_image::AGENT,
+        require_limits: arguments.require_limits,
+    };
+    Embedded::open(config).map_err(advise)
+}
+
+/// Whoever may start this program may read the host's files anyway.
+fn policy() -> Policy {
+    Policy {
+        allow_rootfs: true,
+        allow_root: false,
+    }
+}
+
+fn spec(arguments: &RunArgs) -> ContainerSpec {
+    let mut spec = ContainerSpec::new(arguments.image.clone());
+    spec.lifetime = Lifetime::WithOwner;
+    spec.limits = Limits {
+        memory: arguments.memory,
+        cpus: arguments.cpus,
+        pids: arguments.pids,
+        tmp: arguments.tmp,
+    };
+    spec
+}
+
+/// A person who sees the engine fail wants to know where to look.
+fn advise(error: hotcell_engine::EngineError) -> anyhow::Error {
+    anyhow::Error::new(error).context("run `hotcell doctor` to see what this host lacks")
+}
+
+/// A limit that does not hold is never silently absent.
+fn warn_of(enforced: Enforced) {
+    let limits = [
+        ("memory", enforced.memory),
+        ("cpus", enforced.cpus),
+        ("pids", enforced.pids),
+    ];
+    let absent = limits.iter().filter(|(_, kind)| *kind == Enforcement::None);
+    let absent: Vec<_> = absent.map(|(name, _)| *name).collect();
+    if !absent.is_empty() {
+        eprintln!(
+            "hotcell: this host does not limit {} here; `hotcell doctor` tells why",
+            absent.join(", ")
+        );
+    }
+}

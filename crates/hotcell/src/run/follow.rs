@@ -1,0 +1,191 @@
+//! Following the command: its output to ours, our signals to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hotcell_agent_client::{Agent, Command, Event, EventKind, Exit, Follow, Output};
+use tokio::io::AsyncWriteExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::container::Running;
+use super::outcome::{Captured, Outcome};
+use super::{stdin, terminal};
+
+/// From TERM to KILL, for the timeout and for Ctrl-C.
+pub(super) const GRACE: Duration = Duration::from_secs(3);
+
+/// There is one exec in this container.
+const EXEC_ID: &str = "run";
+
+/// What a shell reports of a process whose reader went away.
+const BROKEN_PIPE: u8 = 13;
+
+/// Starts the command and stays until it has ended.
+pub(super) async fn follow(running: &Running, command: &Command, capture: bool) -> Result<Outcome> {
+    let agent = running.agent();
+    let signals = Signals::listen()?;
+    let mut events = agent
+        .start(EXEC_ID, command)
+        .await
+        .context("start the command")?;
+    let stdin = tokio::spawn(stdin::pass_on(agent.clone(), EXEC_ID));
+    let stop = Arc::new(Stop::default());
+    let listener = tokio::spawn(obey(signals, agent.clone(), Arc::clone(&stop)));
+    let mut sink = if capture {
+        Sink::Memory(Captured::default())
+    } else {
+        Sink::Ours
+    };
+    let exit = until_exit(&mut events, &mut sink, agent, &stop).await?;
+    stdin.abort();
+    listener.abort();
+    Ok(Outcome {
+        command: command
+            .argv
+            .first()
+            .map(|name| String::from_utf8_lossy(name).into_owned()),
+        exit,
+        stopped_by: stop.by(),
+        out_of_memory: running.ran_out_of_memory().await,
+        captured: sink.captured(),
+        enforced: running.enforced(),
+        timeout: command.timeout,
+    })
+}
+
+async fn until_exit(
+    events: &mut Follow,
+    sink: &mut Sink,
+    agent: &Agent,
+    stop: &Stop,
+) -> Result<Exit> {
+    loop {
+        let Some(event) = events.next().await.context("follow the command")? else {
+            bail!("the container ended before the command did");
+        };
+        let Event { seq, kind, .. } = event;
+        match kind {
+            EventKind::Started(_) => {}
+            EventKind::Exit(exit) => return Ok(exit),
+            EventKind::Output(stream, data) => match sink.take(stream, &data).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                    *sink = Sink::Nowhere;
+                    tokio::spawn(cancel(agent.clone(), stop.ask(BROKEN_PIPE)));
+                }
+                Err(error) => return Err(error).context("write the command's output"),
+            },
+        }
+        events.ack(seq);
+    }
+}
+
+/// Passes on what signals to us ask for.
+async fn obey(mut signals: Signals, agent: Agent, stop: Arc<Stop>) {
+    loop {
+        match signals.next().await {
+            Asked::Stop(number) => {
+                tokio::spawn(cancel(agent.clone(), stop.ask(number)));
+            }
+            Asked::Resize => {
+                // Without a terminal there is nothing to resize.
+                let _ = agent.resize(EXEC_ID, terminal::size()).await;
+            }
+        }
+    }
+}
+
+async fn cancel(agent: Agent, grace: Duration) {
+    if let Err(error) = agent.cancel(EXEC_ID, grace).await {
+        tracing::debug!(%error, "the command could not be cancelled");
+    }
+}
+
+/// Which signal asked us to stop, if one did.
+#[derive(Default)]
+struct Stop(AtomicU8);
+
+impl Stop {
+    /// Notes the signal; answers how long the command gets. Who asks twice is in a
+    /// hurry.
+    fn ask(&self, signal: u8) -> Duration {
+        match self.0.swap(signal, Ordering::Relaxed) {
+            0 => GRACE,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn by(&self) -> Option<u8> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+}
+
+/// Where output goes.
+enum Sink {
+    Ours,
+    Memory(Captured),
+    /// Our reader went away.
+    Nowhere,
+}
+
+impl Sink {
+    async fn take(&mut self, stream: Output, data: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Memory(captured) => {
+                captured.take(stream, data);
+                Ok(())
+            }
+            Self::Ours if stream == Output::Stdout => write(tokio::io::stdout(), data).await,
+            Self::Ours => write(tokio::io::stderr(), data).await,
+            Self::Nowhere => Ok(()),
+        }
+    }
+
+    fn captured(self) -> Option<Captured> {
+        match self {
+            Self::Memory(captured) => Some(captured),
+            Self::Ours | Self::Nowhere => None,
+        }
+    }
+}
+
+async fn write(mut to: impl tokio::io::AsyncWrite + Unpin, data: &[u8]) -> std::io::Result<()> {
+    to.write_all(data).await?;
+    to.flush().await
+}
+
+/// What a signal to us asks for.
+enum Asked {
+    Stop(u8),
+    Resize,
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    resize: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let on = |kind| signal(kind).context("listen for signals");
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+            hangup: on(SignalKind::hangup())?,
+            resize: on(SignalKind::window_change())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::Stop(2),
+            _ = self.terminate.recv() => Asked::Stop(15),
+            _ = self.hangup.recv() => Asked::Stop(1),
+            _ = self.resize.recv() => Asked::Resize,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Our own terminal while the container has one.
+
+use hotcell_agent_client::Winsize;
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// A terminal of the size everybody expects, if ours cannot be asked.
+const USUAL_SIZE: Winsize = Winsize { rows: 24, cols: 80 };
+
+/// Our terminal in raw mode: keys go to the container, Ctrl-C too. Dropping it puts
+/// the terminal back as it was.
+pub(super) struct RawTerminal {
+    before: Termios,
+}
+
+impl RawTerminal {
+    /// Enters raw mode, if stdin is a terminal.
+    pub(super) fn enter() -> Option<Self> {
+        let before = tcgetattr(stdin()).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(stdin(), OptionalActions::Flush, &raw).ok()?;
+        Some(Self { before })
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
+    }
+}
+
+/// The size of our terminal.
+pub(super) fn size() -> Winsize {
+    match tcgetwinsize(stdin()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Winsize {
+            rows: size.ws_row,
+            cols: size.ws_col,
+        },
+        _ => USUAL_SIZE,
+    }
+}

@@ -1,0 +1,299 @@
+//! A container to attack, and the proof that nothing of it is left.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use hotcell_agent_client::{Agent, Command, EventKind, Exit, Output};
+use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
+use hotcell_engine::{Container, Embedded, EmbeddedConfig, Engine};
+
+/// Everything that waits gives up after this long.
+pub fn deadline() -> Duration {
+    let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
+    Duration::from_secs(if slow { 300 } else { 60 })
+}
+
+/// The `hotcell` under test.
+pub fn hotcell() -> PathBuf {
+    std::env::var_os("HOTCELL_BIN").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_hotcell")),
+        PathBuf::from,
+    )
+}
+
+/// A directory of this test's own, removed at the end.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("hotcell-test-")
+        .tempdir()
+        .expect("a temporary directory")
+}
+
+/// An engine with its own home.
+pub fn engine(home: &Path) -> Embedded {
+    Embedded::open(EmbeddedConfig {
+        home: home.to_owned(),
+        launcher: hotcell(),
+        agent: hotcell_agent_image::AGENT,
+        cgroups: true,
+        require_limits: false,
+    })
+    .expect("the embedded engine works here")
+}
+
+/// A new id.
+pub fn new_id() -> ContainerId {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).expect("random numbers");
+    ContainerId::from_parts(1_700_000_000_000, random)
+}
+
+/// A container on the embedded engine, and a connection to its agent.
+pub struct Cell {
+    pub engine: Arc<Embedded>,
+    pub id: ContainerId,
+    pub agent: Agent,
+    pub home: tempfile::TempDir,
+    execs: AtomicU32,
+}
+
+/// How a command went.
+#[derive(Debug)]
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    pub exit: Exit,
+}
+
+impl Ran {
+    /// Its exit code; 128 and the signal if there was one.
+    pub fn code(&self) -> u32 {
+        match (self.exit.code, self.exit.signal) {
+            (Some(code), _) => code.into(),
+            (None, Some(signal)) => 128 + u32::from(signal),
+            (None, None) => panic!("it neither exited nor was killed: {self:?}"),
+        }
+    }
+}
+
+impl Cell {
+    /// A container with the defaults.
+    pub async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// A container whose execs may be root. Where the host has one user id only there
+    /// is no such container, and the test has nothing to attack: `None`.
+    pub async fn with_root() -> Option<Self> {
+        let cell = Self::with(|spec| spec.allow_root = true).await;
+        if cell.agent.hello().can_switch_user {
+            return Some(cell);
+        }
+        eprintln!("skipped: containers have no root on this host");
+        cell.remove().await;
+        None
+    }
+
+    /// A container with changes to the defaults.
+    pub async fn with(change: impl FnOnce(&mut ContainerSpec)) -> Self {
+        let mut spec = ContainerSpec::new(ImageRef::Host);
+        change(&mut spec);
+        let policy = Policy {
+            allow_rootfs: true,
+            allow_root: true,
+        };
+        let spec = policy.admit(spec).expect("this policy admits it");
+        let home = scratch();
+        let engine = Arc::new(engine(home.path()));
+        let id = new_id();
+        engine
+            .create(&id, &spec)
+            .await
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let stream = engine.open(&id).await.expect("the agent's socket is there");
+        let agent = Agent::connect(stream).await.expect("the agent says hello");
+        Self {
+            engine,
+            id,
+            agent,
+            home,
+            execs: AtomicU32::new(0),
+        }
+    }
+
+    pub async fn inspect(&self) -> Container {
+        self.engine
+            .inspect(&self.id)
+            .await
+            .expect("the container is there")
+    }
+
+    /// An exec id that was not used yet.
+    pub fn exec_id(&self) -> String {
+        format!("t{}", self.execs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Runs a shell script as the container's user.
+    pub async fn sh(&self, script: &str) -> Ran {
+        self.run(&shell(script)).await
+    }
+
+    /// Runs a shell script as the container's root.
+    pub async fn sh_as_root(&self, script: &str) -> Ran {
+        let mut command = shell(script);
+        command.user = Some((0, 0));
+        self.run(&command).await
+    }
+
+    /// Runs a Python script as the container's user.
+    pub async fn python(&self, script: &str) -> Ran {
+        self.run(&python(script)).await
+    }
+
+    /// Runs a Python script as the container's root.
+    pub async fn python_as_root(&self, script: &str) -> Ran {
+        let mut command = python(script);
+        command.user = Some((0, 0));
+        self.run(&command).await
+    }
+
+    /// Runs a command to its end and collects what it wrote.
+    pub async fn run(&self, command: &Command) -> Ran {
+        let work = async {
+            let id = self.exec_id();
+            let mut follow = self
+                .agent
+                .start(&id, command)
+                .await
+                .expect("the exec starts");
+            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+            while let Some(event) = follow.next().await.expect("the agent answers") {
+                follow.ack(event.seq);
+                match event.kind {
+                    EventKind::Started(_) => {}
+                    EventKind::Output(Output::Stdout, data) => stdout.extend_from_slice(&data),
+                    EventKind::Output(Output::Stderr, data) => stderr.extend_from_slice(&data),
+                    EventKind::Exit(exit) => {
+                        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                        return Ran {
+                            stdout: text(&stdout),
+                            stderr: text(&stderr),
+                            exit,
+                        };
+                    }
+                }
+            }
+            panic!("the exec has no end")
+        };
+        tokio::time::timeout(deadline(), work)
+            .await
+            .expect("the exec ends in time")
+    }
+
+    /// Removes the container and looks for what is left of it.
+    pub async fn remove(self) {
+        self.engine
+            .destroy(&self.id)
+            .await
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
+        assert_nothing_left(&self.id, self.home.path());
+    }
+}
+
+/// Fails if a process, mount, cgroup or file of the container still exists.
+pub fn assert_nothing_left(id: &ContainerId, home: &Path) {
+    let left = leftovers(id, home);
+    assert!(left.is_empty(), "left behind: {left:#?}");
+}
+
+/// What still exists of a container.
+pub fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    let directory = home.join("containers").join(id.as_str());
+    if directory.exists() {
+        left.push(directory.display().to_string());
+    }
+    for pid in pids() {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&command).contains(id.as_str()) {
+            left.push(format!("process {pid}"));
+        }
+    }
+    for file in ["/proc/self/mountinfo", "/proc/1/mountinfo"] {
+        let mounts = std::fs::read_to_string(file).unwrap_or_default();
+        left.extend(
+            mounts
+                .lines()
+                .filter(|line| line.contains(id.as_str()))
+                .map(str::to_owned),
+        );
+    }
+    find_cgroups(Path::new("/sys/fs/cgroup"), id.as_str(), 6, &mut left);
+    left
+}
+
+/// Every process on the host.
+pub fn pids() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("proc is mounted");
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn find_cgroups(directory: &Path, name: &str, depth: u32, found: &mut Vec<String>) {
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if entry.file_name().to_string_lossy().contains(name) {
+            found.push(entry.path().display().to_string());
+        }
+        find_cgroups(&entry.path(), name, depth, found);
+    }
+}
+
+/// A shell script as a command.
+pub fn shell(script: &str) -> Command {
+    let mut command = Command::new(["/bin/sh", "-c", script]);
+    command.cwd = b"/workspace".to_vec();
+    command.timeout = Some(deadline() / 2);
+    command
+}
+
+/// A Python script as a command.
+pub fn python(script: &str) -> Command {
+    let mut command = Command::new(["/usr/bin/python3", "-c", script]);
+    command.cwd = b"/workspace".to_vec();
+    command.timeout = Some(deadline() / 2);
+    command
+}
+
+/// An error with all its causes.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Waits until something is true.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let work = async {
+        while !check().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(deadline(), work)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
+}

@@ -1,0 +1,27 @@
+//! Memory of a process, as the kernel counts it.
+
+use anyhow::{Context, Result};
+
+/// Resident memory of a process.
+pub(super) fn rss_bytes(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .context("no VmRSS")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
+/// The agent of a container, found by its command line.
+pub(super) fn agent_of(container: &str) -> Result<u32> {
+    let is_agent = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command);
+        command.starts_with("hotcell-agent\0init\0") && command.contains(container)
+    };
+    std::fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .find(is_agent)
+        .context("the agent does not run")
+}
