@@ -5,19 +5,17 @@
 //! grows is cut, so the archive is whole whatever happens meanwhile. The thread
 //! ends when nobody takes its chunks any more.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::os::fd::OwnedFd;
 
-use bytes::Bytes;
-use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, TREE_DEPTH_MAX};
-use hotcell_agent_api::v1::{ExportReply, ExportRequest};
+use hotcell_agent_api::bounds::TREE_DEPTH_MAX;
+use hotcell_agent_api::v1::ExportRequest;
 use rustix::fs::{Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
-use tokio::sync::mpsc;
-use tonic::Status;
 
 use super::beneath::{Beneath, open_child};
+use super::chunks::{ChunkWriter, Chunks, Exact};
 use super::error::{Error, Step};
 use super::glob::Glob;
 use super::info::{is, read_link, size};
@@ -28,9 +26,6 @@ pub const AHEAD_CHUNKS_MAX: usize = 8;
 
 /// What an old tar header holds of a name; longer ones get a record of their own.
 const HEADER_NAME_BYTES: usize = 100;
-
-/// The chunks of the archive, or what ended it early.
-pub type Chunks = mpsc::Sender<Result<ExportReply, Status>>;
 
 /// What is to be packed, already open.
 #[derive(Debug)]
@@ -64,17 +59,14 @@ impl Export {
 
     /// Sends the archive; a failure is the last thing sent.
     pub fn pack(self, chunks: Chunks) {
-        let mut out = ChunkWriter {
-            chunks,
-            held: Vec::with_capacity(CHUNK_BYTES_MAX),
-        };
+        let mut out = ChunkWriter::new(chunks);
         let packed = self
             .pack_into(&mut out)
             .and_then(|()| out.flush().map_err(|_| Error::Cancelled));
         match packed {
             // Cancelled: there is nobody left to tell.
             Ok(()) | Err(Error::Cancelled) => {}
-            Err(error) => drop(out.chunks.blocking_send(Err(error.into()))),
+            Err(error) => out.fail(error),
         }
     }
 
@@ -113,7 +105,7 @@ struct Level {
 impl Packer<'_> {
     fn walk(&mut self) -> Result<(), Error> {
         while let Some(level) = self.levels.last_mut() {
-            if self.archive.get_ref().chunks.is_closed() {
+            if self.archive.get_ref().is_closed() {
                 return Err(Error::Cancelled);
             }
             let Some(entry) = level.entries.next() else {
@@ -192,7 +184,7 @@ impl Packer<'_> {
 
     fn put_file(&mut self, name: &[u8], stat: &Stat, fd: OwnedFd) -> Result<(), Error> {
         let bytes = size(stat);
-        let content = Exact { fd, left: bytes };
+        let content = Exact::new(fd, bytes);
         self.append(header(EntryType::Regular, stat, bytes), name, b"", content)
     }
 
@@ -261,54 +253,4 @@ fn plain_header(kind: EntryType, bytes: u64) -> Header {
 fn fill(slot: &mut [u8], name: &[u8]) {
     let count = slot.len().min(name.len());
     slot[..count].copy_from_slice(&name[..count]);
-}
-
-/// Exactly as many bytes as the header says.
-struct Exact {
-    fd: OwnedFd,
-    left: u64,
-}
-
-impl Read for Exact {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let want = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let buffer = &mut buffer[..want];
-        let count = match rustix::io::read(&self.fd, &mut *buffer) {
-            Ok(count) if count > 0 => count,
-            Ok(_) | Err(_) => {
-                buffer.fill(0);
-                want
-            }
-        };
-        self.left -= count as u64;
-        Ok(count)
-    }
-}
-
-/// Cuts what is written into chunks and waits while the reader is slow.
-#[derive(Debug)]
-struct ChunkWriter {
-    chunks: Chunks,
-    held: Vec<u8>,
-}
-
-impl Write for ChunkWriter {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let count = data.len().min(CHUNK_BYTES_MAX - self.held.len());
-        self.held.extend_from_slice(&data[..count]);
-        if self.held.len() == CHUNK_BYTES_MAX {
-            self.flush()?;
-        }
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.held.is_empty() {
-            return Ok(());
-        }
-        let next = Vec::with_capacity(CHUNK_BYTES_MAX);
-        let data = Bytes::from(std::mem::replace(&mut self.held, next));
-        let sent = self.chunks.blocking_send(Ok(ExportReply { data }));
-        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
 }

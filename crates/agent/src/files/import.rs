@@ -128,10 +128,12 @@ where
 
 /// What a failed read of the archive means.
 pub fn broken(error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::ConnectionAborted => Error::Cancelled,
-        io::ErrorKind::QuotaExceeded => Error::Archive("a name or an attribute is too long"),
-        _ => Error::Archive("it is malformed or cut off"),
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        Error::Cancelled
+    } else if error.kind() == io::ErrorKind::QuotaExceeded {
+        Error::Archive("a name or an attribute is too long")
+    } else {
+        Error::Archive("it is malformed or cut off")
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hotcell_agent_api::bounds::{PATH_BYTES_MAX, TREE_DEPTH_MAX};
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
-use tar::{Entry, EntryType};
+use tar::Entry;
 
 use super::beneath::{Beneath, Place};
 use super::blocking::Stop;
@@ -67,20 +67,21 @@ impl Unpacker {
         let raw = entry.path_bytes().into_owned();
         let path = parse_member(&raw)?;
         let mode = entry.header().mode().map_err(|error| broken(&error))? & 0o777;
-        match entry.header().entry_type() {
-            EntryType::XGlobalHeader => Ok(()),
-            EntryType::Directory => self.directory(&path, mode),
-            // Archives from before POSIX mark a directory by its name alone.
-            EntryType::Regular if raw.ends_with(b"/") => self.directory(&path, mode),
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                quota.set(u64::MAX);
-                self.file(&path, mode, entry, stop)
-            }
-            EntryType::Symlink => self.symlink(&path, &link_name(entry)?),
-            EntryType::Link => self.hard_link(&path, &link_name(entry)?),
-            _ => Err(Error::Archive(
-                "a member is neither a file, a directory nor a link",
-            )),
+        let kind = entry.header().entry_type();
+        // Archives from before POSIX mark a directory by its name alone.
+        if kind.is_dir() || kind.is_file() && raw.ends_with(b"/") {
+            self.directory(&path, mode)
+        } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
+            quota.set(u64::MAX);
+            self.file(&path, mode, entry, stop)
+        } else if kind.is_symlink() {
+            self.symlink(&path, &link_name(entry)?)
+        } else if kind.is_hard_link() {
+            self.hard_link(&path, &link_name(entry)?)
+        } else if kind.is_pax_global_extensions() {
+            Ok(())
+        } else {
+            Err(Error::Archive("a member is no file, directory or link"))
         }
     }
 

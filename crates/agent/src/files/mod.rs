@@ -9,6 +9,7 @@
 mod batch;
 mod beneath;
 mod blocking;
+mod chunks;
 mod copy;
 mod error;
 mod etag;

@@ -96,10 +96,9 @@ impl Removal {
         };
         match removed {
             Ok(()) => self.removed += 1,
-            Err(Errno::NOENT) => {}
+            // Gone, or another kind of file by now, which the next scan meets.
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => self.enter(name)?,
-            // Somebody put another kind of file there; the next scan meets it.
-            Err(Errno::NOTDIR) => {}
             Err(errno) => return Err(errno).step("remove a file"),
         }
         Ok(())

@@ -82,7 +82,7 @@ impl Write {
     ) -> Result<FileInfo, Error> {
         let now = self.check(place)?;
         let fd = match now {
-            Some(now) if self.append && !whole => append_to(place, &now, received)?,
+            Some(now) if self.append && !whole => append_to(place, &now, &received)?,
             now => self.replace(place, now.as_ref(), received, stage)?,
         };
         describe_open(self.path.as_bytes(), fd)
@@ -191,7 +191,7 @@ fn new_file(dir: &Arc<OwnedFd>) -> Result<(Temp, Arc<OwnedFd>), Error> {
 }
 
 /// Appends in place. A disk that fills up leaves the file as long as it was.
-fn append_to(place: &Place, now: &Stat, received: Received) -> Result<Arc<OwnedFd>, Error> {
+fn append_to(place: &Place, now: &Stat, received: &Received) -> Result<Arc<OwnedFd>, Error> {
     let fd = place
         .open(OFlags::WRONLY | OFlags::APPEND)
         .step("open the file")?;
@@ -199,7 +199,7 @@ fn append_to(place: &Place, now: &Stat, received: Received) -> Result<Arc<OwnedF
     if opened.st_ino != now.st_ino || !is(&opened, FileType::RegularFile) {
         return Err(Errno::AGAIN).step("append to a file that was replaced meanwhile");
     }
-    if let Err(error) = append_received(&fd, &received) {
+    if let Err(error) = append_received(&fd, received) {
         let _ = rustix::fs::ftruncate(&fd, size(&opened));
         return Err(error);
     }
