@@ -1,5 +1,7 @@
 //! Import and export: hostile archives, and what comes back from our own.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
 mod files_support;
 
 use std::fs;

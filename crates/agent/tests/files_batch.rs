@@ -1,5 +1,7 @@
 //! Several operations in one call.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
 mod files_support;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Pages, order, globs.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
 mod files_support;
 
 use std::time::{Duration, Instant};

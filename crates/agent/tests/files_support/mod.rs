@@ -12,7 +12,7 @@ use hotcell_agent_api::v1::*;
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 
-pub const CANARY: &[u8] = b"canary";
+pub const CANARY: &[u8] = b"untouched outside";
 
 /// A root beside a directory that nothing may reach. Dropping it fails the test if
 /// the outside changed or a temporary file was left.
@@ -215,12 +215,14 @@ pub fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, S
         .collect()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the field it is for is optional")]
 pub fn if_match(etag: &str) -> Option<Precondition> {
     Some(Precondition {
         precondition: Some(Asked::IfMatch(etag.to_owned())),
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the field it is for is optional")]
 pub fn if_absent() -> Option<Precondition> {
     Some(Precondition {
         precondition: Some(Asked::IfAbsent(true)),
