@@ -19,6 +19,7 @@ use super::tree;
 pub struct Temp {
     place: Place,
     published: bool,
+    is_hard_link: bool,
 }
 
 impl Temp {
@@ -53,7 +54,9 @@ impl Temp {
         let (from, to) = (source.name.as_bytes(), place.name.as_bytes());
         rustix::fs::linkat(&source.dir, from, dir, to, AtFlags::empty())
             .step("make a hard link")?;
-        Ok(Self::new(place))
+        let mut temp = Self::new(place);
+        temp.is_hard_link = true;
+        Ok(temp)
     }
 
     /// Where it is being made.
@@ -66,8 +69,8 @@ impl Temp {
         if replace {
             rename(&self.place, to).step("put the file in place")?;
             // Renaming one hard link of a file over another does nothing at all, so
-            // in that case the drop below has something to remove.
-            self.published = !self.place.stat().is_ok_and(|stat| stat.is_some());
+            // a hard link may still be there for the drop below to remove.
+            self.published = !self.is_hard_link;
         } else {
             rename_to_free(&self.place, to).step("put the file in place")?;
             self.published = true;
@@ -84,6 +87,7 @@ impl Temp {
         Self {
             place,
             published: false,
+            is_hard_link: false,
         }
     }
 }
