@@ -6,6 +6,8 @@
 //! the changes made through the agent, so that a precondition that was checked still
 //! holds when the change is made; processes in the container do not take it.
 
+#![forbid(unsafe_code)]
+
 mod batch;
 mod beneath;
 mod blocking;
