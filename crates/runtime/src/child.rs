@@ -109,10 +109,7 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
         Op::Fds(fds) => place_fds(fds),
         Op::DropPrivileges { change_user, keep } => drop_privileges(*change_user, *keep),
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
-        Op::Seccomp(profile) => profile
-            .programs
-            .iter()
-            .try_for_each(|program| sys::seccomp_filter(program)),
+        Op::Seccomp(profile) => sys::seccomp_filter(&profile.program),
         Op::Exec { file, args } => {
             report(link, DONE, 0);
             Err(sys::execveat(file.as_fd(), args))

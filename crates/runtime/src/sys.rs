@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use seccompiler::sock_filter;
+use libc::sock_filter;
 
 /// What `clone3` takes; the kernel's `struct clone_args`, up to `cgroup`.
 #[repr(C)]

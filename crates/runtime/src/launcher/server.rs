@@ -44,9 +44,8 @@ fn serve() -> io::Result<()> {
         return Ok(());
     };
     let init = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    let profile = Profile::compile().map_err(io::Error::other)?;
     // Lives as long as the process; so plans can refer to it.
-    let profile: &'static Profile = Box::leak(Box::new(profile));
+    let profile: &'static Profile = Box::leak(Box::new(Profile::compile()));
     let launcher = Server {
         host: host(),
         init,

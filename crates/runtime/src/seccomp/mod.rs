@@ -5,171 +5,160 @@
 //! flags a filter cannot see, with `ENOSYS`, so that libraries fall back to older ones.
 
 mod calls;
+mod program;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use seccompiler::SeccompCmpArgLen::Dword;
-use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
-};
+use libc::sock_filter;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+use program::{Condition, Rule, Verdict};
 
-#[cfg(target_arch = "x86_64")]
-const ARCH: TargetArch = TargetArch::x86_64;
-#[cfg(target_arch = "aarch64")]
-const ARCH: TargetArch = TargetArch::aarch64;
+type Verdicts = BTreeMap<u32, Verdict>;
 
 /// The newest call that this profile has an opinion about is below this number.
-const FIRST_UNKNOWN: i64 = 450;
+const FIRST_UNKNOWN: u32 = 450;
 /// Calls up to this number are told that they do not exist rather than forbidden.
-const LAST_UNKNOWN: i64 = 511;
+const LAST_UNKNOWN: u32 = 511;
 
 /// Namespaces that `clone` could make.
-const NAMESPACES: u64 = 0x7e02_0000;
+const NAMESPACES: u32 = 0x7e02_0000;
 
-const PRIO_PROCESS: u64 = 0;
-const PRIO_PGRP: u64 = 1;
-const IOPRIO_WHO_PROCESS: u64 = 1;
-const IOPRIO_WHO_PGRP: u64 = 2;
+const PRIO_PROCESS: u32 = 0;
+const PRIO_PGRP: u32 = 1;
+const IOPRIO_WHO_PROCESS: u32 = 1;
+const IOPRIO_WHO_PGRP: u32 = 2;
+const INIT_PID: u32 = 1;
+
+/// Faking input to a terminal, and the console's own commands.
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
 
 /// The personalities that change nothing but what `uname` says of 32 bits and addresses'
 /// randomness, and the value that only asks.
-const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
+const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Sockets that stay in the container's own network namespace.
-const SOCKET_FAMILIES: [i32; 4] = [
-    libc::AF_UNIX,
-    libc::AF_INET,
-    libc::AF_INET6,
-    libc::AF_NETLINK,
-];
+/// Sockets that stay in the container's own network namespace: unix, inet, inet6, netlink.
+const SOCKET_FAMILIES: [u32; 4] = [1, 2, 10, 16];
 
-/// The filters of every container, in the order in which to install them.
+/// The filter of every container.
 pub struct Profile {
-    /// Compiled programs.
-    pub programs: [BpfProgram; 2],
+    /// Ready for the kernel.
+    pub program: Vec<sock_filter>,
 }
 
 impl Profile {
     /// Compiles the profile for this machine.
-    pub fn compile() -> Result<Self, BackendError> {
-        Ok(Self {
-            programs: [missing()?, allowed()?],
-        })
+    pub fn compile() -> Self {
+        let refusal = Verdict::Fail(libc::EPERM);
+        Self {
+            program: program::compile(&verdicts(), &refusal),
+        }
     }
 }
 
-/// Says `ENOSYS` to what libraries know how to do without.
-fn missing() -> Result<BpfProgram, BackendError> {
-    let known: BTreeSet<i64> = calls::ALLOWED.iter().copied().collect();
-    let mut rules: Rules = (FIRST_UNKNOWN..=LAST_UNKNOWN)
-        .filter(|number| !known.contains(number))
-        .map(|number| (number, Vec::new()))
+/// Everything that is not simply refused.
+fn verdicts() -> Verdicts {
+    let absent = || Verdict::Fail(libc::ENOSYS);
+    let mut verdicts: Verdicts = (FIRST_UNKNOWN..=LAST_UNKNOWN)
+        .map(|number| (number, absent()))
         .collect();
-    rules.insert(libc::SYS_clone3, Vec::new());
-    let answer = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    SeccompFilter::new(rules, SeccompAction::Allow, answer, ARCH)?.try_into()
-}
-
-/// Says `EPERM` to everything that is not allowed.
-fn allowed() -> Result<BpfProgram, BackendError> {
-    let mut rules: Rules = calls::ALLOWED
-        .iter()
-        .map(|number| (*number, Vec::new()))
-        .collect();
-    // The other filter answers for these; the first refusal of two equal ones would win.
-    rules.insert(libc::SYS_clone3, Vec::new());
-    rules.extend((FIRST_UNKNOWN..=LAST_UNKNOWN).map(|number| (number, Vec::new())));
-    rules.extend(conditional()?);
-    let refusal = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    SeccompFilter::new(rules, refusal, SeccompAction::Allow, ARCH)?.try_into()
+    verdicts.insert(call(libc::SYS_clone3), absent());
+    verdicts.extend(
+        calls::ALLOWED
+            .iter()
+            .map(|number| (call(*number), Verdict::Allow)),
+    );
+    for (number, rules) in conditional() {
+        verdicts.insert(call(number), Verdict::AllowIf(rules, libc::EPERM));
+    }
+    verdicts
 }
 
 /// Calls that are allowed with certain arguments only.
-fn conditional() -> Result<Rules, BackendError> {
-    let mut rules = Rules::new();
-    rules.insert(libc::SYS_clone, vec![all([(0, MaskedEq(NAMESPACES), 0)])?]);
-    let families = SOCKET_FAMILIES.map(|family| u64::from(family.cast_unsigned()));
-    rules.insert(libc::SYS_socket, any_of(0, &families)?);
-    rules.insert(libc::SYS_socketpair, any_of(0, &families)?);
-    rules.insert(libc::SYS_personality, any_of(0, &PERSONALITIES)?);
-    rules.insert(
-        libc::SYS_ioctl,
-        vec![all([(1, Ne, libc::TIOCSTI), (1, Ne, libc::TIOCLINUX)])?],
-    );
-    rules.insert(libc::SYS_prlimit64, vec![all([(0, Eq, 0)])?]);
-    rules.extend(scheduling()?);
-    rules.extend(nodes()?);
-    Ok(rules)
+fn conditional() -> Vec<(i64, Vec<Rule>)> {
+    let mut rules = vec![
+        (libc::SYS_clone, vec![vec![masked(0, NAMESPACES, 0)]]),
+        (libc::SYS_socket, any_of(0, &SOCKET_FAMILIES)),
+        (libc::SYS_socketpair, any_of(0, &SOCKET_FAMILIES)),
+        (libc::SYS_personality, any_of(0, &PERSONALITIES)),
+        (
+            libc::SYS_ioctl,
+            vec![vec![is_not(1, TIOCSTI), is_not(1, TIOCLINUX)]],
+        ),
+        (libc::SYS_prlimit64, vec![vec![is(0, 0)]]),
+        (libc::SYS_mknodat, node_of(2)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mknod, node_of(1)),
+    ];
+    rules.extend(scheduling());
+    rules
 }
 
 /// Nobody changes how init is scheduled, and nobody all processes of a user, of which init
 /// is one.
-fn scheduling() -> Result<Rules, BackendError> {
-    let mut rules = Rules::new();
-    for call in [
-        libc::SYS_sched_setaffinity,
-        libc::SYS_sched_setscheduler,
-        libc::SYS_sched_setparam,
-        libc::SYS_sched_setattr,
-    ] {
-        rules.insert(call, vec![all([(0, Ne, 1)])?]);
-    }
+fn scheduling() -> Vec<(i64, Vec<Rule>)> {
+    let others = || vec![vec![is_not(0, INIT_PID)]];
     let other_than_init = |process, group| {
-        Ok(vec![
-            all([(0, Eq, process), (1, Ne, 1)])?,
-            all([(0, Eq, group), (1, Ne, 1)])?,
-        ])
+        vec![
+            vec![is(0, process), is_not(1, INIT_PID)],
+            vec![is(0, group), is_not(1, INIT_PID)],
+        ]
     };
-    rules.insert(
-        libc::SYS_setpriority,
-        other_than_init(PRIO_PROCESS, PRIO_PGRP)?,
-    );
-    rules.insert(
-        libc::SYS_ioprio_set,
-        other_than_init(IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP)?,
-    );
-    Ok(rules)
+    vec![
+        (libc::SYS_sched_setaffinity, others()),
+        (libc::SYS_sched_setscheduler, others()),
+        (libc::SYS_sched_setparam, others()),
+        (libc::SYS_sched_setattr, others()),
+        (
+            libc::SYS_setpriority,
+            other_than_init(PRIO_PROCESS, PRIO_PGRP),
+        ),
+        (
+            libc::SYS_ioprio_set,
+            other_than_init(IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP),
+        ),
+    ]
 }
 
 /// Files, pipes and sockets can be made, devices cannot.
-fn nodes() -> Result<Rules, BackendError> {
-    let kinds = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK].map(u64::from);
-    let of_kind = |argument: u8| -> Result<Vec<SeccompRule>, BackendError> {
-        let mask = u64::from(libc::S_IFMT);
-        kinds
-            .into_iter()
-            .map(|kind| all([(argument, MaskedEq(mask), kind)]))
-            .collect()
-    };
-    let mut rules = Rules::new();
-    rules.insert(libc::SYS_mknodat, of_kind(2)?);
-    #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_mknod, of_kind(1)?);
-    Ok(rules)
-}
-
-/// One rule for each value that the argument may have.
-fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
-    values
-        .iter()
-        .map(|value| all([(argument, Eq, *value)]))
+fn node_of(mode_argument: u8) -> Vec<Rule> {
+    let kinds = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
+    kinds
+        .into_iter()
+        .map(|kind| vec![masked(mode_argument, libc::S_IFMT, kind)])
         .collect()
 }
 
-/// A rule that holds when all its conditions do. The kernel reads every one of these
-/// arguments as 32 bits, so only those are compared.
-fn all<const N: usize>(
-    conditions: [(u8, SeccompCmpOp, u64); N],
-) -> Result<SeccompRule, BackendError> {
-    let conditions = conditions
-        .into_iter()
-        .map(|(argument, operator, value)| SeccompCondition::new(argument, Dword, operator, value))
-        .collect::<Result<Vec<_>, _>>()?;
-    SeccompRule::new(conditions)
+/// One rule for each value that the argument may have.
+fn any_of(argument: u8, values: &[u32]) -> Vec<Rule> {
+    values
+        .iter()
+        .map(|value| vec![is(argument, *value)])
+        .collect()
+}
+
+fn is(argument: u8, value: u32) -> Condition {
+    masked(argument, u32::MAX, value)
+}
+
+fn is_not(argument: u8, value: u32) -> Condition {
+    Condition {
+        equal: false,
+        ..is(argument, value)
+    }
+}
+
+fn masked(argument: u8, mask: u32, value: u32) -> Condition {
+    Condition {
+        argument,
+        mask,
+        value,
+        equal: true,
+    }
+}
+
+fn call(number: i64) -> u32 {
+    u32::try_from(number).expect("numbers of system calls are small")
 }
 
 #[cfg(test)]
@@ -218,27 +207,67 @@ mod tests {
             ("fanotify_init", libc::SYS_fanotify_init),
             ("pidfd_getfd", libc::SYS_pidfd_getfd),
         ];
-        let conditional = conditional().unwrap();
         for (name, number) in dangerous {
-            assert!(!calls::ALLOWED.contains(&number), "{name} is allowed");
-            assert!(
-                !conditional.contains_key(&number),
-                "{name} is allowed in part"
-            );
+            assert_eq!(outcome(number, &[]), Err(libc::EPERM), "{name}");
         }
     }
 
     #[test]
     fn a_call_is_either_free_or_conditional() {
-        for number in conditional().unwrap().keys() {
-            assert!(!calls::ALLOWED.contains(number), "{number} is both");
+        for (number, _) in conditional() {
+            assert!(!calls::ALLOWED.contains(&number), "{number} is both");
         }
     }
 
     #[test]
-    fn both_programs_fit_into_what_the_kernel_takes() {
-        for program in Profile::compile().unwrap().programs {
-            assert!(program.len() < 4096);
+    fn arguments_decide_where_a_call_has_a_dangerous_form() {
+        let refused = Err(libc::EPERM);
+        let new_user_namespace = libc::CLONE_NEWUSER.cast_unsigned() | 17;
+        assert_eq!(outcome(libc::SYS_clone, &[17]), Ok(()));
+        assert_eq!(outcome(libc::SYS_clone, &[new_user_namespace]), refused);
+        assert_eq!(outcome(libc::SYS_socket, &[2]), Ok(()));
+        for family in [17, 38, 40, 21, 31] {
+            assert_eq!(
+                outcome(libc::SYS_socket, &[family]),
+                refused,
+                "family {family}"
+            );
+        }
+        assert_eq!(outcome(libc::SYS_ioctl, &[0, 0x5401]), Ok(()));
+        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCSTI]), refused);
+        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCLINUX]), refused);
+        assert_eq!(outcome(libc::SYS_prlimit64, &[0]), Ok(()));
+        assert_eq!(outcome(libc::SYS_prlimit64, &[1]), refused);
+        assert_eq!(outcome(libc::SYS_sched_setaffinity, &[1]), refused);
+        assert_eq!(outcome(libc::SYS_setpriority, &[0, 1]), refused);
+        assert_eq!(outcome(libc::SYS_setpriority, &[2, 1000]), refused);
+        assert_eq!(outcome(libc::SYS_setpriority, &[0, 0]), Ok(()));
+        assert_eq!(outcome(libc::SYS_personality, &[0xffff_ffff]), Ok(()));
+        assert_eq!(outcome(libc::SYS_personality, &[0x0040_0000]), refused);
+        assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o010_644]), Ok(()));
+        assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o020_644]), refused);
+        assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o060_644]), refused);
+    }
+
+    #[test]
+    fn what_is_too_new_does_not_exist() {
+        assert_eq!(outcome(libc::SYS_clone3, &[]), Err(libc::ENOSYS));
+        assert_eq!(outcome(500, &[]), Err(libc::ENOSYS));
+        assert_eq!(outcome(452, &[]), Ok(()));
+        assert_eq!(outcome(0x4000_0000, &[]), Err(libc::EPERM));
+    }
+
+    #[test]
+    fn the_program_fits_into_what_the_kernel_takes() {
+        assert!(Profile::compile().program.len() < 4096);
+    }
+
+    fn outcome(number: i64, arguments: &[u32]) -> Result<(), i32> {
+        let program = Profile::compile().program;
+        let action = program::tests::simulate(&program, call(number), arguments);
+        match action & !libc::SECCOMP_RET_DATA {
+            libc::SECCOMP_RET_ALLOW => Ok(()),
+            _ => Err((action & libc::SECCOMP_RET_DATA).cast_signed()),
         }
     }
 }
