@@ -76,9 +76,9 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
             options,
             attributes,
         } => put(slots, *slot, new_fs(kind, options, *attributes)?),
-        Op::Enter { slot, at } => enter(take(slots, *slot)?, at),
-        Op::Attach { slot, at } => attach(take(slots, *slot)?, at),
-        Op::Cover { path, attributes } => attach(open(path, *attributes)?, path),
+        Op::Enter { slot, at } => enter(&take(slots, *slot)?, at),
+        Op::Attach { slot, at } => attach(&take(slots, *slot)?, at),
+        Op::Cover { path, attributes } => attach(&open(path, *attributes)?, path),
         Op::Seal { path, attributes } => sys::mount_setattr(CWD, path, false, *attributes),
         Op::Overlay {
             at,
@@ -189,13 +189,13 @@ fn new_fs(
     )?)
 }
 
-fn enter(mount: OwnedFd, at: &CStr) -> io::Result<()> {
+fn enter(mount: &OwnedFd, at: &CStr) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     rustix::mount::move_mount(mount.as_fd(), c"", CWD, at, flags)?;
     Ok(rustix::process::fchdir(mount.as_fd())?)
 }
 
-fn attach(mount: OwnedFd, at: &CStr) -> io::Result<()> {
+fn attach(mount: &OwnedFd, at: &CStr) -> io::Result<()> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let target = rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve)?;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
@@ -21,7 +22,8 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Below this the child needs descriptor numbers for itself.
 const PRIVATE_FD_MIN: i32 = 64;
 
-const NAMESPACES: i32 = libc::CLONE_NEWUSER
+/// Every namespace of a container but that of cgroups, which the child makes itself.
+pub const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
@@ -66,16 +68,28 @@ pub fn private(fd: &impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, PRIVATE_FD_MIN)?)
 }
 
-/// Does `plan` in new namespaces with `ids`, as a member of the v2 group `cgroup`.
-pub fn start(plan: &Plan, ids: &IdMap, cgroup: Option<&OwnedFd>) -> Result<Started, StartError> {
+/// Does `plan` in a new process in new `namespaces`, as a member of the v2 group `cgroup`.
+/// With a user namespace go its `ids`.
+pub fn start(
+    plan: &Plan,
+    namespaces: i32,
+    ids: Option<&IdMap>,
+    cgroup: Option<&OwnedFd>,
+) -> Result<Started, StartError> {
     let mut slots: Vec<Option<OwnedFd>> = (0..plan.slots).map(|_| None).collect();
     let pipes = || -> io::Result<_> {
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (go_end, go) = pipe_with(PipeFlags::CLOEXEC)?;
+        // A socket, because writing to it when the child is gone raises no signal.
+        let (go_end, go) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         Ok((status, private(&status_end)?, private(&go_end)?, go))
     };
     let (status, status_end, go_end, go) = pipes().map_err(StartError::step("make a pipe"))?;
-    let (pid, pidfd) = sys::clone3(NAMESPACES, cgroup.map(AsFd::as_fd), || {
+    let (pid, pidfd) = sys::clone3(namespaces, cgroup.map(AsFd::as_fd), || {
         // Or the end of the parent would go unnoticed.
         sys::close_copy(go.as_fd());
         let link = Link {
@@ -97,15 +111,15 @@ pub fn start(plan: &Plan, ids: &IdMap, cgroup: Option<&OwnedFd>) -> Result<Start
 
 fn see_through(
     plan: &Plan,
-    ids: &IdMap,
+    ids: Option<&IdMap>,
     pid: u32,
     status: &OwnedFd,
     go: OwnedFd,
 ) -> Result<(), StartError> {
-    let mapped = ids.apply(pid);
+    let mapped = ids.map_or(Ok(()), |ids| ids.apply(pid));
     if mapped.is_ok() {
         // If the child has ended already, the status says why.
-        let _ = rustix::io::write(&go, &[1]);
+        let _ = send(&go, &[1], SendFlags::NOSIGNAL);
     }
     drop(go);
     let outcome = read_status(plan, status);

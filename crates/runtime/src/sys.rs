@@ -308,13 +308,21 @@ pub fn child_signals() -> io::Result<OwnedFd> {
 
 /// Brings the loopback interface of this network namespace up; `socket` is any socket of it.
 pub fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: All zeroes is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
-        *to = from.cast_signed().into();
+    /// The kernel's `struct ifreq`, as this request reads it.
+    #[repr(C)]
+    struct Request {
+        name: [u8; 16],
+        flags: u16,
+        rest: [u8; 22],
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: SIOCSIFFLAGS reads one ifreq.
+    const UP_AND_RUNNING: u16 = 0x41;
+    let mut request = Request {
+        name: [0; 16],
+        flags: UP_AND_RUNNING,
+        rest: [0; 22],
+    };
+    request.name[..2].copy_from_slice(b"lo");
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, whose size and layout `request` has.
     done(c_long::from(unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
     }))

@@ -90,10 +90,11 @@ fn a_failed_start_names_the_step_and_leaves_nothing() {
     let launcher = launcher();
     let mut cell = Cell::new("exit 0");
     let expect = |cell: &Cell, expected: &str| {
-        match cell.start(&launcher).err().unwrap() {
-            LaunchError::Step { step, .. } => assert_eq!(step, expected),
-            error => panic!("{error}"),
-        }
+        let error = cell.start(&launcher).err().unwrap();
+        assert!(
+            matches!(&error, LaunchError::Step { step, .. } if step == expected),
+            "{error:?}"
+        );
         assert_eq!(children(launcher.pid()), "", "{expected}");
         assert!(!groups_left().contains(&cell.spec.name), "{expected}");
     };
@@ -119,13 +120,12 @@ fn a_program_that_cannot_run_is_a_failed_start() {
     let program = Path::new(env!("CARGO_BIN_EXE_hotcell-launcher-test"));
     let launcher = hotcell_runtime::Launcher::start(program, b"no program").unwrap();
     let cell = Cell::new("");
-    match cell.start(&launcher).err().unwrap() {
-        LaunchError::Step { step, source } => {
-            assert_eq!(step, "run the init program");
-            assert_eq!(source.raw_os_error(), Some(libc::ENOEXEC));
-        }
-        error => panic!("{error}"),
-    }
+    let error = cell.start(&launcher).err().unwrap();
+    assert!(
+        matches!(&error, LaunchError::Step { step, source }
+            if step == "run the init program" && source.raw_os_error() == Some(libc::ENOEXEC)),
+        "{error:?}"
+    );
     assert!(!groups_left().contains(&cell.spec.name));
 }
 

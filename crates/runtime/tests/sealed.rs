@@ -1,5 +1,10 @@
 //! What a container sees and what it can do.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where its ground is missing"
+)]
+
 mod support;
 
 use std::fs;
@@ -86,10 +91,7 @@ fn every_namespace_is_its_own() {
 
 #[test]
 fn only_its_own_processes_are_there() {
-    assert_eq!(
-        run("echo $$ >&3; ls /proc | grep -c '^[0-9]' >&3"),
-        "1\n3\n"
-    );
+    assert_eq!(run("echo $$ /proc/[0-9]* >&3"), "1 /proc/1\n");
 }
 
 #[test]

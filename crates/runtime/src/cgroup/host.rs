@@ -83,6 +83,7 @@ impl Host {
     /// Makes the groups that hold containers' groups, and turns controllers on for them; a
     /// seat where that fails becomes missing. `server` are the processes that may have to
     /// move into a group of their own.
+    #[must_use]
     pub fn prepare(mut self, server: &[u32]) -> Self {
         for controller in Controller::ALL {
             let seat = self.seat_mut(controller);
@@ -108,12 +109,11 @@ impl Host {
         let mut place = Place::none();
         let made =
             Controller::ALL.map(|controller| self.limit(&mut place, controller, name, limits));
-        if let Some(error) = made.iter().find_map(|made| made.as_ref().err()) {
-            if error.kind() == io::ErrorKind::AlreadyExists {
-                let error = io::Error::from(io::ErrorKind::AlreadyExists);
-                let _ = place.remove();
-                return Err(error);
-            }
+        let in_use = |made: &io::Result<bool>| matches!(made, Err(error) if error.kind() == io::ErrorKind::AlreadyExists);
+        if made.iter().any(in_use) {
+            // Only what was made just now; nobody is in it.
+            let _ = place.remove();
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
         let [memory, cpus, pids] = made.map(|made| made.unwrap_or(false));
         let or = |limited, other| if limited { Enforcement::Cgroup } else { other };
@@ -153,7 +153,7 @@ impl Host {
                 });
         let mut names: Vec<String> = dirs
             .filter_map(|dir| fs::read_dir(dir).ok())
-            .flat_map(|entries| entries.flatten())
+            .flat_map(Iterator::flatten)
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
             .filter_map(|entry| entry.file_name().into_string().ok())
             .filter(|name| name != SERVER_GROUP && crate::plan::is_plain_name(name))

@@ -62,10 +62,9 @@ impl Place {
     /// of a container takes all others with it, and `remove` asks again.
     pub fn kill(&self) -> io::Result<()> {
         for dir in self.dirs() {
-            match fs::write(dir.join("cgroup.kill"), "1") {
-                Ok(()) => {}
-                Err(_) if dir.exists() => kill_each(dir)?,
-                Err(_) => {}
+            let killed = fs::write(dir.join("cgroup.kill"), "1");
+            if killed.is_err() && dir.exists() {
+                kill_each(dir)?;
             }
         }
         Ok(())

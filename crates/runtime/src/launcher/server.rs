@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{WaitOptions, chdir, getppid, setsid, wait};
@@ -13,7 +14,7 @@ use crate::cgroup::{Host, Place};
 use crate::plan::{self, Builder, Fds, Op, Step};
 use crate::seccomp::Profile;
 use crate::spec::{Enforced, LaunchSpec};
-use crate::start::{self, Started};
+use crate::start::{self, NAMESPACES, Started};
 use crate::{process, sys};
 
 /// The first descriptor that is not the launcher's when it starts.
@@ -44,8 +45,7 @@ fn serve() -> io::Result<()> {
         return Ok(());
     };
     let init = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    // Lives as long as the process; so plans can refer to it.
-    let profile: &'static Profile = Box::leak(Box::new(Profile::compile()));
+    let profile = Rc::new(Profile::compile());
     let launcher = Server {
         host: host(),
         init,
@@ -56,7 +56,7 @@ fn serve() -> io::Result<()> {
         let Some((spec, fds)) = wire::receive::<LaunchSpec>(&socket)? else {
             return Ok(());
         };
-        launcher.answer(&socket, &spec, fds)?;
+        launcher.answer(&socket, &spec, &fds)?;
     }
     Ok(())
 }
@@ -96,7 +96,7 @@ fn reap(children: &OwnedFd) {
 struct Server {
     host: Host,
     init: OwnedFd,
-    profile: &'static Profile,
+    profile: Rc<Profile>,
 }
 
 struct Made {
@@ -107,7 +107,7 @@ struct Made {
 }
 
 impl Server {
-    fn answer(&self, socket: &OwnedFd, spec: &LaunchSpec, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn answer(&self, socket: &OwnedFd, spec: &LaunchSpec, fds: &[OwnedFd]) -> io::Result<()> {
         match self.launch(spec, fds) {
             Ok(made) => {
                 let reply = Reply::Launched {
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    fn launch(&self, spec: &LaunchSpec, fds: Vec<OwnedFd>) -> Result<Made, LaunchError> {
+    fn launch(&self, spec: &LaunchSpec, fds: &[OwnedFd]) -> Result<Made, LaunchError> {
         let builder = Builder::root(spec)?;
         let no_groups = Host::none("it was not asked for");
         let host = if spec.cgroup { &self.host } else { &no_groups };
@@ -152,7 +152,7 @@ impl Server {
     fn launch_in(
         &self,
         spec: &LaunchSpec,
-        fds: Vec<OwnedFd>,
+        fds: &[OwnedFd],
         builder: Builder,
         place: &Place,
         enforced: Enforced,
@@ -160,13 +160,13 @@ impl Server {
         let fds = arrange(fds)?;
         let init =
             start::private(&self.init).map_err(LaunchError::step("open the init program"))?;
-        let last = plan::finish(spec, &enforced, fds, init, self.profile)?;
+        let last = plan::finish(spec, enforced, fds, init, Rc::clone(&self.profile))?;
         let join = joining(place).map_err(LaunchError::step("open the cgroup"))?;
         let cgroup = place
             .v2_dir()
             .map_err(LaunchError::step("open the cgroup"))?;
         let plan = builder.into_plan(join, &spec.ids, last);
-        let started = start::start(&plan, &spec.ids, cgroup.as_ref())?;
+        let started = start::start(&plan, NAMESPACES, Some(&spec.ids), cgroup.as_ref())?;
         // Even if init has ended already: it is not reaped before the next request is awaited.
         let start_time = process::start_time(started.pid).unwrap_or_default();
         Ok((started, start_time))
@@ -174,7 +174,7 @@ impl Server {
 }
 
 /// The first is the log.
-fn arrange(fds: Vec<OwnedFd>) -> Result<Fds, LaunchError> {
+fn arrange(fds: &[OwnedFd]) -> Result<Fds, LaunchError> {
     let step = "take the descriptors";
     let mut fds = fds
         .iter()

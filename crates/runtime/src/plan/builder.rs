@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Op, Plan, Slot, Step, attr};
-use crate::spec::{IdMap, LaunchSpec, Root};
+use crate::spec::{IdMap, LaunchSpec, Root, Scratch};
 
 /// Names of containers are at most this long: they become host names.
 const NAME_BYTES_MAX: usize = 63;
@@ -66,9 +66,33 @@ impl Builder {
     }
 
     /// A tmpfs on which to build, as the current directory.
-    pub fn staging(&mut self) {
+    fn staging(&mut self) {
         let slot = self.new_fs("make the root", c"tmpfs", small_tmpfs(c"0755"), 0);
         self.step("attach the root", Op::Enter { slot, at: STAGING });
+    }
+
+    /// The staging filesystem and nothing else.
+    pub fn staging_alone() -> Self {
+        let mut builder = Self::default();
+        builder.staging();
+        builder
+    }
+
+    /// A `/proc` on the staging filesystem and nothing else: to see whether that can be made.
+    pub fn proc_alone() -> Self {
+        let mut builder = Self::default();
+        builder.staging();
+        builder.mkdir(c"proc", 0o755);
+        builder.mount("mount /proc", c"proc", Vec::new(), attr::NOSUID, c"proc");
+        builder
+    }
+
+    /// An overlay on the staging filesystem and nothing else.
+    pub fn overlay_alone(lower: &Path, scratch: &Scratch) -> Result<Self, Invalid> {
+        let mut builder = Self::default();
+        builder.staging();
+        builder.overlay_root(&[lower.to_owned()], Some(scratch))?;
+        Ok(builder)
     }
 
     /// Puts everything in order: `first`, sources, ids, building, `last`.

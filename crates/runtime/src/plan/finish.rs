@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use rustix::process::Resource;
 
@@ -29,10 +30,10 @@ pub struct Fds {
 /// The steps that follow the pivot.
 pub fn finish(
     spec: &LaunchSpec,
-    enforced: &Enforced,
+    enforced: Enforced,
     fds: Fds,
     init: OwnedFd,
-    profile: &'static Profile,
+    profile: Rc<Profile>,
 ) -> Result<Vec<Step>, Invalid> {
     let nul = |_| Invalid("an argument or a variable holds a NUL byte".to_owned());
     let args = ExecArgs::new(&spec.argv, &spec.env).map_err(nul)?;
@@ -82,7 +83,7 @@ pub fn finish(
 }
 
 /// Limits of each process; those that no cgroup keeps are among them.
-fn limits(limits: &Limits, enforced: &Enforced) -> impl Iterator<Item = Step> {
+fn limits(limits: &Limits, enforced: Enforced) -> impl Iterator<Item = Step> {
     let without_cgroup =
         |kind: Enforcement, value: u64| (kind == Enforcement::Rlimit).then_some(value);
     [

@@ -17,6 +17,7 @@ mod system;
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use rustix::process::Resource;
 
@@ -24,6 +25,7 @@ pub(crate) use builder::is_plain_name;
 pub use builder::{Builder, Invalid};
 pub use finish::{Fds, KEPT_CAPABILITIES, finish};
 
+use crate::seccomp::Profile;
 use crate::sys::ExecArgs;
 
 /// `MOUNT_ATTR_*` of the kernel.
@@ -126,7 +128,7 @@ pub enum Op {
     /// Gain nothing by exec, ever.
     NoNewPrivileges,
     /// Install the seccomp filters.
-    Seccomp(&'static crate::seccomp::Profile),
+    Seccomp(Rc<Profile>),
     /// Become the init program.
     Exec { file: OwnedFd, args: ExecArgs },
 }

@@ -40,7 +40,8 @@ impl Builder {
             let at = c_path(index.to_string())?;
             self.mkdir(&at, 0o755);
             self.bind("open a layer of the image", c_path(lower)?, at, LAYER);
-            options.push_str(&format!(":{index}"));
+            options.push(':');
+            options.push_str(&index.to_string());
         }
         if let Some(scratch) = scratch {
             options.push_str(&self.scratch(scratch)?);

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn arguments_decide_where_a_call_has_a_dangerous_form() {
         let refused = Err(libc::EPERM);
-        let new_user_namespace = libc::CLONE_NEWUSER.cast_unsigned() | 17;
+        let new_user_namespace = libc::CLONE_NEWUSER.cast_unsigned() | 0x11;
         assert_eq!(outcome(libc::SYS_clone, &[17]), Ok(()));
         assert_eq!(outcome(libc::SYS_clone, &[new_user_namespace]), refused);
         assert_eq!(outcome(libc::SYS_socket, &[2]), Ok(()));

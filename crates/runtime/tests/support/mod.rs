@@ -2,10 +2,14 @@
 //! look at what is left.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where its ground is missing"
+)]
 
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,9 +65,9 @@ impl Cell {
     /// Starts it with a pipe as descriptors 2 and 3.
     pub fn start(&self, launcher: &Launcher) -> Result<Running, LaunchError> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let launched = launcher.launch(&self.spec, write.as_fd(), &[write.as_fd()])?;
+        let container = launcher.launch(&self.spec, write.as_fd(), &[write.as_fd()])?;
         Ok(Running {
-            launched,
+            launched: container,
             output: File::from(read),
         })
     }
@@ -188,8 +192,4 @@ pub fn children(pid: u32) -> String {
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }

@@ -1,1 +1,0 @@
-//! Finds out what this host can isolate and limit, by doing it.

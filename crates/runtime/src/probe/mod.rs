@@ -1,0 +1,186 @@
+//! Finds out what this host can isolate and limit, by doing it.
+//!
+//! Each probe runs in a process of its own, which is gone when it returns, and changes
+//! nothing of the caller. Probes may be called from a process with threads.
+
+mod cause;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::process::geteuid;
+
+pub use cause::{Cause, Refusal};
+
+use crate::cgroup::Host;
+use crate::ids::{self, NoSubordinateIds, RANGE_COUNT};
+use crate::plan::{Builder, Op, Plan, Step};
+use crate::seccomp::Profile;
+use crate::spec::{Enforced, IdMap, Limits, Scratch, USER_ID};
+use crate::start::{self, NAMESPACES, StartError};
+
+/// Whether all namespaces of a container can be made, and mounts in them.
+pub fn user_namespace() -> Result<(), Refusal> {
+    isolated(Builder::staging_alone())
+}
+
+/// Whether a container can have a `/proc` of its own. Where the surrounding container hides
+/// parts of its own, it cannot.
+pub fn proc_mount() -> Result<(), Refusal> {
+    isolated(Builder::proc_alone())
+}
+
+/// Whether layers in `dir`, an existing directory, can be stacked. Leaves `dir` as it was.
+pub fn overlay(dir: &Path) -> Result<(), Refusal> {
+    let scratch = ScratchDir::make(dir).map_err(Refusal::plain("make a directory for a probe"))?;
+    let lower = scratch.path.join("lower");
+    let layers = Scratch {
+        upper: scratch.path.join("upper"),
+        work: scratch.path.join("work"),
+    };
+    let builder = Builder::overlay_alone(&lower, &layers)
+        .map_err(|invalid| Refusal::plain("stack the layers")(io::Error::other(invalid)))?;
+    isolated(builder)
+}
+
+/// Whether the system call filter can be installed.
+pub fn seccomp() -> Result<(), Refusal> {
+    let steps = vec![
+        Step {
+            name: "refuse new privileges",
+            op: Op::NoNewPrivileges,
+        },
+        Step {
+            name: "install the system call filter",
+            op: Op::Seccomp(Rc::new(Profile::compile())),
+        },
+    ];
+    run(&Plan { steps, slots: 0 }, 0, None)
+}
+
+/// Whether this user has subordinate ids, so that a container can have users besides its own.
+pub fn subordinate_ids() -> Result<IdMap, NoSubordinateIds> {
+    ids::subordinate()
+}
+
+/// What control groups there are, and what they were seen to take.
+#[derive(Debug)]
+pub struct Cgroups {
+    /// Where containers' groups go, and why not.
+    pub host: Host,
+    /// What a container's limits rest on.
+    pub enforced: Enforced,
+}
+
+/// Makes a group with limits and removes it. As an ordinary user whose group is delegated,
+/// this process moves into a group of its own below it, as a server would.
+pub fn cgroups() -> io::Result<Cgroups> {
+    let host = Host::detect().prepare(&[std::process::id()]);
+    let limits = Limits {
+        memory_bytes: 64 << 20,
+        cpu_millis: 100,
+        pids: 16,
+        tmp_bytes: 0,
+        shm_bytes: 0,
+        open_files: 0,
+    };
+    let name = format!("probe-{}", std::process::id());
+    let (place, enforced) = host.create(&name, &limits)?;
+    place.remove()?;
+    Ok(Cgroups { host, enforced })
+}
+
+fn isolated(builder: Builder) -> Result<(), Refusal> {
+    let ids = probe_ids();
+    let plan = builder.into_plan(Vec::new(), &ids, Vec::new());
+    run(&plan, NAMESPACES, Some(&ids))
+}
+
+fn run(plan: &Plan, namespaces: i32, ids: Option<&IdMap>) -> Result<(), Refusal> {
+    match start::start(plan, namespaces, ids, None) {
+        Ok(started) => {
+            start::end(&started.pidfd);
+            Ok(())
+        }
+        Err(StartError::Step { step, source }) => Err(Refusal::new(step, source)),
+        Err(error @ (StartError::Died | StartError::TimedOut)) => {
+            Err(Refusal::plain("finish the probe")(io::Error::other(error)))
+        }
+    }
+}
+
+/// The last range is never a container's: the first ones are given out first.
+fn probe_ids() -> IdMap {
+    match ids::range_base(RANGE_COUNT - 1) {
+        Some(base) if geteuid().is_root() => IdMap::Range { base },
+        _ => IdMap::Single,
+    }
+}
+
+/// Directories for an overlay, removed when dropped.
+struct ScratchDir {
+    path: PathBuf,
+}
+
+impl ScratchDir {
+    fn make(parent: &Path) -> io::Result<Self> {
+        let parent = fs::canonicalize(parent)?;
+        let made = Self {
+            path: parent.join(format!("probe-{}", std::process::id())),
+        };
+        fs::create_dir(&made.path)?;
+        let ids = probe_ids();
+        let owner = |host: &dyn Fn(u32) -> Option<u32>| host(0).or_else(|| host(USER_ID));
+        let (uid, gid) = (owner(&|id| ids.host_uid(id)), owner(&|id| ids.host_gid(id)));
+        for name in ["", "lower", "upper", "work"] {
+            let path = made.path.join(name);
+            if !name.is_empty() {
+                fs::create_dir(&path)?;
+            }
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+            chown(&path, uid, gid)?;
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        // What is left of it would be empty directories, named after this process.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        overlay(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let found = cgroups().unwrap();
+        let name = format!("probe-{}", std::process::id());
+        assert!(!found.host.names().contains(&name));
+    }
+
+    #[test]
+    fn what_containers_need_is_there() {
+        user_namespace().unwrap();
+        proc_mount().unwrap();
+        seccomp().unwrap();
+    }
+
+    #[test]
+    fn a_refusal_names_the_step_and_the_errno() {
+        let refusal = overlay(Path::new("/absent")).unwrap_err();
+        assert_eq!(refusal.step, "make a directory for a probe");
+        assert_eq!(refusal.source.kind(), io::ErrorKind::NotFound);
+        let refusal = overlay(Path::new("/proc")).unwrap_err();
+        assert_eq!(refusal.step, "make a directory for a probe");
+    }
+}
