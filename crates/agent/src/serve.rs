@@ -82,6 +82,9 @@ pub async fn serve(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(STREAMS_MAX)
+        // A late frame for a call that we have ended is counted over the connection's whole
+        // life and ends it at the default of 1024, which takes a server a day of execs.
+        .http2_max_local_error_reset_streams(None)
         .serve_with_incoming_shutdown(service, incoming, door.closed());
     let lingering = async {
         match linger {

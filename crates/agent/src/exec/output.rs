@@ -126,3 +126,57 @@ fn read(fd: &impl std::os::fd::AsFd, max: usize) -> io::Result<Bytes> {
     }
     Ok(buffer.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::stdio::ours;
+    use tokio::io::Interest;
+
+    fn filled(byte: u8) -> Fd {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&write, &[byte; 4096]).unwrap();
+        ours(read, Interest::READABLE).unwrap()
+    }
+
+    fn both() -> Outputs {
+        Outputs::new([(Stream::Stdout, filled(1)), (Stream::Stderr, filled(2))])
+    }
+
+    #[tokio::test]
+    async fn streams_take_turns() {
+        let mut outputs = both();
+        let mut order = Vec::new();
+        while let Some(chunk) = outputs.next(1024).await {
+            assert!(
+                chunk
+                    .data
+                    .iter()
+                    .all(|byte| i32::from(*byte) == chunk.stream as i32)
+            );
+            order.push(chunk.stream as i32);
+        }
+        assert_eq!(order, [1, 2, 1, 2, 1, 2, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_limit_keeps_what_comes_later_for_later() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&write, b"before").unwrap();
+        let mut outputs = Outputs::new([(Stream::Stdout, ours(read, Interest::READABLE).unwrap())]);
+        outputs.limit_to_present();
+        rustix::io::write(&write, b"after").unwrap();
+        assert_eq!(outputs.next(100).await.unwrap().data, "before");
+        assert!(outputs.next(100).await.is_none());
+        outputs.lift_limit();
+        assert_eq!(outputs.next(100).await.unwrap().data, "after");
+    }
+
+    #[tokio::test]
+    async fn a_small_piece_does_not_hold_a_large_buffer() {
+        let mut outputs = both();
+        let chunk = outputs.next(1 << 20).await.unwrap();
+        let data: Vec<u8> = chunk.data.into();
+        assert_eq!((data.len(), data.capacity()), (4096, 4096));
+    }
+}

@@ -1,0 +1,407 @@
+//! Drives the real agent over its socket.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hotcell_agent_api::bounds;
+use hotcell_agent_api::v1::agent_client::AgentClient;
+use hotcell_agent_api::v1::exec_event::Event;
+use hotcell_agent_api::v1::exec_request::Request as Call;
+use hotcell_agent_api::v1::{
+    EnvVar, ExecAck, ExecEvent, ExecRequest, ExecResume, ExecStart, Exit, InputRequest, Stream,
+};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+/// The longest any single wait of a test may take.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running agent and a connection to it.
+pub struct Agent {
+    child: Child,
+    directory: tempfile::TempDir,
+    pub client: AgentClient<Channel>,
+}
+
+impl Agent {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("agent");
+        let child = Command::new(env!("CARGO_BIN_EXE_hotcell-agent"))
+            .args([
+                "init",
+                "--root",
+                "/tmp",
+                "--linger-ms",
+                "50",
+                "--listen-path",
+            ])
+            .arg(&socket)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the socket is there", || socket.exists()).await;
+        let client = connect(socket).await;
+        Self {
+            child,
+            directory,
+            client,
+        }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// A connection of its own.
+    pub async fn another_connection(&self) -> AgentClient<Channel> {
+        connect(self.directory.path().join("agent")).await
+    }
+
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.directory.path().join("agent")
+    }
+
+    /// Runs a shell script to its end.
+    pub async fn sh(&self, script: &str) -> Finished {
+        self.run(shell("sh", script)).await
+    }
+
+    pub async fn run(&self, start: ExecStart) -> Finished {
+        self.start_exec(start).await.unwrap().finish().await
+    }
+
+    pub async fn start_exec(&self, start: ExecStart) -> Result<Following, Status> {
+        follow(&self.client, Call::Start(start)).await
+    }
+
+    pub async fn resume(&self, id: &str, after_seq: u64) -> Result<Following, Status> {
+        let resume = ExecResume {
+            exec_id: id.into(),
+            after_seq,
+        };
+        follow(&self.client, Call::Resume(resume)).await
+    }
+
+    pub async fn input(
+        &self,
+        id: &str,
+        offset: u64,
+        data: impl Into<Vec<u8>>,
+        eof: bool,
+    ) -> Result<u64, Status> {
+        let request = InputRequest {
+            exec_id: id.into(),
+            offset,
+            data: data.into().into(),
+            eof,
+        };
+        let reply = within(self.client.clone().input(request)).await?;
+        Ok(reply.into_inner().accepted)
+    }
+
+    pub async fn cancel(&self, id: &str, grace_ms: u64) -> Result<(), Status> {
+        let request = hotcell_agent_api::v1::CancelRequest {
+            exec_id: id.into(),
+            grace_ms,
+        };
+        within(self.client.clone().cancel(request))
+            .await
+            .map(|_| ())
+    }
+
+    /// Closes the connection.
+    pub fn disconnect(&mut self) {
+        self.client = AgentClient::new(Endpoint::from_static("http://gone").connect_lazy());
+    }
+
+    /// Waits until the agent has ended.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        let mut status = None;
+        until("the agent ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
+    /// What the agent occupies.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+            << 10
+    }
+}
+
+impl Drop for Agent {
+    /// Kills everything beneath the agent, which reaps it, and then the agent.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + DEADLINE;
+        while Instant::now() < deadline {
+            let left = descendants(self.pid());
+            if left.is_empty() {
+                break;
+            }
+            left.into_iter().for_each(|pid| signal(pid, "KILL"));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn descendants(root: i32) -> Vec<i32> {
+    let mut found = vec![root];
+    let mut index = 0;
+    while index < found.len() {
+        found.extend(children(found[index]));
+        index += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// The children of a process, zombies among them.
+pub fn children(parent: i32) -> Vec<i32> {
+    let numbers = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect()
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// Whether a process exists and is no zombie.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
+}
+
+pub fn signal(pid: i32, name: &str) {
+    let _ = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+}
+
+async fn connect(socket: std::path::PathBuf) -> AgentClient<Channel> {
+    connect_over(UnixStream::connect(socket).await.unwrap()).await
+}
+
+/// Speaks the protocol over one stream; a second connection would find none.
+pub async fn connect_over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> AgentClient<Channel> {
+    let mut stream = Some(TokioIo::new(stream));
+    let connector = tower::service_fn(move |_| {
+        let stream = stream
+            .take()
+            .ok_or_else(|| std::io::Error::other("the stream is lost"));
+        async move { stream }
+    });
+    let channel = Endpoint::from_static("http://agent")
+        .initial_stream_window_size(bounds::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(bounds::CONNECTION_WINDOW_BYTES)
+        .connect_with_connector(connector)
+        .await
+        .unwrap();
+    AgentClient::new(channel).max_decoding_message_size(bounds::MESSAGE_BYTES_MAX)
+}
+
+async fn follow(client: &AgentClient<Channel>, first: Call) -> Result<Following, Status> {
+    let (calls, receiver) = mpsc::channel(64);
+    calls
+        .send(ExecRequest {
+            request: Some(first),
+        })
+        .await
+        .unwrap();
+    let reply = within(client.clone().exec(ReceiverStream::new(receiver))).await?;
+    Ok(Following {
+        calls,
+        events: reply.into_inner(),
+        seen: Seen::default(),
+    })
+}
+
+/// An exec that is being followed.
+pub struct Following {
+    pub calls: mpsc::Sender<ExecRequest>,
+    pub events: Streaming<ExecEvent>,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    last: Option<u64>,
+    pid: Option<i32>,
+    output: BTreeMap<i32, Vec<u8>>,
+}
+
+/// What an exec did.
+#[derive(Debug)]
+pub struct Finished {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exit: Exit,
+}
+
+impl Finished {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap()
+    }
+}
+
+impl Following {
+    /// The next event, which must have the next number.
+    pub async fn next(&mut self) -> Result<Option<ExecEvent>, Status> {
+        let event = within(self.events.message()).await?;
+        if let Some(event) = &event {
+            if let Some(last) = self.seen.last {
+                assert_eq!(event.seq, last + 1, "numbers have no gap");
+            }
+            self.seen.last = Some(event.seq);
+            match event.event.as_ref().unwrap() {
+                Event::Started(started) => self.seen.pid = Some(started.pid.cast_signed()),
+                Event::Output(output) => {
+                    assert!(
+                        !output.data.is_empty() && output.data.len() <= bounds::CHUNK_BYTES_MAX
+                    );
+                    self.seen
+                        .output
+                        .entry(output.stream)
+                        .or_default()
+                        .extend(&output.data);
+                }
+                Event::Exit(_) => {}
+            }
+        }
+        Ok(event)
+    }
+
+    pub async fn ack(&self, seq: u64) {
+        let ack = ExecRequest {
+            request: Some(Call::Ack(ExecAck { seq })),
+        };
+        let _ = self.calls.send(ack).await;
+    }
+
+    /// Waits for the start and tells the leader.
+    pub async fn started(&mut self) -> i32 {
+        let event = self.next().await.unwrap().expect("an event");
+        assert_eq!(event.seq, 1);
+        self.seen.pid.expect("the first event is started")
+    }
+
+    /// Reads and acknowledges until stdout holds `text`.
+    pub async fn until_stdout_has(&mut self, text: &str) -> String {
+        loop {
+            let stdout = self.stdout();
+            if stdout.contains(text) {
+                return stdout;
+            }
+            let event = self.next().await.unwrap().expect("output before the end");
+            assert!(
+                !matches!(event.event, Some(Event::Exit(_))),
+                "ended after {stdout:?}"
+            );
+            self.ack(event.seq).await;
+        }
+    }
+
+    pub fn stdout(&self) -> String {
+        let bytes = self.seen.output.get(&(Stream::Stdout as i32));
+        String::from_utf8_lossy(bytes.map_or(&[], |bytes| &bytes[..])).into_owned()
+    }
+
+    /// Reads and acknowledges to the end.
+    pub async fn finish(mut self) -> Finished {
+        loop {
+            let event = self.next().await.unwrap().expect("an exit before the end");
+            self.ack(event.seq).await;
+            if let Some(Event::Exit(exit)) = event.event {
+                assert!(
+                    self.events.message().await.unwrap().is_none(),
+                    "nothing after exit"
+                );
+                let mut take = |stream| self.seen.output.remove(&(stream as i32));
+                return Finished {
+                    stdout: take(Stream::Stdout).unwrap_or_default(),
+                    stderr: take(Stream::Stderr).unwrap_or_default(),
+                    exit,
+                };
+            }
+        }
+    }
+}
+
+/// A start of `sh -c script` with the usual environment.
+pub fn shell(id: &str, script: &str) -> ExecStart {
+    command(id, &["sh", "-c", script])
+}
+
+pub fn command(id: &str, argv: &[&str]) -> ExecStart {
+    ExecStart {
+        exec_id: id.into(),
+        argv: argv
+            .iter()
+            .map(|arg| arg.as_bytes().to_vec().into())
+            .collect(),
+        env: vec![variable("PATH", "/usr/bin:/bin")],
+        cwd: "/".into(),
+        grace_ms: 2000,
+        ..ExecStart::default()
+    }
+}
+
+pub fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.as_bytes().to_vec().into(),
+        value: value.as_bytes().to_vec().into(),
+    }
+}
+
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future)
+        .await
+        .expect("an answer before the deadline")
+}
+
+/// Waits until something outside of our reach is true.
+pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "{what} before the deadline");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
