@@ -71,7 +71,7 @@ fn inherited() -> io::Result<UnixListener> {
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => UnixListener::bind(path),
     }
 }

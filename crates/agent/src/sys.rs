@@ -19,7 +19,7 @@ const SIGNAL_MAX: c_int = 64;
 const SIGSET_BYTES: usize = 8;
 
 /// The stack of a child that borrows our memory: it makes a dozen calls, one deep.
-const VFORK_STACK_BYTES: usize = 64 << 10;
+const VFORK_STACK_BYTES: usize = 16 << 10;
 
 /// Strings as `execve` takes them: pointers to each and a null at the end.
 pub struct CStrings {

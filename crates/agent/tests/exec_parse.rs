@@ -10,7 +10,7 @@ use proptest::prelude::*;
 fn text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 0..40),
-        vec(b'a'..b'z', 1..20),
+        vec(b'a'..=b'z', 1..20),
         Just(b"PATH".to_vec()),
         Just(b"/a:/b::".to_vec()),
         (4000_usize..5000).prop_map(|size| vec![b'/'; size]),

@@ -189,7 +189,7 @@ async fn execs_over_the_bound_are_refused_until_one_is_settled() {
             Some(Event::Exit(_))
         ) {}
     }
-    settled(&agent, "first").await;
+    agent.until_acknowledged("first").await;
     let last = agent.start_exec(command("over", &["true"])).await.unwrap();
     drop(last);
     let over = agent
@@ -208,27 +208,6 @@ async fn execs_over_the_bound_are_refused_until_one_is_settled() {
         agent.resume("first", 0).await.err().unwrap().code(),
         Code::NotFound
     );
-}
-
-async fn settled(agent: &Agent, id: &str) {
-    loop {
-        let list = agent
-            .client
-            .clone()
-            .list_execs(ListExecsRequest {})
-            .await
-            .unwrap();
-        let exec = list
-            .into_inner()
-            .execs
-            .into_iter()
-            .find(|exec| exec.exec_id == id)
-            .unwrap();
-        if exec.acked_seq == exec.last_seq {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]

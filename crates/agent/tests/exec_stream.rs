@@ -7,30 +7,16 @@ use std::time::{Duration, Instant};
 use common::{Agent, command, shell, until, within};
 use hotcell_agent_api::bounds::{UNACKED_BYTES_MAX, UNACKED_EVENTS_MAX};
 use hotcell_agent_api::v1::exec_event::Event;
-use hotcell_agent_api::v1::{ExecEvent, ExecInfo, ListExecsRequest};
+use hotcell_agent_api::v1::{ExecEvent, ExecInfo};
 use tonic::Code;
-
-async fn info(agent: &Agent, id: &str) -> ExecInfo {
-    let list = agent
-        .client
-        .clone()
-        .list_execs(ListExecsRequest {})
-        .await
-        .unwrap();
-    list.into_inner()
-        .execs
-        .into_iter()
-        .find(|exec| exec.exec_id == id)
-        .unwrap()
-}
 
 /// Waits until the agent holds as much as it may.
 async fn until_full(agent: &Agent, id: &str) -> ExecInfo {
-    let mut before = info(agent, id).await;
+    let mut before = agent.info(id).await;
     let deadline = Instant::now() + common::DEADLINE;
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = info(agent, id).await;
+        let now = agent.info(id).await;
         if now.last_seq == before.last_seq && now.last_seq > now.acked_seq + 1 {
             return now;
         }
@@ -50,7 +36,9 @@ fn bytes(event: &ExecEvent) -> Option<&[u8]> {
 async fn every_byte_comes_once_over_dropped_connections() {
     let agent = Agent::start().await;
     let script = "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done";
-    let expected: String = (0..60_000).map(|number| format!("{number}\n")).collect();
+    let expected: String = (0..60_000)
+        .flat_map(|number: u32| [number.to_string(), "\n".into()])
+        .collect();
     let mut exec = agent.start_exec(shell("dropped", script)).await.unwrap();
     let (mut output, mut seq, mut turn) = (Vec::new(), 0, 0_u64);
     loop {
@@ -86,7 +74,7 @@ async fn a_new_connection_goes_on_where_a_lost_one_was() {
     drop(exec);
     agent.client = second;
     agent.input("lost", 0, "middle\n", true).await.unwrap();
-    let acked = info(&agent, "lost").await.acked_seq;
+    let acked = agent.info("lost").await.acked_seq;
     let done = agent.resume("lost", 2).await.unwrap().finish().await;
     assert!(acked <= 2);
     assert_eq!(done.text(), "middle\nlast\n");
@@ -193,27 +181,13 @@ async fn an_id_belongs_to_one_start() {
         Code::AlreadyExists
     );
     assert_eq!(exec.finish().await.text(), "ran\n");
-    until_acknowledged(&agent, "once").await;
+    agent.until_acknowledged("once").await;
     let gone = agent.start_exec(start).await.err().unwrap();
     assert_eq!(
         gone.code(),
         Code::FailedPrecondition,
         "what was acknowledged is gone"
     );
-}
-
-async fn until_acknowledged(agent: &Agent, id: &str) {
-    let deadline = Instant::now() + common::DEADLINE;
-    loop {
-        let info = info(agent, id).await;
-        if info.acked_seq == info.last_seq {
-            return;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "the last acknowledgement is read"
-        );
-    }
 }
 
 #[tokio::test]

@@ -210,10 +210,10 @@ pub fn grace(milliseconds: u64) -> Result<Duration, StartError> {
 
 /// A window size, as the kernel has it.
 pub fn window(size: &Winsize) -> Result<rustix::termios::Winsize, StartError> {
-    let side = |value: u32| u16::try_from(value).map_err(|_| StartError::Bound("window size"));
+    let cells = |value: u32| u16::try_from(value).map_err(|_| StartError::Bound("window size"));
     Ok(rustix::termios::Winsize {
-        ws_row: side(size.rows)?,
-        ws_col: side(size.cols)?,
+        ws_row: cells(size.rows)?,
+        ws_col: cells(size.cols)?,
         ws_xpixel: 0,
         ws_ypixel: 0,
     })

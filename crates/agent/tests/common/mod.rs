@@ -1,5 +1,9 @@
 //! Drives the real agent over its socket.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses its own part, and all of it is for tests"
+)]
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +14,8 @@ use hotcell_agent_api::v1::agent_client::AgentClient;
 use hotcell_agent_api::v1::exec_event::Event;
 use hotcell_agent_api::v1::exec_request::Request as Call;
 use hotcell_agent_api::v1::{
-    EnvVar, ExecAck, ExecEvent, ExecRequest, ExecResume, ExecStart, Exit, InputRequest, Stream,
+    EnvVar, ExecAck, ExecEvent, ExecInfo, ExecRequest, ExecResume, ExecStart, Exit, InputRequest,
+    ListExecsRequest, Stream,
 };
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,7 +39,7 @@ impl Agent {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("agent");
-        let child = Command::new(env!("CARGO_BIN_EXE_hotcell-agent"))
+        let child = Command::new(program())
             .args([
                 "init",
                 "--root",
@@ -119,6 +124,28 @@ impl Agent {
             .map(|_| ())
     }
 
+    /// How an exec is.
+    pub async fn info(&self, id: &str) -> ExecInfo {
+        let reply = self.client.clone().list_execs(ListExecsRequest {}).await;
+        let execs = reply.unwrap().into_inner().execs;
+        execs.into_iter().find(|exec| exec.exec_id == id).unwrap()
+    }
+
+    /// Waits until everything of an exec was acknowledged.
+    pub async fn until_acknowledged(&self, id: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let info = self.info(id).await;
+            if info.acked_seq == info.last_seq {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the last acknowledgement is read"
+            );
+        }
+    }
+
     /// Closes the connection.
     pub fn disconnect(&mut self) {
         self.client = AgentClient::new(Endpoint::from_static("http://gone").connect_lazy());
@@ -160,11 +187,19 @@ impl Drop for Agent {
             if left.is_empty() {
                 break;
             }
-            left.into_iter().for_each(|pid| signal(pid, "KILL"));
+            for pid in left {
+                signal(pid, "KILL");
+            }
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The agent to drive: the one that was built for the tests, unless another is named.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("HOTCELL_AGENT_PROGRAM")
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_hotcell-agent").into())
 }
 
 fn descendants(root: i32) -> Vec<i32> {
