@@ -1,10 +1,172 @@
 //! What the host's kernel and settings allow.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use hotcell_runtime::cgroup::Seat;
+use hotcell_runtime::probe::{self, Cause, Refusal};
+use hotcell_runtime::{Enforcement, IdMap};
 
 use super::Finding;
 
+/// The kernel that has everything we use.
+const KERNEL_MIN: (u32, u32) = (5, 14);
+
+const USERNS_RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+
+/// How an ordinary user gets cgroups of their own.
+const DELEGATE: &str = "start it as root, or in a cgroup of your own: \
+                        `systemd-run --user --scope -p Delegate=yes hotcell …`";
+
 /// Probes the host, from the ground up.
-pub(super) fn probe(_state: &Path) -> Vec<Finding> {
-    Vec::new()
+pub(super) fn probe(state: &Path) -> Vec<Finding> {
+    let namespaces = probe::user_namespace();
+    let mut findings = vec![kernel()];
+    findings.push(apparmor(namespaces.as_ref().err()));
+    findings.push(outcome(
+        "user namespaces",
+        namespaces,
+        "containers can be isolated",
+        "containers cannot be made",
+    ));
+    findings.push(outcome(
+        "own /proc",
+        probe::proc_mount(),
+        "containers see their own processes only",
+        "containers cannot be made; the surrounding container hides parts of its /proc",
+    ));
+    findings.push(outcome(
+        "overlay",
+        probe::overlay(&existing(state)),
+        "layers can be stacked",
+        "only the image `host` can be used",
+    ));
+    findings.push(outcome(
+        "seccomp",
+        probe::seccomp(),
+        "system calls can be filtered",
+        "containers cannot be made",
+    ));
+    findings.push(ids());
+    findings.extend(limits());
+    findings
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= KERNEL_MIN {
+        return Finding::good("kernel", format!("Linux {release}"));
+    }
+    Finding::bad(
+        "kernel",
+        format!("Linux {release}"),
+        "too old for the embedded engine",
+    )
+    .fixed_by(format!(
+        "use Linux {}.{} or later",
+        KERNEL_MIN.0, KERNEL_MIN.1
+    ))
+}
+
+/// The restriction is only a setting; whether it stands in our way was tried.
+fn apparmor(refused: Option<&Refusal>) -> Finding {
+    let name = "AppArmor";
+    if let Some(refusal) = refused.filter(|refusal| refusal.cause == Cause::AppArmor) {
+        let finding = Finding::bad(
+            name,
+            format!("keeps us from making user namespaces ({})", refusal.source),
+            "containers cannot be made as an ordinary user",
+        );
+        return finding.fixed_by(Cause::AppArmor.fix().unwrap_or_default());
+    }
+    let restricted = std::fs::read_to_string(USERNS_RESTRICTED);
+    match restricted.as_deref().map(str::trim) {
+        Ok("1") => Finding::good(name, "restricts user namespaces, but not for us"),
+        Ok(_) => Finding::good(name, "does not restrict user namespaces"),
+        Err(_) => Finding::good(name, "has no restriction of user namespaces on this kernel"),
+    }
+}
+
+fn outcome(name: &'static str, result: Result<(), Refusal>, good: &str, follows: &str) -> Finding {
+    let refusal = match result {
+        Ok(()) => return Finding::good(name, good),
+        Err(refusal) => refusal,
+    };
+    let found = format!("could not {}: {}", refusal.step, refusal.source);
+    let finding = Finding::bad(name, found, follows);
+    match refusal.cause.fix() {
+        Some(fix) => finding.fixed_by(fix),
+        None => finding,
+    }
+}
+
+fn ids() -> Finding {
+    let name = "user ids";
+    if rustix::process::geteuid().is_root() {
+        return Finding::good(
+            name,
+            "each container gets a range of host ids that nobody owns",
+        );
+    }
+    match probe::subordinate_ids() {
+        Ok(IdMap::Subordinate { count, .. }) => {
+            Finding::good(name, format!("{count} subordinate ids: containers can have a root"))
+        }
+        Ok(IdMap::Range { .. } | IdMap::Single) => Finding::good(name, "one id per container"),
+        Err(error) => Finding::bad(
+            name,
+            error.to_string(),
+            "containers have one user and no root of their own (enough for most work)",
+        )
+        .fixed_by("`apt install uidmap` and `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`"),
+    }
+}
+
+/// One line for each limit, because a host may have one and lack another.
+fn limits() -> Vec<Finding> {
+    let found = match probe::cgroups() {
+        Ok(found) => found,
+        Err(error) => {
+            let finding = Finding::bad("cgroups", error.to_string(), "limits are rlimits at best");
+            return vec![finding];
+        }
+    };
+    let (host, enforced) = (&found.host, found.enforced);
+    vec![
+        limit("memory limit", &host.memory, enforced.memory),
+        limit("cpu limit", &host.cpu, enforced.cpus),
+        limit("pids limit", &host.pids, enforced.pids),
+    ]
+}
+
+fn limit(name: &'static str, seat: &Seat, kind: Enforcement) -> Finding {
+    let (generation, reason) = match seat {
+        Seat::V1(_) => ("cgroup v1", "the controller does not take limits"),
+        Seat::V2(_) => ("cgroup v2", "the controller does not take limits"),
+        Seat::Missing { reason } => ("cgroups", reason.as_str()),
+    };
+    let follows = match kind {
+        Enforcement::Cgroup => return Finding::good(name, format!("kept by {generation}")),
+        Enforcement::Rlimit => "an rlimit stands in: per process or user, not per container",
+        Enforcement::None => "containers are not limited in this",
+    };
+    Finding::bad(name, reason, follows).fixed_by(DELEGATE)
+}
+
+/// The state directory, or what exists of the way to it.
+fn existing(state: &Path) -> PathBuf {
+    let found = state.ancestors().find(|path| path.is_dir());
+    let writable = |path: &&Path| {
+        let write = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(*path, write).is_ok()
+    };
+    found
+        .filter(writable)
+        .map_or_else(std::env::temp_dir, Path::to_owned)
 }

@@ -53,6 +53,7 @@ impl Cell {
             ids,
             limits: limits(),
             allow_root: false,
+            cgroup: true,
             argv,
             env: vec![
                 "PATH=/usr/bin:/bin".to_owned(),
