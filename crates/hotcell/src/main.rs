@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     telemetry::start();
     let outcome = match cli.command {
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {

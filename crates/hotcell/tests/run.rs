@@ -1,5 +1,7 @@
 //! Stories of `hotcell run`, with the real binary.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
 mod support;
 
 use std::io::Write;

@@ -243,13 +243,14 @@ fn end(pidfd: Option<OwnedFd>) -> Result<(), EngineError> {
         return Ok(());
     };
     hotcell_runtime::kill(pidfd.as_fd()).map_err(EngineError::engine("kill the container"))?;
+    let step = "wait for the container";
     let gone = hotcell_runtime::wait_exit(pidfd.as_fd(), KILL_TIMEOUT);
-    match gone.map_err(EngineError::engine("wait for the container"))? {
-        true => Ok(()),
-        false => Err(EngineError::engine("wait for the container")(
-            io::Error::from(io::ErrorKind::TimedOut),
-        )),
+    if gone.map_err(EngineError::engine(step))? {
+        return Ok(());
     }
+    Err(EngineError::engine(step)(io::Error::from(
+        io::ErrorKind::TimedOut,
+    )))
 }
 
 fn root(spec: &ContainerSpec) -> Result<Root, EngineError> {

@@ -130,7 +130,7 @@ mod tests {
         std::fs::create_dir_all(top.join("a/b/c")).unwrap();
         std::fs::write(top.join("a/b/c/file"), "x").unwrap();
         for path in ["a/b/c", "a/b", "a"] {
-            let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+            let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
             std::fs::set_permissions(top.join(path), closed).unwrap();
         }
         tree(&top).unwrap();

@@ -18,8 +18,8 @@ use self::what::What;
 use crate::cli::RunArgs;
 
 /// Runs what was asked for and answers with its exit code.
-pub(crate) fn run(arguments: RunArgs) -> Result<ExitCode> {
-    let what = What::read(&arguments)?;
+pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
+    let what = What::read(arguments)?;
     // Two threads: one may be writing to a slow reader of ours while the other
     // listens for Ctrl-C.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: RunArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(run_in_container(&arguments, what));
+    let outcome = runtime.block_on(run_in_container(arguments, what));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     let outcome = outcome?;

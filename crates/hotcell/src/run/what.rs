@@ -126,16 +126,15 @@ fn environment(arguments: &RunArgs) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         env.set("TERM", &term)?;
     }
     for variable in &arguments.env {
-        match variable.split_once('=') {
-            Some((name, value)) => env.set(name, value)?,
-            None => {
-                let value = std::env::var_os(variable)
-                    .with_context(|| format!("{variable} is not set here"))?;
-                let value = std::str::from_utf8(value.as_bytes())
-                    .with_context(|| format!("the value of {variable} is not UTF-8"))?;
-                env.set(variable, value)?;
-            }
+        if let Some((name, value)) = variable.split_once('=') {
+            env.set(name, value)?;
+            continue;
         }
+        let value =
+            std::env::var_os(variable).with_context(|| format!("{variable} is not set here"))?;
+        let value = std::str::from_utf8(value.as_bytes())
+            .with_context(|| format!("the value of {variable} is not UTF-8"))?;
+        env.set(variable, value)?;
     }
     let bytes = |text: &str| text.as_bytes().to_vec();
     Ok(env
