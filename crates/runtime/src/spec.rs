@@ -68,7 +68,8 @@ pub enum IdMap {
         /// The host's id of the container's root.
         base: u32,
     },
-    /// As an ordinary user: [`USER_ID`] inside is that user, and there is no other.
+    /// As an ordinary user: [`USER_ID`] inside is that user, and there is no other. The
+    /// kernel lets such a container keep the user's supplementary groups, nameless.
     Single,
     /// As an ordinary user with subordinate ids: [`USER_ID`] inside is that user,
     /// the others are subordinate ids, set by `newuidmap`.

@@ -184,3 +184,88 @@ pub fn end(pidfd: &OwnedFd) {
     let _ =
         rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cgroup::Place;
+    use crate::plan::{Op, Step};
+
+    fn plan(op: Op) -> Plan {
+        Plan {
+            steps: vec![Step {
+                name: "be tested",
+                op,
+            }],
+            slots: 0,
+        }
+    }
+
+    #[test]
+    fn a_failed_step_is_named_with_its_errno_and_the_child_is_reaped() {
+        let error = start(&plan(Op::Chdir(c"/absent".to_owned())), 0, None, None)
+            .err()
+            .unwrap();
+        let StartError::Step { step, source } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (step, source.raw_os_error()),
+            ("be tested", Some(libc::ENOENT))
+        );
+    }
+
+    #[test]
+    fn a_child_whose_parent_is_gone_before_the_go_ends() {
+        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (go_end, go) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let waiting = plan(Op::AwaitGo);
+        let (_, pidfd) = sys::clone3(0, None, || {
+            sys::close_copy(go.as_fd());
+            let link = Link {
+                status: status_end.as_fd(),
+                go: go_end.as_fd(),
+            };
+            child::run(&waiting, &mut [], link)
+        })
+        .unwrap();
+        drop((status_end, go_end, go));
+        assert!(matches!(
+            read_status(&waiting, &status),
+            Err(StartError::Died)
+        ));
+        end(&pidfd);
+    }
+
+    /// Only where the unified hierarchy is mounted and root may write there; its controllers
+    /// do not matter here.
+    #[test]
+    fn a_child_starts_inside_its_unified_group() {
+        let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+            .into_iter()
+            .find(|dir| fs::metadata(format!("{dir}/cgroup.controllers")).is_ok());
+        let Some(root) = root else { return };
+        let dir = format!("{root}/start-test-{}", std::process::id());
+        if fs::create_dir(&dir).is_err() {
+            return;
+        }
+        let place: Place =
+            serde_json::from_value(serde_json::json!({ "v1": [], "v2": dir })).unwrap();
+        let group = place.v2_dir().unwrap();
+        let (silent, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (pid, pidfd) = sys::clone3(0, group.as_ref().map(AsFd::as_fd), || {
+            // Nobody writes; the group's kill ends it.
+            let mut polled = [PollFd::new(&silent, PollFlags::IN)];
+            poll(&mut polled, None).map_or(1, |_| 0)
+        })
+        .unwrap();
+        let members = fs::read_to_string(format!("{dir}/cgroup.procs")).unwrap();
+        assert_eq!(members.trim(), pid.to_string());
+        place.kill().unwrap();
+        end(&pidfd);
+        place.remove().unwrap();
+        assert!(fs::metadata(&dir).is_err());
+    }
+}

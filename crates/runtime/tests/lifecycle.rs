@@ -134,7 +134,7 @@ fn a_program_that_is_no_launcher_is_refused() {
     let error = hotcell_runtime::Launcher::start(Path::new("/bin/true"), &shell())
         .err()
         .unwrap();
-    assert!(matches!(error, LaunchError::Gone { .. }), "{error}");
+    assert!(matches!(error, LaunchError::Start { .. }), "{error}");
 }
 
 #[test]

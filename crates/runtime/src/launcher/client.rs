@@ -74,7 +74,16 @@ impl Launcher {
             socket: Some(ours),
             process,
         };
-        match inner.call(&(), &[init.as_fd()])? {
+        let answer = inner
+            .call(&(), &[init.as_fd()])
+            .map_err(|error| match error {
+                LaunchError::Gone { source } => start(source),
+                other @ (LaunchError::Start { .. }
+                | LaunchError::Invalid { .. }
+                | LaunchError::Step { .. }
+                | LaunchError::Ended { .. }) => other,
+            })?;
+        match answer {
             (Reply::Ready, _) => Ok(Self {
                 inner: Mutex::new(inner),
             }),

@@ -1,5 +1,6 @@
 //! The launcher's own side: one request at a time until the socket ends.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn serve() -> io::Result<()> {
     sys::close_from(FIRST_FOREIGN_FD)?;
     sys::reset_signals();
     chdir("/")?;
+    expendable();
     let children = sys::child_signals()?;
     let socket = start::private(&io::stdin())?;
     let Some(((), mut fds)) = wire::receive(&socket)? else {
@@ -59,6 +61,17 @@ fn serve() -> io::Result<()> {
         launcher.answer(&socket, &spec, &fds)?;
     }
     Ok(())
+}
+
+/// A server may be protected from the kernel's choice of whom to kill when memory is short;
+/// containers, which inherit this, must not be.
+fn expendable() {
+    const SCORE: &str = "/proc/self/oom_score_adj";
+    let protected = fs::read_to_string(SCORE).is_ok_and(|score| score.starts_with('-'));
+    if protected {
+        // Raising it is always allowed; if there is no such file, there is no protection either.
+        let _ = fs::write(SCORE, "0");
+    }
 }
 
 fn host() -> Host {

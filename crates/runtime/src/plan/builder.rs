@@ -102,11 +102,12 @@ impl Builder {
             name: "make mounts private",
             op: Op::PrivateMounts,
         });
-        steps.extend(self.sources);
         steps.push(Step {
             name: "await the id map",
             op: Op::AwaitGo,
         });
+        // Once the ids are mapped, directories of the container's own users can be walked too.
+        steps.extend(self.sources);
         if ids.has_root() {
             steps.push(Step {
                 name: "become the container's root",

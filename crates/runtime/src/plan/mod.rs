@@ -5,7 +5,7 @@
 //! and exec. Each step has a name, so that a failure says what could not be done.
 //!
 //! ```text
-//! join cgroups ▶ open sources (still the caller's user) ▶ await go: ids are mapped
+//! join cgroups ▶ await go: ids are mapped ▶ open sources (still the caller's user)
 //!   ▶ become inner root ▶ build the root ▶ pivot ▶ limits ▶ privileges ▶ seccomp ▶ exec
 //! ```
 
