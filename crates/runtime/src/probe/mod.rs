@@ -149,6 +149,8 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
+        // Overlayfs makes this one so that only root could look into it.
+        let _ = fs::remove_dir(self.path.join("work/work"));
         // What is left of it would be empty directories, named after this process.
         let _ = fs::remove_dir_all(&self.path);
     }
