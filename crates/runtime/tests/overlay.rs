@@ -12,8 +12,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hotcell_runtime::{Root, Scratch};
-use support::{Cell, launcher};
+use hotcell_runtime::{Root, Scratch, USER_ID};
+use support::{Cell, is_root, launcher};
 
 /// A layer with a shell and its libraries, and nothing else.
 fn shell_layer() -> tempfile::TempDir {
@@ -105,9 +105,9 @@ fn a_scratch_takes_the_changes() {
     for path in &paths {
         fs::create_dir(path).unwrap();
     }
-    // Whoever mounts the overlay must own them: the container's root, where it has one.
-    let owner = ids.host_uid(0).or(ids.host_uid(1000));
-    let group = ids.host_gid(0).or(ids.host_gid(1000));
+    // Whoever mounts the overlay must own them, or the container's user itself.
+    let inner = if is_root() { 0 } else { USER_ID };
+    let (owner, group) = (ids.host_uid(inner), ids.host_gid(inner));
     for path in paths.iter().map(PathBuf::as_path).chain([scratch.path()]) {
         std::os::unix::fs::chown(path, owner, group).unwrap();
     }
