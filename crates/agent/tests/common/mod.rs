@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ impl Agent {
                 "--root",
                 "/tmp",
                 "--linger-ms",
-                "50",
+                "100",
                 "--listen-path",
             ])
             .arg(&socket)
@@ -54,13 +55,22 @@ impl Agent {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        until("the socket is there", || socket.exists()).await;
-        let client = connect(socket).await;
-        Self {
+        let mut agent = Self {
             child,
             directory,
-            client,
-        }
+            client: unconnected(),
+        };
+        let mut stream = None;
+        // The socket's file is there a moment before anybody listens.
+        until("the agent listens", || {
+            stream = StdUnixStream::connect(&socket).ok();
+            stream.is_some()
+        })
+        .await;
+        let stream = stream.unwrap();
+        stream.set_nonblocking(true).unwrap();
+        agent.client = connect_over(UnixStream::from_std(stream).unwrap()).await;
+        agent
     }
 
     pub fn pid(&self) -> i32 {
@@ -148,7 +158,7 @@ impl Agent {
 
     /// Closes the connection.
     pub fn disconnect(&mut self) {
-        self.client = AgentClient::new(Endpoint::from_static("http://gone").connect_lazy());
+        self.client = unconnected();
     }
 
     /// Waits until the agent has ended.
@@ -253,6 +263,10 @@ async fn connect(socket: std::path::PathBuf) -> AgentClient<Channel> {
     connect_over(UnixStream::connect(socket).await.unwrap()).await
 }
 
+fn unconnected() -> AgentClient<Channel> {
+    AgentClient::new(Endpoint::from_static("http://nobody").connect_lazy())
+}
+
 /// Speaks the protocol over one stream; a second connection would find none.
 pub async fn connect_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -267,6 +281,9 @@ pub async fn connect_over(
     let channel = Endpoint::from_static("http://agent")
         .initial_stream_window_size(bounds::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(bounds::CONNECTION_WINDOW_BYTES)
+        // Frames on their way to a dropped stream are ignored only while it is remembered;
+        // with the default of 10, a client that drops many loses the connection.
+        .http2_max_concurrent_reset_streams(bounds::STREAMS_MAX as usize)
         .connect_with_connector(connector)
         .await
         .unwrap();
