@@ -257,3 +257,68 @@ async fn another_user_is_become_or_refused() {
         assert_eq!(refused.code(), Code::PermissionDenied);
     }
 }
+
+/// What the embedded engine leaves an agent that may run commands as root. Inheritable
+/// ones come first: they cannot be added once the bounding set is empty.
+const MAY_SWITCH_USER: [&str; 9] = [
+    "setpriv",
+    "--inh-caps=+setuid,+setgid,+kill",
+    "setpriv",
+    "--reuid=12345",
+    "--regid=12345",
+    "--clear-groups",
+    "--ambient-caps=+setuid,+setgid,+kill",
+    "--bounding-set=-all",
+    "--no-new-privs",
+];
+
+#[tokio::test]
+async fn no_capability_of_the_agent_reaches_a_command() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give an agent capabilities to lose.
+        return;
+    }
+    let agent = Agent::start_by(&MAY_SWITCH_USER).await;
+    let hello = agent
+        .client
+        .clone()
+        .hello(HelloRequest { protocol: 1 })
+        .await
+        .unwrap();
+    let hello = hello.into_inner();
+    assert_eq!((hello.uid, hello.can_switch_user), (12345, true));
+    let script = "id -u; grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | cut -f2 | sort -u";
+    let zero = "0".repeat(16);
+    for uid in [12345, 0, 54321] {
+        let mut start = shell(&uid.to_string(), script);
+        (start.uid, start.gid) = (Some(uid), Some(uid));
+        assert_eq!(agent.run(start).await.text(), format!("{uid}\n{zero}\n"));
+    }
+    let mut root = shell(
+        "root",
+        "trap '' TERM; echo ready; while :; do sleep 0.02; done",
+    );
+    (root.uid, root.gid) = (Some(0), Some(0));
+    let mut root = agent.start_exec(root).await.unwrap();
+    root.until_stdout_has("ready").await;
+    agent.cancel("root", 50).await.unwrap();
+    assert_eq!(root.finish().await.exit.cause(), ExitCause::Cancelled);
+}
+
+#[tokio::test]
+async fn a_command_cannot_read_its_agent_or_its_keeper() {
+    // Root reads everything; its agent is made an ordinary user's.
+    let wrapper: &[&str] = if rustix::process::geteuid().is_root() {
+        &MAY_SWITCH_USER
+    } else {
+        &[]
+    };
+    let agent = Agent::start_by(wrapper).await;
+    let keeper = "keeper=$(cut -d' ' -f4 /proc/$$/stat)";
+    let script = format!(
+        "{keeper}; for p in $keeper {}; do for f in mem environ fd; do \
+         head -c1 /proc/$p/$f >/dev/null 2>&1 && echo open $f; ls /proc/$p/$f/0 2>/dev/null; done; done; echo tried",
+        agent.pid(),
+    );
+    assert_eq!(agent.sh(&script).await.text(), "tried\n");
+}

@@ -142,6 +142,25 @@ async fn without_acknowledgements_exactly_the_bound_is_sent() {
 }
 
 #[tokio::test]
+async fn what_is_in_the_pipe_when_the_leader_ends_comes_before_its_exit() {
+    let agent = Agent::start().await;
+    // More than the agent holds, no more than fits into the pipe as well.
+    let bytes = (UNACKED_BYTES_MAX + 50_000).to_string();
+    let exec = agent
+        .start_exec(command("rest", &["head", "-c", &bytes, "/dev/zero"]))
+        .await;
+    let exec = exec.unwrap();
+    let deadline = Instant::now() + common::DEADLINE;
+    while agent.info("rest").await.running {
+        assert!(
+            Instant::now() < deadline,
+            "the leader ends with its output in the pipe"
+        );
+    }
+    assert_eq!(exec.finish().await.stdout.len(), UNACKED_BYTES_MAX + 50_000);
+}
+
+#[tokio::test]
 async fn many_tiny_events_are_bounded_too() {
     let agent = Agent::start().await;
     let script = "while :; do echo; sleep 0; done";

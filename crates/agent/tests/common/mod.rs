@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,9 +39,18 @@ pub struct Agent {
 
 impl Agent {
     pub async fn start() -> Self {
+        Self::start_by(&[]).await
+    }
+
+    /// Starts the agent as the last argument of another program.
+    pub async fn start_by(wrapper: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        let anybody = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(directory.path(), anybody).unwrap();
         let socket = directory.path().join("agent");
-        let child = Command::new(program())
+        let mut command = wrapper.iter().map(Into::into).chain([program()]);
+        let child = Command::new(command.next().unwrap())
+            .args(command)
             .args([
                 "init",
                 "--root",
