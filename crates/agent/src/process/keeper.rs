@@ -1,7 +1,7 @@
 //! The keeper: per exec one small process between the agent and the leader.
 //!
 //! It is a child subreaper, so what the exec double-forks comes back to it and never to
-//! the agent. It has its own copy of memory, its own session, every signal blocked and
+//! the agent. It has its own copy of memory, its own process group, every signal blocked and
 //! one descriptor, the status pipe. It waits until it has no child left and then ends:
 //! a keeper that is gone means that nothing of its exec is left.
 //!
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Gid, Pid, Uid, getpid, set_child_subreaper, setsid};
+use rustix::process::{Gid, Pid, Uid, getpid, set_child_subreaper, setpgid};
 use rustix::thread::set_name;
 
 use super::leader::{Failure, become_program, drop_capabilities};
@@ -72,8 +72,9 @@ struct Task<'a> {
 
 fn keep(task: &Task<'_>) -> i32 {
     close_what_leaders_need_not(task);
-    // A new process leads no group, so this cannot fail.
-    let _ = setsid();
+    // A group of its own, out of the way of signals to the agent's. Not a session: where the
+    // kernel schedules by session, each new one waits for its turn behind all others.
+    let _ = setpgid(None, None);
     let _ = set_name(c"hotcell-keeper");
     if let Err(errno) = set_child_subreaper(Some(getpid())) {
         return tell(
