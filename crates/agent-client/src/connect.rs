@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hotcell_agent_api::bounds::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION,
-    STREAM_WINDOW_BYTES,
+    STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
 use hotcell_agent_api::v1::agent_client::AgentClient;
 use hotcell_agent_api::v1::{HelloReply, HelloRequest};
@@ -73,6 +73,8 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
+        // Streams that we drop with frames on their way are no misbehaviour of the agent's.
+        .http2_max_concurrent_reset_streams(STREAMS_MAX as usize)
         .buffer_size(CALLS_QUEUED_MAX)
         .connect_with_connector(connector)
         .await

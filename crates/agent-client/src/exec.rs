@@ -163,13 +163,17 @@ impl Agent {
             .await
     }
 
-    /// Goes on following an exec after the last number the caller has.
+    /// Goes on following an exec after the last number the caller has, which is
+    /// acknowledged by that.
     pub async fn resume(&self, exec_id: &str, after_seq: u64) -> Result<Follow, AgentError> {
         let resume = ExecResume {
             exec_id: exec_id.to_owned(),
             after_seq,
         };
-        self.follow(Request::Resume(resume), after_seq).await
+        let follow = self.follow(Request::Resume(resume), after_seq).await?;
+        // An acknowledgement that was under way when the last stream broke is lost.
+        follow.ack(after_seq);
+        Ok(follow)
     }
 
     async fn follow(&self, first: Request, last_seq: u64) -> Result<Follow, AgentError> {
