@@ -1,13 +1,34 @@
-//! House jobs: `cargo xtask codegen|tidy|bench`.
+//! House jobs: `cargo xtask codegen|programs|vm`.
 
 mod codegen;
+mod programs;
+mod vm;
+mod workspace;
+
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-fn main() -> Result<()> {
-    let job = std::env::args().nth(1);
-    match job.as_deref() {
+const USAGE: &str = "usage: cargo xtask codegen | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
+
+fn main() -> ExitCode {
+    match job() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn job() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next();
+    let rest: Vec<String> = arguments.collect();
+    match name.as_deref() {
         Some("codegen") => codegen::write(),
-        _ => bail!("usage: cargo xtask codegen"),
+        Some("programs") => programs::print(),
+        Some("vm") => vm::run(&rest),
+        _ => bail!(USAGE),
     }
 }

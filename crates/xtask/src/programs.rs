@@ -1,0 +1,86 @@
+//! The test programs of the `hotcell` package and the binary they drive, as Cargo built them: a new
+//! file in `crates/hotcell/tests` is in every tier without being named anywhere.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// What a tier outside Cargo needs to run the tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// The `hotcell` binary.
+    pub hotcell: Option<PathBuf>,
+    /// Integration tests: the name of the target and its program.
+    pub tests: Vec<(String, PathBuf)>,
+}
+
+/// Builds them and prints one per line, name and path: `hotcell` first.
+pub fn print() -> Result<()> {
+    let programs = build()?;
+    let mut out = std::io::stdout().lock();
+    if let Some(hotcell) = &programs.hotcell {
+        writeln!(out, "hotcell {}", hotcell.display())?;
+    }
+    for (name, path) in &programs.tests {
+        writeln!(out, "{name} {}", path.display())?;
+    }
+    Ok(())
+}
+
+/// Builds them.
+pub fn build() -> Result<Programs> {
+    let output = Command::new("cargo")
+        .args(["test", "--no-run", "--package", "hotcell", "--bins"])
+        .args(["--tests", "--message-format=json-render-diagnostics"])
+        .current_dir(crate::workspace::root())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run cargo")?;
+    ensure!(output.status.success(), "the tests do not build");
+    Ok(pick(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Picks the programs out of Cargo's messages.
+fn pick(messages: &str) -> Programs {
+    let mut programs = Programs::default();
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        let Some(path) = message["executable"].as_str().map(PathBuf::from) else {
+            continue;
+        };
+        let name = message["target"]["name"].as_str().unwrap_or_default();
+        let is_test = message["profile"]["test"].as_bool() == Some(true);
+        match message["target"]["kind"][0].as_str() {
+            Some("test") => programs.tests.push((name.to_owned(), path)),
+            Some("bin") if !is_test && name == "hotcell" => programs.hotcell = Some(path),
+            _ => {}
+        }
+    }
+    programs.tests.sort();
+    programs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_and_the_binary_are_picked_and_unit_tests_are_not() {
+        let messages = r#"
+            {"reason":"compiler-artifact","target":{"kind":["test"],"name":"hostile"},"profile":{"test":true},"executable":"/t/hostile-1"}
+            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":true},"executable":"/t/hotcell-2"}
+            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":false},"executable":"/t/hotcell"}
+            {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"profile":{"test":false},"executable":null}
+            not json"#;
+        let expected = Programs {
+            hotcell: Some("/t/hotcell".into()),
+            tests: vec![("hostile".into(), "/t/hostile-1".into())],
+        };
+        assert_eq!(pick(messages), expected);
+    }
+}

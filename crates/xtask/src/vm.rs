@@ -1,0 +1,173 @@
+//! The `vm` tier: boots a small Debian under software emulation and runs the tests in it, one
+//! profile after the other in one boot. What a profile is stands in `tests/vm/init`.
+//!
+//! The machine is believed only where it speaks with the token that this run made: a profile that
+//! does not end, or a machine that does not say it is done, has failed.
+
+mod disk;
+mod image;
+mod machine;
+mod verdict;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::programs::{self, Programs};
+use verdict::Verdict;
+
+const PROFILES: [&str; 7] = [
+    "root",
+    "delegated",
+    "plain",
+    "no-userns-clone",
+    "no-userns-max",
+    "apparmor-userns",
+    "apparmor-caps",
+];
+
+/// Longest a boot with all its profiles may take unless told otherwise.
+const DEADLINE_DEFAULT: Duration = Duration::from_mins(15);
+
+/// Lines of the machine's console that are shown when it failed.
+const CONSOLE_TAIL_LINES: usize = 40;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish {
+    profiles: Vec<String>,
+    deadline: Option<Duration>,
+    image_only: bool,
+    files: Option<Vec<PathBuf>>,
+}
+
+/// Boots the machine and runs the wished profiles; fails if any of them did.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let wish = parse(arguments)?;
+    let image = image::ready()?;
+    if wish.image_only {
+        return Ok(());
+    }
+    let programs = match wish.files {
+        Some(files) => named(&files)?,
+        None => programs::build()?,
+    };
+    let deadline = wish.deadline.unwrap_or(DEADLINE_DEFAULT);
+    let scratch = crate::workspace::target().join(format!("vm/run-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let outcome = boot(&image, &scratch, &wish.profiles, &programs, deadline);
+    std::fs::remove_dir_all(&scratch)?;
+    outcome
+}
+
+fn boot(
+    image: &Path,
+    scratch: &Path,
+    profiles: &[String],
+    programs: &Programs,
+    deadline: Duration,
+) -> Result<()> {
+    let token = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    let mut verdict = Verdict::new(token.trim(), profiles);
+    let disk = disk::make(scratch, token.trim(), profiles, programs)?;
+    let console = scratch.join("console.log");
+    let start = Instant::now();
+    let ending = machine::boot(image, &disk, &console, deadline, |line| {
+        if let Some(text) = verdict.hear(line) {
+            // A closed pipe behind us is no reason to leave a machine running.
+            let _ = writeln!(std::io::stdout().lock(), "{text}");
+        }
+    })?;
+    let seconds = start.elapsed().as_secs();
+    let mut complaints = verdict.complaints();
+    if ending == machine::Ending::DeadlinePassed {
+        complaints.push(format!("the machine was ended after {seconds} s"));
+    }
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    if !verdict.is_done() {
+        complaints.push(tail(&console)?);
+    }
+    bail!(complaints.join("\n"))
+}
+
+fn parse(arguments: &[String]) -> Result<Wish> {
+    let mut wish = Wish::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--profile" => wish.profiles.push(profile(arguments.next())?),
+            "--deadline-s" => {
+                let seconds = arguments.next().context("--deadline-s wants a number")?;
+                wish.deadline = Some(Duration::from_secs(seconds.parse()?));
+            }
+            "--image" => wish.image_only = true,
+            "--" => wish.files = Some(arguments.by_ref().map(PathBuf::from).collect()),
+            other => bail!("vm does not know {other}"),
+        }
+    }
+    if wish.profiles.is_empty() {
+        wish.profiles = PROFILES.map(String::from).to_vec();
+    }
+    Ok(wish)
+}
+
+fn profile(name: Option<&String>) -> Result<String> {
+    match name {
+        Some(name) if PROFILES.contains(&name.as_str()) => Ok(name.clone()),
+        _ => bail!("a profile is one of {}", PROFILES.join(", ")),
+    }
+}
+
+/// Files given by hand: the one called `hotcell` is the binary, all others are test programs.
+fn named(files: &[PathBuf]) -> Result<Programs> {
+    let mut programs = Programs::default();
+    for file in files {
+        let name = file.file_name().and_then(|name| name.to_str());
+        match name.context("a test program needs a plain name")? {
+            "hotcell" => programs.hotcell = Some(file.clone()),
+            name => programs.tests.push((name.to_owned(), file.clone())),
+        }
+    }
+    Ok(programs)
+}
+
+fn tail(console: &Path) -> Result<String> {
+    let text = std::fs::read(console).context("read the console")?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(CONSOLE_TAIL_LINES);
+    Ok(format!(
+        "the console's last lines:\n{}",
+        lines[from..].join("\n")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Wish> {
+        parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn without_a_wish_every_profile_runs() {
+        assert_eq!(parsed(&[]).unwrap().profiles, PROFILES);
+    }
+
+    #[test]
+    fn an_unknown_profile_is_refused_by_name() {
+        let error = parsed(&["--profile", "; reboot"]).unwrap_err().to_string();
+        assert!(error.contains("delegated"), "{error}");
+    }
+
+    #[test]
+    fn files_follow_two_dashes() {
+        let wish = parsed(&["--profile", "plain", "--", "a", "--profile"]).unwrap();
+        assert_eq!(wish.profiles, ["plain"]);
+        assert_eq!(wish.files, Some(vec!["a".into(), "--profile".into()]));
+    }
+}

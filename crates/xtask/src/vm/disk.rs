@@ -1,0 +1,81 @@
+//! The second disk: the guest's scripts, the plan, the programs to run. Read-only in the guest.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::programs::Programs;
+
+const SCRIPTS: [&str; 5] = [
+    "init",
+    "run",
+    "facts",
+    "apparmor-userns.apparmor",
+    "apparmor-caps.apparmor",
+];
+
+/// Room for the file system's own tables, on top of the files.
+const SLACK_MIB: u64 = 32;
+
+/// Makes the disk in `scratch` and gives back its path.
+pub fn make(
+    scratch: &Path,
+    token: &str,
+    profiles: &[String],
+    programs: &Programs,
+) -> Result<PathBuf> {
+    let tree = scratch.join("job");
+    std::fs::create_dir_all(tree.join("tests"))?;
+    let recipe = crate::workspace::root().join("tests/vm");
+    for script in SCRIPTS {
+        copy(&recipe.join(script), &tree.join(script))?;
+    }
+    std::fs::write(tree.join("token"), token)?;
+    std::fs::write(tree.join("plan"), profiles.join("\n") + "\n")?;
+    if let Some(hotcell) = &programs.hotcell {
+        copy(hotcell, &tree.join("hotcell"))?;
+    }
+    for (name, program) in &programs.tests {
+        copy(program, &tree.join("tests").join(name))?;
+    }
+    let disk = scratch.join("job.ext4");
+    format(&tree, &disk)?;
+    Ok(disk)
+}
+
+/// A copy that carries the mode along.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;
+    Ok(())
+}
+
+fn format(tree: &Path, disk: &Path) -> Result<()> {
+    let size_mib = bytes_below(tree)? / (1 << 20) + SLACK_MIB;
+    let status = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-O", "^has_journal", "-E", "root_owner=0:0"])
+        .arg("-d")
+        .arg(tree)
+        .arg(disk)
+        .arg(format!("{size_mib}M"))
+        .env("PATH", super::image::search_path())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("run mkfs.ext4")?;
+    ensure!(status.success(), "mkfs.ext4 failed: {status}");
+    Ok(())
+}
+
+fn bytes_below(tree: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(tree)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() {
+            bytes_below(&entry.path())?
+        } else {
+            metadata.len()
+        };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,178 @@
+//! One boot of the emulated machine. It never outlives the call: it powers itself off, or the
+//! deadline ends it by its process id, or the kernel does when this process dies.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// Lines on their way from the machine to us.
+const LINES_QUEUED_MAX: usize = 1024;
+
+/// Longest line taken as one; a longer one comes in pieces.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How a boot ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The machine stopped by itself: powered off or panicked.
+    Stopped,
+    /// It was still running at the deadline, and was killed.
+    DeadlinePassed,
+}
+
+/// Boots `image` with `disk` and tells `hear` each line of the results port.
+pub fn boot(
+    image: &Path,
+    disk: &Path,
+    console: &Path,
+    deadline: Duration,
+    hear: impl FnMut(&str),
+) -> Result<Ending> {
+    let mut child = command(image, disk, console)
+        .spawn()
+        .context("start qemu-system-x86_64")?;
+    let results = child.stdout.take().context("qemu has no results port")?;
+    let (sender, receiver) = sync_channel(LINES_QUEUED_MAX);
+    let reader = std::thread::spawn(move || pump(results, &sender));
+    let ending = listen(&receiver, deadline, hear);
+    // A reader that waits for room in the queue must not keep us: without a receiver it ends.
+    drop(receiver);
+    end(&mut child)?;
+    let _ = reader.join();
+    Ok(ending)
+}
+
+/// Software emulation only: under `/dev/kvm` Linux guests hang on some hosts.
+fn command(image: &Path, disk: &Path, console: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024"])
+        .args(["-smp", "2", "-display", "none", "-monitor", "none"])
+        .args(["-nic", "none", "-no-reboot"])
+        .arg("-kernel")
+        .arg(image.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(image.join("initrd"))
+        .arg("-append")
+        .arg("console=ttyS0 panic=-1 mitigations=off apparmor=1 security=apparmor")
+        .args(["-drive", &drive(&image.join("root.ext4"))])
+        .args(["-drive", &drive(disk)])
+        .args(["-serial", &format!("file:{}", console.display())])
+        // A port whose host side is closed makes the guest wait for ever, and `stdio` closes it when
+        // our standard input ends; a file never does.
+        .args(["-chardev", "file,id=results,path=/proc/self/fd/1"])
+        .args(["-device", "virtio-serial-pci"])
+        .args(["-device", "virtserialport,chardev=results,name=results"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Writes of the guest go to a temporary file that is already unlinked: the image stays clean.
+fn drive(disk: &Path) -> String {
+    format!("file={},format=raw,if=virtio,snapshot=on", disk.display())
+}
+
+fn pump(results: impl Read, lines: &SyncSender<String>) {
+    let mut results = BufReader::new(results);
+    loop {
+        let mut line = Vec::new();
+        let read = results
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line);
+        if !matches!(read, Ok(1..)) {
+            return;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches(['\n', '\r']).to_owned();
+        if lines.send(text).is_err() {
+            return;
+        }
+    }
+}
+
+fn listen(lines: &Receiver<String>, deadline: Duration, mut hear: impl FnMut(&str)) -> Ending {
+    let start = Instant::now();
+    loop {
+        let Some(left) = deadline.checked_sub(start.elapsed()) else {
+            return Ending::DeadlinePassed;
+        };
+        match lines.recv_timeout(left) {
+            Ok(line) => hear(&line),
+            Err(RecvTimeoutError::Disconnected) => return Ending::Stopped,
+            Err(RecvTimeoutError::Timeout) => return Ending::DeadlinePassed,
+        }
+    }
+}
+
+/// Ends the machine, running or not, and reaps it.
+fn end(child: &mut Child) -> Result<()> {
+    // An error means that it has already ended, which is what is wanted.
+    let _ = child.kill();
+    child.wait().context("wait for qemu")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_arrive_until_the_machine_stops() {
+        let (sender, receiver) = sync_channel(LINES_QUEUED_MAX);
+        pump("one\r\ntwo\nrest".as_bytes(), &sender);
+        drop(sender);
+        let mut heard = Vec::new();
+        let ending = listen(&receiver, Duration::from_mins(1), |line| {
+            heard.push(line.to_owned());
+        });
+        assert_eq!(ending, Ending::Stopped);
+        assert_eq!(heard, ["one", "two", "rest"]);
+    }
+
+    #[test]
+    fn an_endless_line_comes_in_bounded_pieces() {
+        let (sender, receiver) = sync_channel(LINES_QUEUED_MAX);
+        pump(vec![b'x'; 100_000].as_slice(), &sender);
+        drop(sender);
+        assert_eq!(
+            receiver.iter().map(|line| line.len()).max(),
+            Some(64 * 1024)
+        );
+    }
+
+    #[test]
+    fn a_silent_machine_meets_its_deadline() {
+        let (_sender, receiver) = sync_channel(LINES_QUEUED_MAX);
+        let ending = listen(&receiver, Duration::ZERO, |_| {});
+        assert_eq!(ending, Ending::DeadlinePassed);
+    }
+
+    #[test]
+    fn an_endless_talker_meets_its_deadline_too() {
+        let (sender, receiver) = sync_channel(LINES_QUEUED_MAX);
+        let talker = std::thread::spawn(move || while sender.send("more".to_owned()).is_ok() {});
+        let ending = listen(&receiver, Duration::from_millis(1), |_| {});
+        assert_eq!(ending, Ending::DeadlinePassed);
+        drop(receiver);
+        talker.join().unwrap();
+    }
+
+    #[test]
+    fn only_software_emulation_is_asked_for() {
+        let command = command("i".as_ref(), "d".as_ref(), "c".as_ref());
+        let words: Vec<_> = command
+            .get_args()
+            .filter_map(|word| word.to_str())
+            .collect();
+        let accelerators = words.iter().filter(|word| **word == "-accel").count();
+        assert_eq!(accelerators, 1);
+        assert!(words.contains(&"tcg,thread=multi"));
+    }
+}

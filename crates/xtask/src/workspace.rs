@@ -1,0 +1,15 @@
+//! Where things are: the repository's root and its build directory.
+
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let root = crates.and_then(Path::parent);
+    root.expect("xtask lives in crates/xtask").to_owned()
+}
+
+/// Cargo's build directory.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
