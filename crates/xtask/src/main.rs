@@ -1,7 +1,8 @@
-//! House jobs: `cargo xtask codegen|programs|vm`.
+//! House jobs: `cargo xtask codegen|tidy|programs|vm`.
 
 mod codegen;
 mod programs;
+mod tidy;
 mod vm;
 mod workspace;
 
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask codegen | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
 
 fn main() -> ExitCode {
     match job() {
@@ -27,6 +28,7 @@ fn job() -> Result<()> {
     let rest: Vec<String> = arguments.collect();
     match name.as_deref() {
         Some("codegen") => codegen::write(),
+        Some("tidy") => tidy::check(),
         Some("programs") => programs::print(),
         Some("vm") => vm::run(&rest),
         _ => bail!(USAGE),
