@@ -1,5 +1,6 @@
-//! The test programs of the `hotcell` package and the binary they drive, as Cargo built them: a new
-//! file in `crates/hotcell/tests` is in every tier without being named anywhere.
+//! The test programs that start containers and the binary they drive, as Cargo built them: a new
+//! file in `crates/hotcell/tests` or `crates/runtime/tests` is in every tier without being named
+//! anywhere.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -33,8 +34,9 @@ pub fn print() -> Result<()> {
 /// Builds them.
 pub fn build() -> Result<Programs> {
     let output = Command::new("cargo")
-        .args(["test", "--no-run", "--package", "hotcell", "--bins"])
-        .args(["--tests", "--message-format=json-render-diagnostics"])
+        .args(["test", "--no-run", "--package", "hotcell"])
+        .args(["--package", "hotcell-runtime", "--tests"])
+        .arg("--message-format=json-render-diagnostics")
         .current_dir(crate::workspace::root())
         .stderr(Stdio::inherit())
         .output()
