@@ -12,21 +12,20 @@ use serde_json::Value;
 /// What a tier outside Cargo needs to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Programs {
-    /// The `hotcell` binary.
-    pub hotcell: Option<PathBuf>,
+    /// Binaries that tests drive, `hotcell` among them: the name and the path that tests know.
+    pub binaries: Vec<(String, PathBuf)>,
     /// Integration tests: the name of the target and its program.
     pub tests: Vec<(String, PathBuf)>,
 }
 
-/// Builds them and prints one per line, name and path: `hotcell` first.
+/// Builds them and prints one per line: `bin` or `test`, name, path.
 pub fn print() -> Result<()> {
     let programs = build()?;
     let mut out = std::io::stdout().lock();
-    if let Some(hotcell) = &programs.hotcell {
-        writeln!(out, "hotcell {}", hotcell.display())?;
-    }
-    for (name, path) in &programs.tests {
-        writeln!(out, "{name} {}", path.display())?;
+    for (kind, list) in [("bin", &programs.binaries), ("test", &programs.tests)] {
+        for (name, path) in list {
+            writeln!(out, "{kind} {name} {}", path.display())?;
+        }
     }
     Ok(())
 }
@@ -59,7 +58,7 @@ fn pick(messages: &str) -> Programs {
         let is_test = message["profile"]["test"].as_bool() == Some(true);
         match message["target"]["kind"][0].as_str() {
             Some("test") => programs.tests.push((name.to_owned(), path)),
-            Some("bin") if !is_test && name == "hotcell" => programs.hotcell = Some(path),
+            Some("bin") if !is_test => programs.binaries.push((name.to_owned(), path)),
             _ => {}
         }
     }
@@ -80,7 +79,7 @@ mod tests {
             {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"profile":{"test":false},"executable":null}
             not json"#;
         let expected = Programs {
-            hotcell: Some("/t/hotcell".into()),
+            binaries: vec![("hotcell".into(), "/t/hotcell".into())],
             tests: vec![("hostile".into(), "/t/hostile-1".into())],
         };
         assert_eq!(pick(messages), expected);

@@ -127,7 +127,7 @@ fn named(files: &[PathBuf]) -> Result<Programs> {
     for file in files {
         let name = file.file_name().and_then(|name| name.to_str());
         match name.context("a test program needs a plain name")? {
-            "hotcell" => programs.hotcell = Some(file.clone()),
+            "hotcell" => programs.binaries.push(("hotcell".to_owned(), file.clone())),
             name => programs.tests.push((name.to_owned(), file.clone())),
         }
     }

@@ -1,5 +1,6 @@
 //! The second disk: the guest's scripts, the plan, the programs to run. Read-only in the guest.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,16 +27,22 @@ pub fn make(
     programs: &Programs,
 ) -> Result<PathBuf> {
     let tree = scratch.join("job");
-    std::fs::create_dir_all(tree.join("tests"))?;
+    for directory in ["bin", "tests"] {
+        std::fs::create_dir_all(tree.join(directory))?;
+    }
     let recipe = crate::workspace::root().join("tests/vm");
     for script in SCRIPTS {
         copy(&recipe.join(script), &tree.join(script))?;
     }
     std::fs::write(tree.join("token"), token)?;
     std::fs::write(tree.join("plan"), profiles.join("\n") + "\n")?;
-    if let Some(hotcell) = &programs.hotcell {
-        copy(hotcell, &tree.join("hotcell"))?;
+    let mut links = String::new();
+    for (name, binary) in &programs.binaries {
+        copy(binary, &tree.join("bin").join(name))?;
+        let path = std::path::absolute(binary)?;
+        writeln!(links, "{name} {}", path.display())?;
     }
+    std::fs::write(tree.join("links"), links)?;
     for (name, program) in &programs.tests {
         copy(program, &tree.join("tests").join(name))?;
     }
