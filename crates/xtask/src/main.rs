@@ -1,5 +1,7 @@
-//! House jobs: `cargo xtask codegen|tidy|programs|vm`.
+//! House jobs: `cargo xtask codegen|tidy|programs|vm`, and
+//! `cargo run --release -p xtask -- bench`.
 
+mod bench;
 mod codegen;
 mod programs;
 mod tidy;
@@ -10,9 +12,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask bench | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
 
 fn main() -> ExitCode {
+    // The benchmark is its own launcher.
+    if hotcell_runtime::is_launcher() {
+        return hotcell_runtime::run_launcher();
+    }
     match job() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -27,6 +33,7 @@ fn job() -> Result<()> {
     let name = arguments.next();
     let rest: Vec<String> = arguments.collect();
     match name.as_deref() {
+        Some("bench") => bench::run(),
         Some("codegen") => codegen::write(),
         Some("tidy") => tidy::check(),
         Some("programs") => programs::print(),

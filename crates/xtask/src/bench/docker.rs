@@ -44,20 +44,41 @@ impl Docker {
             .stderr(std::fs::File::create(directory.join("log"))?)
             .spawn()
             .context("start dockerd")?;
-        let mut this = Self { engine, directory, live: String::new() };
+        let mut this = Self {
+            engine,
+            directory,
+            live: String::new(),
+        };
         this.wait_until_ready()?;
         this.import(busybox)?;
-        let run = ["run", "-d", "--network=none", IMAGE, "/bin/busybox", "sleep", "100000"];
+        let run = [
+            "run",
+            "-d",
+            "--network=none",
+            IMAGE,
+            "/bin/busybox",
+            "sleep",
+            "100000",
+        ];
         this.live = this.docker(&run)?.trim().to_owned();
         Ok(Some(this))
     }
 
     pub(super) fn run_true(&self) -> Result<()> {
-        self.docker(&["run", "--rm", "--network=none", IMAGE, "/bin/busybox", "true"]).map(drop)
+        self.docker(&[
+            "run",
+            "--rm",
+            "--network=none",
+            IMAGE,
+            "/bin/busybox",
+            "true",
+        ])
+        .map(drop)
     }
 
     pub(super) fn exec_true(&self) -> Result<()> {
-        self.docker(&["exec", &self.live, "/bin/busybox", "true"]).map(drop)
+        self.docker(&["exec", &self.live, "/bin/busybox", "true"])
+            .map(drop)
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
@@ -65,7 +86,10 @@ impl Docker {
         while self.docker(&["version"]).is_err() {
             if Instant::now() > deadline || self.engine.try_wait()?.is_some() {
                 let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-                bail!("dockerd does not answer: {}", log.lines().last().unwrap_or_default());
+                bail!(
+                    "dockerd does not answer: {}",
+                    log.lines().last().unwrap_or_default()
+                );
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -77,7 +101,13 @@ impl Docker {
         std::fs::create_dir_all(root.join("bin"))?;
         std::fs::copy(busybox, root.join("bin/busybox"))?;
         let archive = self.directory.join("root.tar");
-        let tar = Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".").status()?;
+        let tar = Command::new("tar")
+            .arg("-C")
+            .arg(&root)
+            .arg("-cf")
+            .arg(&archive)
+            .arg(".")
+            .status()?;
         ensure!(tar.success(), "tar failed");
         let archive = archive.to_str().context("a plain temporary directory")?;
         self.docker(&["import", archive, IMAGE]).map(drop)
@@ -103,7 +133,9 @@ impl Docker {
 impl Drop for Docker {
     fn drop(&mut self) {
         let _ = self.docker(&["rm", "-f", &self.live]);
-        let terminated = Command::new("kill").arg(self.engine.id().to_string()).status();
+        let terminated = Command::new("kill")
+            .arg(self.engine.id().to_string())
+            .status();
         if terminated.is_err() {
             let _ = self.engine.kill();
         }

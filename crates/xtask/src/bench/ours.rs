@@ -58,7 +58,12 @@ impl Ours {
             })
         };
         let spec = Policy::default().admit(ContainerSpec::new(ImageRef::Host))?;
-        Ok(Self { with_cgroups: open(true)?, without_cgroups: open(false)?, home, spec })
+        Ok(Self {
+            with_cgroups: open(true)?,
+            without_cgroups: open(false)?,
+            home,
+            spec,
+        })
     }
 
     /// Removes everything this benchmark made.
@@ -117,7 +122,9 @@ impl Ours {
     pub(super) async fn write(&self, live: &Live) -> Result<Duration> {
         let data = Bytes::from_static(&[b'x'; 1024]);
         let start = Instant::now();
-        live.agent.write_all(b"bench", data, WriteOptions::default()).await?;
+        live.agent
+            .write_all(b"bench", data, WriteOptions::default())
+            .await?;
         Ok(start.elapsed())
     }
 
@@ -135,7 +142,10 @@ impl Ours {
         let agent_pid = memory::agent_of(live.id.as_str())?;
         let idle = memory::rss_bytes(agent_pid)?;
         let size = hotcell_agent_image::AGENT.len();
-        verdict(size <= AGENT_BYTES_MAX, &format!("agent: {size} bytes, at most {AGENT_BYTES_MAX}"));
+        verdict(
+            size <= AGENT_BYTES_MAX,
+            &format!("agent: {size} bytes, at most {AGENT_BYTES_MAX}"),
+        );
         verdict(
             idle <= AGENT_RSS_BYTES_MAX,
             &format!("idle agent: {} KiB of memory, at most 6144", idle >> 10),
@@ -150,16 +160,23 @@ impl Ours {
             }
             follow.ack(event.seq);
             if event.seq % 1024 == 0 {
-                most = most.max(memory::rss_bytes(agent_pid)? + memory::rss_bytes(std::process::id())?);
+                most = most
+                    .max(memory::rss_bytes(agent_pid)? + memory::rss_bytes(std::process::id())?);
             }
         }
         ensure!(received == STREAM_BYTES, "received {received} bytes");
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = received as f64 / 1e6 / start.elapsed().as_secs_f64();
-        verdict(rate >= 200.0, &format!("1 GiB of stdout: {rate:.0} MB/s, at least 200"));
+        verdict(
+            rate >= 200.0,
+            &format!("1 GiB of stdout: {rate:.0} MB/s, at least 200"),
+        );
         verdict(
             most <= STREAM_RSS_BYTES_MAX,
-            &format!("server and agent meanwhile: {} MiB of memory, at most 64", most >> 20),
+            &format!(
+                "server and agent meanwhile: {} MiB of memory, at most 64",
+                most >> 20
+            ),
         );
         Ok(())
     }
@@ -178,7 +195,13 @@ impl Ours {
         for live in &all {
             self.with_cgroups.destroy(&live.id).await?;
         }
-        verdict(true, &format!("{count} idle containers at once, made in {} ms", made.as_millis()));
+        verdict(
+            true,
+            &format!(
+                "{count} idle containers at once, made in {} ms",
+                made.as_millis()
+            ),
+        );
         Ok(())
     }
 }
@@ -191,7 +214,10 @@ async fn run_true(agent: &Agent, exec_id: &str) -> Result<()> {
 async fn expect_success(follow: &mut Follow) -> Result<()> {
     while let Some(event) = follow.next().await? {
         if let EventKind::Exit(exit) = &event.kind {
-            ensure!(exit.cause == ExitCause::Exited && exit.code == Some(0), "{exit:?}");
+            ensure!(
+                exit.cause == ExitCause::Exited && exit.code == Some(0),
+                "{exit:?}"
+            );
             return Ok(());
         }
     }
@@ -202,5 +228,8 @@ fn new_id() -> Result<ContainerId> {
     let mut random = [0; 10];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    Ok(ContainerId::from_parts(u64::try_from(now.as_millis())?, random))
+    Ok(ContainerId::from_parts(
+        u64::try_from(now.as_millis())?,
+        random,
+    ))
 }

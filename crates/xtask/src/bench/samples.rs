@@ -45,7 +45,11 @@ impl Samples {
         for row in ORDER {
             if let (Some(p50), Some(p95)) = (self.percentile(row, 50), self.percentile(row, 95)) {
                 let rounds = self.0.get(row).map_or(0, Vec::len);
-                eprintln!("{row:<42} {:>9.3} {:>9.3} {rounds:>8}", millis(p50), millis(p95));
+                eprintln!(
+                    "{row:<42} {:>9.3} {:>9.3} {rounds:>8}",
+                    millis(p50),
+                    millis(p95)
+                );
             }
         }
         eprintln!();
@@ -63,13 +67,19 @@ impl Samples {
 
     fn within(&self, row: &'static str, limit_ms: f64) {
         if let Some(p50) = self.percentile(row, 50).map(millis) {
-            verdict(p50 <= limit_ms, &format!("{row}: {p50:.3} ms, at most {limit_ms} ms"));
+            verdict(
+                p50 <= limit_ms,
+                &format!("{row}: {p50:.3} ms, at most {limit_ms} ms"),
+            );
         }
     }
 
     fn at_most_times(&self, row: &'static str, times: f64, of: &'static str) {
         if let Some(ratio) = self.ratio(row, of) {
-            verdict(ratio <= times, &format!("{row}: {ratio:.1} x {of}, at most {times} x"));
+            verdict(
+                ratio <= times,
+                &format!("{row}: {ratio:.1} x {of}, at most {times} x"),
+            );
         }
     }
 
@@ -90,7 +100,9 @@ impl Samples {
     fn percentile(&self, row: &str, percent: usize) -> Option<Duration> {
         let mut sorted = self.0.get(row)?.clone();
         sorted.sort_unstable();
-        sorted.get((sorted.len() * percent / 100).min(sorted.len() - 1)).copied()
+        sorted
+            .get((sorted.len() * percent / 100).min(sorted.len() - 1))
+            .copied()
     }
 }
 
