@@ -14,6 +14,7 @@ pub mod launcher;
 mod plan;
 pub mod probe;
 mod process;
+mod remove;
 mod seccomp;
 mod spec;
 mod start;
@@ -24,6 +25,7 @@ pub use launcher::{
     FDS_MAX, LAUNCHER_ARGV0, LaunchError, Launched, Launcher, is_launcher, run_launcher,
 };
 pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
+pub use remove::remove_tree_as;
 pub use spec::{
     Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
 };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -217,6 +217,7 @@ impl Maker {
                 init.cgroup
                     .remove()
                     .map_err(EngineError::engine("remove the cgroup"))?;
+                remove_foreign(&directory, init.ids)?;
             }
             Stage::Making => {
                 end(search::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
@@ -227,6 +228,17 @@ impl Maker {
             }
         }
         remove::tree(&directory).map_err(EngineError::engine("remove the container's files"))
+    }
+}
+
+/// Removes what belongs to ids that are not ours to remove as.
+fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
+    match ids {
+        IdMap::Range { .. } | IdMap::Single => Ok(()),
+        IdMap::Subordinate { .. } => {
+            hotcell_runtime::remove_tree_as(&ids, &directory.join("workspace"))
+                .map_err(EngineError::engine("remove the container's files"))
+        }
     }
 }
 
