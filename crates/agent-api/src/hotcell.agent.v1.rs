@@ -340,7 +340,7 @@ pub mod read_reply {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WriteRequest {
-    #[prost(oneof = "write_request::Request", tags = "1, 2")]
+    #[prost(oneof = "write_request::Request", tags = "1, 2, 3")]
     pub request: ::core::option::Option<write_request::Request>,
 }
 /// Nested message and enum types in `WriteRequest`.
@@ -351,6 +351,10 @@ pub mod write_request {
         Header(super::WriteHeader),
         #[prost(bytes, tag = "2")]
         Data(::prost::bytes::Bytes),
+        /// Tells a whole file from one whose sender went away: gRPC libraries show
+        /// both to a server as the end of the stream.
+        #[prost(bool, tag = "3")]
+        End(bool),
     }
 }
 /// What must be true of the file for a change to go ahead.
@@ -1009,8 +1013,9 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "Read"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The first request carries `header`, the others the bytes. The file appears
-        /// whole or not at all (temporary name, then rename), except with `append`.
+        /// The first request carries `header`, the others the bytes, the last `end`. The
+        /// file appears whole or not at all (temporary name, then rename), except with
+        /// `append`; a stream that ends without `end` changes nothing (CANCELLED).
         pub async fn write(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::WriteRequest>,
@@ -1309,8 +1314,9 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::ReadRequest>,
         ) -> std::result::Result<tonic::Response<Self::ReadStream>, tonic::Status>;
-        /// The first request carries `header`, the others the bytes. The file appears
-        /// whole or not at all (temporary name, then rename), except with `append`.
+        /// The first request carries `header`, the others the bytes, the last `end`. The
+        /// file appears whole or not at all (temporary name, then rename), except with
+        /// `append`; a stream that ends without `end` changes nothing (CANCELLED).
         async fn write(
             &self,
             request: tonic::Request<tonic::Streaming<super::WriteRequest>>,

@@ -91,11 +91,15 @@ impl Agent {
             request: Some(write_request::Request::Header(header)),
         };
         let mut calls = self.calls();
+        let end = WriteRequest {
+            request: Some(write_request::Request::End(true)),
+        };
         ByteWriter::begin(
             first,
             |data| WriteRequest {
                 request: Some(write_request::Request::Data(data)),
             },
+            Some(end),
             move |requests| async move { FileInfo::parse(calls.write(requests).await?.into_inner()) },
         )
     }
@@ -117,6 +121,8 @@ impl Agent {
             |data| ImportRequest {
                 request: Some(import_request::Request::Data(data)),
             },
+            // An archive has an end of its own.
+            None,
             move |requests| async move {
                 let reply = calls.import(requests).await?.into_inner();
                 Ok((reply.entries, reply.bytes))
@@ -176,7 +182,7 @@ impl ByteReader {
 }
 
 impl<T: Send + 'static> ByteWriter<T> {
-    fn begin<R, F, C>(first: R, wrap: fn(Bytes) -> R, call: C) -> Self
+    fn begin<R, F, C>(first: R, wrap: fn(Bytes) -> R, mut end: Option<R>, call: C) -> Self
     where
         R: Send + 'static,
         F: Future<Output = Result<T, AgentError>> + Send + 'static,
@@ -192,7 +198,12 @@ impl<T: Send + 'static> ByteWriter<T> {
                 }
                 match queued.recv().await {
                     Some(Piece::Data(data)) => next = Some(wrap(data)),
-                    Some(Piece::End) => return true,
+                    Some(Piece::End) => {
+                        if let Some(end) = end.take() {
+                            let _ = requests.send(end).await;
+                        }
+                        return true;
+                    }
                     None => return false,
                 }
             }

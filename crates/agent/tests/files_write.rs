@@ -198,14 +198,17 @@ async fn an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else() {
         ..Default::default()
     };
     for header in [header("file"), new] {
-        let mut requests = upload(header, &vec![7; 1 << 20]);
-        requests.push(Err(tonic::Status::cancelled("gone")));
-        assert_eq!(
-            code(bench.files.write(tokio_stream::iter(requests)).await),
-            Code::Cancelled
-        );
+        let content = vec![7; 1 << 20];
+        let ended = broken_off(header.clone(), &content);
+        let mut failed = broken_off(header, &content);
+        failed.push(Err(tonic::Status::cancelled("gone")));
+        // The library shows a cancelled call as one that ended: both must change nothing.
+        for requests in [ended, failed] {
+            let answer = bench.files.write(tokio_stream::iter(requests)).await;
+            assert_eq!(code(answer), Code::Cancelled);
+        }
     }
-    let stalled = tokio_stream::iter(upload(header("file"), &vec![7; 1 << 20]))
+    let stalled = tokio_stream::iter(broken_off(header("file"), &vec![7; 1 << 20]))
         .chain(tokio_stream::pending());
     let dropped =
         tokio::time::timeout(Duration::from_millis(200), bench.files.write(stalled)).await;
@@ -217,7 +220,7 @@ async fn an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else() {
 #[tokio::test]
 async fn a_slow_uploader_holds_up_nobody() {
     let bench = Bench::new();
-    let stalled = tokio_stream::iter(upload(header("slow"), &vec![7; 1 << 20]))
+    let stalled = tokio_stream::iter(broken_off(header("slow"), &vec![7; 1 << 20]))
         .chain(tokio_stream::pending());
     let files = bench.files.clone();
     let slow = tokio::spawn(async move { files.write(stalled).await.map(drop) });

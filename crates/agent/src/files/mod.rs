@@ -129,8 +129,8 @@ impl Files {
         let mut stage = Direct::default();
         let place = write.locate(&self.root, &mut stage)?;
         let mut received = Received::new();
-        while let Some(request) = requests.next().await {
-            received.take(write_data(request?)?, &place.dir).await?;
+        while let Some(data) = write_data(requests.next().await)? {
+            received.take(data, &place.dir).await?;
         }
         received.settle(&place.dir).await?;
         let guard = self.lock().await;
@@ -272,11 +272,17 @@ fn write_header(first: Option<Result<WriteRequest, Status>>) -> Result<WriteHead
     }
 }
 
-fn write_data(request: WriteRequest) -> Result<bytes::Bytes, Error> {
-    match request.request {
-        Some(v1::write_request::Request::Data(data)) if data.len() <= CHUNK_BYTES_MAX => Ok(data),
-        Some(v1::write_request::Request::Data(_)) => Err(Error::Invalid("a piece is too large")),
-        _ => Err(Error::Invalid("only the first message carries the header")),
+/// The next piece; `None` once the sender has said that this was all.
+fn write_data(next: Option<Result<WriteRequest, Status>>) -> Result<Option<bytes::Bytes>, Status> {
+    use v1::write_request::Request;
+    let gone = || Status::cancelled("the sender went away before the end");
+    match next.ok_or_else(gone)??.request {
+        Some(Request::Data(data)) if data.len() <= CHUNK_BYTES_MAX => Ok(Some(data)),
+        Some(Request::Data(_)) => Err(Error::Invalid("a piece is too large").into()),
+        Some(Request::End(true)) => Ok(None),
+        Some(Request::Header(_) | Request::End(false)) | None => {
+            Err(Error::Invalid("a piece has no data").into())
+        }
     }
 }
 

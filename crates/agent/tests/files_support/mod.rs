@@ -205,14 +205,23 @@ pub fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, S
     let data = content
         .chunks(32 << 10)
         .map(|chunk| write_request::Request::Data(chunk.to_vec().into()));
+    let end = write_request::Request::End(true);
     std::iter::once(first)
         .chain(data)
+        .chain([end])
         .map(|request| {
             Ok(WriteRequest {
                 request: Some(request),
             })
         })
         .collect()
+}
+
+/// All of an upload but its end.
+pub fn broken_off(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
+    let mut requests = upload(header, content);
+    requests.pop();
+    requests
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the field it is for is optional")]
