@@ -6,8 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod embedded;
 mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
 mod stream;
 
 use async_trait::async_trait;

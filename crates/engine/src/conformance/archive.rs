@@ -1,0 +1,164 @@
+//! Trees in and out as tar streams.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use hotcell_agent_client::{Agent, AgentError};
+use tar::{Builder, EntryType, Header};
+
+use super::cell::{Cell, noise};
+use super::file::{paths, read};
+use super::{Outcome, Subject};
+
+/// The largest archive that is exported here.
+const ARCHIVE_BYTES_MAX: usize = 16 << 20;
+
+pub(super) async fn an_archive_makes_the_round_trip(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let agent = &cell.agent;
+    let blob = noise(300_000);
+    let long = format!("tree/{}/{}", "d".repeat(120), "f".repeat(120));
+    let archive = archive(&[
+        member("tree/", EntryType::Directory, 0o755, b"", ""),
+        member("tree/run", EntryType::Regular, 0o755, b"#!/bin/sh\n", ""),
+        member("tree/blob", EntryType::Regular, 0o600, &blob, ""),
+        member("tree/link", EntryType::Symlink, 0o777, b"", "run"),
+        member(&long, EntryType::Regular, 0o644, b"long", ""),
+    ])?;
+    let (entries, _) = import(agent, "in", &archive).await?;
+    assert_eq!(entries, 5);
+    assert!(read(agent, "in/tree/blob").await? == blob, "it differs");
+    let said = cell
+        .said("cd in/tree; ls -l run link; readlink link")
+        .await?;
+    assert!(said.contains("-rwxr-xr-x"), "{said}");
+    assert!(said.ends_with("run\n"), "{said}");
+
+    let exported = agent.export(b"in", &[], &[]).await?;
+    let exported = exported.collect(ARCHIVE_BYTES_MAX).await?;
+    assert!(import(agent, "out", &exported).await?.0 >= 5);
+    let found = contents(&exported)?;
+    let ends_with = |end: &str| found.iter().find(|(path, _)| path.ends_with(end));
+    assert!(ends_with("tree/blob").is_some_and(|(_, data)| *data == blob));
+    assert!(ends_with(&long).is_some_and(|(_, data)| data == b"long"));
+    cell.end().await
+}
+
+pub(super) async fn an_archive_that_would_escape_is_refused(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let agent = &cell.agent;
+    let bad = [
+        vec![member("../out", EntryType::Regular, 0o644, b"x", "")],
+        vec![member("/abs", EntryType::Regular, 0o644, b"x", "")],
+        vec![member("a/../../b", EntryType::Regular, 0o644, b"x", "")],
+        vec![member("up", EntryType::Symlink, 0o777, b"", "../..")],
+        vec![member("abs", EntryType::Symlink, 0o777, b"", "/etc")],
+        vec![member("hard", EntryType::Link, 0o644, b"", "../secret")],
+        vec![member("null", EntryType::Char, 0o666, b"", "")],
+        vec![member("disk", EntryType::Block, 0o666, b"", "")],
+    ];
+    for members in bad {
+        let archive = archive(&members)?;
+        let answer = import(agent, "in/deep", &archive).await;
+        let refused = matches!(answer, Err(AgentError::Refused { .. }));
+        assert!(refused, "{:?} gave {answer:?}", members[0].0.path_bytes());
+    }
+    let found = paths(agent, true, None, 100).await?;
+    let harmless = found
+        .iter()
+        .all(|path| ["in", "in/deep"].contains(&&**path));
+    assert!(harmless, "{found:?}");
+    cell.end().await
+}
+
+pub(super) async fn an_archive_over_its_bounds_is_refused(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let data = noise(10_000);
+    let names = ["one", "two", "three"];
+    let members = names.map(|name| member(name, EntryType::Regular, 0o644, &data, ""));
+    let archive = archive(&members)?;
+    for (bytes_max, entries_max) in [(20_000, 0), (0, 2)] {
+        let mut writer = cell.agent.import(b"in", bytes_max, entries_max);
+        let answer = match writer.write(archive.clone().into()).await {
+            Ok(()) => writer.finish().await,
+            Err(error) => Err(error),
+        };
+        assert!(
+            matches!(answer, Err(AgentError::Refused { .. })),
+            "{answer:?}"
+        );
+    }
+    cell.end().await
+}
+
+pub(super) async fn an_export_leaves_out_what_it_is_told_to(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let script = "mkdir -p p/src p/target; echo a > p/src/a.rs; echo b > p/src/b.txt; \
+                  echo c > p/target/c.rs; mkfifo p/pipe";
+    cell.said(script).await?;
+    let (include, exclude) = (["**/*.rs".to_owned()], ["target/**".to_owned()]);
+    let exported = cell.agent.export(b"p", &include, &exclude).await?;
+    let found = contents(&exported.collect(ARCHIVE_BYTES_MAX).await?)?;
+    let files: Vec<_> = found.keys().filter(|path| !path.ends_with('/')).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(files[0].ends_with("src/a.rs"), "{files:?}");
+    cell.end().await
+}
+
+/// A member's header, and its content.
+type Member = (Header, Vec<u8>, String);
+
+/// The name is put into the header as it is: the `tar` crate would refuse bad ones.
+fn member(name: &str, kind: EntryType, mode: u32, data: &[u8], target: &str) -> Member {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(data.len() as u64);
+    header.set_mtime(1_000_000_000);
+    put(&mut header.as_old_mut().name, name);
+    put(&mut header.as_old_mut().linkname, target);
+    header.set_cksum();
+    (header, data.to_vec(), name.to_owned())
+}
+
+/// As much of the text as the field has room for.
+fn put(field: &mut [u8], text: &str) {
+    let length = text.len().min(field.len());
+    field[..length].copy_from_slice(&text.as_bytes()[..length]);
+}
+
+fn archive(members: &[Member]) -> anyhow::Result<Vec<u8>> {
+    let mut builder = Builder::new(Vec::new());
+    for (header, data, name) in members {
+        let fits = name.len() <= header.as_old().name.len();
+        let mut header = header.clone();
+        if fits {
+            builder.append(&header, &**data)?;
+        } else {
+            builder.append_data(&mut header, name, &**data)?;
+        }
+    }
+    Ok(builder.into_inner()?)
+}
+
+async fn import(agent: &Agent, dest: &str, archive: &[u8]) -> Result<(u64, u64), AgentError> {
+    let mut writer = agent.import(dest.as_bytes(), 0, 0);
+    writer.write(archive.to_vec().into()).await?;
+    writer.finish().await
+}
+
+/// The files of an archive by their paths; directories end with a slash.
+fn contents(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for entry in tar::Archive::new(archive).entries()? {
+        let mut entry = entry?;
+        let mut path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if entry.header().entry_type().is_dir() && !path.ends_with('/') {
+            path.push('/');
+        }
+        let mut data = Vec::new();
+        entry.read_to_end(&mut data)?;
+        found.insert(path, data);
+    }
+    Ok(found)
+}

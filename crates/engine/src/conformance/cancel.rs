@@ -1,0 +1,126 @@
+//! Ending commands before they end by themselves, with everything they started.
+
+use std::time::Duration;
+
+use hotcell_agent_client::{Command, ExitCause, Refusal};
+
+use super::cell::{Cell, Live, expect_refused};
+use super::run::slowed;
+use super::{Outcome, Subject};
+
+/// Enough for a shell to say its first word; more on a host that is known to be slow.
+const TIMEOUT: Duration = Duration::from_millis(700);
+
+/// From TERM to KILL where the process ignores the first.
+const SHORT_GRACE: Duration = Duration::from_millis(100);
+
+/// From TERM to KILL where the process obeys the first.
+const LONG_GRACE: Duration = Duration::from_secs(30);
+
+/// Starts a daemon that has left its session and its parent, says its pid, and stays.
+const DAEMON: &str = "\
+    rm -f daemon.pid; \
+    if command -v setsid > /dev/null; then away=setsid; else away=; fi; \
+    ( ( $away sh -c 'echo $$ > daemon.new; mv daemon.new daemon.pid; \
+        trap \"\" TERM HUP; while :; do sleep 1000; done' \
+        < /dev/null > /dev/null 2>&1 & ) & ); \
+    while [ ! -e daemon.pid ]; do :; done; \
+    echo \"daemon $(cat daemon.pid) up\"";
+
+pub(super) async fn a_timeout_ends_the_command_and_keeps_its_output(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let command = Command {
+        timeout: Some(slowed(TIMEOUT)),
+        grace: LONG_GRACE,
+        ..cell.sh("echo before; sleep 1000; echo after")
+    };
+    let ran = cell.run(&command).await?;
+    assert_eq!(ran.exit.cause, ExitCause::TimedOut);
+    assert_eq!(ran.exit.signal, Some(15));
+    assert_eq!(ran.stdout, b"before\n");
+    assert!(ran.exit.usage.wall >= TIMEOUT, "{:?}", ran.exit.usage);
+    cell.end().await
+}
+
+pub(super) async fn a_timeout_kills_what_ignores_the_warning(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let command = Command {
+        timeout: Some(slowed(TIMEOUT)),
+        grace: SHORT_GRACE,
+        ..cell.sh("trap '' TERM; echo before; while :; do sleep 1000; done")
+    };
+    let ran = cell.run(&command).await?;
+    assert_eq!(ran.exit.cause, ExitCause::TimedOut);
+    assert_eq!(ran.exit.signal, Some(9));
+    assert_eq!(ran.stdout, b"before\n");
+    cell.end().await
+}
+
+pub(super) async fn cancel_ends_the_command(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    // A shell that has just forked may swallow the warning meant for the sleeper, so
+    // the trap makes sure of it: what must not matter here is how the shell does that.
+    let script = "trap 'kill -9 $!; echo bye; exit 4' TERM; sleep 1000 & echo hi; \
+                  while :; do wait; done";
+    let mut live = Live::start(&cell.agent, &cell.sh(script)).await?;
+    live.until("hi\n").await?;
+    cell.agent.cancel(&live.exec_id, LONG_GRACE).await?;
+    let ran = live.end().await?;
+    assert_eq!(ran.exit.cause, ExitCause::Cancelled);
+    assert_eq!(ran.exit.code, Some(4));
+    assert_eq!(ran.stdout, b"hi\nbye\n");
+    cell.end().await
+}
+
+pub(super) async fn cancel_kills_a_daemon_that_left_its_session(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let script = format!("{DAEMON}; sleep 1000");
+    let mut live = Live::start(&cell.agent, &cell.sh(&script)).await?;
+    live.until(" up\n").await?;
+    let pid = daemon_pid(&live.stdout_text());
+    assert!(is_alive(&cell, &pid).await?);
+    cell.agent.cancel(&live.exec_id, SHORT_GRACE).await?;
+    assert!(!is_alive(&cell, &pid).await?, "the daemon lives");
+    assert_eq!(live.end().await?.exit.cause, ExitCause::Cancelled);
+    cell.end().await
+}
+
+pub(super) async fn cancel_ends_what_a_finished_exec_left_behind(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let live = Live::start(&cell.agent, &cell.sh(DAEMON)).await?;
+    let exec_id = live.exec_id.clone();
+    let ran = live.end().await?;
+    assert_eq!(ran.exit.cause, ExitCause::Exited);
+    let pid = daemon_pid(&ran.stdout_text());
+    assert!(is_alive(&cell, &pid).await?, "the daemon should live on");
+    cell.agent.cancel(&exec_id, SHORT_GRACE).await?;
+    assert!(!is_alive(&cell, &pid).await?, "the daemon lives");
+    cell.end().await
+}
+
+pub(super) async fn an_unknown_exec_is_not_found(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let agent = &cell.agent;
+    let missing = Refusal::NotFound;
+    expect_refused(agent.cancel("none", SHORT_GRACE).await, &missing);
+    expect_refused(agent.signal("none", 15, false).await, &missing);
+    expect_refused(agent.forget("none").await, &missing);
+    expect_refused(agent.input("none", 0, "x".into(), false).await, &missing);
+    let resumed = match agent.resume("none", 0).await {
+        Ok(mut follow) => follow.next().await,
+        Err(error) => Err(error),
+    };
+    expect_refused(resumed, &missing);
+    cell.end().await
+}
+
+/// The number in `daemon NUMBER up`.
+fn daemon_pid(said: &str) -> String {
+    let number = said.split_whitespace().nth(1);
+    number.expect("the daemon's pid was said").to_owned()
+}
+
+async fn is_alive(cell: &Cell<'_>, pid: &str) -> anyhow::Result<bool> {
+    let ran = cell.shell(&format!("kill -0 {pid}")).await?;
+    Ok(ran.exit.code == Some(0))
+}

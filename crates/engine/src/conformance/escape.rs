@@ -1,0 +1,122 @@
+//! No path leads out of the root.
+
+use hotcell_agent_client::{Agent, AgentError, Precondition, Refusal, WriteOptions};
+
+use super::cell::{Cell, expect_refused};
+use super::file::{read, write};
+use super::{Outcome, Subject};
+
+pub(super) async fn paths_that_leave_the_root_are_denied(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    write(&cell.agent, "dir/file", b"inside").await?;
+    let beside = format!("{}2", cell.root());
+    let above = format!("{}/..", cell.root());
+    let beside_file = format!("{beside}/file");
+    for path in [
+        "..",
+        "../x",
+        "dir/../../x",
+        "/",
+        "/etc/passwd",
+        "/proc/self/environ",
+        &beside,
+        &beside_file,
+        &above,
+    ] {
+        expect_denied(&cell.agent, path).await;
+    }
+    // What goes up and stays inside is fine.
+    assert_eq!(read(&cell.agent, "dir/../dir/file").await?, b"inside");
+    cell.end().await
+}
+
+pub(super) async fn symlinks_that_leave_the_root_are_denied(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let script = "ln -s /etc/passwd abs; ln -s ../../etc/passwd up; ln -s / top; \
+                  ln -s /proc/self/root magic; echo in > file; ln -s file fine";
+    cell.said(script).await?;
+    let agent = &cell.agent;
+    for path in [
+        "abs",
+        "up",
+        "top/etc/passwd",
+        "magic/etc/passwd",
+        "top/tmp/x",
+    ] {
+        let answer = agent.read(path.as_bytes(), 0, None).await.map(|_| ());
+        expect_refused(answer, &Refusal::Denied);
+        let options = WriteOptions::default();
+        let answer = agent.write_all(path.as_bytes(), "x".into(), options).await;
+        expect_refused(answer, &Refusal::Denied);
+    }
+    expect_refused(agent.stat(b"abs", true).await, &Refusal::Denied);
+    assert_eq!(read(agent, "fine").await?, b"in\n");
+    // A link is removed, never what it points to.
+    for link in [b"abs", b"top"] {
+        assert_eq!(agent.delete(link, true, Precondition::Any).await?, 1);
+    }
+    cell.end().await
+}
+
+pub(super) async fn a_symlinked_directory_is_no_way_out(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    cell.said("ln -s / out; echo in > file").await?;
+    let agent = &cell.agent;
+    let denied = Refusal::Denied;
+    let list = agent.list(b"out/etc", false, None, 10, None).await;
+    expect_refused(list, &denied);
+    expect_refused(agent.mkdir(b"out/tmp/made", true).await, &denied);
+    expect_refused(agent.rename(b"file", b"out/tmp/file", true).await, &denied);
+    expect_refused(
+        agent.copy(b"file", b"out/tmp/file", true, false).await,
+        &denied,
+    );
+    expect_refused(agent.copy(b"out/etc", b"etc", true, true).await, &denied);
+    let delete = agent.delete(b"out/tmp", true, Precondition::Any).await;
+    expect_refused(delete, &denied);
+    let export = match agent.export(b"out/etc", &[], &[]).await {
+        Ok(mut bytes) => bytes.next().await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    expect_refused(export, &denied);
+    cell.end().await
+}
+
+pub(super) async fn what_is_no_regular_file_is_not_read(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    cell.said("mkfifo pipe; mkdir dir").await?;
+    for path in [&b"pipe"[..], b"dir"] {
+        let answer = cell.agent.read(path, 0, None).await.map(|_| ());
+        expect_refused(answer, &Refusal::Conflict { current_etag: None });
+    }
+    cell.end().await
+}
+
+/// Neither reading nor changing goes there. A change of what ends in `..` may be called
+/// an error of the caller instead, because it names nothing that could be changed.
+async fn expect_denied(agent: &Agent, path: &str) {
+    let named = !path.ends_with("..");
+    let options = WriteOptions {
+        create_parents: true,
+        ..WriteOptions::default()
+    };
+    let bytes = path.as_bytes();
+    let stat = agent.stat(bytes, true).await.map(|_| ());
+    let read = agent.read(bytes, 0, None).await.map(|_| ());
+    let write = agent.write_all(bytes, "x".into(), options).await;
+    let delete = agent.delete(bytes, true, Precondition::Any).await;
+    for (what, answer, strict) in [
+        ("stat", stat, true),
+        ("read", read, true),
+        ("write", write.map(|_| ()), named),
+        ("delete", delete.map(|_| ()), named),
+    ] {
+        let refused = match &answer {
+            Err(AgentError::Refused { refusal, .. }) => {
+                *refusal == Refusal::Denied || !strict && *refusal == Refusal::InvalidArgument
+            }
+            Ok(()) | Err(_) => false,
+        };
+        assert!(refused, "{what} {path}: {answer:?}");
+    }
+}

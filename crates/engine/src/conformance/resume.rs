@@ -1,0 +1,192 @@
+//! An exec belongs to no connection.
+
+use anyhow::ensure;
+use hotcell_agent_client::{AgentError, Command, Refusal};
+
+use super::cell::{Cell, Live, expect_refused, new_exec_id};
+use super::{Outcome, Subject};
+
+/// Lines that the counting script writes: more bytes than the agent holds at once.
+const LINES: usize = 60_000;
+
+/// Events that are taken from one stream before it is cut.
+const EVENTS_PER_STREAM: usize = 5;
+
+pub(super) async fn closing_the_stream_leaves_the_exec_running(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let ask = cell.sh("echo one; read answer; echo $answer");
+    let ask = Command { stdin: true, ..ask };
+    let first = cell.connect().await?;
+    let mut live = Live::start(&first, &ask).await?;
+    live.until("one").await?;
+    drop(first);
+
+    let execs = cell.agent.list_execs().await?;
+    assert_eq!(execs.len(), 1);
+    assert_eq!(execs[0].exec_id, live.exec_id);
+    assert!(execs[0].running);
+    live.move_to(&cell.agent).await?;
+    let input = "two\n".into();
+    cell.agent.input(&live.exec_id, 0, input, false).await?;
+    let ran = live.end().await?;
+    assert_eq!(ran.stdout, b"one\ntwo\n");
+    assert_eq!(ran.exit.code, Some(0));
+    cell.end().await
+}
+
+pub(super) async fn every_byte_arrives_once_over_many_streams(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let script = format!("i=0; while [ $i -lt {LINES} ]; do echo $i; i=$((i+1)); done");
+    let first = cell.connect().await?;
+    let mut live = Live::start(&first, &cell.sh(&script)).await?;
+    let mut streams = vec![first];
+    while !live.has_ended() {
+        for _ in 0..EVENTS_PER_STREAM {
+            if !live.step().await? {
+                break;
+            }
+        }
+        if !live.has_ended() {
+            // The old connection is closed only when the new one is there, in the
+            // middle of whatever it was carrying.
+            let next = cell.connect().await?;
+            live.move_to(&next).await?;
+            streams.push(next);
+            drop(streams.remove(0));
+        }
+    }
+    let lines: Vec<_> = (0..LINES).map(|line| line.to_string()).collect();
+    let expected = lines.join("\n") + "\n";
+    assert!(
+        live.stdout == expected.as_bytes(),
+        "bytes were lost or doubled"
+    );
+    cell.end().await
+}
+
+pub(super) async fn an_unacknowledged_exec_is_told_again_from_its_beginning(
+    subject: &Subject,
+) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let command = cell.sh("echo out; echo err >&2; exit 3");
+    let exec_id = new_exec_id();
+    let mut follow = cell.agent.start(&exec_id, &command).await?;
+    let mut told = Vec::new();
+    while let Some(event) = follow.next().await? {
+        told.push(event);
+    }
+    for after_seq in [0, 1] {
+        let mut again = cell.agent.resume(&exec_id, after_seq).await?;
+        for event in told.iter().skip(usize::try_from(after_seq)?) {
+            assert_eq!(again.next().await?.as_ref(), Some(event));
+        }
+        assert_eq!(again.next().await?, None);
+    }
+    cell.end().await
+}
+
+pub(super) async fn acknowledged_output_is_gone(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let ask = cell.sh("echo one; read answer; echo two");
+    let ask = Command { stdin: true, ..ask };
+    let mut live = Live::start(&cell.agent, &ask).await?;
+    live.until("one").await?;
+    let acked = live.last_seq;
+    // The acknowledgement travels by itself: it has arrived once the agent lists it.
+    while cell.agent.list_execs().await?[0].acked_seq < acked {
+        tokio::task::yield_now().await;
+    }
+    let mut again = match cell.agent.resume(&live.exec_id, 0).await {
+        Ok(follow) => follow,
+        Err(error) => {
+            expect_conflict::<()>(Err(error));
+            return cell.end().await;
+        }
+    };
+    expect_conflict(again.next().await);
+    cell.end().await
+}
+
+pub(super) async fn a_second_follower_takes_over(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let ask = cell.sh("echo one; read answer; echo two");
+    let ask = Command { stdin: true, ..ask };
+    let mut first = Live::start(&cell.agent, &ask).await?;
+    first.until("one").await?;
+    let other = cell.connect().await?;
+    let mut second = other.resume(&first.exec_id, first.last_seq).await?;
+    expect_refused(first.step().await, &Refusal::Aborted);
+    other.input(&first.exec_id, 0, "\n".into(), true).await?;
+    let mut events = 0;
+    while let Some(event) = second.next().await? {
+        events += 1;
+        assert_eq!(event.seq, first.last_seq + events);
+    }
+    ensure!(events >= 2, "the second follower saw only {events} events");
+    cell.end().await
+}
+
+pub(super) async fn an_exec_id_runs_once(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let command = cell.sh("echo run >> runs; cat runs");
+    let exec_id = new_exec_id();
+    for _ in 0..2 {
+        let mut follow = cell.agent.start(&exec_id, &command).await?;
+        while follow.next().await?.is_some() {}
+    }
+    assert_eq!(cell.said("cat runs").await?, "run\n");
+    let another = cell.sh("echo another");
+    let answer = match cell.agent.start(&exec_id, &another).await {
+        Ok(mut follow) => follow.next().await,
+        Err(error) => Err(error),
+    };
+    expect_refused(answer, &Refusal::AlreadyExists);
+    cell.end().await
+}
+
+pub(super) async fn finished_execs_are_listed_until_they_are_forgotten(
+    subject: &Subject,
+) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let wait = Command {
+        stdin: true,
+        ..cell.sh("echo ready; read answer")
+    };
+    let mut live = Live::start(&cell.agent, &wait).await?;
+    live.until("ready").await?;
+    expect_conflict(cell.agent.forget(&live.exec_id).await);
+    let exec_id = live.exec_id.clone();
+    cell.agent.input(&exec_id, 0, "\n".into(), true).await?;
+    live.end().await?;
+    let listed = cell.agent.list_execs().await?;
+    assert_eq!(listed.len(), 1);
+    assert!(!listed[0].running);
+    assert_eq!(listed[0].stdin_accepted, 1);
+    cell.agent.forget(&exec_id).await?;
+    assert_eq!(cell.agent.list_execs().await?, []);
+    expect_refused(cell.agent.forget(&exec_id).await, &Refusal::NotFound);
+    cell.end().await
+}
+
+pub(super) async fn a_stopped_reader_holds_up_nobody_else(subject: &Subject) -> Outcome {
+    let cell = Cell::make(subject).await?;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let exec_id = new_exec_id();
+        let follow = cell.agent.start(&exec_id, &cell.sh("yes")).await?;
+        unread.push((exec_id, follow));
+    }
+    let script = "head -c 1000000 /dev/zero | tr '\\0' x";
+    assert_eq!(cell.said(script).await?.len(), 1_000_000);
+    for (exec_id, _follow) in unread {
+        cell.agent
+            .cancel(&exec_id, std::time::Duration::ZERO)
+            .await?;
+    }
+    cell.end().await
+}
+
+/// The state does not allow it, and that is not about an etag.
+fn expect_conflict<T: std::fmt::Debug>(answer: Result<T, AgentError>) {
+    expect_refused(answer, &Refusal::Conflict { current_etag: None });
+}

@@ -1,0 +1,98 @@
+//! Runs one case: its own runtime and engine, a deadline, and a look for leftovers.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+
+use super::{Case, Subject, list};
+
+/// How long a case may take.
+const CASE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long it may take to end what a failed case left.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long blocking work may hold up the end of the runtime.
+const RUNTIME_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An emulated machine, where this is set, gets this many times longer.
+const SLOW_HOST_VARIABLE: &str = "HOTCELL_SLOW_HOST";
+const SLOW_HOST_FACTOR: u32 = 5;
+
+/// Runs the case of that name on the engine that `make` makes.
+///
+/// # Panics
+/// If the case fails, takes too long, or leaves a container.
+pub fn run<M, F>(name: &str, make: M)
+where
+    M: FnOnce() -> F,
+    F: Future<Output = Subject>,
+{
+    let case = list::find(name);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a test can have a runtime");
+    let ended = runtime.block_on(async {
+        let subject = make().await;
+        let ended = guarded(case, &subject).await;
+        let left = leftovers(&subject).await;
+        drop(subject);
+        ended.map(|()| left)
+    });
+    runtime.shutdown_timeout(RUNTIME_END_TIMEOUT);
+    match ended {
+        Err(Failure::Panic(panic)) => resume_unwind(panic),
+        Err(Failure::Error(error)) => panic!("{name}: {error}"),
+        Ok(left) => assert!(left.is_empty(), "{name} left behind: {left:?}"),
+    }
+}
+
+/// How a case failed.
+enum Failure {
+    /// The message is on stderr already.
+    Panic(Box<dyn Any + Send>),
+    Error(String),
+}
+
+async fn guarded(case: &Case, subject: &Subject) -> Result<(), Failure> {
+    let body = tokio::time::timeout(slowed(CASE_TIMEOUT), (case.body)(subject));
+    match AssertUnwindSafe(body).catch_unwind().await {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(Failure::Error(format!("{error:?}"))),
+        Ok(Err(_)) => Err(Failure::Error("it did not end in time".to_owned())),
+        Err(panic) => Err(Failure::Panic(panic)),
+    }
+}
+
+/// What the engine still holds. It is ended, so that a failure leaves no more than its
+/// message.
+async fn leftovers(subject: &Subject) -> Vec<String> {
+    let sweep = async {
+        let mut left = Vec::new();
+        match subject.engine.list().await {
+            Err(error) => left.push(format!("could not list: {error:?}")),
+            Ok(containers) => {
+                for container in containers {
+                    let ended = subject.engine.destroy(&container.id).await;
+                    left.push(format!("{container:?}, destroyed now: {ended:?}"));
+                }
+            }
+        }
+        left
+    };
+    tokio::time::timeout(slowed(CLEANUP_TIMEOUT), sweep)
+        .await
+        .unwrap_or_else(|_| vec!["whatever did not end in time".to_owned()])
+}
+
+/// A time limit, longer on a host that is known to be slow.
+pub(super) fn slowed(limit: Duration) -> Duration {
+    match std::env::var_os(SLOW_HOST_VARIABLE) {
+        Some(_) => limit * SLOW_HOST_FACTOR,
+        None => limit,
+    }
+}

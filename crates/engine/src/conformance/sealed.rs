@@ -1,0 +1,218 @@
+//! What a process in a container may do: the profile, seen from inside.
+
+use anyhow::{Context as _, ensure};
+use hotcell_domain::Bytes;
+
+use super::cell::Cell;
+use super::{Outcome, Subject, claimed};
+
+/// Where the specification puts the files.
+const WORKSPACE: &str = "/workspace";
+
+/// The size of `/tmp` in these cases, in bytes.
+const TMP_BYTES: u64 = 16 << 20;
+
+/// What may be in `/dev`.
+const DEVICES: [&str; 17] = [
+    "console", "core", "fd", "full", "log", "mqueue", "null", "ptmx", "pts", "random", "shm",
+    "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+];
+
+pub(super) async fn it_runs_as_user_1000(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    assert_eq!(cell.said("id -u; id -g").await?, "1000\n1000\n");
+    let status = Status::read(&cell).await?;
+    for ids in ["Uid:", "Gid:"] {
+        assert_eq!(status.fields(ids)?, ["1000"; 4], "{ids}");
+    }
+    let groups = status.fields("Groups:")?;
+    assert!(groups.iter().all(|group| group == "1000"), "{groups:?}");
+    assert_eq!(cell.agent.hello().uid, 1000);
+    assert_eq!(cell.agent.hello().gid, 1000);
+    cell.end().await
+}
+
+pub(super) async fn it_has_no_capabilities(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    expect_no_capabilities(&Status::read(&cell).await?)?;
+    cell.end().await
+}
+
+pub(super) async fn it_can_gain_no_privileges_and_is_filtered(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let status = Status::read(&cell).await?;
+    assert_eq!(status.fields("NoNewPrivs:")?, ["1"]);
+    assert_eq!(status.fields("Seccomp:")?, ["2"]);
+    cell.end().await
+}
+
+pub(super) async fn the_root_is_read_only(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    for directory in [
+        "/", "/usr", "/bin", "/etc", "/lib", "/home", "/root", "/sys",
+    ] {
+        expect_unwritable(&cell, &format!("{directory}/hotcell-probe")).await?;
+    }
+    cell.end().await
+}
+
+pub(super) async fn the_workspace_is_writable_and_a_home(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    assert_eq!(cell.root(), WORKSPACE);
+    let mut command = cell.sh("cd ~ && pwd && mkdir -p a/b && echo x > a/b/c && cat ~/a/b/c");
+    command.cwd = b"/".to_vec();
+    command.env.push((b"HOME".to_vec(), WORKSPACE.into()));
+    let ran = cell.run(&command).await?;
+    assert_eq!(
+        ran.stdout_text(),
+        "/workspace\nx\n",
+        "{}",
+        ran.stderr_text()
+    );
+    cell.end().await
+}
+
+pub(super) async fn tmp_is_writable_and_bounded(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.sealed, "to seal") {
+        return Ok(());
+    }
+    let tmp = Bytes::new(TMP_BYTES)?;
+    let cell = Cell::make_with(subject, |spec| spec.limits.tmp = tmp).await?;
+    let script = format!(
+        "echo x > /tmp/x && cat /tmp/x; head -c {} /dev/zero > /tmp/fill 2> /dev/null \
+         && echo unbounded; wc -c < /tmp/fill; rm /tmp/fill",
+        4 * TMP_BYTES
+    );
+    let said = cell.said(&script).await?;
+    let words: Vec<_> = said.split_whitespace().collect();
+    let [mark, filled] = words[..] else {
+        panic!("{said}");
+    };
+    assert_eq!(mark, "x");
+    let filled: u64 = filled.parse()?;
+    assert!((TMP_BYTES / 2..=TMP_BYTES).contains(&filled), "{filled}");
+    cell.end().await
+}
+
+pub(super) async fn mounts_and_namespaces_are_denied(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    for script in [
+        "mount -t tmpfs none /tmp",
+        "mount --bind /usr /tmp",
+        "mount -o remount,rw /",
+        "umount /workspace",
+        "umount -l /proc",
+        "unshare -U true",
+        "unshare -U -r -m true",
+        "unshare -n true",
+        "chroot / true",
+        "mknod /tmp/disk b 8 0",
+        "mknod /workspace/null c 1 3",
+    ] {
+        let ran = cell.shell(script).await?;
+        assert_ne!(ran.exit.code, Some(0), "`{script}` worked");
+    }
+    cell.end().await
+}
+
+pub(super) async fn kernel_settings_are_not_writable(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    for file in [
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/vm/drop_caches",
+        "/proc/sysrq-trigger",
+        "/proc/irq/default_smp_affinity",
+        "/sys/fs/cgroup/cgroup.procs",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory.max",
+    ] {
+        expect_unwritable(&cell, file).await?;
+    }
+    let made = cell.shell("mkdir /sys/fs/cgroup/probe").await?;
+    assert_ne!(made.exit.code, Some(0), "a cgroup could be made");
+    for file in ["/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/dev/mem"] {
+        let ran = cell.shell(&format!("head -c 1 {file}")).await?;
+        assert_eq!(ran.stdout, b"", "{file} can be read");
+    }
+    cell.end().await
+}
+
+pub(super) async fn devices_are_the_usual_ones(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let listed = cell.said("ls -A /dev").await?;
+    let strange: Vec<_> = listed
+        .lines()
+        .filter(|name| !DEVICES.contains(name))
+        .collect();
+    assert!(strange.is_empty(), "{strange:?}");
+    let script = "for f in /dev/* /dev/*/*; do [ -b \"$f\" ] && echo \"$f\"; done; :";
+    assert_eq!(cell.said(script).await?, "", "block devices");
+    let script = "echo x > /dev/null; head -c 3 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c";
+    let counts = cell.said(script).await?;
+    assert_eq!(counts.split_whitespace().collect::<Vec<_>>(), ["3", "3"]);
+    let full = cell.shell("echo x > /dev/full").await?;
+    assert_ne!(full.exit.code, Some(0));
+    cell.end().await
+}
+
+/// A container, if the engine claims to make real ones.
+pub(super) async fn sealed(subject: &Subject) -> anyhow::Result<Option<Cell<'_>>> {
+    if !claimed(subject.traits.sealed, "to seal") {
+        return Ok(None);
+    }
+    Cell::make(subject).await.map(Some)
+}
+
+/// Fails if a process can open the file for writing, or make it.
+pub(super) async fn expect_unwritable(cell: &Cell<'_>, file: &str) -> Outcome {
+    // In a subshell, because a failed redirection may end the shell itself.
+    let script = format!("( : >> {file} ) 2> /dev/null && echo writable; :");
+    assert_eq!(cell.said(&script).await?, "", "{file}");
+    Ok(())
+}
+
+/// Fails if any set of capabilities has one.
+pub(super) fn expect_no_capabilities(status: &Status) -> Outcome {
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        let value = status.fields(set)?;
+        ensure!(value == ["0000000000000000"], "{set} {value:?}");
+    }
+    Ok(())
+}
+
+/// What the kernel says of a process.
+pub(super) struct Status(String);
+
+impl Status {
+    async fn read(cell: &Cell<'_>) -> anyhow::Result<Self> {
+        Ok(Self(cell.said("cat /proc/self/status").await?))
+    }
+
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The words after a name.
+    pub(super) fn fields(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name));
+        let line = line.with_context(|| format!("the status has no {name}"))?;
+        Ok(line.split_whitespace().map(str::to_owned).collect())
+    }
+}

@@ -1,0 +1,151 @@
+//! What a container sees of its host: nothing.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::sealed::sealed;
+use super::{Outcome, Subject};
+
+/// The agent, an exec's keeper, a shell and what it starts.
+const PROCESSES_MAX: usize = 8;
+
+/// What the kernel puts into every network namespace once certain modules are loaded:
+/// ends of tunnels that lead nowhere.
+const FALLBACK_INTERFACES: [&str; 9] = [
+    "tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0",
+];
+
+pub(super) async fn there_is_no_network_but_loopback(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let devices = cell.said("cat /proc/net/dev").await?;
+    let names = devices.lines().filter_map(|line| line.split_once(':'));
+    let (mut loopback, mut strange) = (false, Vec::new());
+    for (name, _) in names {
+        match name.trim() {
+            "lo" => loopback = true,
+            name if FALLBACK_INTERFACES.contains(&name) => {}
+            name => strange.push(name.to_owned()),
+        }
+    }
+    assert!(loopback, "{devices}");
+    assert!(strange.is_empty(), "{strange:?}");
+    // A heading and nothing else: no way out.
+    assert_eq!(cell.said("cat /proc/net/route").await?.lines().count(), 1);
+    // The local address is in the table only once the interface is up.
+    let table = cell.said("cat /proc/net/fib_trie").await?;
+    assert!(table.contains("127.0.0.1"), "loopback is down: {table}");
+    cell.end().await
+}
+
+pub(super) async fn the_host_name_is_its_own(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let inside = cell.said("cat /proc/sys/kernel/hostname").await?;
+    assert_ne!(inside, host);
+    assert!(!inside.trim().is_empty());
+    cell.end().await
+}
+
+pub(super) async fn the_namespaces_are_its_own(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let mut kinds = vec!["mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    if subject.traits.user_namespace {
+        kinds.push("user");
+    }
+    for kind in kinds {
+        let link = format!("/proc/self/ns/{kind}");
+        let host = std::fs::read_link(&link)?;
+        let inside = cell.said(&format!("readlink {link}")).await?;
+        assert_ne!(Path::new(inside.trim()), host);
+    }
+    cell.end().await
+}
+
+pub(super) async fn init_is_the_agent_and_no_host_process_is_seen(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let line = cell.said("tr '\\0' ' ' < /proc/1/cmdline").await?;
+    let mut words = line.split(' ');
+    let program = words.next().context("init has no name")?;
+    assert!(program.ends_with("hotcell-agent"), "{line}");
+    assert_eq!(words.next(), Some("init"), "{line}");
+
+    let script = "for f in /proc/[0-9]*; do echo ${f#/proc/}; done";
+    let processes = cell.said(script).await?;
+    assert!(processes.lines().count() <= PROCESSES_MAX, "{processes}");
+    let us = std::env::current_exe()?;
+    let us = us.file_name().context("we have a name")?.to_string_lossy();
+    let all = cell
+        .said("cat /proc/[0-9]*/cmdline 2> /dev/null; :")
+        .await?;
+    assert!(!all.contains(&*us), "{all}");
+    cell.end().await
+}
+
+pub(super) async fn the_agent_cannot_be_read_or_killed(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    for script in [
+        "head -c 1 /proc/1/mem",
+        "cat /proc/1/maps",
+        "cat /proc/1/environ",
+        "readlink /proc/1/exe",
+        "readlink /proc/1/root",
+        "ls /proc/1/fd/",
+        "ls /proc/1/map_files/",
+    ] {
+        let ran = cell.shell(script).await?;
+        assert_eq!(ran.stdout_text(), "", "`{script}` worked");
+    }
+    for signal in ["TERM", "INT", "HUP", "STOP", "SEGV", "KILL"] {
+        cell.shell(&format!("kill -{signal} 1")).await?;
+    }
+    assert_eq!(cell.said("echo alive").await?, "alive\n");
+    let again = cell.connect().await?;
+    assert_eq!(again.hello().boot_id, cell.agent.hello().boot_id);
+    cell.end().await
+}
+
+pub(super) async fn host_files_are_absent(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let shadow = cell.shell("cat /etc/shadow").await?;
+    assert_eq!(shadow.stdout, b"");
+    for directory in ["/root", "/home"] {
+        let script = format!("ls -A {directory} 2> /dev/null; :");
+        assert_eq!(cell.said(&script).await?, "", "{directory}");
+    }
+    let canary = std::env::temp_dir().join(format!("hotcell-canary-{}", std::process::id()));
+    std::fs::write(&canary, "host")?;
+    let working = std::env::current_dir()?;
+    let us = std::env::current_exe()?;
+    for path in [&canary, &working, &us] {
+        let ran = cell.shell(&format!("ls -d '{}'", path.display())).await?;
+        assert_ne!(ran.exit.code, Some(0), "{} is seen", path.display());
+    }
+    std::fs::remove_file(&canary)?;
+    cell.end().await
+}
+
+pub(super) async fn no_descriptor_is_inherited(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    // The directory that the shell itself reads is closed again when it is looked at.
+    let script = "for f in /proc/$$/fd/*; do readlink $f; done; :";
+    let links = cell.said(script).await?;
+    let known = |link: &str| link.starts_with("pipe:") || link == "/dev/null";
+    assert!(links.lines().all(known), "{links}");
+    assert!(links.lines().count() <= 3, "{links}");
+    cell.end().await
+}

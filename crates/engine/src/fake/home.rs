@@ -1,0 +1,170 @@
+//! The directory of one container: its root, its socket, and who its agent is.
+//!
+//! ```text
+//! c_…/root         what the agent serves
+//! c_…/agent.sock   where it listens
+//! c_…/agent.log    what it had to say
+//! c_…/process      its pid and start time; missing while it is being made
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hotcell_domain::{ContainerId, Phase};
+use tokio::net::UnixStream;
+
+use super::process::Process;
+use crate::{Container, Enforced, Enforcement};
+
+/// How long an agent may take to listen.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Between two attempts to reach an agent that starts.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Nothing here is limited.
+const UNLIMITED: Enforced = Enforced {
+    memory: Enforcement::None,
+    cpus: Enforcement::None,
+    pids: Enforcement::None,
+};
+
+/// Where one container lives.
+#[derive(Debug, Clone)]
+pub(super) struct Home {
+    id: ContainerId,
+    path: PathBuf,
+}
+
+/// A container that is being made. Dropping it undoes everything.
+pub(super) struct Making {
+    home: Home,
+    process: Option<Process>,
+    done: bool,
+}
+
+impl Home {
+    pub(super) fn new(directory: &Path, id: &ContainerId) -> Self {
+        Self {
+            id: id.clone(),
+            path: directory.join(id.as_str()),
+        }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The agent's process, once there is one.
+    pub(super) fn process(&self) -> Option<Process> {
+        let text = fs::read_to_string(self.path.join("process")).ok()?;
+        Process::parse(&text)
+    }
+
+    pub(super) async fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(self.socket()).await
+    }
+
+    /// How the container is now.
+    pub(super) fn describe(&self) -> Container {
+        let phase = match self.process() {
+            None => Phase::Creating,
+            Some(process) if process.is_running() => Phase::Running,
+            Some(_) => Phase::Stopped,
+        };
+        Container {
+            id: self.id.clone(),
+            phase,
+            enforced: UNLIMITED,
+            oom_kills: 0,
+            memory_bytes: None,
+        }
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path.join("agent.sock")
+    }
+}
+
+impl Making {
+    /// Makes the directory; what another server left half made is replaced.
+    pub(super) fn begin(home: Home) -> io::Result<Self> {
+        if home.exists() {
+            home.remove()?;
+        }
+        let making = Self {
+            home,
+            process: None,
+            done: false,
+        };
+        fs::create_dir_all(making.home.path.join("root"))?;
+        Ok(making)
+    }
+
+    /// Starts the agent.
+    pub(super) fn start(&mut self, agent_program: &Path) -> io::Result<()> {
+        let path = &self.home.path;
+        let child = Command::new(agent_program)
+            .arg("init")
+            .arg("--root")
+            .arg(path.join("root"))
+            .arg("--listen-path")
+            .arg(self.home.socket())
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(path.join("agent.log"))?)
+            .process_group(0)
+            .spawn()?;
+        // Nobody waits for it by this value, so the pid is its own until it is reaped.
+        let process = Process::now(child.id().cast_signed());
+        self.process = Some(process.ok_or(io::ErrorKind::NotFound)?);
+        Ok(())
+    }
+
+    /// Waits until the agent accepts connections.
+    pub(super) async fn until_listening(&self) -> io::Result<()> {
+        let listening = async {
+            while self.home.connect().await.is_err() {
+                if !self.process.is_some_and(Process::is_running) {
+                    return Err(io::Error::other("the agent ended before it listened"));
+                }
+                tokio::time::sleep(LISTEN_INTERVAL).await;
+            }
+            Ok(())
+        };
+        let timed = tokio::time::timeout(LISTEN_TIMEOUT, listening);
+        timed.await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The container is made: it stays.
+    pub(super) fn finish(mut self) -> io::Result<Container> {
+        if let Some(process) = self.process {
+            fs::write(self.home.path.join("process"), process.to_text())?;
+        }
+        self.done = true;
+        Ok(self.home.describe())
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if let Some(process) = self.process {
+            process.kill_tree();
+            process.wait_blocking();
+        }
+        let _ = self.home.remove();
+    }
+}

@@ -1,0 +1,188 @@
+//! An engine for tests of what stands above engines. **It is no sandbox.**
+//!
+//! Its containers are plain processes: the real agent, started on the host with a
+//! directory as its root, with all rights of whoever runs the test. In return it works
+//! everywhere, starts fast, and can fail on purpose: [`Faults`] come from a seed.
+
+mod faults;
+mod home;
+mod process;
+mod stream;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use tokio::net::UnixStream;
+
+pub use faults::{CreateFault, DestroyFault, FAULTS_MAX, Faults, ListFault, OpenFault};
+
+use self::home::{Home, Making};
+use self::process::all_gone;
+use self::stream::Faulty;
+use crate::{AgentStream, Container, Engine, EngineError};
+
+/// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
+/// their spec says, and their limits and image are not looked at.
+///
+/// All state is below one directory: another value over the same directory finds the
+/// containers again.
+#[derive(Debug)]
+pub struct Fake {
+    agent_program: PathBuf,
+    directory: PathBuf,
+    faults: Mutex<Faults>,
+    /// Held while a container is made or removed: one at a time is fast enough.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Fake {
+    /// An engine that starts `agent_program` and keeps its containers in `directory`.
+    pub fn new(agent_program: PathBuf, directory: PathBuf, faults: Faults) -> Self {
+        Self {
+            agent_program,
+            // So that the root's name is the same from outside and from inside.
+            directory: fs::canonicalize(&directory).unwrap_or(directory),
+            faults: Mutex::new(faults),
+            changing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the container lives, if it exists.
+    fn find(&self, id: &ContainerId) -> Result<Home, EngineError> {
+        let home = Home::new(&self.directory, id);
+        if home.exists() {
+            return Ok(home);
+        }
+        Err(EngineError::NotFound { id: id.clone() })
+    }
+
+    /// Every container there really is.
+    fn all(&self) -> std::io::Result<Vec<Container>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| ContainerId::parse(name).ok());
+            if let Some(id) = id {
+                all.push(Home::new(&self.directory, &id).describe());
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl Engine for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn create(
+        &self,
+        id: &ContainerId,
+        _spec: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError> {
+        const STEP: &str = "create the container";
+        let fault = self.faults().create();
+        if fault == Some(CreateFault::Before) {
+            return Err(injected(STEP));
+        }
+        let _alone = self.changing.lock().await;
+        let home = Home::new(&self.directory, id);
+        match home.exists().then(|| home.describe()) {
+            Some(container) if container.phase == Phase::Running => return Ok(container),
+            Some(container) if container.phase == Phase::Stopped => {
+                return Err(EngineError::engine(STEP)("its agent has ended"));
+            }
+            Some(_) | None => {}
+        }
+        let mut making = Making::begin(home).map_err(EngineError::engine(STEP))?;
+        let started = making.start(&self.agent_program);
+        started.map_err(EngineError::engine("start the agent"))?;
+        let listening = making.until_listening().await;
+        listening.map_err(EngineError::engine("reach the agent"))?;
+        if fault == Some(CreateFault::After) {
+            return Err(injected(STEP));
+        }
+        making.finish().map_err(EngineError::engine(STEP))
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        const STEP: &str = "open a stream";
+        let home = self.find(id)?;
+        let fault = self.faults().open();
+        if fault == Some(OpenFault::Killed)
+            && let Some(process) = home.process()
+        {
+            all_gone(&process.kill_tree()).await;
+        }
+        let connected = home.connect().await;
+        let stream = connected.map_err(EngineError::engine(STEP))?;
+        spoil(stream, fault).ok_or_else(|| injected(STEP))
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        Ok(self.find(id)?.describe())
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        let mut all = self.all().map_err(EngineError::engine("list"))?;
+        match self.faults().list() {
+            Some(ListFault::Omitted) => drop(all.pop()),
+            Some(ListFault::Stranger(number)) => {
+                let id = ContainerId::from_parts(number, [0; 10]);
+                all.push(Home::new(&self.directory, &id).describe());
+            }
+            None => {}
+        }
+        Ok(all)
+    }
+
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        const STEP: &str = "destroy the container";
+        let _alone = self.changing.lock().await;
+        let home = self.find(id)?;
+        let fault = self.faults().destroy();
+        if fault == Some(DestroyFault::Before) {
+            return Err(injected(STEP));
+        }
+        if let Some(process) = home.process() {
+            if !all_gone(&process.kill_tree()).await {
+                return Err(EngineError::engine(STEP)("a process does not end"));
+            }
+            process.reap();
+        }
+        if fault == Some(DestroyFault::HalfWay) {
+            return Err(injected(STEP));
+        }
+        home.remove().map_err(EngineError::engine(STEP))
+    }
+
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            process.ended().await;
+            process.reap();
+        }
+        Ok(())
+    }
+}
+
+/// The stream with its fault; `None` if the fault is that there is none.
+fn spoil(stream: UnixStream, fault: Option<OpenFault>) -> Option<AgentStream> {
+    match fault {
+        None => Some(AgentStream::new(stream)),
+        Some(OpenFault::Refused | OpenFault::Killed) => None,
+        Some(OpenFault::Cut(bytes)) => Some(AgentStream::new(Faulty::cut(stream, bytes))),
+        Some(OpenFault::Delayed(delay)) => Some(AgentStream::new(Faulty::delayed(stream, delay))),
+    }
+}
+
+fn injected(step: &'static str) -> EngineError {
+    EngineError::engine(step)("a fault of the seed")
+}

@@ -1,0 +1,34 @@
+//! The fake engine without faults passes the suite, as far as it claims anything.
+
+mod agent;
+
+use std::sync::Arc;
+
+use hotcell_domain::{ImageRef, Policy};
+use hotcell_engine::Engine;
+use hotcell_engine::conformance::{Reopen, Subject, Traits};
+use hotcell_engine::fake::{Fake, Faults};
+
+hotcell_engine::conformance_tests!(subject);
+
+async fn subject() -> Subject {
+    let state = tempfile::tempdir().expect("a temporary directory");
+    let directory = state.path().to_owned();
+    let make = move || -> Arc<dyn Engine> {
+        let program = agent::program();
+        Arc::new(Fake::new(program, directory.clone(), Faults::none()))
+    };
+    let engine = make();
+    let reopen: Reopen = Box::new(move || {
+        let engine = make();
+        Box::pin(async { engine })
+    });
+    Subject {
+        engine,
+        image: ImageRef::Host,
+        policy: Policy::default(),
+        traits: Traits::default(),
+        reopen: Some(reopen),
+        keep: Box::new(state),
+    }
+}
