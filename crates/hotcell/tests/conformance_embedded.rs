@@ -1,0 +1,38 @@
+//! The embedded engine passes the suite that every engine must pass.
+
+mod support;
+
+use std::sync::Arc;
+
+use hotcell_domain::{ImageRef, Policy};
+use hotcell_engine::Engine;
+use hotcell_engine::conformance::{Reopen, Subject, Traits};
+
+hotcell_engine::conformance_tests!(subject);
+
+async fn subject() -> Subject {
+    let state = support::scratch();
+    let home = state.path().join("home");
+    let make = move || -> Arc<dyn Engine> { Arc::new(support::engine(&home)) };
+    let engine = make();
+    let reopen: Reopen = Box::new(move || {
+        let engine = make();
+        Box::pin(async { engine })
+    });
+    Subject {
+        engine,
+        image: ImageRef::Host,
+        policy: Policy {
+            allow_root: true,
+            ..Policy::default()
+        },
+        traits: Traits {
+            sealed: true,
+            user_namespace: true,
+            limits: true,
+            root: rustix::process::geteuid().is_root(),
+        },
+        reopen: Some(reopen),
+        keep: Box::new(state),
+    }
+}
