@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hotcell_domain::{ContainerId, Lifetime};
 use hotcell_runtime::cgroup::Place;
 use hotcell_runtime::{Enforced, IdMap};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -22,46 +23,31 @@ pub(super) struct Home {
     containers: PathBuf,
 }
 
-/// What is known of a container.
-#[derive(Debug, Clone)]
+/// What is known of a container whose init was started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
-    pub(super) id: ContainerId,
-    pub(super) stage: Stage,
-    /// Who made it, and whether it ends with them.
-    owner: Owner,
-}
-
-/// How far a container has come.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Stage {
-    /// Its init may or may not run yet.
-    Making,
-    /// Its init was started.
-    Made(Init),
-}
-
-/// The container's PID 1, as the host knows it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Init {
     pub(super) pid: u32,
     pub(super) start_time: u64,
     pub(super) cgroup: Place,
     pub(super) enforced: Enforced,
     pub(super) ids: IdMap,
+    pub(super) owner: Owner,
 }
 
+/// Who made a container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Owner {
+pub(super) struct Owner {
     pid: u32,
     start_time: u64,
     /// The container ends with this process.
     binding: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    owner: Owner,
-    stage: Stage,
+/// Held while a container is made or unmade. Whoever holds it knows that a directory
+/// without a state is what a crash left. Given up when dropped, or when we die.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _directory: File,
 }
 
 /// The agent's socket by a path short enough for `sun_path`, whatever the home is.
@@ -106,61 +92,78 @@ impl Home {
             .collect())
     }
 
-    /// Makes the container's directory; false if there is one already.
-    pub(super) fn claim(&self, id: &ContainerId) -> Result<bool, EngineError> {
-        match fs::DirBuilder::new().mode(0o700).create(self.directory(id)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(EngineError::engine("make the container's directory")(error)),
+    /// Makes the container's directory if it is missing, and locks it.
+    pub(super) fn claim(&self, id: &ContainerId) -> Result<Lock, EngineError> {
+        loop {
+            match fs::DirBuilder::new().mode(0o700).create(self.directory(id)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(EngineError::engine("make the container's directory")(error));
+                }
+                _ => {}
+            }
+            if let Some(lock) = self.lock(id)? {
+                return Ok(lock);
+            }
         }
     }
 
-    /// What is known of a container; `None` if there is none.
+    /// Locks a container; waits for whoever makes or unmakes it. `None` if there is none.
+    pub(super) fn lock(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+        self.lock_with(id, FlockOperation::LockExclusive)
+    }
+
+    /// Locks a container that nobody makes or unmakes right now.
+    pub(super) fn try_lock(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+        self.lock_with(id, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock_with(
+        &self,
+        id: &ContainerId,
+        operation: FlockOperation,
+    ) -> Result<Option<Lock>, EngineError> {
+        let path = self.directory(id);
+        let lock = || -> io::Result<Option<Lock>> {
+            let directory = File::open(&path)?;
+            rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, operation))?;
+            // While we waited it may have been removed, and even made anew.
+            let (ours, there) = (directory.metadata()?, fs::metadata(&path)?);
+            let same = (ours.dev(), ours.ino()) == (there.dev(), there.ino());
+            Ok(same.then_some(Lock {
+                _directory: directory,
+            }))
+        };
+        match lock() {
+            Ok(lock) => Ok(lock),
+            Err(error)
+                if [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock].contains(&error.kind()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(EngineError::engine("lock the container")(error)),
+        }
+    }
+
+    /// What is known of a container. `Ok(None)` if it is being made, or was when its maker
+    /// died; `NotFound` if there is none.
     pub(super) fn read(&self, id: &ContainerId) -> Result<Option<Record>, EngineError> {
         let directory = self.directory(id);
-        let saved = match read_bounded(&directory.join("state.json")) {
-            Ok(text) => serde_json::from_slice::<Saved>(&text).ok(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(EngineError::engine("read the container's state")(error)),
-        };
-        if let Some(Saved { owner, stage }) = saved {
-            return Ok(Some(Record {
-                id: id.clone(),
-                stage,
-                owner,
-            }));
+        match read_bounded(&directory.join("state.json")) {
+            // One that cannot be read is as good as none: what is left can still be found.
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(EngineError::engine("read the container's state")(error))
+            }
+            Err(_) if directory.exists() => Ok(None),
+            Err(_) => Err(EngineError::NotFound { id: id.clone() }),
         }
-        // A directory without a readable state is what a crash left of a container.
-        if !directory.exists() {
-            return Ok(None);
-        }
-        let owner = Owner {
-            pid: 0,
-            start_time: 0,
-            binding: true,
-        };
-        Ok(Some(Record {
-            id: id.clone(),
-            stage: Stage::Making,
-            owner,
-        }))
     }
 
-    /// What is known of a container that must exist.
-    pub(super) fn require(&self, id: &ContainerId) -> Result<Record, EngineError> {
-        self.read(id)?
-            .ok_or_else(|| EngineError::NotFound { id: id.clone() })
-    }
-
-    /// Remembers how far a container has come; the file is there whole or not at all.
-    pub(super) fn save(&self, record: &Record) -> Result<(), EngineError> {
-        let saved = Saved {
-            owner: record.owner.clone(),
-            stage: record.stage.clone(),
-        };
-        let directory = self.directory(&record.id);
+    /// Remembers a container; the file is there whole or not at all.
+    pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
+        let directory = self.directory(id);
         let write = || -> io::Result<()> {
-            let text = serde_json::to_vec(&saved)?;
+            let text = serde_json::to_vec(record)?;
             let scratch = directory.join("state.json.new");
             File::create(&scratch)?.write_all(&text)?;
             fs::rename(&scratch, directory.join("state.json"))
@@ -180,48 +183,32 @@ impl Home {
     }
 }
 
-impl Record {
-    /// A container that this process begins to make.
-    pub(super) fn making(id: &ContainerId, lifetime: Lifetime) -> Self {
+impl Owner {
+    /// This process.
+    pub(super) fn us(lifetime: Lifetime) -> Self {
         let pid = std::process::id();
-        let owner = Owner {
+        Self {
             pid,
             start_time: hotcell_runtime::start_time(pid).unwrap_or_default(),
             binding: lifetime == Lifetime::WithOwner,
-        };
-        Self {
-            id: id.clone(),
-            stage: Stage::Making,
-            owner,
         }
     }
 
-    /// Whether the process that should have ended it, or finished making it, is gone.
-    pub(super) fn is_abandoned(&self) -> bool {
-        let unfinished = self.owner.binding || matches!(self.stage, Stage::Making);
-        unfinished && !hotcell_runtime::alive(self.owner.pid, self.owner.start_time)
+    /// Whether the container should have ended with a process that is gone.
+    pub(super) fn has_left(&self) -> bool {
+        self.binding && !hotcell_runtime::alive(self.pid, self.start_time)
     }
+}
 
-    pub(super) fn enforced(&self) -> Option<Enforced> {
-        match &self.stage {
-            Stage::Making => None,
-            Stage::Made(init) => Some(init.enforced),
-        }
+impl Record {
+    pub(super) fn is_alive(&self) -> bool {
+        hotcell_runtime::alive(self.pid, self.start_time)
     }
 
     /// A handle on its init, unless that has ended.
     pub(super) fn pidfd(&self) -> Result<Option<OwnedFd>, EngineError> {
-        match &self.stage {
-            Stage::Making => Ok(None),
-            Stage::Made(init) => hotcell_runtime::open_pidfd(init.pid, init.start_time)
-                .map_err(EngineError::engine("find the container's process")),
-        }
-    }
-}
-
-impl Init {
-    pub(super) fn is_alive(&self) -> bool {
-        hotcell_runtime::alive(self.pid, self.start_time)
+        hotcell_runtime::open_pidfd(self.pid, self.start_time)
+            .map_err(EngineError::engine("find the container's process"))
     }
 }
 

@@ -9,44 +9,65 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Network};
+use hotcell_domain::{ContainerId, ContainerSpec};
 use hotcell_runtime::{
-    IdMap, LaunchError, LaunchSpec, Launched, Launcher, Limits, Root, USER_ID, cgroup, ids,
+    Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, USER_ID, cgroup, ids,
 };
 
-use super::home::{Home, Init, Record, Stage};
-use super::{EmbeddedConfig, remove, search};
+use super::home::{Home, Lock, Owner, Record};
+use super::slots::Slots;
+use super::{EmbeddedConfig, remove, search, spec};
 use crate::EngineError;
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an agent whose owner lost its connection waits for it to come back.
-const LINGER_MS: u32 = 2000;
-
-/// `/dev/shm`, as Docker has it.
-const SHM_BYTES: u64 = 64 << 20;
-
-/// Open files of one process; what most hosts allow without asking.
-const OPEN_FILES: u64 = 4096;
-
 /// Makes and unmakes containers, one step after the other.
 #[derive(Debug)]
 pub(super) struct Maker {
     config: EmbeddedConfig,
     home: Home,
+    slots: Slots,
     launcher: Mutex<Arc<Launcher>>,
+}
+
+/// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
+/// made for this caller; it stays locked until one or the other.
+pub(super) struct Fresh {
+    maker: Arc<Maker>,
+    id: ContainerId,
+    record: Record,
+    /// `None` if it was there already.
+    unmake: Option<Lock>,
+}
+
+impl Fresh {
+    /// Takes the container.
+    pub(super) fn keep(mut self) -> Record {
+        self.unmake = None;
+        self.record.clone()
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let Some(lock) = self.unmake.take() else {
+            return;
+        };
+        let (maker, id) = (Arc::clone(&self.maker), self.id.clone());
+        // Whoever drops us may be a thread that must not wait.
+        std::thread::spawn(move || maker.destroy_or_warn(&id, &lock));
+    }
 }
 
 impl Maker {
     pub(super) fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
-        let home = Home::open(&config.home)?;
-        let launcher = Mutex::new(start_launcher(&config)?);
         Ok(Self {
+            home: Home::open(&config.home)?,
+            slots: Slots::open(&config.home)?,
+            launcher: Mutex::new(start_launcher(&config)?),
             config,
-            home,
-            launcher,
         })
     }
 
@@ -56,53 +77,48 @@ impl Maker {
 
     /// See [`crate::Engine::create`].
     pub(super) fn create(
-        &self,
+        self: &Arc<Self>,
         id: &ContainerId,
         spec: &ContainerSpec,
-    ) -> Result<Record, EngineError> {
-        let root = root(spec)?;
-        if !self.home.claim(id)? {
-            let record = self.home.require(id)?;
-            if matches!(record.stage, Stage::Made(_)) || !record.is_abandoned() {
-                return Ok(record);
-            }
-            self.destroy(id)?;
-            return self.create(id, spec);
+    ) -> Result<Fresh, EngineError> {
+        spec::check(spec)?;
+        let lock = self.home.claim(id)?;
+        let fresh = |record, unmake| Fresh {
+            maker: Arc::clone(self),
+            id: id.clone(),
+            record,
+            unmake,
+        };
+        if let Some(record) = self.home.read(id)? {
+            return Ok(fresh(record, None));
         }
-        self.make(id, spec, root).inspect_err(|_| {
-            if let Err(error) = self.destroy(id) {
-                tracing::warn!(container.id = %id, %error, "a failed container stays");
+        let made = self.clear(id).and_then(|()| self.make(id, spec));
+        match made {
+            Ok(record) => Ok(fresh(record, Some(lock))),
+            Err(error) => {
+                self.destroy_or_warn(id, &lock);
+                Err(error)
             }
-        })
+        }
     }
 
-    fn make(
-        &self,
-        id: &ContainerId,
-        spec: &ContainerSpec,
-        root: Root,
-    ) -> Result<Record, EngineError> {
-        let mut record = Record::making(id, spec.lifetime);
-        self.home.save(&record)?;
+    fn make(&self, id: &ContainerId, spec: &ContainerSpec) -> Result<Record, EngineError> {
         let ids = self.choose_ids(id)?;
         let workspace = self.make_workspace(id, ids)?;
         let listener = self.listen(id)?;
         let log = File::create(self.home.directory(id).join("agent.log"));
         let log = log.map_err(EngineError::engine("make the agent's log"))?;
-        let launch = LaunchSpec {
-            cgroup: self.config.cgroups,
-            ..launch_spec(id, spec, root, workspace, ids)
-        };
-        let launched = self.launch(&launch, &log, &listener)?;
-        let init = Init {
+        let launch = spec::launch(id, spec, workspace, ids, self.config.cgroups);
+        let launched = self.launch(id, &launch, &log, &listener)?;
+        let record = Record {
             pid: launched.pid,
             start_time: launched.start_time,
             enforced: launched.enforced,
             cgroup: launched.cgroup,
             ids,
+            owner: Owner::us(spec.lifetime),
         };
-        record.stage = Stage::Made(init);
-        self.home.save(&record)?;
+        self.home.save(id, &record)?;
         self.require_limits(&record)?;
         Ok(record)
     }
@@ -110,6 +126,7 @@ impl Maker {
     /// Starts init. A launcher that died is replaced once.
     fn launch(
         &self,
+        id: &ContainerId,
         spec: &LaunchSpec,
         log: &File,
         listener: &UnixListener,
@@ -118,6 +135,7 @@ impl Maker {
         match launcher.launch(spec, log.as_fd(), &[listener.as_fd()]) {
             Err(LaunchError::Gone { .. }) => {
                 let fresh = self.replace_launcher(&launcher)?;
+                end_unrecorded(id)?;
                 fresh.launch(spec, log.as_fd(), &[listener.as_fd()])
             }
             other => other,
@@ -138,52 +156,29 @@ impl Maker {
     }
 
     fn require_limits(&self, record: &Record) -> Result<(), EngineError> {
-        use hotcell_runtime::Enforcement::Cgroup;
-        let Some(enforced) = record.enforced().filter(|_| self.config.require_limits) else {
-            return Ok(());
-        };
+        let enforced = record.enforced;
         let limits = [
             ("memory", enforced.memory),
             ("cpus", enforced.cpus),
             ("pids", enforced.pids),
         ];
-        match limits
+        let absent = limits
             .iter()
-            .find(|(_, enforcement)| *enforcement != Cgroup)
-        {
-            Some((limit, _)) => Err(EngineError::Unlimited { limit }),
-            None => Ok(()),
+            .find(|(_, enforcement)| *enforcement != Enforcement::Cgroup);
+        match absent {
+            Some((limit, _)) if self.config.require_limits => Err(EngineError::Unlimited { limit }),
+            _ => Ok(()),
         }
     }
 
     /// Who the container's users are outside: as host root a range of ids of its own.
     fn choose_ids(&self, id: &ContainerId) -> Result<IdMap, EngineError> {
-        let taken = self.taken_ids()?;
-        // Where to begin is not important, only that not everyone begins at once.
-        let first = id.as_str().bytes().fold(0_u32, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u32::from(byte))
-        });
-        let free = (0..ids::RANGE_COUNT)
-            .filter_map(|n| ids::range_base(first.wrapping_add(n) % ids::RANGE_COUNT))
-            .find(|base| !taken.contains(&IdMap::Range { base: *base }));
-        let free = free.ok_or(EngineError::Exhausted {
-            resource: "user id ranges",
-        })?;
-        Ok(ids::choose(|| free))
-    }
-
-    fn taken_ids(&self) -> Result<Vec<IdMap>, EngineError> {
-        let mut taken = Vec::new();
-        for id in self.home.ids()? {
-            if let Some(Record {
-                stage: Stage::Made(init),
-                ..
-            }) = self.home.read(&id)?
-            {
-                taken.push(init.ids);
-            }
+        match ids::choose(|| ids::RANGE_FIRST) {
+            IdMap::Range { .. } => Ok(IdMap::Range {
+                base: self.slots.take(id, &self.home)?,
+            }),
+            map @ (IdMap::Single | IdMap::Subordinate { .. }) => Ok(map),
         }
-        Ok(taken)
     }
 
     fn make_workspace(&self, id: &ContainerId, ids: IdMap) -> Result<PathBuf, EngineError> {
@@ -209,36 +204,60 @@ impl Maker {
 
     /// See [`crate::Engine::destroy`].
     pub(super) fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let record = self.home.require(id)?;
+        match self.home.lock(id)? {
+            Some(lock) => self.destroy_locked(id, &lock),
+            None => Err(EngineError::NotFound { id: id.clone() }),
+        }
+    }
+
+    /// Removes a container if nobody makes or unmakes it, its owner is gone and it was to
+    /// end with it; or if its maker died half way.
+    pub(super) fn sweep(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        let Some(lock) = self.home.try_lock(id)? else {
+            return Ok(false);
+        };
+        let abandoned = self
+            .home
+            .read(id)?
+            .is_none_or(|record| record.owner.has_left());
+        if abandoned {
+            self.destroy_locked(id, &lock)?;
+        }
+        Ok(abandoned)
+    }
+
+    fn destroy_or_warn(&self, id: &ContainerId, lock: &Lock) {
+        if let Err(error) = self.destroy_locked(id, lock) {
+            tracing::warn!(container.id = %id, %error, "an unwanted container stays");
+        }
+    }
+
+    fn destroy_locked(&self, id: &ContainerId, _: &Lock) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
-        match &record.stage {
-            Stage::Made(init) => {
+        match self.home.read(id)? {
+            Some(record) => {
                 end(record.pidfd()?)?;
-                init.cgroup
-                    .remove()
-                    .map_err(EngineError::engine("remove the cgroup"))?;
-                remove_foreign(&directory, init.ids)?;
+                remove_cgroup(&record.cgroup)?;
+                remove_foreign(&directory, record.ids)?;
+                if let IdMap::Range { base } = record.ids {
+                    self.slots.give_back(base);
+                }
             }
-            Stage::Making => {
-                end(search::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
-                let place = cgroup::Host::detect().find(id.as_str());
-                place
-                    .remove()
-                    .map_err(EngineError::engine("remove the cgroup"))?;
-            }
+            None => end_unrecorded(id)?,
         }
         remove::tree(&directory).map_err(EngineError::engine("remove the container's files"))
     }
-}
 
-/// Removes what belongs to ids that are not ours to remove as.
-fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
-    match ids {
-        IdMap::Range { .. } | IdMap::Single => Ok(()),
-        IdMap::Subordinate { .. } => {
-            hotcell_runtime::remove_tree_as(&ids, &directory.join("workspace"))
-                .map_err(EngineError::engine("remove the container's files"))
+    /// Clears a locked directory of what a maker that died left in it.
+    fn clear(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let directory = self.home.directory(id);
+        let step = "clear the container's directory";
+        let empty = fs::read_dir(&directory).map(|mut entries| entries.next().is_none());
+        if empty.map_err(EngineError::engine(step))? {
+            return Ok(());
         }
+        end_unrecorded(id)?;
+        remove::contents(&directory).map_err(EngineError::engine(step))
     }
 }
 
@@ -247,6 +266,12 @@ fn start_launcher(config: &EmbeddedConfig) -> Result<Arc<Launcher>, EngineError>
     Ok(Arc::new(
         launcher.map_err(EngineError::engine("start the launcher"))?,
     ))
+}
+
+/// Ends what may run of a container that no record tells of.
+fn end_unrecorded(id: &ContainerId) -> Result<(), EngineError> {
+    end(search::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
+    remove_cgroup(&cgroup::Host::detect().find(id.as_str()))
 }
 
 /// Kills the container's init, and with it its process namespace, and waits for it.
@@ -265,51 +290,19 @@ fn end(pidfd: Option<OwnedFd>) -> Result<(), EngineError> {
     )))
 }
 
-fn root(spec: &ContainerSpec) -> Result<Root, EngineError> {
-    if spec.network != Network::None {
-        return Err(EngineError::Unsupported {
-            what: "network but \"none\"".into(),
-        });
-    }
-    match &spec.image {
-        ImageRef::Host => Ok(Root::Host),
-        ImageRef::Rootfs(path) => Ok(Root::Overlay {
-            lowers: vec![path.clone()],
-            scratch: None,
-        }),
-        ImageRef::Oci(reference) => Err(EngineError::Unsupported {
-            what: format!("image {reference}"),
-        }),
-    }
+fn remove_cgroup(place: &cgroup::Place) -> Result<(), EngineError> {
+    place
+        .remove()
+        .map_err(EngineError::engine("remove the cgroup"))
 }
 
-fn launch_spec(
-    id: &ContainerId,
-    spec: &ContainerSpec,
-    root: Root,
-    workspace: PathBuf,
-    ids: IdMap,
-) -> LaunchSpec {
-    let mut argv = search::argv(id);
-    if spec.lifetime == Lifetime::WithOwner {
-        argv.extend(["--linger-ms".to_owned(), LINGER_MS.to_string()]);
-    }
-    LaunchSpec {
-        name: id.to_string(),
-        root,
-        workspace,
-        ids,
-        limits: Limits {
-            memory_bytes: spec.limits.memory.get(),
-            cpu_millis: spec.limits.cpus.get(),
-            pids: spec.limits.pids.get(),
-            tmp_bytes: spec.limits.tmp.get(),
-            shm_bytes: SHM_BYTES,
-            open_files: OPEN_FILES,
-        },
-        allow_root: spec.allow_root,
-        argv,
-        env: Vec::new(),
-        cgroup: true,
+/// Removes what belongs to ids that are not ours to remove as.
+fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
+    match ids {
+        IdMap::Range { .. } | IdMap::Single => Ok(()),
+        IdMap::Subordinate { .. } => {
+            hotcell_runtime::remove_tree_as(&ids, &directory.join("workspace"))
+                .map_err(EngineError::engine("remove the container's files"))
+        }
     }
 }

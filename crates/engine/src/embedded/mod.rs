@@ -1,7 +1,8 @@
 //! The embedded engine: containers out of the kernel's own parts, without a daemon.
 //!
 //! ```text
-//! HOME/containers/ID/        0700, named by the container's id
+//! HOME/ids/N                 who has the Nth range of user ids
+//! HOME/containers/ID/        0700, named by the container's id, locked by who makes it
 //!   state.json               what a later process needs to find the container again
 //!   agent.sock               where the agent listens
 //!   agent.log                what the agent says before it dies
@@ -16,6 +17,8 @@ mod home;
 mod make;
 mod remove;
 mod search;
+mod slots;
+mod spec;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use self::home::{Record, Stage};
+use self::home::Record;
 use self::make::Maker;
 use crate::{AgentStream, Container, Enforced, Engine, EngineError};
 
@@ -66,14 +69,7 @@ impl Embedded {
         self.blocking(|maker| {
             let mut removed = 0;
             for id in maker.home().ids()? {
-                if maker
-                    .home()
-                    .read(&id)?
-                    .is_some_and(|record| record.is_abandoned())
-                {
-                    maker.destroy(&id)?;
-                    removed += 1;
-                }
+                removed += usize::from(maker.sweep(&id)?);
             }
             Ok(removed)
         })
@@ -106,21 +102,16 @@ impl Engine for Embedded {
     ) -> Result<Container, EngineError> {
         let (answer, answered) = oneshot::channel();
         let maker = Arc::clone(&self.maker);
-        let (id, spec) = (id.clone(), spec.clone());
-        // The work goes on when our caller is dropped, so it must notice that nobody
-        // waits for the container any more.
+        let (asked, spec) = (id.clone(), spec.clone());
+        // The work goes on when our caller is dropped; the answer that nobody takes then
+        // unmakes the container.
         tokio::task::spawn_blocking(move || {
-            let made = maker.create(&id, spec.value());
-            if let Err(Ok(_)) = answer.send(made)
-                && let Err(error) = maker.destroy(&id)
-            {
-                tracing::warn!(container.id = %id, %error, "an unwanted container stays");
-            }
+            drop(answer.send(maker.create(&asked, spec.value())));
         });
-        let made = answered
+        let fresh = answered
             .await
-            .map_err(EngineError::engine("make the container"))?;
-        Ok(describe(made?))
+            .map_err(EngineError::engine("make the container"))??;
+        Ok(describe(id, Some(fresh.keep())))
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
@@ -132,7 +123,7 @@ impl Engine for Embedded {
 
     async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let id = id.clone();
-        self.blocking(move |maker| Ok(describe(maker.home().require(&id)?)))
+        self.blocking(move |maker| Ok(describe(&id, maker.home().read(&id)?)))
             .await
     }
 
@@ -140,8 +131,11 @@ impl Engine for Embedded {
         self.blocking(|maker| {
             let mut containers = Vec::new();
             for id in maker.home().ids()? {
-                if let Some(record) = maker.home().read(&id)? {
-                    containers.push(describe(record));
+                match maker.home().read(&id) {
+                    Ok(record) => containers.push(describe(&id, record)),
+                    // It went while we looked.
+                    Err(EngineError::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
                 }
             }
             Ok(containers)
@@ -155,8 +149,8 @@ impl Engine for Embedded {
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let record = self.maker.home().require(id)?;
-        let Some(pidfd) = record.pidfd()? else {
+        let record = self.maker.home().read(id)?;
+        let Some(pidfd) = record.map(|record| record.pidfd()).transpose()?.flatten() else {
             return Ok(());
         };
         // A pidfd becomes readable when its process ends.
@@ -175,21 +169,26 @@ impl Engine for Embedded {
     }
 }
 
-fn describe(record: Record) -> Container {
-    let phase = match &record.stage {
-        Stage::Making => Phase::Creating,
-        Stage::Made(init) if init.is_alive() => Phase::Running,
-        Stage::Made(_) => Phase::Stopped,
+fn describe(id: &ContainerId, record: Option<Record>) -> Container {
+    let Some(record) = record else {
+        return Container {
+            id: id.clone(),
+            phase: Phase::Creating,
+            enforced: Enforced::NOTHING,
+            oom_kills: 0,
+            memory_bytes: None,
+        };
     };
-    let cgroup = match &record.stage {
-        Stage::Making => None,
-        Stage::Made(init) => Some(&init.cgroup),
-    };
+    let is_alive = record.is_alive();
     Container {
-        phase,
-        enforced: record.enforced().unwrap_or(Enforced::NOTHING),
-        oom_kills: cgroup.map_or(0, hotcell_runtime::cgroup::Place::oom_kills),
-        memory_bytes: cgroup.and_then(hotcell_runtime::cgroup::Place::memory_bytes),
-        id: record.id,
+        id: id.clone(),
+        phase: if is_alive {
+            Phase::Running
+        } else {
+            Phase::Stopped
+        },
+        enforced: record.enforced,
+        oom_kills: record.cgroup.oom_kills(),
+        memory_bytes: record.cgroup.memory_bytes(),
     }
 }

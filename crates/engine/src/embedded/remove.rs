@@ -22,21 +22,30 @@ pub(super) fn tree(path: &Path) -> io::Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    empty_top(&top)?;
+    ignore_missing(rmdir(path)).map_err(Into::into)
+}
+
+/// Removes all that a directory holds.
+pub(super) fn contents(path: &Path) -> io::Result<()> {
+    empty_top(&open_directory(CWD, path)?)
+}
+
+fn empty_top(top: &OwnedFd) -> io::Result<()> {
     let mut moved = 0_u64;
     loop {
         let names = names(top.as_fd())?;
         if names.is_empty() {
-            break;
+            return Ok(());
         }
         for name in names {
             if is_directory(top.as_fd(), &name)? {
                 empty(top.as_fd(), &name, &mut moved)?;
             } else {
-                ignore_missing(unlinkat(&top, &name, AtFlags::empty()))?;
+                ignore_missing(unlinkat(top, &name, AtFlags::empty()))?;
             }
         }
     }
-    ignore_missing(rmdir(path)).map_err(Into::into)
 }
 
 /// Removes `name` from `top`, after moving the directories it holds up to `top`.

@@ -1,0 +1,75 @@
+//! From what a caller wants to what the launcher makes.
+
+use std::path::PathBuf;
+
+use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Network};
+use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
+
+use super::search;
+use crate::EngineError;
+
+/// How long an agent whose owner lost its connection waits for it to come back.
+const LINGER_MS: u32 = 2000;
+
+/// `/dev/shm`, as Docker has it.
+const SHM_BYTES: u64 = 64 << 20;
+
+/// Open files of one process; what most hosts allow without asking.
+const OPEN_FILES: u64 = 4096;
+
+/// Whether this engine can make such a container at all.
+pub(super) fn check(spec: &ContainerSpec) -> Result<(), EngineError> {
+    if spec.network != Network::None {
+        return Err(EngineError::Unsupported {
+            what: "network but \"none\"".into(),
+        });
+    }
+    match &spec.image {
+        ImageRef::Host | ImageRef::Rootfs(_) => Ok(()),
+        ImageRef::Oci(reference) => Err(EngineError::Unsupported {
+            what: format!("image {reference}"),
+        }),
+    }
+}
+
+/// What the launcher is asked for. The spec has passed [`check`].
+pub(super) fn launch(
+    id: &ContainerId,
+    spec: &ContainerSpec,
+    workspace: PathBuf,
+    ids: IdMap,
+    cgroup: bool,
+) -> LaunchSpec {
+    let mut argv = search::argv(id);
+    if spec.lifetime == Lifetime::WithOwner {
+        argv.extend(["--linger-ms".to_owned(), LINGER_MS.to_string()]);
+    }
+    LaunchSpec {
+        name: id.to_string(),
+        root: root(&spec.image),
+        workspace,
+        ids,
+        limits: Limits {
+            memory_bytes: spec.limits.memory.get(),
+            cpu_millis: spec.limits.cpus.get(),
+            pids: spec.limits.pids.get(),
+            tmp_bytes: spec.limits.tmp.get(),
+            shm_bytes: SHM_BYTES,
+            open_files: OPEN_FILES,
+        },
+        allow_root: spec.allow_root,
+        cgroup,
+        argv,
+        env: Vec::new(),
+    }
+}
+
+fn root(image: &ImageRef) -> Root {
+    match image {
+        ImageRef::Rootfs(path) => Root::Overlay {
+            lowers: vec![path.clone()],
+            scratch: None,
+        },
+        ImageRef::Host | ImageRef::Oci(_) => Root::Host,
+    }
+}
