@@ -83,7 +83,7 @@ fn apparmor(refused: Option<&Refusal>) -> Finding {
             format!("keeps us from making user namespaces ({})", refusal.source),
             "containers cannot be made as an ordinary user",
         );
-        return finding.fixed_by(Cause::AppArmor.fix().unwrap_or_default());
+        return finding.fixed_by(apparmor_fix());
     }
     let restricted = std::fs::read_to_string(USERNS_RESTRICTED);
     match restricted.as_deref().map(str::trim) {
@@ -91,6 +91,22 @@ fn apparmor(refused: Option<&Refusal>) -> Finding {
         Ok(_) => Finding::good(name, "does not restrict user namespaces"),
         Err(_) => Finding::good(name, "has no restriction of user namespaces on this kernel"),
     }
+}
+
+/// A profile for this very program, ready to be copied.
+fn apparmor_fix() -> String {
+    let program =
+        std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/local/bin/hotcell"));
+    let lines = [
+        "put this into /etc/apparmor.d/hotcell and run `apparmor_parser -r /etc/apparmor.d/hotcell` as root:",
+        "    abi <abi/4.0>,",
+        &format!(
+            "    profile hotcell {} flags=(unconfined) {{ userns, }}",
+            program.display()
+        ),
+        "or lift the restriction for every program: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+    ];
+    lines.join("\n")
 }
 
 fn outcome(name: &'static str, result: Result<(), Refusal>, good: &str, follows: &str) -> Finding {

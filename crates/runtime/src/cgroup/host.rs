@@ -1,8 +1,9 @@
 //! Where containers' groups are made on this host.
 //!
 //! As root: below `hotcell` at the top of each hierarchy. As an ordinary user: beside this
-//! process' own group, if that was delegated to the user. A controller that cannot be had
-//! is missing with its reason, and never keeps the others from being used.
+//! process' own group, if that was delegated to the user and nobody else is in it, or else
+//! below `hotcell` in a delegated group above it that is empty. A controller that cannot be
+//! had is missing with its reason, and never keeps the others from being used.
 
 use std::fs;
 use std::io;
@@ -51,6 +52,9 @@ pub struct Host {
     pub cpu: Seat,
     /// Number of processes.
     pub pids: Seat,
+    /// Where else groups in the unified hierarchy may be, if the first place is not ours
+    /// alone.
+    spare: Vec<PathBuf>,
 }
 
 impl Host {
@@ -64,6 +68,7 @@ impl Host {
             memory: seat(),
             cpu: seat(),
             pids: seat(),
+            spare: Vec::new(),
         }
     }
 
@@ -77,6 +82,7 @@ impl Host {
             memory: seat(Controller::Memory),
             cpu: seat(Controller::Cpu),
             pids: seat(Controller::Pids),
+            spare: delegated_above(&mounts),
         }
     }
 
@@ -85,6 +91,7 @@ impl Host {
     /// move into a group of their own.
     #[must_use]
     pub fn prepare(mut self, server: &[u32]) -> Self {
+        self.choose_unified(server);
         for controller in Controller::ALL {
             let seat = self.seat_mut(controller);
             let result = match seat {
@@ -101,6 +108,29 @@ impl Host {
             }
         }
         self
+    }
+
+    /// Moves the seats of the unified hierarchy to the first place where all can be used,
+    /// if there is one.
+    fn choose_unified(&mut self, server: &[u32]) {
+        let wanted = Controller::ALL.map(|controller| match self.seat(controller) {
+            Seat::V2(dir) => Some((controller, dir.clone())),
+            Seat::V1(_) | Seat::Missing { .. } => None,
+        });
+        let wanted: Vec<_> = wanted.into_iter().flatten().collect();
+        let Some((_, first)) = wanted.first() else {
+            return;
+        };
+        let usable = |dir: &PathBuf| {
+            let mut controllers = wanted.iter();
+            controllers.all(|(controller, _)| prepare_v2(dir, *controller, server).is_ok())
+        };
+        let places = [vec![first.clone()], self.spare.clone()].concat();
+        if let Some(chosen) = places.into_iter().find(usable) {
+            for (controller, _) in wanted {
+                *self.seat_mut(controller) = Seat::V2(chosen.clone());
+            }
+        }
     }
 
     /// Makes the groups of one container and sets its limits. What a group cannot limit is
@@ -138,6 +168,12 @@ impl Host {
                 Seat::V2(dir) if dir.join(name).is_dir() => place.v2 = Some(dir.join(name)),
                 Seat::V1(_) | Seat::V2(_) | Seat::Missing { .. } => {}
             }
+        }
+        if let (None, Some(dir)) = (
+            &place.v2,
+            self.spare.iter().find(|dir| dir.join(name).is_dir()),
+        ) {
+            place.v2 = Some(dir.join(name));
         }
         place
     }
@@ -221,15 +257,39 @@ fn unified(mounts: &Mounts) -> Result<PathBuf, String> {
         Some(name) if name == SERVER_GROUP => own.parent().unwrap_or(root).to_owned(),
         _ => own,
     };
-    writable(&base.join("cgroup.procs"))
-        .and_then(|()| writable(&base.join("cgroup.subtree_control")))
-        .and_then(|()| writable(&base))
-        .map(|()| base)
-        .map_err(|_| {
-            "this process' cgroup is not delegated to the user: start it with \
-             `systemd-run --user --scope -p Delegate=yes`"
-                .to_owned()
-        })
+    if is_delegated(&base) {
+        return Ok(base);
+    }
+    Err(
+        "this process' cgroup is not delegated to the user: start it with \
+         `systemd-run --user --scope -p Delegate=yes`"
+            .to_owned(),
+    )
+}
+
+/// Groups for containers in the delegated groups above this process' own, the nearest
+/// first. Only an empty group can limit those below it, which [`prepare_v2`] finds out.
+fn delegated_above(mounts: &Mounts) -> Vec<PathBuf> {
+    let Some(root) = mounts.v2.as_ref().filter(|_| !geteuid().is_root()) else {
+        return Vec::new();
+    };
+    root.join(&mounts.v2_own)
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| dir.starts_with(root) && is_delegated(dir))
+        .map(|dir| dir.join(GROUP))
+        .collect()
+}
+
+/// Whether this user may make groups there, and move its processes into them.
+fn is_delegated(dir: &Path) -> bool {
+    [
+        dir.join("cgroup.procs"),
+        dir.join("cgroup.subtree_control"),
+        dir.to_owned(),
+    ]
+    .iter()
+    .all(|path| writable(path).is_ok())
 }
 
 fn seat(controller: Controller, mounts: &Mounts, v2: &Result<PathBuf, String>) -> Seat {

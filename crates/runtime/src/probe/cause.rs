@@ -20,7 +20,7 @@ pub struct Refusal {
 /// What keeps a host from isolating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// `kernel.apparmor_restrict_unprivileged_userns` is on.
+    /// `kernel.apparmor_restrict_unprivileged_userns` is on, or a profile confines us.
     AppArmor,
     /// `kernel.unprivileged_userns_clone` is off.
     SwitchedOff,
@@ -39,7 +39,7 @@ impl Cause {
     pub fn fix(self) -> Option<&'static str> {
         match self {
             Self::AppArmor => Some(
-                "allow it for this program with an AppArmor profile that has `userns,`, or for all \
+                "give this program an AppArmor profile with `userns,`, or lift the restriction for all \
                  with `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
             ),
             Self::SwitchedOff => Some("`sysctl -w kernel.unprivileged_userns_clone=1`"),
@@ -101,7 +101,8 @@ impl Settings {
             apparmor_restricts: is(
                 "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
                 "1",
-            ),
+            ) || value("/proc/self/attr/current")
+                .is_ok_and(|profile| profile.ends_with("(enforce)")),
             switched_off: is("/proc/sys/kernel/unprivileged_userns_clone", "0"),
             none_allowed: is("/proc/sys/user/max_user_namespaces", "0"),
             filtered: filter.is_some_and(|mode| mode.trim() != "0"),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 /// How long a Docker engine may take to answer.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 const IMAGE: &str = "hotcell-bench";
 
@@ -60,7 +60,7 @@ impl Docker {
             "sleep",
             "100000",
         ];
-        this.live = this.docker(&run)?.trim().to_owned();
+        this.docker(&run)?.trim().clone_into(&mut this.live);
         Ok(Some(this))
     }
 

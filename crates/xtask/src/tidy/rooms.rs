@@ -48,7 +48,16 @@ const ROOMS: [(&str, &[&str]); 13] = [
             "hotcell-store",
         ],
     ),
-    ("xtask", &[]),
+    (
+        "xtask",
+        &[
+            "hotcell-agent-client",
+            "hotcell-agent-image",
+            "hotcell-domain",
+            "hotcell-engine",
+            "hotcell-runtime",
+        ],
+    ),
 ];
 
 /// What is wrong with what our crates depend on.
