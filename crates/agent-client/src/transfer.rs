@@ -79,9 +79,21 @@ impl Agent {
         data: Bytes,
         options: WriteOptions,
     ) -> Result<FileInfo, AgentError> {
-        let mut writer = self.write(path, options);
-        writer.write(data).await?;
-        writer.finish().await
+        use write_request::Request;
+        let count = data.len().div_ceil(CHUNK_BYTES_MAX);
+        let pieces = (0..count).map(move |n| {
+            let start = n * CHUNK_BYTES_MAX;
+            Request::Data(data.slice(start..data.len().min(start + CHUNK_BYTES_MAX)))
+        });
+        // All is at hand, so a small file leaves in one frame.
+        let requests = std::iter::once(Request::Header(write_header(path, options)))
+            .chain(pieces)
+            .chain([Request::End(true)])
+            .map(|request| WriteRequest {
+                request: Some(request),
+            });
+        let written = self.calls().write(tokio_stream::iter(requests)).await?;
+        FileInfo::parse(written.into_inner())
     }
 
     /// Begins to write a file.

@@ -159,14 +159,13 @@ impl Home {
         }
     }
 
-    /// Remembers a container; the file is there whole or not at all.
+    /// Remembers a container. A file that a crash cuts short cannot be read, which is as
+    /// good as none.
     pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
         let directory = self.directory(id);
         let write = || -> io::Result<()> {
             let text = serde_json::to_vec(record)?;
-            let scratch = directory.join("state.json.new");
-            File::create(&scratch)?.write_all(&text)?;
-            fs::rename(&scratch, directory.join("state.json"))
+            File::create(directory.join("state.json"))?.write_all(&text)
         };
         write().map_err(EngineError::engine("save the container's state"))
     }

@@ -39,7 +39,7 @@ impl Docker {
             .arg(directory.join("pid"))
             .arg("-H")
             .arg(format!("unix://{}", directory.join("sock").display()))
-            .args(["--iptables=false", "--bridge=none"])
+            .args(["--iptables=false", "--ip6tables=false"])
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("log"))?)
             .spawn()
@@ -64,7 +64,14 @@ impl Docker {
         Ok(Some(this))
     }
 
+    /// As people type it.
     pub(super) fn run_true(&self) -> Result<()> {
+        self.docker(&["run", "--rm", IMAGE, "/bin/busybox", "true"])
+            .map(drop)
+    }
+
+    /// With no more network than ours.
+    pub(super) fn run_true_alone(&self) -> Result<()> {
         self.docker(&[
             "run",
             "--rm",

@@ -14,10 +14,11 @@ pub(super) mod rows {
     pub(in super::super) const WRITE: &str = "write 1 KB";
     pub(in super::super) const READ: &str = "read 1 KB";
     pub(in super::super) const DOCKER_RUN: &str = "docker run true";
+    pub(in super::super) const DOCKER_RUN_ALONE: &str = "docker run --network=none true";
     pub(in super::super) const DOCKER_EXEC: &str = "docker exec true";
 }
 
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     rows::FLOOR,
     rows::READY,
     rows::READY_BARE,
@@ -27,6 +28,7 @@ const ORDER: [&str; 10] = [
     rows::WRITE,
     rows::READ,
     rows::DOCKER_RUN,
+    rows::DOCKER_RUN_ALONE,
     rows::DOCKER_EXEC,
 ];
 
