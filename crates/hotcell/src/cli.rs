@@ -22,11 +22,13 @@ pub(crate) enum Command {
     /// Its output is streamed and its exit code becomes ours: 128+N after signal N,
     /// 124 after the timeout, 125 if Hotcell itself failed, 126 or 127 if the command
     /// could not be started. Ctrl-C ends everything it started.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = RUN_EXAMPLES, override_usage = RUN_USAGE)]
     Run(RunArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
 }
+
+const RUN_USAGE: &str = "hotcell run [OPTIONS] <-c CODE | FILE [-- ARG…] | -- CMD…>";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
