@@ -50,12 +50,12 @@ pub fn run(plan: &Plan, slots: &mut Slots, link: Link<'_>) -> i32 {
     0
 }
 
-fn report(link: Link<'_>, step: u32, errno: i32) {
+/// Tells the parent; false if it is gone.
+fn report(link: Link<'_>, step: u32, errno: i32) -> bool {
     let mut record = [0; 8];
     record[..4].copy_from_slice(&step.to_ne_bytes());
     record[4..].copy_from_slice(&errno.to_ne_bytes());
-    // If the parent is gone there is nobody to tell.
-    let _ = rustix::io::write(link.status, &record);
+    rustix::io::write(link.status, &record).is_ok()
 }
 
 fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
@@ -111,7 +111,10 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
         Op::Seccomp(profile) => sys::seccomp_filter(&profile.program),
         Op::Exec { file, args } => {
-            report(link, DONE, 0);
+            // Without a parent nobody would know of the init program.
+            if !report(link, DONE, 0) {
+                return Err(Errno::PIPE.into());
+            }
             Err(sys::execveat(file.as_fd(), args))
         }
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use hotcell_domain::{ContainerId, Lifetime};
 use hotcell_runtime::cgroup::Place;
 use hotcell_runtime::{Enforced, IdMap};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -41,6 +42,16 @@ pub(super) struct Owner {
     start_time: u64,
     /// The container ends with this process.
     binding: bool,
+}
+
+/// A record as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    /// Whose it is: a record in another's directory is nobody's.
+    id: String,
+    /// Process ids mean nothing once the host has restarted.
+    boot_id: String,
+    record: Record,
 }
 
 /// Held while a container is made or unmade. Whoever holds it knows that a directory
@@ -150,8 +161,8 @@ impl Home {
         let directory = self.directory(id);
         match read_bounded(&directory.join("state.json")) {
             // One that cannot be read is as good as none: what is left can still be found.
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Ok(text) => Ok(Saved::parse(&text, id)),
+            Err(error) if !is_no_file(&error) => {
                 Err(EngineError::engine("read the container's state")(error))
             }
             Err(_) if directory.exists() => Ok(None),
@@ -163,8 +174,13 @@ impl Home {
     /// good as none.
     pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
         let directory = self.directory(id);
+        let saved = Saved {
+            id: id.to_string(),
+            boot_id: boot_id(),
+            record: record.clone(),
+        };
         let write = || -> io::Result<()> {
-            let text = serde_json::to_vec(record)?;
+            let text = serde_json::to_vec(&saved)?;
             File::create(directory.join("state.json"))?.write_all(&text)
         };
         write().map_err(EngineError::engine("save the container's state"))
@@ -179,6 +195,18 @@ impl Home {
             }
             Err(error) => Err(EngineError::engine("open the container's directory")(error)),
         }
+    }
+}
+
+impl Saved {
+    fn parse(text: &[u8], id: &ContainerId) -> Option<Record> {
+        let saved = serde_json::from_slice::<Self>(text).ok()?;
+        let mut record = Some(saved.record).filter(|_| saved.id == id.as_str())?;
+        if saved.boot_id != boot_id() {
+            // No process has this number.
+            (record.pid, record.owner.pid) = (0, 0);
+        }
+        Some(record)
     }
 }
 
@@ -211,10 +239,25 @@ impl Record {
     }
 }
 
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Whether a read failed because there is no file to read, and not for want of
+/// descriptors, say: then the container may well run.
+fn is_no_file(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOENT | Errno::ISDIR | Errno::LOOP | Errno::NXIO)
+    )
+}
+
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
-    File::open(path)?
+    // Whatever lies there in place of a file must not hold us up.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    File::from(rustix::fs::open(path, flags, Mode::empty())?)
         .take(RECORD_BYTES_MAX)
         .read_to_end(&mut text)?;
     Ok(text)

@@ -234,16 +234,16 @@ impl Maker {
 
     fn destroy_locked(&self, id: &ContainerId, _: &Lock) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
-        match self.home.read(id)? {
-            Some(record) => {
-                end(record.pidfd()?)?;
-                remove_cgroup(&record.cgroup)?;
-                remove_foreign(&directory, record.ids)?;
-                if let IdMap::Range { base } = record.ids {
-                    self.slots.give_back(base);
-                }
+        if let Some(record) = self.home.read(id)? {
+            end(record.pidfd()?)?;
+            remove_cgroup(&record.cgroup)?;
+            remove_foreign(&directory, record.ids)?;
+            if let IdMap::Range { base } = record.ids {
+                self.slots.give_back(base);
             }
-            None => end_unrecorded(id)?,
+        } else {
+            end_unrecorded(id)?;
+            remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
         }
         remove::tree(&directory).map_err(EngineError::engine("remove the container's files"))
     }
@@ -257,6 +257,7 @@ impl Maker {
             return Ok(());
         }
         end_unrecorded(id)?;
+        remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
         remove::contents(&directory).map_err(EngineError::engine(step))
     }
 }

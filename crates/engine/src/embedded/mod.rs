@@ -64,14 +64,19 @@ impl Embedded {
     }
 
     /// Removes what dead processes left: containers that were to end with their owner,
-    /// and half-made ones. Answers how many.
+    /// and half-made ones. Answers how many; one that cannot be removed is logged and
+    /// keeps the others from nothing.
     pub async fn sweep(&self) -> Result<usize, EngineError> {
         self.blocking(|maker| {
-            let mut removed = 0;
-            for id in maker.home().ids()? {
-                removed += usize::from(maker.sweep(&id)?);
-            }
-            Ok(removed)
+            let ids = maker.home().ids()?;
+            let is_swept = |id: &&ContainerId| match maker.sweep(id) {
+                Ok(is_swept) => is_swept,
+                Err(error) => {
+                    tracing::warn!(container.id = %id, %error, "an abandoned container stays");
+                    false
+                }
+            };
+            Ok(ids.iter().filter(is_swept).count())
         })
         .await
     }

@@ -63,11 +63,31 @@ fn empty(top: BorrowedFd<'_>, name: &CStr, moved: &mut u64) -> io::Result<()> {
         }
         // Moving a directory rewrites its `..`, so it must be writable itself.
         let _ = chmodat(&directory, &inner, Mode::RWXU, AtFlags::empty());
+        move_up(directory.as_fd(), &inner, top, moved)?;
+    }
+    // It may hold more than `names` tells at once: the top is read again until it is empty.
+    match unlinkat(top, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Moves a directory up to `top`, under a name that is free: an earlier remover that died
+/// may have left some.
+fn move_up(
+    from: BorrowedFd<'_>,
+    name: &CStr,
+    top: BorrowedFd<'_>,
+    moved: &mut u64,
+) -> io::Result<()> {
+    loop {
         *moved += 1;
         let fresh = CString::new(format!(".removed-{}-{moved}", std::process::id()))?;
-        renameat(&directory, &inner, top, &fresh)?;
+        match renameat(from, name, top, &fresh) {
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+            other => return Ok(other?),
+        }
     }
-    ignore_missing(unlinkat(top, name, AtFlags::REMOVEDIR)).map_err(Into::into)
 }
 
 fn open_directory<P: rustix::path::Arg + Copy>(
@@ -157,6 +177,24 @@ mod tests {
         std::os::unix::fs::symlink(&outside, top.join("link")).unwrap();
         tree(&top).unwrap();
         assert!(outside.join("kept").exists());
+    }
+
+    #[test]
+    fn wide_directories_and_what_an_earlier_remover_left_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let top = base.path().join("top");
+        for name in [
+            "wide".to_owned(),
+            format!(".removed-{}-1", std::process::id()),
+        ] {
+            let inner = top.join(&name).join("inner");
+            std::fs::create_dir_all(&inner).unwrap();
+            for n in 0..5000 {
+                std::fs::write(inner.join(n.to_string()), "").unwrap();
+            }
+        }
+        tree(&top).unwrap();
+        assert!(!top.exists());
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! by one system call, so two makers never take the same, and readable after a crash. A
 //! link whose container is gone is nobody's.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use hotcell_domain::ContainerId;
 use hotcell_runtime::ids::{RANGE_COUNT, RANGE_FIRST, RANGE_LEN, range_base};
+use rustix::fs::{FlockOperation, flock};
 
 use super::home::Home;
 use crate::EngineError;
@@ -32,6 +33,10 @@ impl Slots {
 
     /// Takes a free range for a container, and answers its base.
     pub(super) fn take(&self, id: &ContainerId, home: &Home) -> Result<u32, EngineError> {
+        // A range that is nobody's is given away in two steps.
+        let _lock = self
+            .lock()
+            .map_err(EngineError::engine("lock the user id ranges"))?;
         // Where to begin matters little, only that not everyone begins at the same.
         let first = id.as_str().bytes().fold(0_u32, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u32::from(byte))
@@ -48,6 +53,12 @@ impl Slots {
         Err(EngineError::Exhausted {
             resource: "user id ranges",
         })
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let directory = File::open(&self.directory)?;
+        rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
+        Ok(directory)
     }
 
     fn take_slot(&self, slot: u32, id: &ContainerId, home: &Home) -> io::Result<bool> {
