@@ -82,14 +82,15 @@ where
 }
 
 impl Hello {
-    fn parse(reply: HelloReply) -> Result<Self, AgentError> {
+    pub(crate) fn parse(reply: HelloReply) -> Result<Self, AgentError> {
         if reply.protocol != PROTOCOL_VERSION {
             return Err(AgentError::Version {
                 theirs: reply.protocol,
                 ours: PROTOCOL_VERSION,
             });
         }
-        if !reply.root.starts_with('/') || reply.root.len() > PATH_BYTES_MAX {
+        let is_plain = !reply.root.chars().any(char::is_control);
+        if !reply.root.starts_with('/') || reply.root.len() > PATH_BYTES_MAX || !is_plain {
             return Err(AgentError::Protocol("its root is not an absolute path"));
         }
         let boot_id = reply.boot_id.as_ref().try_into();

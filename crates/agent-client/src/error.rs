@@ -4,10 +4,10 @@ use hotcell_agent_api::bounds::ETAG_METADATA_KEY;
 use tonic::{Code, Status};
 
 /// How much of a container's words we repeat.
-const MESSAGE_CHARS_MAX: usize = 512;
+pub(crate) const MESSAGE_CHARS_MAX: usize = 512;
 
-/// An etag is a short hexadecimal number.
-const ETAG_BYTES_MAX: usize = 64;
+/// The longest etag; ours are shorter.
+pub(crate) const ETAG_BYTES_MAX: usize = 64;
 
 /// Why a call to an agent failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +76,10 @@ impl AgentError {
 impl From<Status> for AgentError {
     fn from(status: Status) -> Self {
         let refusal = match status.code() {
-            Code::InvalidArgument | Code::OutOfRange => Refusal::InvalidArgument,
+            Code::InvalidArgument => Refusal::InvalidArgument,
+            // What the client library says of a message that is too large; an agent of
+            // ours never does.
+            Code::OutOfRange => return Self::Protocol("it sent a message over the bound"),
             Code::NotFound => Refusal::NotFound,
             Code::AlreadyExists => Refusal::AlreadyExists,
             Code::FailedPrecondition => Refusal::Conflict {
@@ -108,7 +111,16 @@ impl From<Status> for AgentError {
 
 fn current_etag(status: &Status) -> Option<String> {
     let etag = status.metadata().get(ETAG_METADATA_KEY)?.to_str().ok()?;
-    (etag.len() <= ETAG_BYTES_MAX).then(|| etag.to_owned())
+    parse_etag(etag.to_owned()).ok()
+}
+
+/// An etag as agents make them; the container chooses which, but not how it looks.
+pub(crate) fn parse_etag(etag: String) -> Result<String, AgentError> {
+    let is_legal = (1..=ETAG_BYTES_MAX).contains(&etag.len())
+        && etag.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_legal
+        .then_some(etag)
+        .ok_or(AgentError::Protocol("an etag is not a hexadecimal number"))
 }
 
 /// The first characters of a container's words, with nothing in them that a terminal

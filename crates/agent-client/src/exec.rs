@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, EXEC_ID_BYTES_MAX, EXECS_MAX};
+use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, EXECS_MAX};
 use hotcell_agent_api::v1::exec_event::Event as WireEvent;
 use hotcell_agent_api::v1::exec_request::Request;
 use hotcell_agent_api::v1::{
@@ -15,6 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::error::printable;
+use crate::transfer::check_chunk;
 use crate::{Agent, AgentError};
 
 /// Acknowledgements that wait to be sent. Each covers all before it, so one that
@@ -152,7 +153,15 @@ pub struct ExecInfo {
 pub struct Follow {
     events: Streaming<ExecEvent>,
     requests: mpsc::Sender<ExecRequest>,
+    order: Order,
+}
+
+/// The order in which events must come: numbered one by one, a start first and the exit
+/// last.
+#[derive(Debug)]
+pub(crate) struct Order {
     last_seq: u64,
+    has_exited: bool,
 }
 
 impl Agent {
@@ -190,7 +199,7 @@ impl Agent {
         Ok(Follow {
             events,
             requests,
-            last_seq,
+            order: Order::after(last_seq),
         })
     }
 
@@ -209,7 +218,12 @@ impl Agent {
             data,
             eof,
         };
-        Ok(self.calls().input(request).await?.into_inner().accepted)
+        let end = offset.saturating_add(request.data.len() as u64);
+        let accepted = self.calls().input(request).await?.into_inner().accepted;
+        if accepted < end {
+            return Err(AgentError::Protocol("it lost a part of the input"));
+        }
+        Ok(accepted)
     }
 
     /// Sends a signal to the exec's leader and its process group, or to all of it.
@@ -256,11 +270,7 @@ impl Agent {
             .await?
             .into_inner()
             .execs;
-        let legal = |exec: &v1::ExecInfo| exec.exec_id.len() <= EXEC_ID_BYTES_MAX;
-        if execs.len() > EXECS_MAX || !execs.iter().all(legal) {
-            return Err(AgentError::Protocol("it lists more execs than it may hold"));
-        }
-        Ok(execs.into_iter().map(ExecInfo::from).collect())
+        parse_execs(execs)
     }
 
     /// Drops a finished exec.
@@ -285,18 +295,13 @@ impl Agent {
 }
 
 impl Follow {
-    /// The next event; `None` after the exit.
+    /// The next event; `None` after the exit and only there.
     pub async fn next(&mut self) -> Result<Option<Event>, AgentError> {
-        let Some(event) = self.events.message().await? else {
-            return Ok(None);
-        };
-        if event.seq != self.last_seq + 1 {
-            return Err(AgentError::Protocol(
-                "its events are not numbered one by one",
-            ));
+        match self.events.message().await? {
+            Some(event) => self.order.take(event).map(Some),
+            None if self.order.has_exited => Ok(None),
+            None => Err(AgentError::Protocol("its events end before the exit")),
         }
-        self.last_seq = event.seq;
-        Event::parse(event).map(Some)
     }
 
     /// Lets the agent forget everything up to `seq`. Call it for what is stored.
@@ -306,6 +311,48 @@ impl Follow {
         };
         let _ = self.requests.try_send(ack);
     }
+}
+
+impl Order {
+    pub(crate) fn after(last_seq: u64) -> Self {
+        Self {
+            last_seq,
+            has_exited: false,
+        }
+    }
+
+    /// Takes the next event if it is one that may come now.
+    pub(crate) fn take(&mut self, event: ExecEvent) -> Result<Event, AgentError> {
+        if self.has_exited {
+            return Err(AgentError::Protocol("it sent an event after the exit"));
+        }
+        if self.last_seq.checked_add(1) != Some(event.seq) {
+            return Err(AgentError::Protocol(
+                "its events are not numbered one by one",
+            ));
+        }
+        let event = Event::parse(event)?;
+        // Output may come first: of a command that killed its keeper before that could
+        // tell of the start.
+        if matches!(event.kind, EventKind::Started(_)) && event.seq != 1 {
+            return Err(AgentError::Protocol("an exec starts in the middle"));
+        }
+        self.last_seq = event.seq;
+        self.has_exited = matches!(event.kind, EventKind::Exit(_));
+        Ok(event)
+    }
+}
+
+pub(crate) fn parse_execs(execs: Vec<v1::ExecInfo>) -> Result<Vec<ExecInfo>, AgentError> {
+    let is_legal = |exec: &v1::ExecInfo| {
+        (1..=EXEC_ID_BYTES_MAX).contains(&exec.exec_id.len())
+            && exec.exec_id.bytes().all(|byte| byte.is_ascii_graphic())
+            && exec.acked_seq <= exec.last_seq
+    };
+    if execs.len() > EXECS_MAX || !execs.iter().all(is_legal) {
+        return Err(AgentError::Protocol("it lists execs that it cannot hold"));
+    }
+    Ok(execs.into_iter().map(ExecInfo::from).collect())
 }
 
 impl Event {
@@ -325,9 +372,7 @@ impl Event {
 }
 
 fn parse_output(output: v1::Output) -> Result<EventKind, AgentError> {
-    if output.data.len() > CHUNK_BYTES_MAX {
-        return Err(AgentError::Protocol("it sent a chunk over the bound"));
-    }
+    check_chunk(&output.data)?;
     let stream = match output.stream() {
         v1::Stream::Stdout => Output::Stdout,
         v1::Stream::Stderr => Output::Stderr,

@@ -6,10 +6,11 @@ use hotcell_agent_api::v1::batch_operation::Operation as WireOperation;
 use hotcell_agent_api::v1::precondition::Precondition as WirePrecondition;
 use hotcell_agent_api::v1::{
     self, BatchOperation, BatchRead, BatchRequest, BatchResult, BatchWrite, CopyRequest,
-    DeleteRequest, ListRequest, MkdirRequest, MoveRequest, StatRequest, WriteHeader,
+    DeleteRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, StatRequest, WriteHeader,
 };
 use tonic::{Code, Status};
 
+use crate::error::parse_etag;
 use crate::{Agent, AgentError, Refusal};
 
 /// A file, as stat tells it.
@@ -163,19 +164,16 @@ impl Agent {
             cursor: owned(cursor.unwrap_or_default()),
         };
         let reply = self.calls().list(request).await?.into_inner();
-        if reply.entries.len() > LIST_ENTRIES_MAX as usize {
-            return Err(AgentError::Protocol("a page has too many entries"));
+        let page = Page::parse(reply, limit)?;
+        // A listing that comes back to where it was would never end.
+        if page
+            .next_cursor
+            .as_deref()
+            .is_some_and(|next| Some(next) == cursor)
+        {
+            return Err(AgentError::Protocol("a listing makes no progress"));
         }
-        let entries = reply
-            .entries
-            .into_iter()
-            .map(FileInfo::parse)
-            .collect::<Result<_, _>>()?;
-        let next_cursor = Some(reply.next_cursor.to_vec()).filter(|cursor| !cursor.is_empty());
-        Ok(Page {
-            entries,
-            next_cursor,
-        })
+        Ok(page)
     }
 
     /// Removes a file or, with `recursive`, a tree; answers how many files went.
@@ -246,7 +244,23 @@ impl Agent {
     }
 }
 
-fn parse_result(result: BatchResult) -> Result<BatchOutcome, AgentError> {
+impl Page {
+    pub(crate) fn parse(reply: ListReply, limit: u32) -> Result<Self, AgentError> {
+        if reply.entries.len() > limit.min(LIST_ENTRIES_MAX) as usize {
+            return Err(AgentError::Protocol("a page has too many entries"));
+        }
+        if reply.next_cursor.len() > PATH_BYTES_MAX {
+            return Err(AgentError::Protocol("a cursor is over the bound"));
+        }
+        let entries = reply.entries.into_iter().map(FileInfo::parse);
+        Ok(Self {
+            entries: entries.collect::<Result<_, _>>()?,
+            next_cursor: Some(reply.next_cursor.to_vec()).filter(|cursor| !cursor.is_empty()),
+        })
+    }
+}
+
+pub(crate) fn parse_result(result: BatchResult) -> Result<BatchOutcome, AgentError> {
     let code = Code::from(i32::try_from(result.code).unwrap_or(-1));
     if code != Code::Ok {
         let mut error = AgentError::from(Status::new(code, result.message));
@@ -255,7 +269,7 @@ fn parse_result(result: BatchResult) -> Result<BatchOutcome, AgentError> {
             ..
         } = &mut error
         {
-            *current_etag = Some(result.current_etag).filter(|etag| !etag.is_empty());
+            *current_etag = parse_etag(result.current_etag).ok();
         }
         return Err(error);
     }
@@ -278,8 +292,8 @@ impl FileInfo {
         if info.path.len() > PATH_BYTES_MAX || info.target.len() > PATH_BYTES_MAX {
             return Err(AgentError::Protocol("a path is over the bound"));
         }
-        if info.etag.len() > 64 || !info.etag.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(AgentError::Protocol("an etag is not a hexadecimal number"));
+        if info.path.starts_with(b"/") || info.path.contains(&0) || info.target.contains(&0) {
+            return Err(AgentError::Protocol("a path is absolute or has a NUL"));
         }
         Ok(Self {
             path: info.path.to_vec(),
@@ -287,7 +301,7 @@ impl FileInfo {
             size: info.size,
             mode: info.mode & 0o7777,
             mtime_ns: info.mtime_ns,
-            etag: info.etag,
+            etag: parse_etag(info.etag)?,
             target: (kind == FileKind::Symlink).then(|| info.target.to_vec()),
         })
     }

@@ -11,6 +11,9 @@ mod connect;
 mod error;
 mod exec;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod transfer;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;

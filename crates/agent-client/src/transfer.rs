@@ -24,6 +24,8 @@ const PIECES_QUEUED_MAX: usize = 4;
 #[derive(Debug)]
 pub struct ByteReader {
     source: Source,
+    /// How much may still come, if it is known.
+    left: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -64,12 +66,13 @@ impl Agent {
                 "a read does not begin with the file's description",
             ));
         };
-        Ok((
-            FileInfo::parse(info)?,
-            ByteReader {
-                source: Source::File(replies),
-            },
-        ))
+        let info = FileInfo::parse(info)?;
+        let present = info.size.saturating_sub(offset);
+        let reader = ByteReader {
+            source: Source::File(replies),
+            left: Some(limit.map_or(present, |limit| limit.min(present))),
+        };
+        Ok((info, reader))
     }
 
     /// Writes a whole file that is in memory.
@@ -157,6 +160,7 @@ impl Agent {
         let replies = self.calls().export(request).await?.into_inner();
         Ok(ByteReader {
             source: Source::Archive(replies),
+            left: None,
         })
     }
 }
@@ -172,12 +176,17 @@ impl ByteReader {
             },
             Source::Archive(replies) => replies.message().await?.map(|reply| reply.data),
         };
-        match &piece {
-            Some(data) if data.len() > CHUNK_BYTES_MAX => {
-                Err(AgentError::Protocol("it sent a chunk over the bound"))
-            }
-            _ => Ok(piece),
+        piece.map(|data| self.admit(data)).transpose()
+    }
+
+    fn admit(&mut self, data: Bytes) -> Result<Bytes, AgentError> {
+        check_chunk(&data)?;
+        if let Some(left) = &mut self.left {
+            *left = left
+                .checked_sub(data.len() as u64)
+                .ok_or(AgentError::Protocol("it sent more than it was asked for"))?;
         }
+        Ok(data)
     }
 
     /// Everything that is left, if it is at most `bytes_max`.
@@ -190,6 +199,16 @@ impl ByteReader {
             all.extend_from_slice(&piece);
         }
         Ok(all)
+    }
+}
+
+/// A piece of a stream: not over the bound, and not empty, or a stream of nothing could go
+/// on for ever.
+pub(crate) fn check_chunk(data: &Bytes) -> Result<(), AgentError> {
+    match data.len() {
+        1..=CHUNK_BYTES_MAX => Ok(()),
+        0 => Err(AgentError::Protocol("it sent an empty chunk")),
+        _ => Err(AgentError::Protocol("it sent a chunk over the bound")),
     }
 }
 

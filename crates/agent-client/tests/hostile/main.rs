@@ -1,0 +1,6 @@
+//! Agents that a hostile container put in place of ours: whatever they send is an error,
+//! in bounded time and memory, and never a panic.
+
+mod answers;
+mod connections;
+mod fake;
