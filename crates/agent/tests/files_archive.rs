@@ -179,6 +179,7 @@ async fn members_that_would_leave_or_are_no_files_end_the_import() {
         vec![symlink("a/l", "../../outside")],
         vec![symlink("l", ""), file("x", "x")],
         vec![symlink("s", "."), symlink("s/s/s/l", "../../../outside")],
+        vec![symlink("a/b/top", "../.."), symlink("l", "a/b/top/..")],
         vec![member(EntryType::Link, "l", "/etc/passwd", b"")],
         vec![member(EntryType::Link, "l", "../outside/canary", b"")],
         vec![member(EntryType::Link, "l", "missing", b"")],

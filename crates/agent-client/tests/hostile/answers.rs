@@ -305,7 +305,7 @@ async fn a_message_over_the_bound_is_refused_by_its_length_alone() {
 
 /// The most memory this process ever had.
 fn most_memory_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = peak.and_then(|peak| peak.split_whitespace().next());
     number

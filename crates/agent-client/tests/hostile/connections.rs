@@ -130,7 +130,7 @@ async fn a_hello_that_is_no_message_is_an_error() {
     ];
     for answer in broken {
         let what = format!("{answer:?}");
-        assert!(connect(vec![answer]).await.is_err(), "{:.100}", what);
+        assert!(connect(vec![answer]).await.is_err(), "{what:.100}");
     }
 }
 

@@ -46,7 +46,7 @@ pub fn framed(message: &impl Message) -> Bytes {
 pub fn raw_frame(flag: u8, length: Option<u32>, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flag);
-    frame.put_u32(length.unwrap_or_else(|| u32::try_from(body.len()).unwrap()));
+    frame.put_u32(length.unwrap_or_else(|| u32::try_from(body.len()).expect("a short body")));
     frame.put_slice(body);
     frame.freeze()
 }
@@ -93,18 +93,16 @@ async fn serve(stream: DuplexStream, mut answers: VecDeque<Answer>) {
         return;
     };
     while let Some(Ok((_request, respond))) = connection.accept().await {
-        match answers.pop_front().unwrap_or(Answer::Silence) {
-            Answer::HangUp(body) => {
-                let sent = tokio::spawn(send(respond, Answer::Body(body, None)));
-                let polled = std::future::poll_fn(|cx| connection.poll_closed(cx));
-                let _ = tokio::time::timeout(Duration::from_millis(10), polled).await;
-                sent.abort();
-                return;
-            }
-            answer => {
-                tokio::spawn(send(respond, answer));
-            }
-        }
+        let answer = answers.pop_front().unwrap_or(Answer::Silence);
+        let Answer::HangUp(body) = answer else {
+            tokio::spawn(send(respond, answer));
+            continue;
+        };
+        let sent = tokio::spawn(send(respond, Answer::Body(body, None)));
+        let polled = std::future::poll_fn(|cx| connection.poll_closed(cx));
+        let _ = tokio::time::timeout(Duration::from_millis(10), polled).await;
+        sent.abort();
+        return;
     }
 }
 

@@ -66,26 +66,34 @@ impl Batch {
         })
     }
 
-    /// Does the operations in order.
-    pub fn apply(self, root: &Beneath, stop: &Stop) -> Result<BatchReply, Error> {
-        if self.atomic {
-            self.all_or_none(root, stop)
-        } else {
-            Ok(self.each(root, stop))
+    /// Does the operations in order. The lock is held until all of them are done or
+    /// undone, and not while rubbish is removed.
+    pub fn apply(self, root: &Beneath, stop: &Stop, lock: impl Sized) -> Result<BatchReply, Error> {
+        if !self.atomic {
+            return Ok(self.each(root, stop));
         }
+        let mut journal = Journal::open(root)?;
+        let done = self.all(root, &mut journal, stop);
+        let done = done.map_err(|(index, source)| undo(&mut journal, index, source));
+        drop(lock);
+        journal.clear();
+        done
     }
 
-    fn all_or_none(mut self, root: &Beneath, stop: &Stop) -> Result<BatchReply, Error> {
-        let mut journal = Journal::open(root)?;
+    /// Does all of them, or says which one failed.
+    fn all(
+        mut self,
+        root: &Beneath,
+        journal: &mut Journal,
+        stop: &Stop,
+    ) -> Result<BatchReply, (usize, Error)> {
         let mut results = Vec::with_capacity(self.operations.len());
         for (index, operation) in self.operations.iter().enumerate() {
-            let applied = operation.apply(root, &mut journal, true, &mut self.budget, stop);
-            match applied {
-                Ok(outcome) => results.push(outcome.into_result()),
-                Err(source) => return Err(undo(journal, index, source)),
-            }
+            let outcome = operation
+                .apply(root, journal, true, &mut self.budget, stop)
+                .map_err(|source| (index, source))?;
+            results.push(outcome.into_result());
         }
-        journal.commit();
         Ok(BatchReply { results })
     }
 
@@ -188,7 +196,7 @@ impl From<FileInfo> for Outcome {
     }
 }
 
-fn undo(journal: Journal, index: usize, source: Error) -> Error {
+fn undo(journal: &mut Journal, index: usize, source: Error) -> Error {
     let source = Box::new(source);
     match journal.undo() {
         Ok(()) => Error::Undone { index, source },

@@ -5,17 +5,34 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::error::Error;
 
-/// Whether the caller has gone.
+/// How long something unfinished is cleared away before the rest of it stays: whoever
+/// fills it meanwhile could keep us busy for ever.
+const CLEANUP_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Whether the caller has gone, or the time.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    gone: Arc<AtomicBool>,
+    until: Option<Instant>,
+}
 
 impl Stop {
-    /// Fails once the caller has gone.
+    /// For clearing away what nobody waits for.
+    pub fn cleanup() -> Self {
+        Self {
+            until: Some(Instant::now() + CLEANUP_TIME_MAX),
+            ..Self::default()
+        }
+    }
+
+    /// Fails once the caller or the time has gone.
     pub fn check(&self) -> Result<(), Error> {
-        if self.0.load(Ordering::Relaxed) {
+        let is_late = self.until.is_some_and(|until| Instant::now() > until);
+        if is_late || self.gone.load(Ordering::Relaxed) {
             Err(Error::Cancelled)
         } else {
             Ok(())
@@ -39,6 +56,6 @@ struct StopOnDrop(Stop);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
+        self.0.gone.store(true, Ordering::Relaxed);
     }
 }

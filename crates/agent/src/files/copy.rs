@@ -1,16 +1,17 @@
 //! Copying a file or a tree: made under a temporary name, then put in place.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use hotcell_agent_api::bounds::TREE_DEPTH_MAX;
 use hotcell_agent_api::v1::{CopyRequest, FileInfo};
-use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use super::beneath::{Beneath, Place, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
-use super::info::{describe_open, is, read_link};
+use super::info::{describe_open, is, read_link, size};
 use super::path::RelPath;
 use super::stage::{Stage, check_destination, place_with_parents};
 use super::temp::{Temp, make_directory};
@@ -98,38 +99,94 @@ impl Copy {
     }
 }
 
-/// Copies the bytes and the mode of a regular file, sharing blocks where it can.
+/// Copies the bytes and the mode of a regular file to an empty one, sharing blocks where
+/// it can. Holes stay holes, and what is written behind the end that `stat` told is left
+/// out, so that neither a sparse file nor a growing one makes this endless.
 pub fn copy_content(from: &OwnedFd, to: &OwnedFd, stat: &Stat, stop: &Stop) -> Result<(), Error> {
     set_mode(to, stat)?;
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(());
+    if rustix::fs::ioctl_ficlone(to, from).is_err() {
+        copy_data(from, to, size(stat), stop)?;
     }
-    loop {
+    rustix::fs::seek(to, SeekFrom::End(0)).step("find the end of the copy")?;
+    Ok(())
+}
+
+fn copy_data(from: &OwnedFd, to: &OwnedFd, end: u64, stop: &Stop) -> Result<(), Error> {
+    let mut at = 0;
+    while at < end {
+        at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Nothing but a hole is left, or the file has become shorter.
+            Err(Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let hole = rustix::fs::seek(from, SeekFrom::Hole(at)).unwrap_or(end);
+        copy_range(from, to, at..hole.min(end), stop)?;
+        at = hole.max(at + 1);
+    }
+    let now = rustix::fs::fstat(from).step("stat the file")?;
+    rustix::fs::ftruncate(to, end.min(size(&now))).step("set the size of the copy")
+}
+
+/// Copies a range to the same place, in the kernel if it can.
+fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, stop: &Stop) -> Result<(), Error> {
+    let mut at = range.start;
+    while at < range.end {
         stop.check()?;
-        match rustix::fs::copy_file_range(from, None, to, None, STEP_BYTES) {
-            Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => {}
+        let want = usize::try_from(range.end - at).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+        let (mut source, mut target) = (at, at);
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), want);
+        match copied {
+            Ok(count) if count > 0 => at += count as u64,
             Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::IO)) => {
                 return Err(errno).step("copy the file");
             }
-            Err(_) => break,
+            Err(Errno::INTR) => {}
+            // Not here, or not between these two, or the file has ended.
+            Ok(_) | Err(_) => return copy_range_by_hand(from, to, at..range.end, stop),
         }
     }
-    // Where the kernel cannot copy it has moved neither offset; where it could,
-    // this reads the end of the file at once.
-    copy_bytes(from, to, stop)
+    Ok(())
 }
 
-/// Copies what is left of one file to the end of another.
-pub fn copy_bytes(from: &OwnedFd, to: &OwnedFd, stop: &Stop) -> Result<(), Error> {
+fn copy_range_by_hand(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    range: Range<u64>,
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
+    rustix::fs::seek(to, SeekFrom::Start(range.start)).step("write the copy")?;
+    let mut at = range.start;
+    while at < range.end {
         stop.check()?;
-        match rustix::io::read(from, &mut buffer[..]).step("read the file")? {
+        let want =
+            usize::try_from(range.end - at).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
+        let count = match rustix::io::pread(from, &mut buffer[..want], at).step("read the file")? {
             0 => return Ok(()),
-            count => write_all(to, &buffer[..count])?,
+            count => count,
+        };
+        write_all(to, &buffer[..count])?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Copies what is left of one file to the end of another, at most `left` bytes.
+pub fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<(), Error> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while left > 0 {
+        let want = usize::try_from(left).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
+        match rustix::io::read(from, &mut buffer[..want]).step("read the file")? {
+            0 => return Ok(()),
+            count => {
+                write_all(to, &buffer[..count])?;
+                left -= count as u64;
+            }
         }
     }
+    Ok(())
 }
 
 /// Writes all of it.
@@ -247,4 +304,43 @@ fn copy_link(level: &Level, name: &[u8]) -> Result<(), Error> {
         Err(errno) => return Err(errno).step("read a symlink"),
     };
     rustix::fs::symlinkat(&target[..], &level.to, name).step("make a symlink")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Seek, SeekFrom, Write};
+
+    use super::*;
+
+    /// A file of 3 MiB that had `told` bytes when it was looked at, and its copy.
+    fn copied(told: u64, by_hand: bool) -> Vec<u8> {
+        let mut from = tempfile::tempfile().unwrap();
+        from.write_all(&vec![b'x'; 3 << 20]).unwrap();
+        let (from, to) = (OwnedFd::from(from), tempfile::tempfile().unwrap().into());
+        let stop = Stop::default();
+        if by_hand {
+            copy_range_by_hand(&from, &to, 0..told, &stop).unwrap();
+        } else {
+            copy_data(&from, &to, told, &stop).unwrap();
+        }
+        let (mut to, mut content) = (File::from(to), Vec::new());
+        to.seek(SeekFrom::Start(0)).unwrap();
+        to.read_to_end(&mut content).unwrap();
+        content
+    }
+
+    #[test]
+    fn what_a_file_has_grown_since_is_not_copied() {
+        for by_hand in [false, true] {
+            assert_eq!(copied(1 << 20, by_hand), vec![b'x'; 1 << 20]);
+        }
+    }
+
+    #[test]
+    fn of_a_file_that_has_shrunk_what_is_left_is_copied() {
+        for by_hand in [false, true] {
+            assert_eq!(copied(9 << 20, by_hand).len(), 3 << 20);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Everything new is made in a hidden staging directory on the root's filesystem
 //! and everything that goes is moved there, so each change is one or two renames,
 //! and the journal of them, read backwards, undoes it. Nothing is destroyed before
-//! `commit`. If the agent dies in between, the staging directory is what is left.
+//! `clear`. If the agent dies in between, the staging directory is what is left.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -25,6 +25,8 @@ pub struct Journal {
     staging: Place,
     handle: Arc<OwnedFd>,
     done: Vec<Done>,
+    /// It keeps what could not be moved back.
+    is_needed: bool,
 }
 
 /// One change, with all that is needed to undo it.
@@ -44,29 +46,30 @@ impl Journal {
             staging,
             handle: fd.into(),
             done: Vec::new(),
+            is_needed: false,
         })
-    }
-
-    /// Makes the changes final and removes what was set aside.
-    pub fn commit(self) {
-        // The batch has happened; rubbish that cannot be removed does not undo it.
-        let _ = tree::remove(&self.staging, &Stop::default());
     }
 
     /// Takes every change back, the last one first.
     ///
     /// On `Err` it has gone as far as it could, and the staging directory of the
     /// name returned keeps whatever did not find its way back.
-    pub fn undo(self) -> Result<(), String> {
-        let mut failed = false;
+    pub fn undo(&mut self) -> Result<(), String> {
         for done in self.done.iter().rev() {
-            failed |= done.undo().is_err();
+            self.is_needed |= done.undo().is_err();
         }
-        if failed {
+        if self.is_needed {
             return Err(String::from_utf8_lossy(self.staging.name.as_bytes()).into_owned());
         }
-        let _ = tree::remove(&self.staging, &Stop::default());
         Ok(())
+    }
+
+    /// Removes what was set aside: the changes are final, or have been taken back.
+    pub fn clear(self) {
+        if !self.is_needed {
+            // The batch has happened; rubbish that cannot be removed does not undo it.
+            let _ = tree::remove(&self.staging, &Stop::cleanup());
+        }
     }
 
     fn move_to_free(&mut self, from: &Place, to: &Place) -> rustix::io::Result<()> {

@@ -32,7 +32,8 @@ const NARROW_NAMES_MAX: usize = 64;
 /// What an entry takes on the wire besides its path and target.
 const ENTRY_BYTES: usize = 128;
 
-/// How long one page is worked on. After that it ends early, with a cursor.
+/// How long one page is worked on once it has its first entry. After that it ends early,
+/// with a cursor, which is then another one than it began with.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A parsed request.
@@ -76,8 +77,9 @@ impl Listing {
             bytes: 0,
             last: self.cursor.clone(),
         };
-        let started = Instant::now();
+        let mut started = None;
         while let Some((path, info)) = walk.next(&self.path, stop)? {
+            let started: &Instant = started.get_or_insert_with(Instant::now);
             let wanted = self
                 .glob
                 .as_ref()

@@ -233,21 +233,18 @@ fn link_name<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Error> {
     Ok(name)
 }
 
-/// Whether a symlink in `dir` that points to `target` stays beneath the base.
+/// Whether a symlink in `dir`, which is reached through no symlink, stays beneath the
+/// base when it points to `target`. A `..` counts only at the beginning: behind a name,
+/// which may be a symlink to anywhere, it leads to nobody knows where.
 fn stays_inside(dir: &RelPath, target: &[u8]) -> bool {
-    let mut depth = dir.components().count();
-    if target.starts_with(b"/") {
-        return false;
-    }
-    for part in target.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." if depth == 0 => return false,
-            b".." => depth -= 1,
-            _ => depth += 1,
-        }
-    }
-    true
+    let parts = || {
+        let parts = target.split(|byte| *byte == b'/');
+        parts.filter(|part| !matches!(part, [] | [b'.']))
+    };
+    let up = parts().take_while(|part| *part == b"..").count();
+    !target.starts_with(b"/")
+        && up <= dir.components().count()
+        && !parts().skip(up).any(|part| part == b"..")
 }
 
 fn modified_at(seconds: u64) -> Timestamps {

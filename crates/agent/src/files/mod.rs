@@ -60,7 +60,7 @@ use self::list::Listing;
 use self::path::RelPath;
 use self::read::Source;
 use self::relocate::{Delete, Mkdir, Move};
-use self::stage::Direct;
+use self::stage::{Direct, Stage as _};
 use self::write::{Received, Write};
 
 pub use self::read::ReadStream;
@@ -159,7 +159,8 @@ impl Files {
             drop(guard);
             blocking::run(move |stop| delete.apply(&place, &mut Direct::default(), stop)).await?
         } else {
-            delete.apply(&place, &mut Direct::default(), &Stop::default())?
+            // One step: what has become a tree meanwhile must not be walked here.
+            Direct::default().discard(&place, false, &Stop::default())?
         };
         Ok(DeleteReply { removed })
     }
@@ -204,10 +205,7 @@ impl Files {
         let batch = Batch::parse(request, &self.root_path)?;
         let guard = self.lock().await;
         let root = self.root.clone();
-        let applied = blocking::run(move |stop| {
-            let _guard = guard;
-            batch.apply(&root, stop)
-        });
+        let applied = blocking::run(move |stop| batch.apply(&root, stop, guard));
         Ok(applied.await?)
     }
 

@@ -19,7 +19,14 @@ use super::tree;
 pub struct Temp {
     place: Place,
     published: bool,
-    is_hard_link: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+    HardLink,
 }
 
 impl Temp {
@@ -31,21 +38,21 @@ impl Temp {
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = rustix::fs::openat(dir, place.name.as_bytes(), flags, mode)
             .step("make a temporary file")?;
-        Ok((Self::new(place), fd))
+        Ok((Self::new(place, Kind::File), fd))
     }
 
     /// An empty directory, open for reading.
     pub fn directory(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
         let place = fresh_place(dir)?;
         let fd = make_directory(dir, place.name.as_bytes()).step("make a temporary directory")?;
-        Ok((Self::new(place), fd))
+        Ok((Self::new(place, Kind::Directory), fd))
     }
 
     /// A symlink.
     pub fn symlink(dir: &Arc<OwnedFd>, target: &[u8]) -> Result<Self, Error> {
         let place = fresh_place(dir)?;
         rustix::fs::symlinkat(target, dir, place.name.as_bytes()).step("make a symlink")?;
-        Ok(Self::new(place))
+        Ok(Self::new(place, Kind::File))
     }
 
     /// A hard link to a file, or to a symlink itself.
@@ -54,9 +61,7 @@ impl Temp {
         let (from, to) = (source.name.as_bytes(), place.name.as_bytes());
         rustix::fs::linkat(&source.dir, from, dir, to, AtFlags::empty())
             .step("make a hard link")?;
-        let mut temp = Self::new(place);
-        temp.is_hard_link = true;
-        Ok(temp)
+        Ok(Self::new(place, Kind::HardLink))
     }
 
     /// Where it is being made.
@@ -70,7 +75,7 @@ impl Temp {
             rename(&self.place, to).step("put the file in place")?;
             // Renaming one hard link of a file over another does nothing at all, so
             // a hard link may still be there for the drop below to remove.
-            self.published = !self.is_hard_link;
+            self.published = self.kind != Kind::HardLink;
         } else {
             rename_to_free(&self.place, to).step("put the file in place")?;
             self.published = true;
@@ -83,20 +88,27 @@ impl Temp {
         self.published = true;
     }
 
-    fn new(place: Place) -> Self {
+    fn new(place: Place, kind: Kind) -> Self {
         Self {
             place,
             published: false,
-            is_hard_link: false,
+            kind,
         }
     }
 }
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        if !self.published {
-            // There is nobody left to tell; what cannot be removed stays.
-            let _ = tree::remove(&self.place, &Stop::default());
+        if self.published {
+            return;
+        }
+        // There is nobody left to tell; what cannot be removed stays. Only what was a
+        // directory is removed as one: in place of a file, which may be dropped on the
+        // thread that serves everybody, the container may have put a tree without end.
+        if self.kind == Kind::Directory {
+            let _ = tree::remove(&self.place, &Stop::cleanup());
+        } else {
+            let _ = tree::unlink(&self.place.dir, self.place.name.as_bytes());
         }
     }
 }

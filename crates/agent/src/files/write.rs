@@ -208,8 +208,10 @@ fn append_to(place: &Place, now: &Stat, received: &Received) -> Result<Arc<Owned
 
 fn append_received(fd: &OwnedFd, received: &Received) -> Result<(), Error> {
     if let Some((_, spilled)) = &received.spilled {
+        // No more than is there now: the container may find the file and add to it.
+        let end = rustix::fs::seek(spilled, SeekFrom::End(0)).step("read the temporary file")?;
         rustix::fs::seek(spilled, SeekFrom::Start(0)).step("read the temporary file")?;
-        copy_bytes(spilled, fd, &Stop::default())?;
+        copy_bytes(spilled, fd, end)?;
     }
     received
         .held
