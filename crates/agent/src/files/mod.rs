@@ -230,10 +230,14 @@ impl Files {
                 pumped.await?;
                 Ok(reply)
             }
-            fed = &mut pumped => {
-                fed?;
-                Ok(unpacked.await?)
-            }
+            // Why the thread gave up tells more than that it no longer takes the rest.
+            fed = &mut pumped => match unpacked.await {
+                Err(error) if !matches!(error, Error::Cancelled) => Err(error.into()),
+                unpacked => {
+                    fed?;
+                    Ok(unpacked?)
+                }
+            },
         }
     }
 
