@@ -24,6 +24,9 @@ use crate::sys;
 /// The descriptor at which the engine passes the listener.
 const LISTENER_FD: i32 = 3;
 
+/// Threads for work with files; each counts as a process of the container.
+const FILE_THREADS_MAX: usize = 16;
+
 /// Keeps every process of the same user from tracing us and from reading our memory.
 pub fn close_to_others() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
@@ -38,10 +41,15 @@ pub fn run(options: &Options) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     // PID 1 gets orphans anyway; elsewhere they must come to us as well.
     set_child_subreaper(Some(getpid()))?;
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?
-        .block_on(serve(options, listener))
+        .max_blocking_threads(FILE_THREADS_MAX)
+        .thread_keep_alive(Duration::MAX)
+        .build()?;
+    // A container that has used up its processes leaves no room for a thread, and without
+    // any thread a job would be the end of us; with one it waits its turn.
+    drop(runtime.spawn_blocking(|| ()));
+    runtime.block_on(serve(options, listener))
 }
 
 async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {

@@ -33,6 +33,8 @@ struct Source {
     fd: Option<Fd>,
     /// How much may still be read.
     left: u64,
+    /// Whether to end where there is nothing to read, rather than wait.
+    only_present: bool,
 }
 
 impl Outputs {
@@ -42,6 +44,7 @@ impl Outputs {
             stream,
             fd: Some(fd),
             left: u64::MAX,
+            only_present: false,
         };
         Self {
             sources: sources.into_iter().map(source).collect(),
@@ -55,19 +58,29 @@ impl Outputs {
         std::future::poll_fn(|cx| self.poll_next(cx, max)).await
     }
 
-    /// From now on reads no more than what is there at this moment.
+    /// From now on reads no more than what is there at this moment, and less if somebody
+    /// else takes it away: a writer can open its pipe for reading too.
     pub fn limit_to_present(&mut self) {
         for source in &mut self.sources {
             let present = source.fd.as_ref().map(ioctl_fionread);
             source.left = present.and_then(Result::ok).unwrap_or(0);
+            source.only_present = true;
+        }
+    }
+
+    /// From now on reads no more than so many bytes of each stream.
+    pub fn limit_to(&mut self, bytes: u64) {
+        for source in &mut self.sources {
+            source.left = bytes;
         }
     }
 
     /// Reads to the end again.
     pub fn lift_limit(&mut self) {
-        self.sources
-            .iter_mut()
-            .for_each(|source| source.left = u64::MAX);
+        for source in &mut self.sources {
+            source.left = u64::MAX;
+            source.only_present = false;
+        }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Option<Chunk>> {
@@ -98,6 +111,9 @@ impl Source {
             return Poll::Ready(None);
         };
         let max = usize::try_from(self.left).map_or(max, |left| left.min(max));
+        if self.only_present {
+            return Poll::Ready(self.read_present(max));
+        }
         let data = loop {
             let Ok(mut guard) = ready!(fd.poll_read_ready(cx)) else {
                 break Bytes::new();
@@ -114,6 +130,15 @@ impl Source {
         }
         self.left = self.left.saturating_sub(data.len() as u64);
         Poll::Ready(Some(data))
+    }
+
+    fn read_present(&mut self, max: usize) -> Option<Bytes> {
+        let data = read(self.fd.as_ref()?.get_ref(), max).unwrap_or_default();
+        self.left = self.left.saturating_sub(data.len() as u64);
+        if data.is_empty() {
+            self.left = 0;
+        }
+        (!data.is_empty()).then_some(data)
     }
 }
 
@@ -169,6 +194,20 @@ mod tests {
         assert_eq!(outputs.next(100).await.unwrap().data, "before");
         assert!(outputs.next(100).await.is_none());
         outputs.lift_limit();
+        assert_eq!(outputs.next(100).await.unwrap().data, "after");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_has_taken_is_not_waited_for() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&write, b"before").unwrap();
+        let thief = read.try_clone().unwrap();
+        let mut outputs = Outputs::new([(Stream::Stdout, ours(read, Interest::READABLE).unwrap())]);
+        outputs.limit_to_present();
+        rustix::io::read(&thief, &mut [0; 100]).unwrap();
+        assert!(outputs.next(100).await.is_none());
+        outputs.lift_limit();
+        rustix::io::write(&write, b"after").unwrap();
         assert_eq!(outputs.next(100).await.unwrap().data, "after");
     }
 

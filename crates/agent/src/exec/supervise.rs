@@ -17,6 +17,10 @@ use crate::process::{Record, WaitStatus};
 /// in a task of its own.
 const TERMINAL_DRAIN: Duration = Duration::from_millis(200);
 
+/// More than a terminal holds (64 KiB on the way and a page to be read): what comes after
+/// so many bytes was written after the end, by a background process that never stops.
+const TERMINAL_BYTES_MAX: u64 = 128 << 10;
+
 /// One exec's supervisor.
 pub struct Supervisor {
     /// Whom it owns.
@@ -100,7 +104,9 @@ impl Supervisor {
 
     /// Holds what is in the pipes now; what comes later was written after the end.
     async fn drain(&mut self, usage: &mut Usage) {
-        if !self.has_terminal {
+        if self.has_terminal {
+            self.outputs.limit_to(TERMINAL_BYTES_MAX);
+        } else {
             self.outputs.limit_to_present();
         }
         loop {

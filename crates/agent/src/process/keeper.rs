@@ -126,19 +126,23 @@ fn reap(task: &Task<'_>, leader: Pid) -> i32 {
     loop {
         match sys::wait_any(false) {
             Ok(Some(ended)) if ended.pid == leader.as_raw_nonzero().get() => {
-                tell(
-                    task,
-                    &Record::Ended {
-                        status: WaitStatus::from_raw(ended.status),
-                        user_us: ended.cpu_us.0,
-                        system_us: ended.cpu_us.1,
-                        max_rss_bytes: ended.max_rss_bytes,
-                    },
-                );
+                tell_end(task, &ended);
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return 0,
         }
+    }
+}
+
+fn tell_end(task: &Task<'_>, ended: &sys::Ended) {
+    if let Some(status) = WaitStatus::from_raw(ended.status) {
+        let record = Record::Ended {
+            status,
+            user_us: ended.cpu_us.0,
+            system_us: ended.cpu_us.1,
+            max_rss_bytes: ended.max_rss_bytes,
+        };
+        tell(task, &record);
     }
 }
 

@@ -45,12 +45,14 @@ pub enum WaitStatus {
 }
 
 impl WaitStatus {
-    /// Reads a status of `wait4` of a process that ended.
-    pub fn from_raw(status: i32) -> Self {
+    /// Reads a status of `wait4`; `None` if the process has not ended. We are told of the
+    /// stops of a child that made us its tracer.
+    pub fn from_raw(status: i32) -> Option<Self> {
         let bits = status.cast_unsigned();
         match bits & 0x7f {
-            0 => Self::Code((bits >> 8) & 0xff),
-            signal => Self::Signal(signal),
+            0 => Some(Self::Code((bits >> 8) & 0xff)),
+            0x7f => None,
+            signal => Some(Self::Signal(signal)),
         }
     }
 }
@@ -205,9 +207,10 @@ mod tests {
 
     #[test]
     fn a_wait_status_is_a_code_or_a_signal() {
-        assert_eq!(WaitStatus::from_raw(0x0300), WaitStatus::Code(3));
-        assert_eq!(WaitStatus::from_raw(9), WaitStatus::Signal(9));
-        assert_eq!(WaitStatus::from_raw(0x8b), WaitStatus::Signal(11));
+        assert_eq!(WaitStatus::from_raw(0x0300), Some(WaitStatus::Code(3)));
+        assert_eq!(WaitStatus::from_raw(9), Some(WaitStatus::Signal(9)));
+        assert_eq!(WaitStatus::from_raw(0x8b), Some(WaitStatus::Signal(11)));
+        assert_eq!(WaitStatus::from_raw(0x057f), None);
     }
 
     proptest::proptest! {

@@ -13,13 +13,21 @@ use rustix::process::Pid;
 /// Processes looked at in one pass; a container's own limit is far lower.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// Enough of `/proc/N/stat` to hold the name, the state and the parent.
-const STAT_BYTES: usize = 256;
+/// Enough of `/proc/N/stat` to hold everything up to the number of threads.
+const STAT_BYTES: usize = 512;
 
-/// The living processes of one pass, by their parent. Zombies are not living.
+/// Enough of `/proc/N/status` to hold everything up to the tracer.
+const STATUS_BYTES: usize = 1024;
+
+/// Where `/proc/N/stat` has the number of threads, counted from the state.
+const THREADS_FIELD: usize = 20 - 3;
+
+/// The processes of one pass, by their parent: those that live, and apart from them those
+/// that have ended and wait to be reaped.
 #[derive(Debug, Default)]
 pub struct Scan {
     children: HashMap<i32, Vec<i32>>,
+    dead: HashMap<i32, Vec<i32>>,
 }
 
 impl Scan {
@@ -33,10 +41,13 @@ impl Scan {
             let Some(pid) = parse_pid(entry.file_name().to_bytes()) else {
                 continue;
             };
-            if let Some(stat) = read_stat(&proc, pid)
-                && !stat.is_dead
-            {
-                scan.children.entry(stat.parent).or_default().push(pid);
+            if let Some(stat) = read_stat(&proc, pid) {
+                let kind = if stat.is_dead {
+                    &mut scan.dead
+                } else {
+                    &mut scan.children
+                };
+                kind.entry(stat.parent).or_default().push(pid);
             }
         }
         Ok(scan)
@@ -65,12 +76,44 @@ impl Scan {
         }
         found
     }
+
+    /// Who traces a process beneath the root, be it dead or alive, and is not beneath it
+    /// itself. A dead process stays until its tracer has looked at it or is gone.
+    pub fn foreign_tracers(&self, root: Pid) -> BTreeSet<i32> {
+        let living = self.descendants(std::iter::once(root));
+        let parents = living.iter().copied().chain([root.as_raw_nonzero().get()]);
+        let dead: Vec<i32> = parents
+            .filter_map(|parent| self.dead.get(&parent))
+            .flatten()
+            .copied()
+            .collect();
+        let tracers = living.iter().chain(&dead).filter_map(|pid| tracer(*pid));
+        tracers.filter(|pid| !living.contains(pid)).collect()
+    }
+}
+
+/// Who traces a process, if somebody does that we can see.
+fn tracer(pid: i32) -> Option<i32> {
+    let path = CString::new(format!("/proc/{pid}/status")).ok()?;
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut buffer = [0; STATUS_BYTES];
+    let count = rustix::io::read(&file, &mut buffer).ok()?;
+    parse_tracer(&buffer[..count])
+}
+
+/// Reads the tracer out of `/proc/N/status`. The name is on a line of its own in which the
+/// kernel has escaped line breaks, so no name can look like another line.
+fn parse_tracer(status: &[u8]) -> Option<i32> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(b"TracerPid:"))?;
+    parse_pid(value.trim_ascii())
 }
 
 /// What `/proc/N/stat` says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// A zombie, or on the way to be none.
+    /// A zombie, or on the way to be none. One whose first thread has ended looks like a
+    /// zombie, and lives as long as it has others.
     pub is_dead: bool,
     /// The parent's number.
     pub parent: i32,
@@ -91,8 +134,10 @@ pub fn parse_stat(stat: &[u8]) -> Option<Stat> {
     let mut fields = stat[name_end + 1..].split(|byte| *byte == b' ').skip(1);
     let state = fields.next()?;
     let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let threads = fields.nth(THREADS_FIELD - 2).and_then(parse_pid);
+    let has_others = threads.is_some_and(|threads| threads > 1);
     Some(Stat {
-        is_dead: matches!(state, b"Z" | b"X" | b"x"),
+        is_dead: matches!(state, b"Z" | b"X" | b"x") && !has_others,
         parent,
     })
 }
@@ -129,9 +174,29 @@ mod tests {
     }
 
     #[test]
+    fn a_process_whose_first_thread_ended_lives_on_with_the_others() {
+        let stat = |threads: &str| {
+            let line = format!("8 (x) Z 1 8 8 0 -1 4 5 6 7 8 9 10 11 12 20 0 {threads} 0 77");
+            parse_stat(line.as_bytes()).unwrap()
+        };
+        assert!(!stat("2").is_dead);
+        assert!(stat("1").is_dead);
+    }
+
+    #[test]
+    fn a_tracer_is_read_from_its_own_line() {
+        let status = b"Name:\tTracerPid:\\nTracerPid:\t9\nState:\tS\nTracerPid:\t42\nUid:\t0\n";
+        assert_eq!(parse_tracer(status), Some(42));
+        assert_eq!(parse_tracer(b"Name:\tx\nTracerPid:\t0\n"), None);
+    }
+
+    #[test]
     fn descendants_are_found_at_any_depth_and_once() {
         let children = HashMap::from([(1, vec![2, 9]), (2, vec![3]), (3, vec![4, 2])]);
-        let scan = Scan { children };
+        let scan = Scan {
+            children,
+            ..Scan::default()
+        };
         let found = scan.descendants(std::iter::once(Pid::from_raw(2).unwrap()));
         assert_eq!(found, BTreeSet::from([2, 3, 4]));
     }

@@ -77,6 +77,8 @@ pub async fn kill(keeper: Pid, mut gone: Gone) -> Result<(), TreeError> {
         if tokio::time::timeout(wait, gone.wait()).await.is_ok() {
             return Ok(());
         }
+        // The dead of this exec may be held by a tracer in another one.
+        send(&Scan::take()?.foreign_tracers(keeper), Signal::KILL);
         wait = (wait * 2).min(KILL_WAIT_MAX);
     }
     Err(TreeError::Survived)
