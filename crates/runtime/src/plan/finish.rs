@@ -15,6 +15,9 @@ use crate::sys::ExecArgs;
 /// caller allows that: `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID`.
 pub const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
 
+/// One byte is too little for any core file, and unlike none at all it also keeps the
+/// kernel from running the host's handler of crashes, where it has one.
+const CORE_BYTES_MAX: u64 = 1;
 const LOCKED_BYTES_MAX: u64 = 8 << 20;
 const MESSAGE_QUEUE_BYTES_MAX: u64 = 1 << 20;
 const PENDING_SIGNALS_MAX: u64 = 4096;
@@ -88,7 +91,7 @@ fn limits(limits: &Limits, enforced: Enforced) -> impl Iterator<Item = Step> {
         |kind: Enforcement, value: u64| (kind == Enforcement::Rlimit).then_some(value);
     [
         (Resource::Nofile, Some(limits.open_files)),
-        (Resource::Core, Some(0)),
+        (Resource::Core, Some(CORE_BYTES_MAX)),
         (Resource::Memlock, Some(LOCKED_BYTES_MAX)),
         (Resource::Msgqueue, Some(MESSAGE_QUEUE_BYTES_MAX)),
         (Resource::Sigpending, Some(PENDING_SIGNALS_MAX)),

@@ -32,6 +32,9 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
     (c"dev/stdout", c"/proc/self/fd/1"),
 ];
 
+/// Terminals of one container; all containers of a host share 3072.
+const TERMINALS_MAX: &CStr = c"256";
+
 /// Parts of `/proc` that can be read but not written.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
@@ -78,6 +81,7 @@ impl Builder {
         let mut options = vec![
             (c"ptmxmode", c"0666".to_owned()),
             (c"mode", c"0620".to_owned()),
+            (c"max", TERMINALS_MAX.to_owned()),
         ];
         if !matches!(spec.ids, IdMap::Single) {
             options.push((c"gid", c"5".to_owned()));

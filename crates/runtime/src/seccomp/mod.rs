@@ -33,12 +33,23 @@ const INIT_PID: u32 = 1;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 
-/// The personalities that change nothing but what `uname` says of 32 bits and addresses'
-/// randomness, and the value that only asks.
+/// The personalities that change nothing but what `uname` says of 32 bits and of the
+/// kernel's version, and the value that only asks.
 const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Sockets that stay in the container's own network namespace: unix, inet, inet6, netlink.
-const SOCKET_FAMILIES: [u32; 4] = [1, 2, 10, 16];
+const AF_UNIX: u32 = 1;
+const AF_NETLINK: u32 = 16;
+/// What tells of interfaces and routes, which are the container's own.
+const NETLINK_ROUTE: u32 = 0;
+/// The internet in both versions.
+const INTERNET_FAMILIES: [u32; 2] = [2, 10];
+/// The default, ICMP, TCP, UDP and ICMPv6. Asking for another one makes the host load the
+/// module that speaks it.
+const INTERNET_PROTOCOLS: [u32; 5] = [0, 1, 6, 17, 58];
+
+/// The requests of `ptrace` that take options, in its three generations.
+const PTRACE_WITH_OPTIONS: [u32; 3] = [21, 0x4200, 0x4206];
+const PTRACE_O_TRACEEXIT: u32 = 0x40;
 
 /// The filter of every container.
 pub struct Profile {
@@ -78,8 +89,9 @@ fn verdicts() -> Verdicts {
 fn conditional() -> Vec<(i64, Vec<Rule>)> {
     let mut rules = vec![
         (libc::SYS_clone, vec![vec![masked(0, NAMESPACES, 0)]]),
-        (libc::SYS_socket, any_of(0, &SOCKET_FAMILIES)),
-        (libc::SYS_socketpair, any_of(0, &SOCKET_FAMILIES)),
+        (libc::SYS_socket, sockets()),
+        (libc::SYS_socketpair, any_of(0, &[AF_UNIX])),
+        (libc::SYS_ptrace, tracing()),
         (libc::SYS_personality, any_of(0, &PERSONALITIES)),
         (
             libc::SYS_ioctl,
@@ -92,6 +104,25 @@ fn conditional() -> Vec<(i64, Vec<Rule>)> {
     ];
     rules.extend(scheduling());
     rules
+}
+
+/// Sockets that stay in the container's own network namespace.
+fn sockets() -> Vec<Rule> {
+    let mut rules = vec![
+        vec![is(0, AF_UNIX)],
+        vec![is(0, AF_NETLINK), is(2, NETLINK_ROUTE)],
+    ];
+    for family in INTERNET_FAMILIES {
+        rules.extend(INTERNET_PROTOCOLS.map(|protocol| vec![is(0, family), is(2, protocol)]));
+    }
+    rules
+}
+
+/// Everything but a stop on the way out: even KILL does not wake from it, only the tracer
+/// does. Two processes that trace each other so could never be ended, nor their container.
+fn tracing() -> Vec<Rule> {
+    let no_options = PTRACE_WITH_OPTIONS.map(|request| is_not(0, request));
+    vec![vec![masked(3, PTRACE_O_TRACEEXIT, 0)], no_options.to_vec()]
 }
 
 /// Nobody changes how init is scheduled, and nobody all processes of a user, of which init
@@ -206,6 +237,7 @@ mod tests {
             ("syslog", libc::SYS_syslog),
             ("fanotify_init", libc::SYS_fanotify_init),
             ("pidfd_getfd", libc::SYS_pidfd_getfd),
+            ("io_setup", libc::SYS_io_setup),
         ];
         for (name, number) in dangerous {
             assert_eq!(outcome(number, &[]), Err(libc::EPERM), "{name}");
@@ -232,6 +264,19 @@ mod tests {
                 refused,
                 "family {family}"
             );
+        }
+        for (family, protocol) in [(2, 132), (2, 33), (10, 262), (2, 255), (16, 15), (16, 21)] {
+            let outcome = outcome(libc::SYS_socket, &[family, 3, protocol]);
+            assert_eq!(outcome, refused, "family {family}, protocol {protocol}");
+        }
+        for (family, protocol) in [(1, 0), (2, 6), (2, 17), (10, 58), (16, 0)] {
+            assert_eq!(outcome(libc::SYS_socket, &[family, 1, protocol]), Ok(()));
+        }
+        assert_eq!(outcome(libc::SYS_ptrace, &[0]), Ok(()));
+        assert_eq!(outcome(libc::SYS_ptrace, &[4, 7, 0, 0xff]), Ok(()));
+        for request in PTRACE_WITH_OPTIONS {
+            assert_eq!(outcome(libc::SYS_ptrace, &[request, 7, 0, 0x3f]), Ok(()));
+            assert_eq!(outcome(libc::SYS_ptrace, &[request, 7, 0, 0x7f]), refused);
         }
         assert_eq!(outcome(libc::SYS_ioctl, &[0, 0x5401]), Ok(()));
         assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCSTI]), refused);
