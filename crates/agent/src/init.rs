@@ -34,6 +34,7 @@ pub fn close_to_others() -> io::Result<()> {
 
 /// Serves until the server shuts the agent down or nobody is left to serve.
 pub fn run(options: &Options) -> io::Result<()> {
+    sys::reset_fault_signals();
     let listener = match &options.listen_path {
         Some(path) => listen(path)?,
         None => inherited()?,

@@ -176,22 +176,32 @@ fn micros(time: libc::timeval) -> u64 {
 ///
 /// The order matters: a pending signal must not run a handler of the agent.
 pub fn reset_signals() {
+    (1..=SIGNAL_MAX).for_each(reset_signal);
+    replace_signal_mask(0);
+}
+
+/// Takes back the handlers that Rust installs for faults. They would make PID 1 hear
+/// signals that it is deaf to without: two of them at once overflow their stack.
+pub fn reset_fault_signals() {
+    [libc::SIGSEGV, libc::SIGBUS]
+        .into_iter()
+        .for_each(reset_signal);
+}
+
+fn reset_signal(signal: c_int) {
     // The kernel's `sigaction`, all zeroes: SIG_DFL, no flags, an empty mask.
     let default = [0_u64; 4];
-    for signal in 1..=SIGNAL_MAX {
-        // SAFETY: The kernel reads at most the 32 bytes of `default`; those signals whose
-        // action cannot be set answer EINVAL.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                default.as_ptr(),
-                0,
-                SIGSET_BYTES,
-            );
-        }
+    // SAFETY: The kernel reads at most the 32 bytes of `default`; those signals whose
+    // action cannot be set answer EINVAL.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            default.as_ptr(),
+            0,
+            SIGSET_BYTES,
+        );
     }
-    replace_signal_mask(0);
 }
 
 fn replace_signal_mask(mask: u64) -> u64 {

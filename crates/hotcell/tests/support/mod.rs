@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod attack;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -201,6 +203,22 @@ impl Cell {
             .await
             .unwrap_or_else(|error| panic!("{}", chain(&error)));
         assert_nothing_left(&self.id, self.home.path());
+    }
+}
+
+/// A test that fails leaves no container behind either.
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let (engine, id) = (Arc::clone(&self.engine), self.id.clone());
+        let work = move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            // It may be gone already; the test has failed anyway.
+            let _ = runtime.block_on(engine.destroy(&id));
+        };
+        let _ = std::thread::spawn(work).join();
     }
 }
 
