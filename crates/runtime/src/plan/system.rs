@@ -70,12 +70,9 @@ impl Builder {
         );
         for (source, at) in DEVICES {
             self.file(at, Vec::new());
-            self.bind(
-                name,
-                source.to_owned(),
-                at.to_owned(),
-                attr::NOSUID | attr::NOEXEC,
-            );
+            // Read-only is the node, which is the host's, and not the device behind it.
+            let attributes = attr::RDONLY | attr::NOSUID | attr::NOEXEC;
+            self.bind(name, source.to_owned(), at.to_owned(), attributes);
         }
         self.mkdir(c"dev/pts", 0o755);
         let mut options = vec![

@@ -1,0 +1,250 @@
+//! A container takes all the memory, space and descriptors it can get.
+//!
+//! Where a limit is an rlimit and not a cgroup, it holds for each process only: there the
+//! attacks that go around it are left out, as `SECURITY.md` says.
+
+mod support;
+
+use hotcell_domain::Bytes;
+use hotcell_engine::Enforcement;
+use support::Cell;
+use support::attack::{as_root, attack, by_everyone, everyone_gets};
+
+const MIB: u64 = 1 << 20;
+
+/// A container with little memory, so that an attack takes little time.
+async fn small() -> Cell {
+    Cell::with(|spec| spec.limits.memory = Bytes::new(64 * MIB).unwrap()).await
+}
+
+async fn has_memory_cgroup(cell: &Cell) -> bool {
+    cell.inspect().await.enforced.memory == Enforcement::Cgroup
+}
+
+const BOMB: &str = "held = []\nwhile True:\n    held.append(bytearray(1 << 20))";
+
+#[tokio::test]
+async fn a_memory_bomb_is_killed_alone() {
+    let cell = small().await;
+    let bystander = cell
+        .begin_until("print('here', flush=True)\ntime.sleep(1000)", "here")
+        .await;
+    let ran = cell.run(&attack(BOMB)).await;
+    if has_memory_cgroup(&cell).await {
+        assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
+        assert_eq!(cell.inspect().await.oom_kills, 1);
+    } else {
+        assert!(ran.stderr.contains("MemoryError"), "{ran:?}");
+    }
+    cell.answers().await;
+    let execs = cell.agent.list_execs().await.unwrap();
+    assert!(
+        execs
+            .iter()
+            .any(|exec| exec.exec_id == bystander.id && exec.running)
+    );
+    drop(bystander);
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn a_memory_bomb_of_root_is_killed_alone() {
+    let Some(cell) = Cell::with_root().await else {
+        return;
+    };
+    let limited = has_memory_cgroup(&cell).await;
+    let ran = cell.run(&as_root(attack(BOMB))).await;
+    if limited {
+        assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
+        assert!(cell.inspect().await.oom_kills >= 1);
+    } else {
+        assert!(ran.stderr.contains("MemoryError"), "{ran:?}");
+    }
+    cell.answers().await;
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn many_processes_have_no_more_memory_than_one() {
+    let cell = small().await;
+    if has_memory_cgroup(&cell).await {
+        let script = r"
+for _ in range(8):
+    if os.fork() == 0:
+        held = bytearray(32 << 20)
+        time.sleep(1000)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+";
+        let ran = cell.run(&attack(script)).await;
+        // The parent may be the one that is killed.
+        assert!(
+            ran.stdout == "-9\n" || ran.exit.signal == Some(9),
+            "{ran:?}"
+        );
+        assert!(cell.inspect().await.oom_kills >= 1);
+    }
+    cell.answers().await;
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn memory_that_belongs_to_no_process_is_counted_too() {
+    let cell = small().await;
+    if has_memory_cgroup(&cell).await {
+        let script = r"
+held = []
+while True:
+    held.append(os.memfd_create('x'))
+    os.write(held[-1], bytes(1 << 20))
+";
+        let ran = cell.run(&attack(script)).await;
+        assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
+        assert!(cell.inspect().await.oom_kills >= 1);
+    }
+    cell.answers().await;
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn a_container_that_pins_all_its_memory_harms_only_itself() {
+    // A segment of shared memory outlives its process: nobody can be killed for it but the
+    // agent, and then the container has ended itself.
+    let cell = small().await;
+    if has_memory_cgroup(&cell).await {
+        let script = format!(
+            r"
+for _ in range(200):
+    segment = call({shmget}, 0, 1 << 20, 0o1600)
+    if isinstance(segment, str): break
+    libc.shmat.restype = ctypes.c_void_p
+    address = libc.shmat(ctypes.c_int(segment), None, 0)
+    ctypes.memset(address, 1, 1 << 20)
+    libc.shmdt(ctypes.c_void_p(address))
+",
+            shmget = libc::SYS_shmget
+        );
+        let work = cell.agent.start("pins", &attack(&script)).await;
+        if let Ok(mut follow) = work {
+            while let Ok(Some(event)) = follow.next().await {
+                follow.ack(event.seq);
+            }
+        }
+        assert!(cell.inspect().await.memory_bytes.unwrap() <= 64 * MIB);
+    }
+    let other = Cell::new().await;
+    other.answers().await;
+    other.remove().await;
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn temporary_filesystems_end_at_their_size() {
+    let script = r"
+for place in ('/tmp', '/dev/shm'):
+    fd = os.open(f'{place}/{os.getuid()}', os.O_WRONLY | os.O_CREAT)
+    written, answer = 0, 0
+    while not isinstance(answer, str):
+        written += answer
+        answer = attempt(os.write, fd, bytes(1 << 20))
+    print(place, answer, written >> 20)
+    os.unlink(f'{place}/{os.getuid()}')
+    os.close(fd)
+";
+    everyone_gets(script, "/tmp ENOSPC 64\n/dev/shm ENOSPC 64\n").await;
+}
+
+#[tokio::test]
+async fn temporary_filesystems_end_at_their_number_of_files() {
+    let script = r"
+for place in ('/tmp', '/dev/shm'):
+    os.mkdir(f'{place}/{os.getuid()}')
+    os.chdir(f'{place}/{os.getuid()}')
+    made = 0
+    while made < 100000 and not isinstance(attempt(os.mkdir, str(made)), str):
+        made += 1
+    print(place, 10000 < made < 40000, attempt(os.mkdir, 'more'))
+    for number in range(made): os.rmdir(str(number))
+    os.chdir('/')
+    os.rmdir(f'{place}/{os.getuid()}')
+";
+    everyone_gets(script, "/tmp True ENOSPC\n/dev/shm True ENOSPC\n").await;
+}
+
+#[tokio::test]
+async fn everything_else_is_read_only() {
+    let script = r"
+for place in ('/', '/usr', '/usr/bin', '/etc', '/dev', '/dev/pts', '/sys', '/proc', '/proc/sys', '/home', '/root', '/run', '/var', '/mnt', '/opt', '/srv'):
+    answer = attempt(os.open, place + '/written', os.O_WRONLY | os.O_CREAT)
+    if answer not in ('EROFS', 'EACCES', 'ENOENT', 'EPERM'): print(place, answer)
+for place in ('/usr/bin/python3', '/etc/passwd', '/dev/null', '/dev/tty', '/bin/sh'):
+    answer = attempt(os.chmod, place, 0o777)
+    if answer not in ('EROFS', 'EPERM'): print('chmod', place, answer)
+    answer = attempt(os.utime, place)
+    if answer not in ('EROFS', 'EPERM', 'EACCES'): print('utime', place, answer)
+    answer = attempt(os.truncate, place, 0)
+    if answer not in ('EROFS', 'EPERM', 'EACCES', 'EINVAL', 'ETXTBSY'): print('truncate', place, answer)
+os.write(os.open('/dev/null', os.O_RDWR), b'works')
+";
+    everyone_gets(script, "").await;
+}
+
+#[tokio::test]
+async fn descriptors_end_at_their_number() {
+    let script = r"
+import resource
+held = []
+answer = 0
+while not isinstance(answer, str):
+    answer = attempt(os.dup, 0)
+    held.append(answer)
+try:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20))
+    print('raised')
+except (ValueError, OSError):
+    pass
+os.close(held[0])
+print(answer, len(held) <= 4096)
+";
+    everyone_gets(script, "EMFILE True\n").await;
+}
+
+#[tokio::test]
+async fn full_pipes_and_terminals_do_not_keep_others_from_theirs() {
+    let cell = Cell::new().await;
+    let script = r"
+terminals = 0
+while not isinstance(attempt(os.openpty), str) and terminals < 1000:
+    terminals += 1
+def fill():
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    while not isinstance(attempt(os.write, write, bytes(65536)), str): pass
+while not isinstance(attempt(fill), str): pass
+print('full', terminals, flush=True)
+time.sleep(1000)
+";
+    let mut running = cell.begin(&attack(script)).await;
+    let terminals: u32 = running.says("full ").await.parse().unwrap();
+    assert!(terminals <= 256, "{terminals}");
+    cell.answers().await;
+    running.cancel(std::time::Duration::ZERO).await;
+    cell.answers().await;
+    cell.remove().await;
+}
+
+#[tokio::test]
+async fn addresses_are_free_and_memory_is_not() {
+    let script = r"
+import mmap
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+address = libc.mmap(None, 1 << 40, 3, 0x4022, -1, 0)
+print(ctypes.c_long(address).value != 0)
+locked = libc.mlock(ctypes.c_void_p(libc.mmap(None, 16 << 20, 3, 0x22, -1, 0)), ctypes.c_size_t(16 << 20))
+print(locked)
+";
+    by_everyone(script, |who, ran| {
+        assert_eq!(ran.stdout, "True\n-1\n", "{who:?}: {ran:?}");
+    })
+    .await;
+}
