@@ -248,3 +248,35 @@ print(locked)
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_the_kernel_counts_for_the_hosts_user_is_little() {
+    // Inotify instances and message queues of a container count for whoever made it, too.
+    let script = format!(
+        r"
+made = 0
+while made < 1000 and not isinstance(call({inotify}, 0), str): made += 1
+print(made)
+class Attributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ('flags', 'most', 'size', 'now', 'a', 'b', 'c', 'd')]
+queues = 0
+def queue(number):
+    return f'{{os.getuid()}}-{{number}}'.encode()
+def open_queue(number):
+    return call({mq_open}, queue(number), 0o102, 0o600, ctypes.byref(Attributes(0, 10, 8192, 0)))
+while queues < 100 and not isinstance(open_queue(queues), str): queues += 1
+for number in range(queues): call({mq_unlink}, queue(number))
+print(queues)
+timers = 0
+timer = ctypes.c_int()
+while timers < 100000 and not isinstance(call({timer_create}, 0, 0, ctypes.byref(timer)), str): timers += 1
+print(timers <= 1024)
+print([open('/proc/sys/user/' + name).read().strip() for name in ('max_user_namespaces', 'max_net_namespaces')])
+",
+        inotify = libc::SYS_inotify_init1,
+        mq_open = libc::SYS_mq_open,
+        mq_unlink = libc::SYS_mq_unlink,
+        timer_create = libc::SYS_timer_create,
+    );
+    everyone_gets(&script, "16\n1\nTrue\n['0', '0']\n").await;
+}

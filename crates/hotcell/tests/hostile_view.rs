@@ -196,14 +196,14 @@ print(len(open('/proc/net/route').readlines()))
 
 #[tokio::test]
 async fn the_hosts_processes_cannot_be_seen_or_signalled() {
-    let mut victim = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut victim = Victim(Command::new("sleep").arg("1000").spawn().unwrap());
     let script = format!(
         r"
 host = ({victim}, {ours})
 seen = [int(name) for name in os.listdir('/proc') if name.isdigit()]
 print(len(seen) < 10, [attempt(os.kill, pid, 0) for pid in host if pid not in seen] or ['ESRCH'] * 2)
 ",
-        victim = victim.id(),
+        victim = victim.0.id(),
         ours = std::process::id(),
     );
     by_everyone(&script, |who, ran| {
@@ -211,9 +211,17 @@ print(len(seen) < 10, [attempt(os.kill, pid, 0) for pid in host if pid not in se
         assert!(!ran.stdout.contains("None"), "{who:?}: {ran:?}");
     })
     .await;
-    assert!(victim.try_wait().unwrap().is_none());
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    assert!(victim.0.try_wait().unwrap().is_none());
+}
+
+/// A process of the host that does not outlive its test.
+struct Victim(std::process::Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,7 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
             contents,
             mode,
         } => file(path, contents, *mode),
+        Op::Set { path, value } => set(path, value),
         Op::Symlink { path, target } => Ok(rustix::fs::symlinkat(
             target.as_c_str(),
             CWD,
@@ -230,6 +231,13 @@ fn file(path: &CStr, contents: &[u8], mode: u32) -> io::Result<()> {
         let written = rustix::io::write(file.as_fd(), rest)?;
         rest = &rest[written..];
     }
+    Ok(())
+}
+
+fn set(path: &CStr, value: &CStr) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    rustix::io::write(file.as_fd(), value.to_bytes())?;
     Ok(())
 }
 

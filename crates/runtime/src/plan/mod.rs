@@ -107,6 +107,8 @@ pub enum Op {
         contents: Vec<u8>,
         mode: u32,
     },
+    /// Write to a file of the kernel's.
+    Set { path: CString, value: &'static CStr },
     /// Make a symbolic link.
     Symlink { path: CString, target: CString },
     /// Go to a directory.

@@ -35,6 +35,22 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
 /// Terminals of one container; all containers of a host share 3072.
 const TERMINALS_MAX: &CStr = c"256";
 
+/// Limits of the container's user namespace, in `/proc/sys/user`. What the kernel counts
+/// there it also counts for whoever made the namespace: the host's user, whose own limit
+/// is 128 for the first. Namespaces cannot be made anyway; this is the second lock (but for
+/// those of mounts, which the steps that follow still need).
+const USER_LIMITS: [(&str, &CStr); 9] = [
+    ("max_inotify_instances", c"16"),
+    ("max_inotify_watches", c"8192"),
+    ("max_cgroup_namespaces", c"0"),
+    ("max_ipc_namespaces", c"0"),
+    ("max_net_namespaces", c"0"),
+    ("max_pid_namespaces", c"0"),
+    ("max_time_namespaces", c"0"),
+    ("max_user_namespaces", c"0"),
+    ("max_uts_namespaces", c"0"),
+];
+
 /// Parts of `/proc` that can be read but not written.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
@@ -102,6 +118,9 @@ impl Builder {
     /// `/proc` of the container's own processes, and a `/sys` with next to nothing.
     pub(super) fn kernel_filesystems(&mut self) {
         self.mount("mount /proc", c"proc", Vec::new(), INERT, c"proc");
+        for (name, value) in USER_LIMITS {
+            self.limit_user(name, value);
+        }
         for name in PROC_READ_ONLY {
             self.protect(name);
         }
@@ -131,6 +150,13 @@ impl Builder {
         let source = c_path(&spec.workspace)?;
         self.bind("open the workspace", source, c"workspace".to_owned(), PLAIN);
         Ok(())
+    }
+
+    fn limit_user(&mut self, name: &str, value: &'static CStr) {
+        if kind_of(&Path::new("/proc/sys/user").join(name)).is_some() {
+            let path = c_path(format!("proc/sys/user/{name}")).expect("our own names hold no NUL");
+            self.step("limit the user namespace", Op::Set { path, value });
+        }
     }
 
     fn protect(&mut self, name: &str) {
