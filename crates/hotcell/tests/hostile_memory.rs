@@ -14,7 +14,8 @@ const MIB: u64 = 1 << 20;
 
 /// A container with little memory, so that an attack takes little time.
 async fn small() -> Cell {
-    Cell::with(|spec| spec.limits.memory = Bytes::new(64 * MIB).unwrap()).await
+    let memory = Bytes::new(64 * MIB).expect("a size");
+    Cell::with(|spec| spec.limits.memory = memory).await
 }
 
 async fn has_memory_cgroup(cell: &Cell) -> bool {

@@ -14,13 +14,12 @@ const RSS_BYTES_MAX: u64 = 16 << 20;
 
 /// Memory of a process of the host.
 fn rss_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let kib = status.lines().find_map(|line| {
+        let value = line.strip_prefix("VmRSS:")?;
+        value.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    kib.expect("it has memory") << 10
 }
 
 /// The agent's number on the host.
@@ -47,8 +46,9 @@ async fn paused_at(cell: &Cell, id: &str) -> u64 {
     let mut last = 0;
     let work = async {
         loop {
-            let execs = cell.agent.list_execs().await.unwrap();
-            let exec = execs.iter().find(|exec| exec.exec_id == id).unwrap();
+            let execs = cell.agent.list_execs().await.expect("the agent answers");
+            let exec = execs.iter().find(|exec| exec.exec_id == id);
+            let exec = exec.expect("the agent holds the exec");
             if exec.last_seq > 1 && exec.last_seq == last {
                 return last;
             }

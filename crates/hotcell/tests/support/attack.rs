@@ -8,7 +8,7 @@ use super::{Cell, Ran, deadline, python};
 
 /// What every attack in Python begins with. `call` makes a system call by its number and
 /// `attempt` runs a function; both answer with the name of the errno if there was one.
-const PRELUDE: &str = r#"
+const PRELUDE: &str = r"
 import ctypes, errno, os, signal, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -30,7 +30,7 @@ def wait_for(check):
 def state(pid):
     with open(f'/proc/{pid}/stat') as file:
         return file.read().rsplit(') ', 1)[1][0]
-"#;
+";
 
 /// A Python script with the words of an attacker.
 pub fn attack(script: &str) -> Command {
@@ -141,9 +141,7 @@ impl Running<'_> {
                 if let Some(rest) = lines.find_map(|line| line.strip_prefix(begin)) {
                     return rest.trim().to_owned();
                 }
-                if self.exit.is_some() {
-                    panic!("it ended first: {:?}", self.ran());
-                }
+                assert!(self.exit.is_none(), "it ended first: {:?}", self.ran());
                 self.step().await;
             }
         };

@@ -43,7 +43,7 @@ const AF_NETLINK: u32 = 16;
 const NETLINK_ROUTE: u32 = 0;
 /// The internet in both versions.
 const INTERNET_FAMILIES: [u32; 2] = [2, 10];
-/// The default, ICMP, TCP, UDP and ICMPv6. Asking for another one makes the host load the
+/// The default, ICMP, TCP, UDP and `ICMPv6`. Asking for another one makes the host load the
 /// module that speaks it.
 const INTERNET_PROTOCOLS: [u32; 5] = [0, 1, 6, 17, 58];
 
