@@ -149,7 +149,7 @@ async fn a_file_that_cannot_be_is_refused() {
         info(|info| info.etag = String::new()),
     ];
     for lie in lies {
-        let agent = agent(messages(&[lie.clone()])).await;
+        let agent = agent(messages(std::slice::from_ref(&lie))).await;
         let error = in_time(agent.stat(b"a", false)).await;
         assert!(matches!(error, Err(AgentError::Protocol(_))), "{lie:?}");
     }
