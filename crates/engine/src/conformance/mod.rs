@@ -1,6 +1,6 @@
 //! One suite, owned by no engine, that every engine must pass.
 //!
-//! ```ignore
+//! ```text
 //! hotcell_engine::conformance_tests!(subject);
 //!
 //! async fn subject() -> hotcell_engine::conformance::Subject { … }
