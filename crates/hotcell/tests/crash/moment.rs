@@ -1,0 +1,121 @@
+//! When something dies, and what is looked at afterwards.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hotcell_agent_client::Agent;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Phase, Policy};
+use hotcell_engine::{Embedded, Engine};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{engine, eventually, leftovers, pids};
+
+/// Numbers that a seed determines: a failing one is in the message, and comes again.
+pub struct Moments(u64);
+
+impl Moments {
+    pub fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 8) % end
+    }
+
+    /// Waits for a while that is not known before.
+    pub async fn wait(&mut self, longest: Duration) {
+        let micros = u64::try_from(longest.as_micros()).expect("a short while");
+        tokio::time::sleep(Duration::from_micros(self.below(micros))).await;
+    }
+}
+
+/// A container with the defaults.
+pub fn spec(lifetime: Lifetime) -> Admitted<ContainerSpec> {
+    let mut spec = ContainerSpec::new(ImageRef::Host);
+    spec.lifetime = lifetime;
+    let policy = Policy {
+        allow_rootfs: false,
+        allow_root: false,
+    };
+    policy.admit(spec).expect("this policy admits it")
+}
+
+/// A new connection to a container's agent.
+pub async fn connect(engine: &Embedded, id: &ContainerId) -> Agent {
+    let stream = engine.open(id).await.expect("its socket is there");
+    Agent::connect(stream).await.expect("its agent answers")
+}
+
+/// Ends a process at once.
+pub fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // It may have ended by itself.
+    let _ = kill_process(pid.expect("a process id"), Signal::KILL);
+}
+
+/// A container's agent, as the host numbers it.
+pub fn agent_pid(id: &ContainerId) -> u32 {
+    let wanted = format!("hotcell-agent\0init\0--container\0{id}\0");
+    let is_agent = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.starts_with(wanted.as_bytes())
+    };
+    pids().into_iter().find(is_agent).expect("the agent lives")
+}
+
+/// The parent of a process, and 0 if there is no such process.
+pub fn parent_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Opens the home as the next server would: everything in it is listed, what runs
+/// answers, all of it can be destroyed, and nothing of `ids` is left.
+pub async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
+    let engine = engine(home);
+    engine
+        .list()
+        .await
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    engine
+        .sweep()
+        .await
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    for container in engine.list().await.unwrap() {
+        // One whose destruction was begun is stopped, and stays until it is asked again.
+        if container.phase != Phase::Stopped {
+            assert_eq!(container.phase, Phase::Running, "seed {seed}");
+            let agent = connect(&engine, &container.id).await;
+            agent.stat(b"", false).await.unwrap();
+        }
+        engine
+            .destroy(&container.id)
+            .await
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    for id in ids {
+        nothing_left(id, home, seed).await;
+    }
+    let left: Vec<_> = std::fs::read_dir(home.join("containers"))
+        .unwrap()
+        .collect();
+    assert!(left.is_empty(), "seed {seed}: {left:?}");
+}
+
+/// Waits until nothing of a container is left: the launcher of a dead server may be at
+/// work for a moment longer.
+pub async fn nothing_left(id: &ContainerId, home: &Path, seed: u64) {
+    eventually(&format!("nothing is left of {id}, seed {seed}"), || async {
+        let left = leftovers(id, home);
+        if !left.is_empty() {
+            eprintln!("seed {seed}: {left:?}");
+        }
+        left.is_empty()
+    })
+    .await;
+}
