@@ -72,7 +72,7 @@ async fn events_out_of_order_or_out_of_bounds_break_the_protocol() {
         seq: 1,
         ..ExecEvent::default()
     };
-    let lies: [&[ExecEvent]; 16] = [
+    let lies: [&[ExecEvent]; 17] = [
         &[],
         &[empty],
         &[started(0)],
@@ -89,6 +89,7 @@ async fn events_out_of_order_or_out_of_bounds_break_the_protocol() {
         &[started(1), exit(2, |exit| exit.cause = 0)],
         &[exit(1, |exit| exit.cause = 4)],
         &[exit(1, |_| ()), output(2, 1, 1)],
+        &[exit(1, |_| ()), exit(2, |_| ())],
     ];
     for lie in lies {
         let error = followed(messages(lie)).await;
