@@ -43,7 +43,7 @@ async fn a_tree_in_place_of_a_temporary_file_is_not_walked_when_an_upload_breaks
     let bench = Bench::in_memory();
     bench.put("trap/inner", "x");
     let (requests, uploaded) = tokio::sync::mpsc::channel(64);
-    for request in upload(header("file"), &vec![7; 1 << 20]) {
+    for request in broken_off(header("file"), &vec![7; 1 << 20]) {
         requests.send(request).await.unwrap();
     }
     let stalled = tokio_stream::wrappers::ReceiverStream::new(uploaded);

@@ -9,8 +9,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-fn profile() -> String {
-    std::env::var("HOTCELL_VM_PROFILE").expect("the virtual machine says which host it is")
+/// Which host this is; elsewhere there is nothing to test.
+fn profile() -> Option<String> {
+    let profile = std::env::var("HOTCELL_VM_PROFILE").ok();
+    if profile.is_none() {
+        eprintln!("skipped: for the virtual machine only");
+    }
+    profile
 }
 
 fn doctor() -> (Option<i32>, Value) {
@@ -31,7 +36,10 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn the_doctor_names_what_forbids_it_and_the_fix() {
-    let (name, fix) = match profile().as_str() {
+    let Some(profile) = profile() else {
+        return;
+    };
+    let (name, fix) = match profile.as_str() {
         "no-userns-clone" => ("user namespaces", "kernel.unprivileged_userns_clone=1"),
         "no-userns-max" => ("user namespaces", "user.max_user_namespaces="),
         "apparmor-userns" | "apparmor-caps" => ("AppArmor", "userns,"),
@@ -51,6 +59,9 @@ fn the_doctor_names_what_forbids_it_and_the_fix() {
 
 #[test]
 fn a_run_fails_with_125_points_to_the_doctor_and_leaves_nothing() {
+    if profile().is_none() {
+        return;
+    }
     let state = support::scratch();
     let output = Command::new(support::hotcell())
         .args(["run", "--state-dir"])

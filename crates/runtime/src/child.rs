@@ -104,6 +104,7 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
         Op::Chdir(path) => Ok(rustix::process::chdir(path.as_c_str())?),
         Op::Pivot => pivot(),
         Op::Limit { resource, value } => limit(*resource, *value),
+        Op::LimitForExecs { resource, value } => limit_for_execs(*resource, *value),
         Op::Hostname(name) => Ok(rustix::system::sethostname(name.to_bytes())?),
         Op::Loopback => loopback(),
         Op::NewSession => new_session(),
@@ -257,6 +258,15 @@ fn limit(resource: rustix::process::Resource, value: u64) -> io::Result<()> {
             current: value,
             maximum: value,
         },
+    )?)
+}
+
+fn limit_for_execs(resource: rustix::process::Resource, value: u64) -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(resource).maximum;
+    let current = Some(maximum.map_or(value, |hard| hard.min(value)));
+    Ok(rustix::process::setrlimit(
+        resource,
+        Rlimit { current, maximum },
     )?)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hotcell_agent_api::bounds::EXECS_MAX;
 use hotcell_agent_api::v1::{ExecInfo, ExecResume, ExecStart, ExitCause};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::task::JoinSet;
 
@@ -26,6 +27,8 @@ pub struct Execs {
     table: Table,
     fingerprints: Fingerprints,
     can_switch_user: bool,
+    /// The most memory one process of an exec may have, where no cgroup bounds it.
+    data_bytes_max: Option<u64>,
     held: Mutex<Held>,
 }
 
@@ -43,6 +46,7 @@ impl Execs {
             table,
             fingerprints: Fingerprints::new(),
             can_switch_user: can_switch_user(),
+            data_bytes_max: pass_on_data_limit(),
             held: Mutex::default(),
         }
     }
@@ -68,7 +72,13 @@ impl Execs {
             return Err(ExecError::OtherUser);
         }
         held.make_room()?;
-        let exec = launch(&self.table, start, fingerprint, held.started)?;
+        let exec = launch(
+            &self.table,
+            self.data_bytes_max,
+            start,
+            fingerprint,
+            held.started,
+        )?;
         held.started += 1;
         held.by_id.insert(asked.exec_id.clone(), exec.clone());
         Follower::new(exec, 0)
@@ -154,8 +164,23 @@ impl Held {
     }
 }
 
+/// The limit that the engine meant for commands. We lift it from ourselves: an agent
+/// that is out of memory would take the whole container with it.
+fn pass_on_data_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Data);
+    let ours = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Data, ours) {
+        Ok(()) => limit.current,
+        Err(_) => None,
+    }
+}
+
 fn launch(
     table: &Table,
+    data_bytes_max: Option<u64>,
     start: Start,
     fingerprint: Fingerprint,
     serial: u64,
@@ -167,6 +192,7 @@ fn launch(
         candidates: start.candidates,
         cwd: start.cwd,
         user: start.user,
+        data_bytes_max,
         stdio: opened.child,
     };
     let (status, told) = Status::open().map_err(ExecError::os("open the streams"))?;

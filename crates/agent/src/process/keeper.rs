@@ -35,6 +35,8 @@ pub struct Launch {
     pub cwd: CString,
     /// Whom to become; absent: stay.
     pub user: Option<User>,
+    /// The most memory that each of its processes may have.
+    pub data_bytes_max: Option<u64>,
     /// The leader's ends of pipes or of a terminal.
     pub stdio: Stdio,
 }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{chdir, ioctl_tiocsctty, setsid, umask};
+use rustix::process::{Resource, Rlimit, chdir, ioctl_tiocsctty, setrlimit, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_thread_gid,
@@ -40,10 +40,22 @@ fn prepare(launch: &Launch) -> Result<(), (Step, Errno)> {
     take_stdio(launch).map_err(|errno| (Step::Dup2, errno))?;
     umask(Mode::WGRP | Mode::WOTH);
     chdir(launch.cwd.as_c_str()).map_err(|errno| (Step::Chdir, errno))?;
+    limit_memory(launch.data_bytes_max).map_err(|errno| (Step::Setrlimit, errno))?;
     become_user(launch)?;
     drop_capabilities().map_err(|errno| (Step::Capset, errno))?;
     sys::reset_signals();
     Ok(())
+}
+
+fn limit_memory(data_bytes_max: Option<u64>) -> Result<(), Errno> {
+    if data_bytes_max.is_none() {
+        return Ok(());
+    }
+    let limit = Rlimit {
+        current: data_bytes_max,
+        maximum: data_bytes_max,
+    };
+    setrlimit(Resource::Data, limit)
 }
 
 fn take_stdio(launch: &Launch) -> Result<(), Errno> {

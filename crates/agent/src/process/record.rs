@@ -79,12 +79,14 @@ pub enum Step {
     Setuid,
     /// Losing capabilities.
     Capset,
+    /// The limit on memory.
+    Setrlimit,
     /// The program itself.
     Execve,
 }
 
 impl Step {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Clone,
         Self::Setsid,
         Self::Terminal,
@@ -94,6 +96,7 @@ impl Step {
         Self::Setgid,
         Self::Setuid,
         Self::Capset,
+        Self::Setrlimit,
         Self::Execve,
     ];
 
@@ -109,6 +112,7 @@ impl Step {
             Self::Setgid => "setgid",
             Self::Setuid => "setuid",
             Self::Capset => "capset",
+            Self::Setrlimit => "setrlimit",
             Self::Execve => "execve",
         }
     }

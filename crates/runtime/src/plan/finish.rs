@@ -110,9 +110,11 @@ fn limits(limits: &Limits, enforced: Enforced) -> impl Iterator<Item = Step> {
     ]
     .into_iter()
     .filter_map(|(resource, value)| {
-        let op = Op::Limit {
-            resource,
-            value: value?,
+        let value = value?;
+        let op = if resource == Resource::Data {
+            Op::LimitForExecs { resource, value }
+        } else {
+            Op::Limit { resource, value }
         };
         Some(Step {
             name: "set a limit",

@@ -117,6 +117,8 @@ pub enum Op {
     Pivot,
     /// Set a limit, or the hard limit where that is lower.
     Limit { resource: Resource, value: u64 },
+    /// Set a limit that init passes on to what it starts, and may lift from itself.
+    LimitForExecs { resource: Resource, value: u64 },
     /// Name the host.
     Hostname(CString),
     /// Bring the loopback interface up.
