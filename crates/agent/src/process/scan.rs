@@ -77,18 +77,15 @@ impl Scan {
         found
     }
 
-    /// Who traces a process beneath the root, be it dead or alive, and is not beneath it
-    /// itself. A dead process stays until its tracer has looked at it or is gone.
+    /// Who traces a process beneath the root, be it dead or alive, and is neither the root
+    /// nor beneath it. A dead process stays until its tracer has looked at it or is gone.
     pub fn foreign_tracers(&self, root: Pid) -> BTreeSet<i32> {
-        let living = self.descendants(std::iter::once(root));
-        let parents = living.iter().copied().chain([root.as_raw_nonzero().get()]);
-        let dead: Vec<i32> = parents
-            .filter_map(|parent| self.dead.get(&parent))
-            .flatten()
-            .copied()
-            .collect();
-        let tracers = living.iter().chain(&dead).filter_map(|pid| tracer(*pid));
-        tracers.filter(|pid| !living.contains(pid)).collect()
+        let mut own = self.descendants(std::iter::once(root));
+        own.insert(root.as_raw_nonzero().get());
+        let dead = own.iter().filter_map(|parent| self.dead.get(parent));
+        let all = own.iter().chain(dead.flatten());
+        let tracers = all.filter_map(|pid| tracer(*pid));
+        tracers.filter(|pid| !own.contains(pid)).collect()
     }
 }
 
