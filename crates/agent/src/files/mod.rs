@@ -16,6 +16,9 @@ mod copy;
 mod error;
 mod etag;
 mod export;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod glob;
 mod import;
 mod info;
