@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use hotcell_domain::{ContainerId, Lifetime, Phase};
 use hotcell_engine::Engine;
 
-use crate::moment::{connect, nothing_left, spec};
+use crate::moment::{agent_pid, connect, kill, nothing_left, spec};
 use crate::support::{engine, new_id, scratch};
 
 /// Damages the record at a path, given the record of another container.
@@ -98,11 +99,22 @@ async fn a_record_from_before_the_host_restarted_names_no_process() {
         .join("state.json");
     let text = fs::read_to_string(&path).unwrap();
     let mut saved: serde_json::Value = serde_json::from_str(&text).unwrap();
-    // This very process, as if it had got the number of the container's init.
+    // As after a restart: the container's init is gone, and somebody else has its number
+    // and even started as long after the host.
+    kill(agent_pid(&id));
+    engine.exited(&id).await.unwrap();
+    let mut stranger = Command::new("sleep").arg("1000").spawn().unwrap();
     saved["boot_id"] = "another".into();
-    saved["record"]["pid"] = std::process::id().into();
+    saved["record"]["pid"] = stranger.id().into();
+    saved["record"]["start_time"] = hotcell_runtime::start_time(stranger.id()).into();
     fs::write(&path, saved.to_string()).unwrap();
     assert_eq!(engine.inspect(&id).await.unwrap().phase, Phase::Stopped);
     engine.destroy(&id).await.unwrap();
     nothing_left(&id, home.path(), 0).await;
+    assert!(
+        stranger.try_wait().unwrap().is_none(),
+        "a stranger was killed"
+    );
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
 }

@@ -160,8 +160,8 @@ async fn thousands_of_calls_at_once_are_bounded() {
         reset.extend(headers(stream, "/hotcell.agent.v1.Agent/Hello"));
         reset.extend(frame(4, 3, 0, stream, &[0, 0, 0, 8]));
         started.extend(headers(stream, "/hotcell.agent.v1.Agent/Write"));
-        // A message of 4 MiB is promised on each of them, and never comes.
-        started.extend(frame(5, 0, 0, stream, &[0, 0, 0x3f, 0xff, 0xff]));
+        // A chunk of 32 KiB is promised on each of them, and never comes.
+        started.extend(frame(5, 0, 0, stream, &[0, 0, 0, 0x80, 0]));
     }
     for flood in [open, reset, started] {
         send(&cell, &flood).await;
