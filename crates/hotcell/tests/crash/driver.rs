@@ -36,7 +36,6 @@ impl Driver {
             .args([
                 "driver::the_server_that_is_killed",
                 "--exact",
-                "--ignored",
                 "--nocapture",
             ])
             .env(ROLE, role)
@@ -118,8 +117,8 @@ fn say(word: &str, id: &ContainerId) {
     stdout.flush().expect("somebody listens");
 }
 
+/// The other tests start it and kill it; by itself it has nothing to do.
 #[tokio::test]
-#[ignore = "the other tests start it, and kill it"]
 async fn the_server_that_is_killed() {
     let (Ok(role), Some(home)) = (std::env::var(ROLE), std::env::var_os(HOME)) else {
         return;
