@@ -297,12 +297,15 @@ fn remove_cgroup(place: &cgroup::Place) -> Result<(), EngineError> {
         .map_err(EngineError::engine("remove the cgroup"))
 }
 
-/// Removes what belongs to ids that are not ours to remove as.
+/// Removes what belongs to ids that are not ours to remove as. What is ours goes first:
+/// where a host forbids user namespaces nothing else was ever made.
 fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
     match ids {
         IdMap::Range { .. } | IdMap::Single => Ok(()),
         IdMap::Subordinate { .. } => {
-            hotcell_runtime::remove_tree_as(&ids, &directory.join("workspace"))
+            let workspace = directory.join("workspace");
+            remove::tree(&workspace)
+                .or_else(|_| hotcell_runtime::remove_tree_as(&ids, &workspace))
                 .map_err(EngineError::engine("remove the container's files"))
         }
     }
