@@ -153,6 +153,7 @@ macro_rules! conformance_cases {
                 root_has_its_uid_and_no_capabilities
                 root_cannot_write_the_image
                 an_exec_of_root_can_be_cancelled
+                what_root_leaves_behind_goes_with_the_container
             }
         }
     };

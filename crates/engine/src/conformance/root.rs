@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hotcell_agent_client::{Command, ExitCause, Refusal};
 
-use super::cell::{Cell, Live, expect_refused};
+use super::cell::{Cell, Live, expect_not_found, expect_refused};
 use super::sealed::{Status, expect_no_capabilities, expect_unwritable};
 use super::{Outcome, Subject, claimed};
 
@@ -68,6 +68,26 @@ pub(super) async fn an_exec_of_root_can_be_cancelled(subject: &Subject) -> Outco
     let exit = live.end().await?.exit;
     assert_eq!((exit.cause, exit.signal), (ExitCause::Cancelled, Some(9)));
     cell.end().await
+}
+
+pub(super) async fn what_root_leaves_behind_goes_with_the_container(subject: &Subject) -> Outcome {
+    let Some(cell) = rooted(subject).await? else {
+        return Ok(());
+    };
+    // Root has no capability to write where only the user may.
+    cell.said("mkdir open && chmod 777 . open").await?;
+    let script = "umask 077 && mkdir -p closed/inner open/closed && echo secret > closed/file \
+                  && echo secret > closed/inner/file && echo secret > open/closed/file \
+                  && chmod 0 closed/inner && stat -c %u:%a closed";
+    let ran = cell.run(&as_root(&cell, script)).await?;
+    assert_eq!(ran.stdout_text(), "0:700\n", "{}", ran.stderr_text());
+    // To the user, which may be who runs the engine, all of it is closed.
+    let listed = cell.shell("ls closed open/closed").await?;
+    assert_ne!(listed.exit.code, Some(0));
+    let id = cell.id.clone();
+    cell.end().await?;
+    expect_not_found(&subject.engine.destroy(&id).await);
+    Ok(())
 }
 
 /// A container that allows root, if the engine has such.
