@@ -3,8 +3,10 @@
 mod files_support;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use files_support::*;
 use hotcell_agent_api::v1::*;
@@ -285,4 +287,32 @@ async fn parents_are_made_only_when_asked_for() {
         code(bench.files.mkdir(mkdir("dangling", true)).await),
         Code::AlreadyExists
     );
+}
+
+#[tokio::test]
+async fn files_that_were_replaced_or_deleted_are_let_go() {
+    let bench = Bench::new();
+    for round in 0..50_u8 {
+        bench.write("file", &[round]).await.unwrap();
+        bench.write("other", &[round]).await.unwrap();
+        bench.delete("other", false).await.unwrap();
+    }
+    assert_eq!(bench.get("file").unwrap(), [49]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while let Some(held) = deleted_but_open(&bench.root) {
+        assert!(
+            Instant::now() < deadline,
+            "{} is still open",
+            held.display()
+        );
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A file beneath `root` that has no name any more and that this process keeps.
+fn deleted_but_open(root: &Path) -> Option<PathBuf> {
+    fs::read_dir("/proc/self/fd")
+        .expect("a process can list its descriptors")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .find(|file| file.starts_with(root) && file.as_os_str().as_bytes().ends_with(b"(deleted)"))
 }

@@ -28,6 +28,7 @@ mod member;
 mod path;
 mod precondition;
 mod read;
+mod release;
 mod relocate;
 mod stage;
 mod temp;
@@ -62,6 +63,7 @@ use self::info::describe_open;
 use self::list::Listing;
 use self::path::RelPath;
 use self::read::Source;
+use self::release::Releases;
 use self::relocate::{Delete, Mkdir, Move};
 use self::stage::{Direct, Stage as _};
 use self::write::{Received, Write};
@@ -81,6 +83,7 @@ pub struct Files {
     root_path: Arc<[u8]>,
     changes: Arc<Mutex<()>>,
     archives: Arc<Semaphore>,
+    releases: Releases,
 }
 
 impl Files {
@@ -92,6 +95,7 @@ impl Files {
             root_path: root.as_os_str().as_bytes().into(),
             changes: Arc::new(Mutex::new(())),
             archives: Arc::new(Semaphore::new(ARCHIVES_MAX)),
+            releases: Releases::new(),
         })
     }
 
@@ -137,6 +141,7 @@ impl Files {
         }
         received.settle(&place.dir).await?;
         let guard = self.lock().await;
+        let old = self.releases.hold(&place);
         let is_long = write.is_long(&received);
         let finish = move |_: &Stop| {
             let _guard = guard;
@@ -148,8 +153,9 @@ impl Files {
             blocking::run(finish).await
         } else {
             finish(&Stop::default())
-        };
-        Ok(info?)
+        }?;
+        old.release();
+        Ok(info)
     }
 
     /// Removes a file or a tree.
@@ -163,7 +169,10 @@ impl Files {
             blocking::run(move |stop| delete.apply(&place, &mut Direct::default(), stop)).await?
         } else {
             // One step: what has become a tree meanwhile must not be walked here.
-            Direct::default().discard(&place, false, &Stop::default())?
+            let old = self.releases.hold(&place);
+            let removed = Direct::default().discard(&place, false, &Stop::default())?;
+            old.release();
+            removed
         };
         Ok(DeleteReply { removed })
     }
