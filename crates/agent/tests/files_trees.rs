@@ -18,13 +18,16 @@ async fn a_delete_protects_the_root_and_follows_no_symlink() {
     bench.put("dir/sub/file", "x");
     bench.link("dir/out", &bench.outside);
     let root = bench.root.as_os_str().as_bytes().to_vec();
-    for path in [&b""[..], b".", b"./", &root] {
+    for path in [
+        &b""[..],
+        b".",
+        b"./",
+        &root,
+        b"dir/sub/../..",
+        b"dir/sub/..",
+    ] {
         assert_eq!(code(bench.delete(path, true).await), Code::PermissionDenied);
     }
-    assert_eq!(
-        code(bench.delete("dir/sub/../..", true).await),
-        Code::InvalidArgument
-    );
     assert_eq!(code(bench.delete("missing", true).await), Code::NotFound);
     assert_eq!(
         code(bench.delete("dir", false).await),

@@ -74,7 +74,7 @@ impl RelPath {
         };
         match name {
             b"" => Err(Error::Denied("the root is protected")),
-            b".." => Err(Error::Invalid("the path must end in a name")),
+            b".." => Err(Error::Denied("the path must end in a name")),
             name => Ok((Self(dir.to_vec()), Name(name.to_vec()))),
         }
     }
@@ -185,6 +185,6 @@ mod tests {
         let split =
             |raw: &str| RelPath::parse(raw.as_bytes(), b"/workspace").and_then(|path| path.split());
         assert!(matches!(split("."), Err(Error::Denied(_))));
-        assert!(matches!(split("a/.."), Err(Error::Invalid(_))));
+        assert!(matches!(split("a/.."), Err(Error::Denied(_))));
     }
 }
