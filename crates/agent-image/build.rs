@@ -29,7 +29,8 @@ fn main() {
 }
 
 fn build() -> PathBuf {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Asked for when it runs: a build directory may have been moved here from another checkout.
+    let crates = Path::new(&variable("CARGO_MANIFEST_DIR")).join("..");
     for source in [
         "agent/src",
         "agent/Cargo.toml",
