@@ -8,6 +8,9 @@ const VARIABLES_MAX: usize = 1024;
 /// The largest value.
 const VALUE_BYTES_MAX: usize = 128 << 10;
 
+/// Where commands are looked up in a container.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Names and values that a process can really be given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env(BTreeMap<String, String>);
@@ -27,6 +30,25 @@ pub enum EnvError {
 }
 
 impl Env {
+    /// What every command in a container is given: where programs are, where its files
+    /// are, UTF-8, and with a terminal which.
+    pub fn of_container(home: &str, term: Option<&str>) -> Self {
+        let known = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
+        let term = term.map(|term| ("TERM", term));
+        let all = known.into_iter().chain(term);
+        Self(
+            all.map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        )
+    }
+
+    /// Sets every variable of another one, replacing earlier values.
+    pub fn extend(&mut self, other: &Self) {
+        let other = other.0.iter();
+        self.0
+            .extend(other.map(|(name, value)| (name.clone(), value.clone())));
+    }
+
     /// Sets a variable, replacing an earlier value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), EnvError> {
         let head = |c: char| c.is_ascii_alphabetic() || c == '_';
@@ -70,6 +92,16 @@ mod tests {
             assert!(env.set(name, "x").is_err(), "{name}");
         }
         assert!(env.set("PATH_2", "/usr/bin").is_ok());
+    }
+
+    #[test]
+    fn later_variables_replace_those_of_every_container() {
+        let mut env = Env::of_container("/workspace", None);
+        let mut other = Env::default();
+        other.set("HOME", "/tmp").unwrap();
+        env.extend(&other);
+        assert_eq!(env.get("HOME"), Some("/tmp"));
+        assert_eq!((env.get("LANG"), env.get("TERM")), (Some("C.UTF-8"), None));
     }
 
     #[test]

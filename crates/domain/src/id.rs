@@ -50,6 +50,11 @@ macro_rules! handle {
                 }
             }
 
+            /// When it was made, in milliseconds since 1970.
+            pub fn unix_ms(&self) -> u64 {
+                decode_unix_ms(&self.0[$prefix.len()..])
+            }
+
             /// The handle as callers see it.
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -85,6 +90,16 @@ fn encode(unix_ms: u64, random: [u8; 10]) -> String {
         .collect()
 }
 
+/// The time in a handle's digits: they are 128 bits with two zeros before them, and the time
+/// is the first 48.
+fn decode_unix_ms(digits: &str) -> u64 {
+    let value = digits.bytes().fold(0_u128, |value, digit| {
+        let digit = ALPHABET.iter().position(|known| *known == digit);
+        value << 5 | digit.unwrap_or(0) as u128
+    });
+    (value >> 80) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +109,7 @@ mod tests {
         #[test]
         fn a_made_handle_can_be_read_back(ms in 0..1_u64 << 48, random: [u8; 10]) {
             let id = ContainerId::from_parts(ms, random);
+            prop_assert_eq!(id.unix_ms(), ms);
             prop_assert_eq!(ContainerId::parse(id.as_str()), Ok(id));
         }
 

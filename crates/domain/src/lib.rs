@@ -6,19 +6,29 @@
 #![forbid(unsafe_code)]
 
 mod admitted;
+mod alias;
+mod caller;
+mod command;
 mod env;
+mod exec;
 mod id;
 mod image;
 mod language;
 mod limits;
+mod name;
 mod phase;
 mod spec;
 
 pub use admitted::{Admitted, Policy, Refusal};
+pub use alias::{Alias, AliasError, ContainerRef};
+pub use caller::{Caller, Principal};
+pub use command::{Command, CommandError, Stdin};
 pub use env::{Env, EnvError};
+pub use exec::{ExecEnd, ExecStatus, Stream, Usage};
 pub use id::{ContainerId, ExecId, IdError};
 pub use image::{ImageError, ImageRef};
 pub use language::{LANGUAGES, Language};
 pub use limits::{Bytes, CpuMillis, LimitError, Limits, Pids};
+pub use name::{LabelError, Labels, Name, NameError};
 pub use phase::Phase;
 pub use spec::{ContainerSpec, Lifetime, Network};

@@ -21,6 +21,36 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Creating,
+        Self::Running,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Failed,
+    ];
+
+    /// Whether it has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Stopped | Self::Failed)
+    }
+
+    /// The word callers read.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == word)
+    }
+
     /// Every legal move is listed here and nowhere else.
     pub fn can_become(self, next: Self) -> bool {
         use Phase::{Creating, Failed, Running, Stopped, Stopping};
@@ -39,16 +69,10 @@ mod tests {
 
     #[test]
     fn nothing_leaves_an_end() {
-        let all = [
-            Phase::Creating,
-            Phase::Running,
-            Phase::Stopping,
-            Phase::Stopped,
-            Phase::Failed,
-        ];
-        for next in all {
+        for next in Phase::ALL {
             assert!(!Phase::Stopped.can_become(next));
             assert!(!Phase::Failed.can_become(next));
+            assert_eq!(Phase::parse(next.as_str()), Some(next));
         }
     }
 }

@@ -1,0 +1,182 @@
+//! What an exec shall run.
+
+use std::time::Duration;
+
+use crate::Env;
+
+/// Arguments of one exec.
+const ARGV_MAX: usize = 4096;
+
+/// Bytes of all its arguments together.
+const ARGV_BYTES_MAX: usize = 512 << 10;
+
+/// The longest working directory.
+const CWD_BYTES_MAX: usize = 4095;
+
+/// Bytes of standard input given with the command.
+const STDIN_BYTES_MAX: usize = 4 << 20;
+
+/// The longest timeout: a week.
+const TIMEOUT_S_MAX: f64 = 604_800.0;
+
+/// Everything an agent needs to know to run a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    argv: Vec<String>,
+    cwd: String,
+    /// Variables beside those of the container.
+    pub env: Env,
+    /// As the container's root instead of its user.
+    pub as_root: bool,
+    timeout: Duration,
+    stdin: Stdin,
+    /// With a terminal instead of pipes.
+    pub tty: bool,
+}
+
+/// What an exec reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stdin {
+    /// Nothing: the end at once.
+    Empty,
+    /// What callers send while it runs.
+    Open,
+    /// This, then the end.
+    Text(String),
+}
+
+/// A command that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// No program.
+    #[error("cmd must name a program: a list such as [\"ls\", \"-l\"], its first entry not empty")]
+    NoProgram,
+    /// Too much, or with a NUL.
+    #[error(
+        "cmd may have {ARGV_MAX} entries and {ARGV_BYTES_MAX} bytes, without NUL; write longer input to a file or pass it as stdin"
+    )]
+    Argv,
+    /// Not a directory's name.
+    #[error("cwd must be a path of at most {CWD_BYTES_MAX} bytes without NUL")]
+    Cwd,
+    /// Too long or senseless.
+    #[error("timeout_s must be more than 0 and at most {TIMEOUT_S_MAX}")]
+    Timeout,
+    /// Too much.
+    #[error("stdin may have {STDIN_BYTES_MAX} bytes; write longer input to a file with fs_write")]
+    Stdin,
+}
+
+impl Command {
+    /// A command in `/workspace`, with nothing to read, that may take ten minutes.
+    pub fn new(argv: Vec<String>) -> Result<Self, CommandError> {
+        if argv.first().is_none_or(String::is_empty) {
+            return Err(CommandError::NoProgram);
+        }
+        let bytes: usize = argv.iter().map(String::len).sum();
+        let has_nul = argv.iter().any(|argument| argument.contains('\0'));
+        if argv.len() > ARGV_MAX || bytes > ARGV_BYTES_MAX || has_nul {
+            return Err(CommandError::Argv);
+        }
+        Ok(Self {
+            argv,
+            cwd: "/workspace".to_owned(),
+            env: Env::default(),
+            as_root: false,
+            timeout: Duration::from_mins(10),
+            stdin: Stdin::Empty,
+            tty: false,
+        })
+    }
+
+    /// Sets the working directory, absolute or relative to `/workspace`.
+    pub fn set_cwd(&mut self, cwd: &str) -> Result<(), CommandError> {
+        if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
+            return Err(CommandError::Cwd);
+        }
+        self.cwd = if cwd.starts_with('/') {
+            cwd.to_owned()
+        } else {
+            format!("/workspace/{cwd}")
+        };
+        Ok(())
+    }
+
+    /// Sets when it is ended.
+    pub fn set_timeout_s(&mut self, seconds: f64) -> Result<(), CommandError> {
+        if seconds > 0.0 && seconds <= TIMEOUT_S_MAX {
+            self.timeout = Duration::from_secs_f64(seconds).max(Duration::from_millis(1));
+            return Ok(());
+        }
+        Err(CommandError::Timeout)
+    }
+
+    /// Sets what it reads.
+    pub fn set_stdin(&mut self, stdin: Stdin) -> Result<(), CommandError> {
+        if matches!(&stdin, Stdin::Text(text) if text.len() > STDIN_BYTES_MAX) {
+            return Err(CommandError::Stdin);
+        }
+        self.stdin = stdin;
+        Ok(())
+    }
+
+    /// The program and its arguments.
+    pub fn argv(&self) -> &[String] {
+        &self.argv
+    }
+
+    /// An absolute directory.
+    pub fn cwd(&self) -> &str {
+        &self.cwd
+    }
+
+    /// When it is ended.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// What it reads.
+    pub fn stdin(&self) -> &Stdin {
+        &self.stdin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_names_a_program() {
+        assert_eq!(Command::new(vec![]), Err(CommandError::NoProgram));
+        assert_eq!(
+            Command::new(vec![String::new()]),
+            Err(CommandError::NoProgram)
+        );
+        assert_eq!(Command::new(vec!["a\0".into()]), Err(CommandError::Argv));
+    }
+
+    #[test]
+    fn what_is_too_much_or_senseless_is_refused() {
+        let large = "x".repeat(ARGV_BYTES_MAX);
+        assert_eq!(
+            Command::new(vec!["echo".into(), large]),
+            Err(CommandError::Argv)
+        );
+        let mut command = Command::new(vec!["true".into()]).unwrap();
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
+            assert_eq!(command.set_timeout_s(seconds), Err(CommandError::Timeout));
+        }
+        for cwd in ["", "a\0b", &"x".repeat(5000)] {
+            assert_eq!(command.set_cwd(cwd), Err(CommandError::Cwd));
+        }
+        let text = Stdin::Text("x".repeat(STDIN_BYTES_MAX + 1));
+        assert_eq!(command.set_stdin(text), Err(CommandError::Stdin));
+    }
+
+    #[test]
+    fn a_relative_directory_is_below_the_workspace() {
+        let mut command = Command::new(vec!["true".into()]).unwrap();
+        assert_eq!(command.set_cwd("src"), Ok(()));
+        assert_eq!(command.cwd(), "/workspace/src");
+    }
+}
