@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel said no.
-    #[error("could not {step}: {}", errno_name(*errno))]
+    #[error("could not {step}: {}", in_words(*errno))]
     System {
         /// What was being done.
         step: &'static str,
@@ -164,38 +164,39 @@ fn errno_code(errno: Errno) -> Code {
     }
 }
 
-fn errno_name(errno: Errno) -> String {
+/// What an errno means to somebody who asked for a file.
+fn in_words(errno: Errno) -> String {
     let known = [
-        (Errno::NOENT, "ENOENT"),
-        (Errno::EXIST, "EEXIST"),
-        (Errno::XDEV, "EXDEV"),
-        (Errno::ACCESS, "EACCES"),
-        (Errno::PERM, "EPERM"),
-        (Errno::ROFS, "EROFS"),
-        (Errno::NOTDIR, "ENOTDIR"),
-        (Errno::ISDIR, "EISDIR"),
-        (Errno::NOTEMPTY, "ENOTEMPTY"),
-        (Errno::NXIO, "ENXIO"),
-        (Errno::LOOP, "ELOOP"),
-        (Errno::BUSY, "EBUSY"),
-        (Errno::AGAIN, "EAGAIN"),
-        (Errno::NAMETOOLONG, "ENAMETOOLONG"),
-        (Errno::INVAL, "EINVAL"),
-        (Errno::NOSPC, "ENOSPC"),
-        (Errno::DQUOT, "EDQUOT"),
-        (Errno::MFILE, "EMFILE"),
-        (Errno::NFILE, "ENFILE"),
-        (Errno::NOMEM, "ENOMEM"),
-        (Errno::FBIG, "EFBIG"),
-        (Errno::MLINK, "EMLINK"),
-        (Errno::TXTBSY, "ETXTBSY"),
-        (Errno::IO, "EIO"),
-        (Errno::NOSYS, "ENOSYS"),
-        (Errno::OPNOTSUPP, "EOPNOTSUPP"),
-        (Errno::STALE, "ESTALE"),
+        (Errno::NOENT, "there is no such file or directory"),
+        (Errno::EXIST, "it exists already"),
+        (Errno::XDEV, "the path leads out of the root"),
+        (Errno::ACCESS, "permission denied"),
+        (Errno::PERM, "operation not permitted"),
+        (Errno::ROFS, "it is read-only"),
+        (Errno::NOTDIR, "a part of the path is not a directory"),
+        (Errno::ISDIR, "it is a directory"),
+        (Errno::NOTEMPTY, "the directory is not empty"),
+        (Errno::NXIO, "nobody is at the other end of it"),
+        (Errno::LOOP, "too many symbolic links"),
+        (Errno::BUSY, "it is in use"),
+        (Errno::AGAIN, "it changed meanwhile"),
+        (Errno::NAMETOOLONG, "a name is too long"),
+        (Errno::INVAL, "the kernel refuses such an argument"),
+        (Errno::NOSPC, "the disk is full"),
+        (Errno::DQUOT, "the disk quota is used up"),
+        (Errno::MFILE, "too many open files"),
+        (Errno::NFILE, "too many open files on this host"),
+        (Errno::NOMEM, "memory ran out"),
+        (Errno::FBIG, "the file would be too large"),
+        (Errno::MLINK, "it has too many links"),
+        (Errno::TXTBSY, "it is a program that runs"),
+        (Errno::IO, "the disk failed"),
+        (Errno::NOSYS, "the kernel cannot do it"),
+        (Errno::OPNOTSUPP, "the filesystem cannot do it"),
+        (Errno::STALE, "it is gone from the server that held it"),
     ];
     known.iter().find(|(each, _)| *each == errno).map_or_else(
         || format!("errno {}", errno.raw_os_error()),
-        |(_, name)| (*name).to_owned(),
+        |(_, words)| (*words).to_owned(),
     )
 }
