@@ -15,7 +15,7 @@ pub mod fake;
 mod stream;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
 
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::EngineError;
@@ -56,6 +56,14 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Waits until the container's agent has ended.
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
+
+    /// What will stand behind the limits of a container made now, as far as that can be
+    /// told without making one.
+    async fn limits(&self) -> Result<Enforced, EngineError>;
+
+    /// Removes what dead processes left: containers that were to end with their owner, and
+    /// half-made ones. Answers how many.
+    async fn sweep(&self) -> Result<usize, EngineError>;
 }
 
 /// A container as its engine sees it.
@@ -65,6 +73,8 @@ pub struct Container {
     pub id: ContainerId,
     /// Where it is in its life: `Running`, or `Stopped` or `Failed` if its agent ended.
     pub phase: Phase,
+    /// When it ends. One that is not made yet may end with whoever makes it.
+    pub lifetime: Lifetime,
     /// What stands behind its limits.
     pub enforced: Enforced,
     /// Processes the kernel killed because memory ran out, so far.

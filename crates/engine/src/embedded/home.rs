@@ -221,6 +221,15 @@ impl Owner {
         }
     }
 
+    /// When the container ends.
+    pub(super) fn lifetime(&self) -> Lifetime {
+        if self.binding {
+            Lifetime::WithOwner
+        } else {
+            Lifetime::UntilDestroyed
+        }
+    }
+
     /// Whether the container should have ended with a process that is gone.
     pub(super) fn has_left(&self) -> bool {
         self.binding && !hotcell_runtime::alive(self.pid, self.start_time)

@@ -75,6 +75,10 @@ impl Maker {
         &self.home
     }
 
+    pub(super) fn uses_cgroups(&self) -> bool {
+        self.config.cgroups
+    }
+
     /// See [`crate::Engine::create`].
     pub(super) fn create(
         self: &Arc<Self>,

@@ -24,7 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
+use hotcell_runtime::cgroup;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -61,24 +62,6 @@ impl Embedded {
         Ok(Self {
             maker: Arc::new(Maker::open(config)?),
         })
-    }
-
-    /// Removes what dead processes left: containers that were to end with their owner,
-    /// and half-made ones. Answers how many; one that cannot be removed is logged and
-    /// keeps the others from nothing.
-    pub async fn sweep(&self) -> Result<usize, EngineError> {
-        self.blocking(|maker| {
-            let ids = maker.home().ids()?;
-            let is_swept = |id: &&ContainerId| match maker.sweep(id) {
-                Ok(is_swept) => is_swept,
-                Err(error) => {
-                    tracing::warn!(container.id = %id, %error, "an abandoned container stays");
-                    false
-                }
-            };
-            Ok(ids.iter().filter(is_swept).count())
-        })
-        .await
     }
 
     /// The kernel's calls are short but not asynchronous.
@@ -172,6 +155,34 @@ impl Engine for Embedded {
             .retain_ready();
         Ok(())
     }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        self.blocking(|maker| {
+            let host = if maker.uses_cgroups() {
+                cgroup::Host::detect()
+            } else {
+                cgroup::Host::none("cgroups are switched off")
+            };
+            Ok(host.promises())
+        })
+        .await
+    }
+
+    /// One that cannot be removed is logged and keeps the others from nothing.
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        self.blocking(|maker| {
+            let ids = maker.home().ids()?;
+            let is_swept = |id: &&ContainerId| match maker.sweep(id) {
+                Ok(is_swept) => is_swept,
+                Err(error) => {
+                    tracing::warn!(container.id = %id, %error, "an abandoned container stays");
+                    false
+                }
+            };
+            Ok(ids.iter().filter(is_swept).count())
+        })
+        .await
+    }
 }
 
 fn describe(id: &ContainerId, record: Option<Record>) -> Container {
@@ -179,6 +190,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
         return Container {
             id: id.clone(),
             phase: Phase::Creating,
+            lifetime: Lifetime::WithOwner,
             enforced: Enforced::NOTHING,
             oom_kills: 0,
             memory_bytes: None,
@@ -192,6 +204,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
         } else {
             Phase::Stopped
         },
+        lifetime: record.owner.lifetime(),
         enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hotcell_domain::{ContainerId, Phase};
+use hotcell_domain::{ContainerId, Lifetime, Phase};
 use tokio::net::UnixStream;
 
 use super::process::Process;
@@ -27,7 +27,7 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 const LISTEN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Nothing here is limited.
-const UNLIMITED: Enforced = Enforced {
+pub(super) const UNLIMITED: Enforced = Enforced {
     memory: Enforcement::None,
     cpus: Enforcement::None,
     pids: Enforcement::None,
@@ -79,6 +79,7 @@ impl Home {
         Container {
             id: self.id.clone(),
             phase,
+            lifetime: Lifetime::UntilDestroyed,
             enforced: UNLIMITED,
             oom_kills: 0,
             memory_bytes: None,

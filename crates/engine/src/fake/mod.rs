@@ -19,10 +19,10 @@ use tokio::net::UnixStream;
 
 pub use faults::{CreateFault, DestroyFault, FAULTS_MAX, Faults, ListFault, OpenFault};
 
-use self::home::{Home, Making};
+use self::home::{Home, Making, UNLIMITED};
 use self::process::all_gone;
 use self::stream::Faulty;
-use crate::{AgentStream, Container, Engine, EngineError};
+use crate::{AgentStream, Container, Enforced, Engine, EngineError};
 
 /// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
 /// their spec says, and their limits and image are not looked at.
@@ -48,6 +48,15 @@ impl Fake {
             faults: Mutex::new(faults),
             changing: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// Kills a container's agent with all it started, as a crash would. One that has ended
+    /// already is as it is.
+    pub async fn crash(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            all_gone(&process.kill_tree()).await;
+        }
+        Ok(())
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -170,6 +179,14 @@ impl Engine for Fake {
             process.reap();
         }
         Ok(())
+    }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        Ok(UNLIMITED)
+    }
+
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        Ok(0)
     }
 }
 

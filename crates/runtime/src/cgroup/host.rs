@@ -155,6 +155,19 @@ impl Host {
         Ok((place, enforced))
     }
 
+    /// What will stand behind the limits of a container, if every group can be made.
+    pub fn promises(&self) -> Enforced {
+        let or = |seat: &Seat, other| match seat {
+            Seat::V1(_) | Seat::V2(_) => Enforcement::Cgroup,
+            Seat::Missing { .. } => other,
+        };
+        Enforced {
+            memory: or(&self.memory, Enforcement::Rlimit),
+            cpus: or(&self.cpu, Enforcement::None),
+            pids: or(&self.pids, Enforcement::Rlimit),
+        }
+    }
+
     /// The groups that a container of this name has, wherever they exist: for one whose
     /// maker died before it could say where it had put them.
     pub fn find(&self, name: &str) -> Place {
