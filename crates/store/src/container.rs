@@ -1,0 +1,228 @@
+//! Containers: what we want there to be.
+
+pub(crate) mod spec;
+
+use hotcell_domain::{Alias, ContainerId, ContainerSpec, Labels, Name, Phase, Principal};
+use rusqlite::{Connection, named_params, params};
+
+use crate::database::{Database, Fault};
+use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms};
+use crate::{Store, StoreError};
+
+/// A container as it was asked for and as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerRow {
+    /// Its handle.
+    pub id: ContainerId,
+    /// Whose it is.
+    pub principal: Principal,
+    /// Its second name; free for others once `ended_unix_ms` is set.
+    pub alias: Option<Alias>,
+    /// What was asked for.
+    pub spec: ContainerSpec,
+    /// What the image's name meant when it was made, where it has a digest.
+    pub image_digest: Option<String>,
+    /// The engine that holds it.
+    pub engine: String,
+    /// What its owner noted on it.
+    pub labels: Labels,
+    /// Whether only `kill` ends it.
+    pub is_persistent: bool,
+    /// The key under which it was asked for.
+    pub key: Option<Name>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// When it was asked for.
+    pub created_unix_ms: u64,
+    /// When it was last used, to within a few seconds.
+    pub last_used_unix_ms: u64,
+    /// When it shall end.
+    pub expires_unix_ms: Option<u64>,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+}
+
+/// What became of a request for a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spawned {
+    /// It is noted.
+    New,
+    /// The same principal has asked for it before, under the same key.
+    Before(Box<ContainerRow>),
+}
+
+impl Store {
+    /// Notes a new container, unless its principal asked for one under the same key at
+    /// `keys_since_unix_ms` or later.
+    pub async fn insert_container(
+        &self,
+        row: ContainerRow,
+        keys_since_unix_ms: u64,
+    ) -> Result<Spawned, StoreError> {
+        let question = move |database: &mut Database| {
+            let transaction = database.write()?;
+            if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
+                return Ok(Spawned::Before(Box::new(before)));
+            }
+            insert(&transaction, &row)?;
+            transaction.commit()?;
+            Ok(Spawned::New)
+        };
+        self.clerk.ask("note a container", question).await
+    }
+
+    /// Every container that has not ended, oldest first.
+    pub async fn living_containers(&self) -> Result<Vec<ContainerRow>, StoreError> {
+        let sql = "SELECT * FROM containers WHERE ended_unix_ms IS NULL
+                   ORDER BY created_unix_ms, id";
+        self.clerk
+            .ask("list containers", move |database| {
+                all(&mut database.read().prepare_cached(sql)?, [])
+            })
+            .await
+    }
+
+    /// Containers of a principal that have ended and are still remembered, oldest first,
+    /// at most `count_max` of the newest.
+    pub async fn ended_containers(
+        &self,
+        principal: Principal,
+        count_max: usize,
+    ) -> Result<Vec<ContainerRow>, StoreError> {
+        let sql = "SELECT * FROM containers WHERE principal = ? AND ended_unix_ms IS NOT NULL
+                   ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
+        self.clerk
+            .ask("list containers", move |database| {
+                let params = params![principal.as_str(), sql_count(count_max)];
+                let mut rows = all(&mut database.read().prepare_cached(sql)?, params)?;
+                rows.reverse();
+                Ok(rows)
+            })
+            .await
+    }
+
+    /// Notes where a container is in its life; a final phase needs `ended_unix_ms`. One
+    /// that has ended already stays as it is.
+    pub async fn set_container_phase(
+        &self,
+        id: ContainerId,
+        phase: Phase,
+        ended_unix_ms: Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.clerk
+            .ask("note a container's phase", move |database| {
+                if phase.is_final() != ended_unix_ms.is_some() {
+                    return Err(Fault::Misuse("a container ends when its phase is final"));
+                }
+                let transaction = database.write()?;
+                set_phase(&transaction, &id, phase, ended_unix_ms)?;
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+
+    /// Notes when containers were last used. Of one that is not there nothing is noted.
+    pub async fn touch_containers(&self, used: Vec<(ContainerId, u64)>) -> Result<(), StoreError> {
+        let sql = "UPDATE containers SET last_used_unix_ms = max(last_used_unix_ms, ?)
+                   WHERE id = ?";
+        self.clerk
+            .ask("note the use of containers", move |database| {
+                let transaction = database.write()?;
+                for (id, unix_ms) in &used {
+                    let mut statement = transaction.prepare_cached(sql)?;
+                    statement.execute(params![sql_ms(*unix_ms), id.as_str()])?;
+                }
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+}
+
+fn by_key(
+    connection: &Connection,
+    row: &ContainerRow,
+    since_unix_ms: u64,
+) -> Result<Option<ContainerRow>, Fault> {
+    let Some(key) = &row.key else {
+        return Ok(None);
+    };
+    let sql = "SELECT * FROM containers
+               WHERE principal = ? AND key = ? AND created_unix_ms >= ?
+               ORDER BY created_unix_ms DESC LIMIT 1";
+    let params = params![row.principal.as_str(), key.as_str(), sql_ms(since_unix_ms)];
+    first(&mut connection.prepare_cached(sql)?, params)
+}
+
+fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
+    let sql = "INSERT INTO containers VALUES (
+        :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
+        :phase, :created, :last_used, :expires, :ended)";
+    let done = connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": row.id.as_str(),
+        ":principal": row.principal.as_str(),
+        ":alias": row.alias.as_ref().map(Alias::as_str),
+        ":spec": spec::write(&row.spec).map_err(Fault::Misuse)?,
+        ":image_digest": row.image_digest,
+        ":engine": row.engine,
+        ":labels": spec::write_labels(&row.labels),
+        ":is_persistent": row.is_persistent,
+        ":key": row.key.as_ref().map(Name::as_str),
+        ":phase": row.phase.as_str(),
+        ":created": sql_ms(row.created_unix_ms),
+        ":last_used": sql_ms(row.last_used_unix_ms),
+        ":expires": row.expires_unix_ms.map(sql_ms),
+        ":ended": row.ended_unix_ms.map(sql_ms),
+    });
+    match done {
+        Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
+        done => Ok(done.map(|_| ())?),
+    }
+}
+
+fn set_phase(
+    connection: &Connection,
+    id: &ContainerId,
+    phase: Phase,
+    ended_unix_ms: Option<u64>,
+) -> Result<(), Fault> {
+    // An ended container keeps its values, and is still found.
+    let sql = "UPDATE containers SET
+                   phase = iif(ended_unix_ms IS NULL, :phase, phase),
+                   ended_unix_ms = coalesce(ended_unix_ms, :ended)
+               WHERE id = :id";
+    let found = connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": id.as_str(),
+        ":phase": phase.as_str(),
+        ":ended": ended_unix_ms.map(sql_ms),
+    })?;
+    if found == 0 {
+        return Err(Fault::missing("container", id));
+    }
+    Ok(())
+}
+
+impl FromRow for ContainerRow {
+    const TABLE: &'static str = "container";
+
+    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+        Ok(Self {
+            id: row.parsed("id", ContainerId::parse)?,
+            principal: Principal::new(row.parsed("principal", Name::parse)?),
+            alias: row.maybe("alias", Alias::parse)?,
+            spec: row.parsed("spec", spec::read)?,
+            image_digest: row.raw("image_digest")?,
+            engine: row.raw("engine")?,
+            labels: row.parsed("labels", spec::read_labels)?,
+            is_persistent: row.raw("is_persistent")?,
+            key: row.maybe("key", Name::parse)?,
+            phase: row.parsed("phase", |word| Phase::parse(word).ok_or("not a phase"))?,
+            created_unix_ms: row.ms("created_unix_ms")?,
+            last_used_unix_ms: row.ms("last_used_unix_ms")?,
+            expires_unix_ms: row.maybe_ms("expires_unix_ms")?,
+            ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! A container's spec and labels as JSON.
+
+use std::collections::BTreeMap;
+
+use hotcell_domain::{
+    Bytes, ContainerSpec, CpuMillis, Env, ImageRef, Labels, Lifetime, Limits, Network, Pids,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    image: String,
+    memory_bytes: u64,
+    cpu_millis: u32,
+    pids: u32,
+    tmp_bytes: u64,
+    network: StoredNetwork,
+    lifetime: StoredLifetime,
+    env: BTreeMap<String, String>,
+    allow_root: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredNetwork {
+    None,
+    Full,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredLifetime {
+    UntilDestroyed,
+    WithOwner,
+}
+
+/// Writes a spec.
+pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
+    let image = spec.image.to_string();
+    // A path that is not text would come back as another one.
+    if ImageRef::parse(&image).as_ref() != Ok(&spec.image) {
+        return Err("the image's name cannot be stored");
+    }
+    Ok(json(&Stored {
+        image,
+        memory_bytes: spec.limits.memory.get(),
+        cpu_millis: spec.limits.cpus.get(),
+        pids: spec.limits.pids.get(),
+        tmp_bytes: spec.limits.tmp.get(),
+        network: match spec.network {
+            Network::None => StoredNetwork::None,
+            Network::Full => StoredNetwork::Full,
+        },
+        lifetime: match spec.lifetime {
+            Lifetime::UntilDestroyed => StoredLifetime::UntilDestroyed,
+            Lifetime::WithOwner => StoredLifetime::WithOwner,
+        },
+        env: env_map(&spec.env),
+        allow_root: spec.allow_root,
+    }))
+}
+
+/// Reads a spec back.
+pub(super) fn read(text: &str) -> Result<ContainerSpec, String> {
+    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    Ok(ContainerSpec {
+        image: ImageRef::parse(&stored.image).map_err(said)?,
+        limits: Limits {
+            memory: Bytes::new(stored.memory_bytes).map_err(said)?,
+            cpus: CpuMillis::new(stored.cpu_millis).map_err(said)?,
+            pids: Pids::new(stored.pids).map_err(said)?,
+            tmp: Bytes::new(stored.tmp_bytes).map_err(said)?,
+        },
+        network: match stored.network {
+            StoredNetwork::None => Network::None,
+            StoredNetwork::Full => Network::Full,
+        },
+        lifetime: match stored.lifetime {
+            StoredLifetime::UntilDestroyed => Lifetime::UntilDestroyed,
+            StoredLifetime::WithOwner => Lifetime::WithOwner,
+        },
+        env: env(&stored.env)?,
+        allow_root: stored.allow_root,
+    })
+}
+
+/// Writes labels.
+pub(super) fn write_labels(labels: &Labels) -> String {
+    json(&labels.iter().collect::<BTreeMap<_, _>>())
+}
+
+/// Reads labels back.
+pub(super) fn read_labels(text: &str) -> Result<Labels, String> {
+    let stored: BTreeMap<String, String> = serde_json::from_str(text).map_err(said)?;
+    let mut labels = Labels::default();
+    for (name, value) in &stored {
+        labels.set(name, value).map_err(said)?;
+    }
+    Ok(labels)
+}
+
+/// Variables as a map that can be stored.
+pub(crate) fn env_map(env: &Env) -> BTreeMap<String, String> {
+    env.iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Variables out of a stored map.
+pub(crate) fn env(stored: &BTreeMap<String, String>) -> Result<Env, String> {
+    let mut env = Env::default();
+    for (name, value) in stored {
+        env.set(name, value).map_err(said)?;
+    }
+    Ok(env)
+}
+
+/// The JSON of a value whose maps have text for keys.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data has a JSON form")
+}
+
+/// An error in its own words.
+pub(crate) fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_spec_is_read_back() {
+        let mut spec = ContainerSpec::new(ImageRef::Oci("python:3.12".to_owned()));
+        assert_eq!(read(&write(&spec).unwrap()), Ok(spec.clone()));
+        spec.image = ImageRef::Rootfs("/srv/ä b".into());
+        spec.limits.memory = Bytes::new(123_456_789).unwrap();
+        spec.limits.cpus = CpuMillis::new(2500).unwrap();
+        spec.limits.pids = Pids::new(77).unwrap();
+        spec.limits.tmp = Bytes::new(99_999_999).unwrap();
+        spec.network = Network::Full;
+        spec.lifetime = Lifetime::WithOwner;
+        spec.env.set("A", "\"quoted\"\n\u{1F980}").unwrap();
+        spec.allow_root = true;
+        assert_eq!(read(&write(&spec).unwrap()), Ok(spec));
+    }
+
+    #[test]
+    fn a_spec_that_would_come_back_as_another_is_not_stored() {
+        let path = OsStr::from_bytes(b"/srv/\xff");
+        let spec = ContainerSpec::new(ImageRef::Rootfs(path.into()));
+        assert!(write(&spec).is_err());
+    }
+
+    #[test]
+    fn a_spec_that_no_caller_could_have_asked_for_is_not_read() {
+        let spec = ContainerSpec::new(ImageRef::Host);
+        let good = write(&spec).unwrap();
+        for (from, to) in [
+            (r#""pids":256"#, r#""pids":0"#),
+            (r#""host""#, r#""rootfs:../x""#),
+            (r#""env":{}"#, r#""env":{"A=B":""}"#),
+            (r#""none""#, r#""some""#),
+        ] {
+            let bad = good.replace(from, to);
+            assert_ne!(bad, good);
+            assert!(read(&bad).is_err(), "{bad}");
+        }
+    }
+}

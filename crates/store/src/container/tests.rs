@@ -1,0 +1,208 @@
+use hotcell_domain::{Alias, Name, Phase, Principal};
+
+use super::*;
+use crate::samples::{container, name, store};
+
+fn with_alias(number: u64, alias: &str) -> ContainerRow {
+    ContainerRow {
+        alias: Some(Alias::parse(alias).unwrap()),
+        ..container(number)
+    }
+}
+
+fn with_key(number: u64, key: &str) -> ContainerRow {
+    ContainerRow {
+        key: Some(name(key)),
+        ..container(number)
+    }
+}
+
+#[tokio::test]
+async fn a_container_is_read_back_as_it_was_noted() {
+    let (directory, store) = store();
+    let mut full = with_alias(5, "web");
+    full.key = Some(name("key"));
+    full.image_digest = Some("sha256:0".to_owned());
+    full.labels.set("team", "ä").unwrap();
+    full.is_persistent = true;
+    full.expires_unix_ms = Some(u64::MAX >> 1);
+    full.spec.env.set("A", "b").unwrap();
+    store.insert_container(full.clone(), 0).await.unwrap();
+    store.insert_container(container(4), 0).await.unwrap();
+    let listed = [container(4), full];
+    assert_eq!(store.living_containers().await.unwrap(), listed);
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.living_containers().await.unwrap(), listed);
+}
+
+#[tokio::test]
+async fn the_same_key_means_the_same_container_until_it_is_too_old() {
+    let (_directory, store) = store();
+    let first = with_key(10, "k");
+    let insert = |row, since| store.insert_container(row, since);
+    assert_eq!(insert(first.clone(), 0).await.unwrap(), Spawned::New);
+    let before = Spawned::Before(Box::new(first.clone()));
+    assert_eq!(insert(with_key(20, "k"), 10).await.unwrap(), before);
+    let mut foreign = with_key(20, "k");
+    foreign.principal = Principal::new(name("somebody"));
+    assert_eq!(insert(foreign, 0).await.unwrap(), Spawned::New);
+    assert_eq!(
+        insert(with_key(21, "other"), 0).await.unwrap(),
+        Spawned::New
+    );
+    assert_eq!(insert(with_key(30, "k"), 11).await.unwrap(), Spawned::New);
+    let newest = Spawned::Before(Box::new(with_key(30, "k")));
+    assert_eq!(insert(with_key(40, "k"), 0).await.unwrap(), newest);
+}
+
+#[tokio::test]
+async fn an_alias_is_taken_until_its_container_has_ended() {
+    let (_directory, store) = store();
+    store.insert_container(with_alias(1, "a"), 0).await.unwrap();
+    let taken = store.insert_container(with_alias(2, "a"), 0).await;
+    assert!(matches!(taken, Err(StoreError::AliasTaken)));
+    let mut foreign = with_alias(3, "a");
+    foreign.principal = Principal::new(name("somebody"));
+    store.insert_container(foreign, 0).await.unwrap();
+    let id = container(1).id;
+    store
+        .set_container_phase(id, Phase::Failed, Some(5))
+        .await
+        .unwrap();
+    assert!(store.insert_container(with_alias(2, "a"), 0).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_id_that_is_there_already_is_a_failure_and_not_an_alias() {
+    let (_directory, store) = store();
+    store.insert_container(with_alias(1, "a"), 0).await.unwrap();
+    let again = store.insert_container(container(1), 0).await;
+    assert!(matches!(again, Err(StoreError::Failed { .. })), "{again:?}");
+}
+
+#[tokio::test]
+async fn nothing_leaves_an_end() {
+    let (_directory, store) = store();
+    store.insert_container(container(1), 0).await.unwrap();
+    let set = |phase, ended| store.set_container_phase(container(1).id, phase, ended);
+    set(Phase::Running, None).await.unwrap();
+    assert_eq!(
+        store.living_containers().await.unwrap()[0].phase,
+        Phase::Running
+    );
+    assert!(set(Phase::Stopped, None).await.is_err());
+    assert!(set(Phase::Running, Some(9)).await.is_err());
+    set(Phase::Stopped, Some(9)).await.unwrap();
+    set(Phase::Failed, Some(10)).await.unwrap();
+    set(Phase::Running, None).await.unwrap();
+    let ended = store.ended_containers(Principal::local(), 9).await.unwrap();
+    assert_eq!(
+        ended,
+        [ContainerRow {
+            phase: Phase::Stopped,
+            ended_unix_ms: Some(9),
+            ..container(1)
+        }]
+    );
+    assert!(store.living_containers().await.unwrap().is_empty());
+    let unknown = store
+        .set_container_phase(container(2).id, Phase::Running, None)
+        .await;
+    assert!(matches!(unknown, Err(StoreError::Failed { .. })));
+}
+
+#[tokio::test]
+async fn of_many_ended_containers_the_newest_are_listed_oldest_first() {
+    let (_directory, store) = store();
+    for number in [3, 1, 2] {
+        store.insert_container(container(number), 0).await.unwrap();
+        let id = container(number).id;
+        store
+            .set_container_phase(id, Phase::Stopped, Some(50 - number))
+            .await
+            .unwrap();
+    }
+    let listed = store.ended_containers(Principal::local(), 2).await.unwrap();
+    let created: Vec<u64> = listed.iter().map(|row| row.created_unix_ms).collect();
+    assert_eq!(created, [2, 3]);
+    let foreign = Principal::new(name("somebody"));
+    assert!(store.ended_containers(foreign, 2).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_last_use_never_moves_back() {
+    let (_directory, store) = store();
+    store.insert_container(container(1), 0).await.unwrap();
+    let id = || container(1).id;
+    let used = vec![(id(), 20), (container(2).id, 30), (id(), 10)];
+    store.touch_containers(used).await.unwrap();
+    assert_eq!(
+        store.living_containers().await.unwrap()[0].last_used_unix_ms,
+        20
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_named_and_does_not_hide_the_others() {
+    let (_directory, store) = store();
+    for number in 1..=3 {
+        let key = number.to_string();
+        store
+            .insert_container(with_key(number, &key), 0)
+            .await
+            .unwrap();
+    }
+    let bad = container(2).id;
+    let sql = "UPDATE containers SET spec = '{' WHERE id = ?";
+    let id = bad.clone();
+    store
+        .clerk
+        .ask("break it", move |database| {
+            Ok(database.read().execute(sql, [id.as_str()])?)
+        })
+        .await
+        .unwrap();
+    let listed = store.living_containers().await.unwrap();
+    assert_eq!(listed, [with_key(1, "1"), with_key(3, "3")]);
+    let error = store
+        .insert_container(with_key(4, "2"), 0)
+        .await
+        .unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains(bad.as_str()), "{source}");
+}
+
+#[test]
+fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_container() {
+    let (_directory, store) = store();
+    let asked = |number: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let mut row = with_alias(number, "shared");
+        row.key = Some(Name::parse("k").unwrap());
+        runtime.block_on(store.insert_container(row, 0)).unwrap()
+    };
+    let asked = &asked;
+    let answers: Vec<Spawned> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..32).map(|n| scope.spawn(move || asked(n))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let new = answers
+        .iter()
+        .filter(|answer| **answer == Spawned::New)
+        .count();
+    assert_eq!(new, 1);
+    let ids: std::collections::BTreeSet<_> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            Spawned::Before(row) => Some(row.id.clone()),
+            Spawned::New => None,
+        })
+        .collect();
+    assert_eq!(ids.len(), 1);
+}

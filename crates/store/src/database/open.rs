@@ -1,0 +1,179 @@
+//! Opening: nothing is written before what is there has proved to be ours.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::{Database, FILE_NAME, Identity, schema};
+use crate::OpenError;
+
+/// How long we wait for somebody who looks into the database.
+const BUSY_MS_MAX: u64 = 5000;
+
+/// A database up to this size is checked as a whole, which takes milliseconds. Of a larger
+/// one only what has to be read anyway is checked.
+const CHECK_BYTES_MAX: u64 = 2 << 20;
+
+/// The log that is kept on disk after a burst.
+const WAL_BYTES_KEPT: u64 = 16 << 20;
+
+/// More statements than there are in this crate.
+const STATEMENTS_MAX: usize = 64;
+
+/// How every database begins.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// The smallest page of a database.
+const PAGE_BYTES_MIN: usize = 512;
+
+/// Why a database is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("newer")]
+    Newer(u32),
+    #[error("its check says: {0}")]
+    Check(String),
+    #[error("it holds the tables of another program")]
+    Foreign,
+    #[error("it does not begin as a database does")]
+    Beginning,
+    #[error("the database that this log belongs to is missing or empty")]
+    LogAlone,
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Opens the database in `directory`, making or migrating it as needed. On `Err` the
+/// database and its log are, byte for byte, as they were, unless a migration failed midway:
+/// then they are as the last whole step left them.
+pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
+    let path = directory.join(FILE_NAME);
+    let log = with_suffix(&path, "-wal");
+    if size(&log) > 0 && size(&path) == 0 {
+        return Err(damaged(log, Refused::LogAlone));
+    }
+    let refused = |error| said(directory, &path, error);
+    begins_well(&path).map_err(refused)?;
+    let mut connection = connect(&path).map_err(refused)?;
+    look(&connection, &path).map_err(refused)?;
+    prepare(&mut connection).map_err(refused)?;
+    let identities = [path.clone(), log].map(Identity::of);
+    let files: Result<Vec<_>, _> = identities.into_iter().collect();
+    let files = files.map_err(|error| OpenError::io("find the database", directory, error))?;
+    Ok(Database { connection, files })
+}
+
+/// SQLite takes a file that is shorter than a page for an empty one, and writes over it.
+fn begins_well(path: &Path) -> Result<(), Refused> {
+    let mut beginning = [0; PAGE_BYTES_MIN];
+    match File::open(path).and_then(|file| file.read_exact_at(&mut beginning, 0)) {
+        Ok(()) if beginning.starts_with(MAGIC) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error.into()),
+        Err(_) if size(path) == 0 => Ok(()),
+        Ok(()) | Err(_) => Err(Refused::Beginning),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, Refused> {
+    // SQLite gives its other files the mode of this one.
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
+    // Closing would move the log into the database: not before we know that it is ours.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+/// Reads enough to know whether this is ours.
+fn look(connection: &Connection, path: &Path) -> Result<(), Refused> {
+    let found = schema::version(connection)?;
+    if found > schema::KNOWN {
+        return Err(Refused::Newer(found));
+    }
+    let tables: u32 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if found == 0 && tables > 0 {
+        return Err(Refused::Foreign);
+    }
+    if size(path) <= CHECK_BYTES_MAX {
+        let verdict: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if verdict != "ok" {
+            return Err(Refused::Check(verdict));
+        }
+    }
+    Ok(())
+}
+
+fn prepare(connection: &mut Connection) -> Result<(), Refused> {
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON")?;
+    // What is forgotten may have been secret: its place is overwritten.
+    connection.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
+    let limit = format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}");
+    connection.query_row(&limit, [], |_| Ok(()))?;
+    schema::migrate(connection)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // The log's file is made by a read at the latest, and stays until we close.
+    connection.query_row("SELECT count(*) FROM containers", [], |_| Ok(()))?;
+    Ok(())
+}
+
+fn said(directory: &Path, path: &Path, refused: Refused) -> OpenError {
+    match refused {
+        Refused::Newer(found) => OpenError::Newer {
+            directory: directory.to_owned(),
+            found,
+            known: schema::KNOWN,
+        },
+        Refused::Sql(error) if is_damage(&error) => damaged(path.to_owned(), error.into()),
+        Refused::Check(_) | Refused::Foreign | Refused::LogAlone | Refused::Beginning => {
+            damaged(path.to_owned(), refused)
+        }
+        Refused::Sql(_) | Refused::Io(_) => OpenError::io("open the database", directory, refused),
+    }
+}
+
+fn damaged(path: PathBuf, refused: Refused) -> OpenError {
+    OpenError::Damaged {
+        path,
+        source: refused.into(),
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    // A schema that cannot be read is an error of the statement that needed it.
+    matches!(
+        code,
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown)
+    )
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+#[cfg(test)]
+mod tests;

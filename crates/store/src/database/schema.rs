@@ -1,0 +1,79 @@
+//! How the tables came to be: one numbered step after another.
+//!
+//! A step that was ever released is never changed. `user_version` in the database is the
+//! number of steps it has taken.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+const STEPS: [&str; 1] = [include_str!("../../migrations/0001.sql")];
+
+/// The newest schema this program knows.
+#[expect(clippy::cast_possible_truncation, reason = "it is a short list")]
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
+
+/// The schema of a database; 0 has no tables.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Takes the steps that are missing, each in a transaction of its own.
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    migrate_by(connection, &STEPS)
+}
+
+fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    let taken = version(connection)?;
+    for (number, step) in (1_u32..).zip(steps).filter(|(number, _)| *number > taken) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "user_version", number)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(connection: &Connection) -> Vec<Option<String>> {
+        let mut statement = connection
+            .prepare("SELECT sql FROM sqlite_schema ORDER BY name")
+            .unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn every_version_becomes_the_newest() {
+        let mut fresh = Connection::open_in_memory().unwrap();
+        migrate(&mut fresh).unwrap();
+        for from in 1..=STEPS.len() {
+            let mut old = Connection::open_in_memory().unwrap();
+            migrate_by(&mut old, &STEPS[..from]).unwrap();
+            assert_eq!(version(&old).unwrap() as usize, from);
+            migrate(&mut old).unwrap();
+            migrate(&mut old).unwrap();
+            assert_eq!(version(&old).unwrap(), KNOWN);
+            assert_eq!(schema(&old), schema(&fresh));
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_database_where_it_was() {
+        let steps = [
+            STEPS[0],
+            "ALTER TABLE execs ADD COLUMN extra TEXT",
+            "CREATE TABLE more (id TEXT); SELECT * FROM nowhere",
+        ];
+        let mut connection = Connection::open_in_memory().unwrap();
+        assert!(migrate_by(&mut connection, &steps).is_err());
+        assert_eq!(version(&connection).unwrap(), 2);
+        assert!(
+            !schema(&connection)
+                .iter()
+                .flatten()
+                .any(|sql| sql.contains("more"))
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Why the store could not do it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// Whatever stood behind an error.
+pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a store could not be opened. What was there is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another server has it.
+    #[error("another Hotcell server{} uses {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .directory.display())]
+    Locked {
+        /// The state directory.
+        directory: PathBuf,
+        /// The server that has it, if it said so.
+        pid: Option<u32>,
+    },
+    /// A newer Hotcell made it.
+    #[error(
+        "the database in {} was made by a newer Hotcell (its schema is {found}, this program knows {known}); use that one, or another --state-dir",
+        .directory.display()
+    )]
+    Newer {
+        /// The state directory.
+        directory: PathBuf,
+        /// Its schema.
+        found: u32,
+        /// The newest this program knows.
+        known: u32,
+    },
+    /// It is not a database, or a damaged one.
+    #[error(
+        "the database {} is damaged; nothing in it was changed. Move it aside to start afresh (containers that run are adopted), or restore a copy",
+        .path.display()
+    )]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite says.
+        source: Source,
+    },
+    /// The disk, or the permission.
+    #[error("could not {step} in {}", .directory.display())]
+    Io {
+        /// What was being done.
+        step: &'static str,
+        /// The state directory.
+        directory: PathBuf,
+        /// Why it failed.
+        source: Source,
+    },
+}
+
+/// Why a question to the store has no answer. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A living container of this principal has the alias.
+    #[error("the alias is taken")]
+    AliasTaken,
+    /// The disk is full.
+    #[error("the disk that holds the state directory is full")]
+    Full,
+    /// The queue of questions is full, or the thread that answers them is gone.
+    #[error("the store does not answer")]
+    Unavailable,
+    /// The database or the disk failed.
+    #[error("could not {step}")]
+    Failed {
+        /// What was being done.
+        step: &'static str,
+        /// Why it failed.
+        source: Source,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(step: &'static str, directory: &Path, source: impl Into<Source>) -> Self {
+        Self::Io {
+            step,
+            directory: directory.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+impl StoreError {
+    /// A failure of the disk, told from a full one.
+    pub(crate) fn io(step: &'static str, source: io::Error) -> Self {
+        let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
+        if full.contains(&source.raw_os_error()) {
+            return Self::Full;
+        }
+        Self::failed(step, source)
+    }
+
+    pub(crate) fn failed(step: &'static str, source: impl Into<Source>) -> Self {
+        Self::Failed {
+            step,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Execs: what was asked for, and how it ended.
+
+mod command;
+mod ending;
+
+use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, Name, Principal};
+use rusqlite::{Connection, named_params, params};
+
+use crate::database::{Database, Fault};
+use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms};
+use crate::{Store, StoreError};
+
+/// An exec as it was asked for and as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecRow {
+    /// Its handle.
+    pub id: ExecId,
+    /// Where it runs.
+    pub container: ContainerId,
+    /// Whose it is.
+    pub principal: Principal,
+    /// The key under which it was asked for.
+    pub key: Option<Name>,
+    /// What to run. Of an exec that has ended, environment and input are forgotten: they
+    /// may hold secrets.
+    pub command: Command,
+    /// When it was asked for.
+    pub created_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// How it ended; `None` while it waits or runs.
+    pub end: Option<ExecEnd>,
+}
+
+/// What became of a request for an exec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Started {
+    /// It is noted.
+    New,
+    /// It has been asked for before, under the same key.
+    Before(Box<ExecRow>),
+}
+
+impl Store {
+    /// Notes a new exec, unless its container was asked for one under the same key at
+    /// `keys_since_unix_ms` or later.
+    pub async fn insert_exec(
+        &self,
+        row: ExecRow,
+        keys_since_unix_ms: u64,
+    ) -> Result<Started, StoreError> {
+        let question = move |database: &mut Database| {
+            let transaction = database.write()?;
+            if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
+                return Ok(Started::Before(Box::new(before)));
+            }
+            insert(&transaction, &row)?;
+            transaction.commit()?;
+            Ok(Started::New)
+        };
+        self.clerk.ask("note an exec", question).await
+    }
+
+    /// Notes how an exec ended, and forgets its environment and input. One that has ended
+    /// already stays as it is.
+    pub async fn end_exec(
+        &self,
+        id: ExecId,
+        end: ExecEnd,
+        ended_unix_ms: u64,
+    ) -> Result<(), StoreError> {
+        let question = move |database: &mut Database| {
+            if !end.status.is_final() {
+                return Err(Fault::Misuse("an exec ends with a final status"));
+            }
+            let transaction = database.write()?;
+            set_end(&transaction, &id, &end, ended_unix_ms)?;
+            Ok(transaction.commit()?)
+        };
+        self.clerk.ask("note the end of an exec", question).await
+    }
+
+    /// One exec.
+    pub async fn exec(&self, id: ExecId) -> Result<Option<ExecRow>, StoreError> {
+        let sql = "SELECT * FROM execs WHERE id = ?";
+        self.clerk
+            .ask("look up an exec", move |database| {
+                first(&mut database.read().prepare_cached(sql)?, [id.as_str()])
+            })
+            .await
+    }
+
+    /// Every exec that has not ended, oldest first.
+    pub async fn living_execs(&self) -> Result<Vec<ExecRow>, StoreError> {
+        let sql = "SELECT * FROM execs WHERE ended_unix_ms IS NULL
+                   ORDER BY created_unix_ms, id";
+        self.clerk
+            .ask("list execs", move |database| {
+                all(&mut database.read().prepare_cached(sql)?, [])
+            })
+            .await
+    }
+
+    /// Execs of a principal, in one container or in all, that have ended and are still
+    /// remembered, oldest first, at most `count_max` of the newest.
+    pub async fn ended_execs(
+        &self,
+        principal: Principal,
+        container: Option<ContainerId>,
+        count_max: usize,
+    ) -> Result<Vec<ExecRow>, StoreError> {
+        self.clerk
+            .ask("list execs", move |database| {
+                let connection = database.read();
+                let mut rows = ended(connection, &principal, container.as_ref(), count_max)?;
+                rows.reverse();
+                Ok(rows)
+            })
+            .await
+    }
+}
+
+fn by_key(
+    connection: &Connection,
+    row: &ExecRow,
+    since_unix_ms: u64,
+) -> Result<Option<ExecRow>, Fault> {
+    let Some(key) = &row.key else {
+        return Ok(None);
+    };
+    let sql = "SELECT * FROM execs
+               WHERE container = ? AND key = ? AND created_unix_ms >= ?
+               ORDER BY created_unix_ms DESC LIMIT 1";
+    let params = params![row.container.as_str(), key.as_str(), sql_ms(since_unix_ms)];
+    first(&mut connection.prepare_cached(sql)?, params)
+}
+
+fn insert(connection: &Connection, row: &ExecRow) -> Result<(), Fault> {
+    let sql = "INSERT INTO execs VALUES (
+        :id, :container, :principal, :key, :command, :secrets, :created, :ended, :ending)";
+    let is_living = row.end.is_none();
+    if is_living != row.ended_unix_ms.is_none() {
+        return Err(Fault::Misuse("an exec has an end when it has ended"));
+    }
+    connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": row.id.as_str(),
+        ":container": row.container.as_str(),
+        ":principal": row.principal.as_str(),
+        ":key": row.key.as_ref().map(Name::as_str),
+        ":command": command::write(&row.command),
+        ":secrets": is_living.then(|| command::write_secrets(&row.command)),
+        ":created": sql_ms(row.created_unix_ms),
+        ":ended": row.ended_unix_ms.map(sql_ms),
+        ":ending": row.end.as_ref().map(ending::write),
+    })?;
+    Ok(())
+}
+
+fn set_end(
+    connection: &Connection,
+    id: &ExecId,
+    end: &ExecEnd,
+    ended_unix_ms: u64,
+) -> Result<(), Fault> {
+    let sql = "UPDATE execs SET
+                   ending = coalesce(ending, :ending),
+                   ended_unix_ms = coalesce(ended_unix_ms, :ended),
+                   secrets = NULL
+               WHERE id = :id";
+    let found = connection.prepare_cached(sql)?.execute(named_params! {
+        ":id": id.as_str(),
+        ":ending": ending::write(end),
+        ":ended": sql_ms(ended_unix_ms),
+    })?;
+    if found == 0 {
+        return Err(Fault::missing("exec", id));
+    }
+    Ok(())
+}
+
+/// Newest first.
+fn ended(
+    connection: &Connection,
+    principal: &Principal,
+    container: Option<&ContainerId>,
+    count_max: usize,
+) -> Result<Vec<ExecRow>, Fault> {
+    let everywhere = "SELECT * FROM execs
+        WHERE principal = ? AND ended_unix_ms IS NOT NULL
+        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
+    let there = "SELECT * FROM execs
+        WHERE principal = ? AND container = ? AND ended_unix_ms IS NOT NULL
+        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
+    let (principal, limit) = (principal.as_str(), sql_count(count_max));
+    match container {
+        None => all(
+            &mut connection.prepare_cached(everywhere)?,
+            params![principal, limit],
+        ),
+        Some(container) => all(
+            &mut connection.prepare_cached(there)?,
+            params![principal, container.as_str(), limit],
+        ),
+    }
+}
+
+impl FromRow for ExecRow {
+    const TABLE: &'static str = "exec";
+
+    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+        let secrets: Option<String> = row.raw("secrets")?;
+        Ok(Self {
+            id: row.parsed("id", ExecId::parse)?,
+            container: row.parsed("container", ContainerId::parse)?,
+            principal: Principal::new(row.parsed("principal", Name::parse)?),
+            key: row.maybe("key", Name::parse)?,
+            command: row.parsed("command", |text| command::read(text, secrets.as_deref()))?,
+            created_unix_ms: row.ms("created_unix_ms")?,
+            ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
+            end: row.maybe("ending", ending::read)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! A command as JSON: what may be kept, and what may be secret, apart.
+
+use std::collections::BTreeMap;
+
+use hotcell_domain::{Command, Stdin};
+use serde::{Deserialize, Serialize};
+
+use crate::container::spec::{env, env_map, json, said};
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    argv: Vec<String>,
+    cwd: String,
+    as_root: bool,
+    timeout_s: f64,
+    tty: bool,
+    /// Whether input is sent while it runs.
+    open: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Secrets {
+    env: BTreeMap<String, String>,
+    stdin: Option<String>,
+}
+
+/// Writes what is not secret.
+pub(super) fn write(command: &Command) -> String {
+    json(&Stored {
+        argv: command.argv().to_vec(),
+        cwd: command.cwd().to_owned(),
+        as_root: command.as_root,
+        timeout_s: command.timeout().as_secs_f64(),
+        tty: command.tty,
+        open: *command.stdin() == Stdin::Open,
+    })
+}
+
+/// Writes what may be secret.
+pub(super) fn write_secrets(command: &Command) -> String {
+    json(&Secrets {
+        env: env_map(&command.env),
+        stdin: match command.stdin() {
+            Stdin::Text(text) => Some(text.clone()),
+            Stdin::Empty | Stdin::Open => None,
+        },
+    })
+}
+
+/// Reads a command back; without secrets, its environment and input are empty.
+pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String> {
+    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let secrets: Secrets = match secrets {
+        Some(secrets) => serde_json::from_str(secrets).map_err(said)?,
+        None => Secrets::default(),
+    };
+    let mut command = Command::new(stored.argv).map_err(said)?;
+    command.set_cwd(&stored.cwd).map_err(said)?;
+    command.set_timeout_s(stored.timeout_s).map_err(said)?;
+    command.as_root = stored.as_root;
+    command.tty = stored.tty;
+    command.env = env(&secrets.env)?;
+    let stdin = match secrets.stdin {
+        Some(text) => Stdin::Text(text),
+        None if stored.open => Stdin::Open,
+        None => Stdin::Empty,
+    };
+    command.set_stdin(stdin).map_err(said)?;
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn command() -> impl Strategy<Value = Command> {
+        let argv = prop::collection::vec("[^\0]{1,20}", 1..5);
+        let env = prop::collection::btree_map("[A-Z_][A-Z0-9_]{0,8}", "[^\0]{0,20}", 0..4);
+        let stdin = prop_oneof![
+            Just(Stdin::Empty),
+            Just(Stdin::Open),
+            any::<String>().prop_map(Stdin::Text)
+        ];
+        let timeout_s = prop_oneof![0.000_001..1.0, 1.0..604_800.0, Just(604_800.0)];
+        let flags = any::<(bool, bool)>();
+        (argv, env, stdin, timeout_s, flags, "[^\0]{1,30}").prop_map(
+            |(argv, env, stdin, timeout_s, (as_root, tty), cwd)| {
+                let mut command = Command::new(argv).unwrap();
+                for (name, value) in &env {
+                    command.env.set(name, value).unwrap();
+                }
+                command.set_stdin(stdin).unwrap();
+                command.set_timeout_s(timeout_s).unwrap();
+                command.set_cwd(&cwd).unwrap();
+                (command.as_root, command.tty) = (as_root, tty);
+                command
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn every_command_is_read_back_as_it_was(command in command()) {
+            let stored = (write(&command), write_secrets(&command));
+            prop_assert_eq!(read(&stored.0, Some(&stored.1)), Ok(command));
+        }
+
+        #[test]
+        fn without_its_secrets_a_command_has_neither_environment_nor_input(command in command()) {
+            let mut plain = command.clone();
+            plain.env = hotcell_domain::Env::default();
+            if matches!(plain.stdin(), Stdin::Text(_)) {
+                plain.set_stdin(Stdin::Empty).unwrap();
+            }
+            prop_assert_eq!(read(&write(&command), None), Ok(plain));
+        }
+
+        #[test]
+        fn no_stored_text_makes_reading_panic(text in ".*", secrets in ".*") {
+            let _ = read(&text, Some(&secrets));
+        }
+    }
+}

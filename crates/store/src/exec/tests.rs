@@ -1,0 +1,153 @@
+use hotcell_domain::{ExecStatus, Stdin, Usage};
+
+use super::*;
+use crate::samples::{container, end, exec, name, store};
+
+fn with_key(number: u64, key: &str) -> ExecRow {
+    ExecRow {
+        key: Some(name(key)),
+        ..exec(number)
+    }
+}
+
+fn with_secrets(number: u64) -> ExecRow {
+    let mut row = exec(number);
+    row.command.env.set("TOKEN", "hunter2").unwrap();
+    row.command
+        .set_stdin(Stdin::Text("hunter3".to_owned()))
+        .unwrap();
+    row
+}
+
+#[tokio::test]
+async fn an_exec_is_read_back_as_it_was_noted() {
+    let (directory, store) = store();
+    let full = ExecRow {
+        key: Some(name("key")),
+        ..with_secrets(5)
+    };
+    store.insert_exec(full.clone(), 0).await.unwrap();
+    store.insert_exec(exec(4), 0).await.unwrap();
+    assert_eq!(
+        store.exec(full.id.clone()).await.unwrap(),
+        Some(full.clone())
+    );
+    assert_eq!(store.exec(exec(6).id).await.unwrap(), None);
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.living_execs().await.unwrap(), [exec(4), full]);
+}
+
+#[tokio::test]
+async fn an_ended_exec_keeps_its_end_and_loses_its_secrets() {
+    let (directory, store) = store();
+    let row = with_secrets(1);
+    store.insert_exec(row.clone(), 0).await.unwrap();
+    let ended = ExecEnd {
+        exit_code: Some(0),
+        reason: Some("done".to_owned()),
+        usage: Some(Usage {
+            stdout_bytes: 7,
+            ..Usage::default()
+        }),
+        ..end(ExecStatus::Succeeded)
+    };
+    store
+        .end_exec(row.id.clone(), ended.clone(), 9)
+        .await
+        .unwrap();
+    let again = end(ExecStatus::Lost);
+    store.end_exec(row.id.clone(), again, 10).await.unwrap();
+    let expected = ExecRow {
+        end: Some(ended),
+        ended_unix_ms: Some(9),
+        ..exec(1)
+    };
+    assert_eq!(store.exec(row.id).await.unwrap(), Some(expected));
+    assert!(store.living_execs().await.unwrap().is_empty());
+    drop(store);
+    let file = std::fs::read(directory.path().join("hotcell.db")).unwrap();
+    let holds = |secret: &[u8]| file.windows(secret.len()).any(|part| part == secret);
+    assert!(!holds(b"hunter2") && !holds(b"hunter3"));
+}
+
+#[tokio::test]
+async fn only_a_final_status_ends_an_exec_that_is_there() {
+    let (_directory, store) = store();
+    store.insert_exec(exec(1), 0).await.unwrap();
+    let running = store
+        .end_exec(exec(1).id, end(ExecStatus::Running), 5)
+        .await;
+    assert!(matches!(running, Err(StoreError::Failed { .. })));
+    assert_eq!(store.living_execs().await.unwrap().len(), 1);
+    let unknown = store.end_exec(exec(2).id, end(ExecStatus::Lost), 5).await;
+    assert!(matches!(unknown, Err(StoreError::Failed { .. })));
+}
+
+#[tokio::test]
+async fn the_same_key_in_the_same_container_means_the_same_exec_until_it_is_too_old() {
+    let (_directory, store) = store();
+    let insert = |row, since| store.insert_exec(row, since);
+    assert_eq!(insert(with_key(10, "k"), 0).await.unwrap(), Started::New);
+    let before = Started::Before(Box::new(with_key(10, "k")));
+    assert_eq!(insert(with_key(20, "k"), 10).await.unwrap(), before);
+    let mut elsewhere = with_key(20, "k");
+    elsewhere.container = container(2).id;
+    assert_eq!(insert(elsewhere, 0).await.unwrap(), Started::New);
+    assert_eq!(insert(with_key(30, "k"), 11).await.unwrap(), Started::New);
+}
+
+#[tokio::test]
+async fn ended_execs_are_listed_in_one_container_or_in_all() {
+    let (_directory, store) = store();
+    for number in 1..=4 {
+        let mut row = exec(number);
+        row.container = container(number % 2).id;
+        store.insert_exec(row, 0).await.unwrap();
+        let ended = end(ExecStatus::Succeeded);
+        store
+            .end_exec(exec(number).id, ended, 100 - number)
+            .await
+            .unwrap();
+    }
+    let created = async |container, count_max| {
+        let principal = Principal::local();
+        let rows = store.ended_execs(principal, container, count_max).await;
+        let rows = rows.unwrap();
+        rows.iter()
+            .map(|row| row.created_unix_ms)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(created(None, 3).await, [2, 3, 4]);
+    assert_eq!(created(Some(container(0).id), 9).await, [2, 4]);
+    assert_eq!(created(Some(container(0).id), 1).await, [4]);
+    let foreign = Principal::new(name("somebody"));
+    let rows = store.ended_execs(foreign, Some(container(0).id), 9).await;
+    assert!(rows.unwrap().is_empty());
+}
+
+#[test]
+fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_exec() {
+    let (_directory, store) = store();
+    let asked = |number: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime
+            .block_on(store.insert_exec(with_key(number, "k"), 0))
+            .unwrap()
+    };
+    let asked = &asked;
+    let answers: Vec<Started> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..32).map(|n| scope.spawn(move || asked(n))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let new = answers
+        .iter()
+        .filter(|answer| **answer == Started::New)
+        .count();
+    assert_eq!(new, 1);
+}

@@ -1,0 +1,86 @@
+//! What Hotcell remembers: containers, attachments and execs in SQLite, and what execs
+//! wrote in append-only logs beside it.
+//!
+//! One thread owns the database; everybody else asks it through a bounded queue. What a
+//! method has answered `Ok` to survives the death of this process.
+//!
+//! ```text
+//! STATE/server.lock         held by the server, its process id inside
+//! STATE/hotcell.db          and what SQLite keeps beside it
+//! STATE/logs/e_….head       the first half of what an exec wrote
+//! STATE/logs/e_….tailN      the last half, in segments
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod attachment;
+mod clerk;
+mod container;
+mod database;
+mod error;
+mod exec;
+mod forget;
+mod lock;
+mod log;
+mod row;
+#[cfg(test)]
+mod samples;
+
+use std::fmt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use attachment::AttachmentRow;
+pub use container::{ContainerRow, Spawned};
+pub use error::{OpenError, StoreError};
+pub use exec::{ExecRow, Started};
+pub use log::{LogMessage, LogPage, LogWriter};
+
+use clerk::Clerk;
+use lock::Lock;
+use log::Logs;
+
+/// What Hotcell remembers. Clones share it.
+#[derive(Clone)]
+pub struct Store {
+    // Dropped in this order: the lock, which the logs hold, is the last to go.
+    clerk: Arc<Clerk>,
+    logs: Arc<Logs>,
+}
+
+impl Store {
+    /// Opens the store in a state directory, making or migrating it as needed, and locks
+    /// it: no other process can open it until the last clone and the last log writer are
+    /// dropped.
+    pub fn open(directory: &Path) -> Result<Self, OpenError> {
+        let failed = |step| move |source| OpenError::io(step, directory, source);
+        private_directory(directory).map_err(failed("make the state directory"))?;
+        let lock = Lock::take(directory)?;
+        let logs = directory.join("logs");
+        private_directory(&logs).map_err(failed("make the directory of logs"))?;
+        let database = database::open(directory)?;
+        let clerk = Clerk::start(database).map_err(failed("start a thread"))?;
+        Ok(Self {
+            clerk: Arc::new(clerk),
+            logs: Arc::new(Logs::new(logs, lock)),
+        })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+/// Makes a directory that only we can look into. One that is there stays as it is.
+fn private_directory(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+#[cfg(test)]
+mod tests;

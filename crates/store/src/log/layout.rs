@@ -1,0 +1,56 @@
+//! Which files a log has, and what fell out between them.
+
+use std::io;
+use std::path::Path;
+
+use hotcell_domain::ExecId;
+
+use super::part::{self, Part};
+
+/// The files of a log, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    pub(super) parts: Vec<Part>,
+}
+
+impl Layout {
+    /// What is on disk. Files that are not ours are not seen.
+    pub(super) fn on_disk(directory: &Path, id: &ExecId) -> io::Result<Self> {
+        let mut parts = Vec::new();
+        for path in part::paths(directory, id) {
+            if let Some(file) = part::open(&path)? {
+                parts.extend(Part::read(&file)?);
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.number);
+        Ok(Self { parts })
+    }
+
+    /// Bytes between the head and the oldest tail segment.
+    pub(super) fn truncated_bytes(&self) -> u64 {
+        let oldest = self.tail().first();
+        oldest.map_or(0, |part| part.base_bytes.saturating_sub(part.head_bytes))
+    }
+
+    pub(super) fn tail(&self) -> &[Part] {
+        let head = self
+            .parts
+            .iter()
+            .take_while(|part| part.number == 0)
+            .count();
+        &self.parts[head..]
+    }
+
+    /// Where to look for the first message after `seq`: an index into `parts`.
+    pub(super) fn index_after(&self, seq: u64) -> usize {
+        let before = self
+            .parts
+            .partition_point(|part| part.first_seq <= seq.saturating_add(1));
+        before.saturating_sub(1)
+    }
+
+    /// The index of a part.
+    pub(super) fn index_of(&self, number: u64) -> Option<usize> {
+        self.parts.iter().position(|part| part.number == number)
+    }
+}

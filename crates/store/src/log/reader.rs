@@ -1,0 +1,137 @@
+//! Reading a log, page by page, also while it is written and while segments are dropped.
+
+use std::fs::File;
+use std::io;
+
+use hotcell_domain::ExecId;
+
+use super::cursors::Place;
+use super::layout::Layout;
+use super::logs::Logs;
+use super::part;
+use super::scan::Scan;
+use super::{LogMessage, LogPage};
+use crate::StoreError;
+
+/// Read at once beside what was asked for: headers.
+const CHUNK_BYTES_MORE: usize = 8 << 10;
+
+/// Read at once at most.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// Reads what comes after message `after_seq`.
+pub(super) fn read(
+    logs: &Logs,
+    id: &ExecId,
+    after_seq: u64,
+    bytes_max: usize,
+) -> Result<LogPage, StoreError> {
+    let failed = |error| StoreError::io("read an output log", error);
+    let mut page = Page::new(after_seq, bytes_max);
+    let layout = match logs.living(id) {
+        Some(living) => {
+            let now = living.now();
+            if now.last_seq <= after_seq {
+                return Ok(page.finish(now.layout.truncated_bytes()));
+            }
+            now.layout.clone()
+        }
+        None => Layout::on_disk(logs.directory(), id).map_err(failed)?,
+    };
+    page.fill(logs, id, &layout).map_err(failed)?;
+    // What was dropped while we read is missing here, so it must be counted here.
+    let truncated_bytes = match logs.living(id) {
+        Some(living) => living.now().layout.truncated_bytes(),
+        None => layout.truncated_bytes(),
+    };
+    Ok(page.finish(truncated_bytes))
+}
+
+struct Page {
+    after_seq: u64,
+    bytes_max: usize,
+    bytes: usize,
+    messages: Vec<LogMessage>,
+    has_more: bool,
+}
+
+impl Page {
+    fn new(after_seq: u64, bytes_max: usize) -> Self {
+        Self {
+            after_seq,
+            bytes_max,
+            bytes: 0,
+            messages: Vec::new(),
+            has_more: false,
+        }
+    }
+
+    fn finish(self, truncated_bytes: u64) -> LogPage {
+        LogPage {
+            next_seq: self.next_seq(),
+            messages: self.messages,
+            has_more: self.has_more,
+            truncated_bytes,
+        }
+    }
+
+    fn next_seq(&self) -> u64 {
+        self.messages
+            .last()
+            .map_or(self.after_seq, |message| message.seq)
+    }
+
+    fn fill(&mut self, logs: &Logs, id: &ExecId, layout: &Layout) -> io::Result<()> {
+        let cursor = logs.cursors().get(id, self.after_seq);
+        let known = cursor.and_then(|place| Some((layout.index_of(place.part)?, place.offset)));
+        let start = part::HEADER_BYTES as u64;
+        let (index, mut offset) = known.unwrap_or((layout.index_after(self.after_seq), start));
+        for (at, part) in layout.parts.iter().enumerate().skip(index) {
+            if let Some(file) = part.open(logs.directory(), id)? {
+                let (offset, is_torn) = self.fill_from(file, offset)?;
+                let place = Place {
+                    part: part.number,
+                    offset,
+                };
+                logs.cursors().put(id, self.next_seq(), place);
+                if is_torn && at + 1 < layout.parts.len() {
+                    tracing::warn!(exec.id = %id, part = part.number, offset, "a log is damaged");
+                }
+            }
+            if self.has_more {
+                break;
+            }
+            offset = start;
+        }
+        Ok(())
+    }
+
+    /// Takes messages from one file until the page is full. Answers where the first one
+    /// begins that was not taken, and whether it is torn.
+    fn fill_from(&mut self, file: File, offset: u64) -> io::Result<(u64, bool)> {
+        let wanted = self.bytes_max - self.bytes.min(self.bytes_max);
+        let chunk_bytes = wanted.saturating_add(CHUNK_BYTES_MORE).min(CHUNK_BYTES_MAX);
+        let mut scan = Scan::new(file, offset, chunk_bytes);
+        loop {
+            let offset = scan.offset();
+            let Some((header, mut data)) = scan.next()? else {
+                return Ok((offset, scan.is_torn()));
+            };
+            data.truncate(data.len() - header.carry_bytes);
+            if data.is_empty() || header.seq <= self.after_seq {
+                continue;
+            }
+            if !self.messages.is_empty() && self.bytes + data.len() > self.bytes_max {
+                self.has_more = true;
+                return Ok((offset, false));
+            }
+            self.bytes += data.len();
+            self.messages.push(LogMessage {
+                seq: header.seq,
+                stream: header.stream,
+                unix_ms: header.unix_ms,
+                data,
+            });
+        }
+    }
+}

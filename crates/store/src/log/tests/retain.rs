@@ -1,0 +1,89 @@
+//! What is kept of more than may be kept.
+
+use super::*;
+
+/// What was written, as stream and bytes, in its order.
+fn flat(messages: &[LogMessage]) -> Vec<(Stream, u8)> {
+    let bytes = |one: &LogMessage| {
+        let stream = one.stream;
+        let data = one.data.to_vec();
+        data.into_iter().map(move |byte| (stream, byte))
+    };
+    messages.iter().flat_map(bytes).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn the_first_and_the_last_half_stay_and_the_rest_is_counted(
+        pieces in prop::collection::vec((stream(), "[a-z]{1,80}", prop::bool::weighted(0.03)), 1..300),
+        output_bytes_max in 0..4000_u64,
+        bytes_max in 1..3000_usize,
+    ) {
+        let (_directory, store) = store();
+        let mut log = store.log_writer(&id(), output_bytes_max).ok();
+        let mut written = Vec::new();
+        for (number, (stream, text, reopen)) in (1_u64..).zip(pieces) {
+            if reopen {
+                drop(log);
+                log = store.log_writer(&id(), output_bytes_max).ok();
+            }
+            let log = log.as_mut().unwrap();
+            log.append(number, stream, number, text.as_bytes()).unwrap();
+            written.extend(text.bytes().map(|byte| (stream, byte)));
+        }
+        for is_living in [true, false] {
+            log = log.filter(|_| is_living);
+            let (messages, truncated) = read_all(&store, bytes_max);
+            let kept = flat(&messages);
+            let truncated = usize::try_from(truncated).unwrap();
+            prop_assert_eq!(kept.len() + truncated, written.len());
+            let half = usize::try_from(output_bytes_max.div_ceil(2)).unwrap();
+            prop_assert!(truncated == 0 || kept.len() >= 2 * half);
+            let gap = messages.windows(2).position(|two| two[0].seq + 1 != two[1].seq);
+            prop_assert_eq!(gap.is_some(), truncated > 0);
+            let head = flat(&messages[..gap.map_or(messages.len(), |at| at + 1)]).len();
+            prop_assert_eq!(&kept[..head], &written[..head]);
+            prop_assert_eq!(&kept[head..], &written[head + truncated..]);
+            prop_assert!(truncated == 0 || (head >= half && kept.len() - head >= half));
+            // No more than the two halves, a segment, and the records that overlapped.
+            prop_assert!(kept.len() <= 2 * half + half / 8 + 12 * 80);
+        }
+    }
+}
+
+#[test]
+fn single_bytes_do_not_fill_the_disk_with_headers() {
+    let (directory, store) = store();
+    let output_bytes_max = 16 << 10;
+    let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
+    for number in 1..=20_000 {
+        log.append(number, Stream::Stdout, 1, b"x").unwrap();
+    }
+    let files = log_files(directory.path());
+    let sizes = files.iter().map(|path| path.metadata().unwrap().len());
+    let on_disk: u64 = sizes.sum();
+    assert!(
+        on_disk < 4 * (output_bytes_max + output_bytes_max / 16) + 10 * 4200,
+        "{on_disk}"
+    );
+    let (messages, truncated) = read_all(&store, 1000);
+    assert_eq!(messages.len() as u64 + truncated, 20_000);
+    assert!(truncated > 0);
+}
+
+#[test]
+fn segments_never_have_more_names_than_there_are() {
+    let (directory, store) = store();
+    for (round, output_bytes_max) in (0_u64..).zip([100, 5000, 40, 100_000, 300]) {
+        let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
+        for number in 1..=400 {
+            let number = round * 400 + number;
+            log.append(number, Stream::Stdout, 1, &[b'x'; 50]).unwrap();
+        }
+        assert!(log_files(directory.path()).len() <= 10);
+        let (messages, truncated) = read_all(&store, 1000);
+        let kept = messages.len() as u64 * 50;
+        assert_eq!(kept + truncated, (round + 1) * 400 * 50);
+    }
+}

@@ -1,0 +1,127 @@
+//! From rows to the domain's words: whatever is read is parsed again, and one row that
+//! cannot be read does not hide the others.
+
+use std::fmt::Display;
+
+use rusqlite::{CachedStatement, Params, Row};
+
+use crate::database::Fault;
+
+/// A row that is not what we wrote.
+#[derive(Debug, thiserror::Error)]
+#[error("{table} {id} cannot be read: {column}: {reason}")]
+pub(crate) struct RowError {
+    table: &'static str,
+    id: String,
+    column: &'static str,
+    reason: String,
+}
+
+/// A row whose columns are read by name.
+pub(crate) struct Reading<'row> {
+    pub(crate) row: &'row Row<'row>,
+    pub(crate) table: &'static str,
+}
+
+impl Reading<'_> {
+    /// A column as SQLite has it.
+    pub(crate) fn raw<T: rusqlite::types::FromSql>(
+        &self,
+        column: &'static str,
+    ) -> Result<T, RowError> {
+        self.row
+            .get(column)
+            .map_err(|reason| self.bad(column, reason))
+    }
+
+    /// A column of text, parsed.
+    pub(crate) fn parsed<T, E: Display>(
+        &self,
+        column: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, RowError> {
+        let text: String = self.raw(column)?;
+        parse(&text).map_err(|reason| self.bad(column, reason))
+    }
+
+    /// A column of text that may be missing, parsed.
+    pub(crate) fn maybe<T, E: Display>(
+        &self,
+        column: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, RowError> {
+        let text: Option<String> = self.raw(column)?;
+        text.map(|text| parse(&text).map_err(|reason| self.bad(column, reason)))
+            .transpose()
+    }
+
+    /// A time.
+    pub(crate) fn ms(&self, column: &'static str) -> Result<u64, RowError> {
+        let ms: i64 = self.raw(column)?;
+        u64::try_from(ms).map_err(|reason| self.bad(column, reason))
+    }
+
+    /// A time that may be missing.
+    pub(crate) fn maybe_ms(&self, column: &'static str) -> Result<Option<u64>, RowError> {
+        let ms: Option<i64> = self.raw(column)?;
+        ms.map(|ms| u64::try_from(ms).map_err(|reason| self.bad(column, reason)))
+            .transpose()
+    }
+
+    /// What is wrong with a column of this row.
+    pub(crate) fn bad(&self, column: &'static str, reason: impl Display) -> RowError {
+        RowError {
+            table: self.table,
+            id: self.row.get("id").unwrap_or_default(),
+            column,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// Something that is read from rows.
+pub(crate) trait FromRow: Sized {
+    const TABLE: &'static str;
+
+    fn from_row(row: &Reading<'_>) -> Result<Self, RowError>;
+}
+
+/// The first row there is.
+pub(crate) fn first<T: FromRow>(
+    statement: &mut CachedStatement<'_>,
+    params: impl Params,
+) -> Result<Option<T>, Fault> {
+    let mut rows = statement.query(params)?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let table = T::TABLE;
+    Ok(Some(T::from_row(&Reading { row, table })?))
+}
+
+/// All rows that can be read. The others are named in the log.
+pub(crate) fn all<T: FromRow>(
+    statement: &mut CachedStatement<'_>,
+    params: impl Params,
+) -> Result<Vec<T>, Fault> {
+    let mut rows = statement.query(params)?;
+    let mut all = Vec::new();
+    let table = T::TABLE;
+    while let Some(row) = rows.next()? {
+        match T::from_row(&Reading { row, table }) {
+            Ok(one) => all.push(one),
+            Err(error) => tracing::error!(%error, "a row is skipped"),
+        }
+    }
+    Ok(all)
+}
+
+/// A time as SQLite keeps it.
+pub(crate) fn sql_ms(unix_ms: u64) -> i64 {
+    i64::try_from(unix_ms).unwrap_or(i64::MAX)
+}
+
+/// A number of rows as SQLite takes it.
+pub(crate) fn sql_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

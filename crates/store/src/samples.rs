@@ -1,0 +1,64 @@
+//! What tests store.
+
+use hotcell_domain::{
+    Command, ContainerId, ContainerSpec, ExecEnd, ExecId, ExecStatus, ImageRef, Labels, Name,
+    Phase, Principal,
+};
+use tempfile::TempDir;
+
+use crate::{ContainerRow, ExecRow, Store};
+
+/// A store that is gone with its directory.
+pub(crate) fn store() -> (TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    (directory, store)
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+/// The container that was asked for at `number` ms.
+pub(crate) fn container(number: u64) -> ContainerRow {
+    ContainerRow {
+        id: ContainerId::from_parts(number, [7; 10]),
+        principal: Principal::local(),
+        alias: None,
+        spec: ContainerSpec::new(ImageRef::Host),
+        image_digest: None,
+        engine: "embedded".to_owned(),
+        labels: Labels::default(),
+        is_persistent: false,
+        key: None,
+        phase: Phase::Creating,
+        created_unix_ms: number,
+        last_used_unix_ms: number,
+        expires_unix_ms: None,
+        ended_unix_ms: None,
+    }
+}
+
+/// The exec that was asked for at `number` ms, in container 1.
+pub(crate) fn exec(number: u64) -> ExecRow {
+    ExecRow {
+        id: ExecId::from_parts(number, [7; 10]),
+        container: container(1).id,
+        principal: Principal::local(),
+        key: None,
+        command: Command::new(vec!["true".to_owned()]).unwrap(),
+        created_unix_ms: number,
+        ended_unix_ms: None,
+        end: None,
+    }
+}
+
+pub(crate) fn end(status: ExecStatus) -> ExecEnd {
+    ExecEnd {
+        status,
+        exit_code: None,
+        signal: None,
+        reason: None,
+        usage: None,
+    }
+}
