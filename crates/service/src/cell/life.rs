@@ -1,0 +1,192 @@
+//! The life of a container, from its making to its end, in one task.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_domain::{Admitted, ContainerSpec, Phase};
+use hotcell_engine::{Engine, EngineError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Cell, Request, Wish};
+use crate::{Inner, ServiceError};
+
+/// How long an engine may take to make a container.
+const CREATE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Attempts to reach the agent of a container that was just made.
+const FIRST_CONNECTS_MAX: u32 = 3;
+
+/// From an engine that could not watch a container to the next attempt.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Owns a container's phase.
+pub(crate) struct Life {
+    pub(super) inner: Arc<Inner>,
+    pub(super) cell: Arc<Cell>,
+    pub(super) requests: mpsc::Receiver<Request>,
+    /// Who waits for the end.
+    pub(super) waiting: Vec<oneshot::Sender<Result<(), ServiceError>>>,
+}
+
+/// How a container comes into this server's memory.
+#[derive(Debug)]
+pub(crate) enum Birth {
+    /// It is to be made.
+    Made(Admitted<ContainerSpec>),
+    /// It runs already.
+    Found,
+    /// It was being ended when the last server died, or is of no use.
+    Dying(Cause),
+}
+
+/// Why a container ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It could not be made.
+    NotMade,
+    /// Somebody wants it, or its time is up.
+    Wished {
+        /// Without grace.
+        force: bool,
+    },
+    /// Its agent ended, or the engine has lost it.
+    Vanished,
+    /// Its agent broke the protocol.
+    Distrusted,
+}
+
+impl Life {
+    /// Starts a container's task.
+    pub(crate) fn start(
+        inner: &Arc<Inner>,
+        cell: &Arc<Cell>,
+        requests: mpsc::Receiver<Request>,
+        birth: Birth,
+    ) {
+        let life = Self {
+            inner: Arc::clone(inner),
+            cell: Arc::clone(cell),
+            requests,
+            waiting: Vec::new(),
+        };
+        inner.environment.tasks.spawn(life.live(birth));
+    }
+
+    async fn live(mut self, birth: Birth) {
+        let cause = match birth {
+            Birth::Made(spec) => match self.make(&spec).await {
+                Ok(()) => {
+                    // Nobody waits for this: a row that still says `Creating` when the next
+                    // server finds the container running means the same.
+                    self.note(Phase::Running).await;
+                    self.run().await
+                }
+                Err(failure) => {
+                    let _ = self.cell.failure.set(failure);
+                    Cause::NotMade
+                }
+            },
+            Birth::Found => {
+                self.reconnect();
+                self.run().await
+            }
+            Birth::Dying(cause) => cause,
+        };
+        self.end(cause).await;
+    }
+
+    /// Makes it and connects to it. On `Err` something may be left.
+    async fn make(&self, spec: &Admitted<ContainerSpec>) -> Result<(), ServiceError> {
+        let environment = &self.inner.environment;
+        let create = environment.engine.create(self.cell.id(), spec);
+        let container = tokio::time::timeout(CREATE_TIMEOUT, create)
+            .await
+            .map_err(|_| ServiceError::Deadline {
+                reason: "the engine did not make the container in time".to_owned(),
+            })??;
+        self.cell.note_enforced(container.enforced);
+        self.connect().await?;
+        self.set_phase(Phase::Running);
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<(), ServiceError> {
+        for _ in 1..FIRST_CONNECTS_MAX {
+            if self.cell.connection.get().await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.cell.connection.get().await.map(drop)
+    }
+
+    /// Connects in the background, a bounded number of containers at a time.
+    fn reconnect(&self) {
+        let (inner, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+        self.inner.environment.tasks.spawn(async move {
+            let _turn = inner.reconnecting.acquire().await;
+            if let Err(error) = cell.connection.get().await {
+                tracing::warn!(container.id = %cell.id(), %error, "a container does not answer");
+            }
+        });
+    }
+
+    /// Waits for whatever ends it.
+    async fn run(&mut self) -> Cause {
+        let environment = Arc::clone(&self.inner.environment);
+        let cell = Arc::clone(&self.cell);
+        tokio::select! {
+            biased;
+            request = self.requests.recv() => request.map_or(Cause::Vanished, |request| self.take(request)),
+            () = exited(&*environment.engine, &cell) => Cause::Vanished,
+            _ = cell.connection.distrusted() => Cause::Distrusted,
+            () = expired(&self.inner, &cell) => Cause::Wished { force: false },
+        }
+    }
+
+    /// Takes a request: whoever made it waits for the end now.
+    pub(super) fn take(&mut self, request: Request) -> Cause {
+        self.waiting.push(request.answer);
+        match request.wish {
+            Wish::End => Cause::Wished { force: false },
+            Wish::ForcedEnd => Cause::Wished { force: true },
+            Wish::NoteGone => Cause::Vanished,
+        }
+    }
+
+    pub(super) fn set_phase(&self, next: Phase) {
+        self.cell.phase.send_if_modified(|phase| {
+            let is_legal = phase.can_become(next);
+            if is_legal {
+                *phase = next;
+            }
+            is_legal
+        });
+    }
+}
+
+/// Waits until the container's agent has ended, or there is none.
+async fn exited(engine: &dyn Engine, cell: &Cell) {
+    loop {
+        match engine.exited(cell.id()).await {
+            Ok(()) | Err(EngineError::NotFound { .. }) => return,
+            Err(error) => {
+                tracing::warn!(container.id = %cell.id(), %error, "a container is not watched");
+                tokio::time::sleep(WATCH_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Waits until its time is up by the clock, which may have been set meanwhile.
+async fn expired(inner: &Inner, cell: &Cell) {
+    let Some(expires_unix_ms) = cell.row.expires_unix_ms else {
+        return std::future::pending().await;
+    };
+    loop {
+        let now_unix_ms = inner.environment.clock.unix_ms();
+        match expires_unix_ms.checked_sub(now_unix_ms) {
+            None | Some(0) => return,
+            Some(left_ms) => tokio::time::sleep(Duration::from_millis(left_ms)).await,
+        }
+    }
+}

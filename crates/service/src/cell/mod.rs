@@ -1,0 +1,177 @@
+//! One container in memory.
+//!
+//! ```text
+//!            kill, expiry, gc, reconcile, stop
+//!                        │ requests
+//!                        ▼
+//! phase ◀── watch ── its own task ──▶ engine, store
+//!                        ▲
+//!             death, distrust
+//! ```
+//!
+//! The task in `life` alone changes the phase; everybody else asks it and waits.
+
+mod end;
+mod life;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hotcell_domain::{ContainerId, Phase};
+use hotcell_engine::Enforced;
+use hotcell_store::ContainerRow;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use self::life::{Birth, Cause, Life};
+use crate::ServiceError;
+use crate::connection::Connection;
+use crate::environment::Environment;
+use crate::exec::Table;
+
+/// Requests that wait for a container's task. More than these wait for a place.
+const REQUESTS_MAX: usize = 64;
+
+/// One container that has not ended.
+pub(crate) struct Cell {
+    /// As it was asked for. Its phase and its last use are as they were then.
+    pub(crate) row: ContainerRow,
+    /// Leads to its agent.
+    pub(crate) connection: Arc<Connection>,
+    /// Its execs.
+    pub(crate) execs: Table,
+    phase: watch::Sender<Phase>,
+    requests: mpsc::Sender<Request>,
+    last_used_unix_ms: AtomicU64,
+    /// The last use that the store knows of.
+    noted_used_unix_ms: AtomicU64,
+    enforced: OnceLock<Enforced>,
+    /// Why it could not be made.
+    failure: OnceLock<ServiceError>,
+}
+
+/// What a container's task is asked for; it answers when the container is gone.
+pub(crate) struct Request {
+    wish: Wish,
+    answer: oneshot::Sender<Result<(), ServiceError>>,
+}
+
+/// How a container shall end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// TERM, grace, KILL.
+    End,
+    /// At once.
+    ForcedEnd,
+    /// The engine does not have it any more.
+    NoteGone,
+}
+
+impl Cell {
+    /// A container that is about to be made, or was found. Its task is not started yet: that
+    /// takes the requests.
+    pub(crate) fn new(
+        environment: &Arc<Environment>,
+        row: ContainerRow,
+    ) -> (Arc<Self>, mpsc::Receiver<Request>) {
+        let engine = Arc::clone(&environment.engine);
+        let connection = Arc::new(Connection::new(engine, row.id.clone()));
+        let (requests, asked) = mpsc::channel(REQUESTS_MAX);
+        let cell = Self {
+            execs: Table::new(environment, &connection, &row),
+            connection,
+            phase: watch::Sender::new(row.phase),
+            requests,
+            last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
+            noted_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
+            enforced: OnceLock::new(),
+            failure: OnceLock::new(),
+            row,
+        };
+        (Arc::new(cell), asked)
+    }
+
+    pub(crate) fn id(&self) -> &ContainerId {
+        &self.row.id
+    }
+
+    /// Where it is in its life.
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// What stands behind its limits, once it is known.
+    pub(crate) fn enforced(&self) -> Option<Enforced> {
+        self.enforced.get().copied()
+    }
+
+    /// Notes what stands behind its limits.
+    pub(crate) fn note_enforced(&self, enforced: Enforced) {
+        let _ = self.enforced.set(enforced);
+    }
+
+    /// Waits until it has been made, or could not be. It may have ended since.
+    pub(crate) async fn made(&self) -> Result<(), ServiceError> {
+        let mut phase = self.phase.subscribe();
+        // The sender is ours, so it is not gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Creating).await;
+        match self.failure.get() {
+            Some(failure) => Err(failure.again()),
+            None => Ok(()),
+        }
+    }
+
+    /// It has no row and will have none: whoever waits for it is told why, or if there is no
+    /// reason, to ask again.
+    pub(crate) fn abandon(&self, failure: Option<ServiceError>) {
+        if let Some(failure) = failure {
+            let _ = self.failure.set(failure);
+        }
+        self.phase.send_replace(Phase::Failed);
+    }
+
+    /// Ends it, and returns when nothing of it is left. Whoever else asks meanwhile waits
+    /// for the same end.
+    pub(crate) async fn end(&self, wish: Wish) -> Result<(), ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request { wish, answer };
+        if self.requests.send(request).await.is_err() {
+            return Err(self.gone());
+        }
+        answered.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Waits until its task has ended, and it is in no list any more.
+    pub(crate) async fn ended(&self) {
+        self.requests.closed().await;
+    }
+
+    /// Its task has ended: because it is no more, or because this server stops.
+    fn gone(&self) -> ServiceError {
+        if self.phase().is_final() {
+            return ServiceError::no_container(self.id());
+        }
+        ServiceError::stopping()
+    }
+
+    /// Notes that it is used now.
+    pub(crate) fn touch(&self, now_unix_ms: u64) {
+        self.last_used_unix_ms
+            .fetch_max(now_unix_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_used_unix_ms(&self) -> u64 {
+        self.last_used_unix_ms.load(Ordering::Relaxed)
+    }
+
+    /// The last use, if the store does not know of it.
+    pub(crate) fn unnoted_use(&self) -> Option<u64> {
+        let used = self.last_used_unix_ms();
+        (used > self.noted_used_unix_ms.load(Ordering::Relaxed)).then_some(used)
+    }
+
+    /// The store knows of this use.
+    pub(crate) fn note_use(&self, used_unix_ms: u64) {
+        self.noted_used_unix_ms
+            .fetch_max(used_unix_ms, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,199 @@
+//! The connection to a container's agent: made on first use, made again when it is lost.
+//!
+//! One attempt is made at a time, and whoever waited for it shares its outcome, so a
+//! container that hangs costs each caller one attempt and not one per caller before it.
+//! An agent that breaks the protocol, or that is another than before, is distrusted: there
+//! is no connection to it any more, and the container's own task ends it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hotcell_agent_client::{Agent, AgentError};
+use hotcell_domain::ContainerId;
+use hotcell_engine::{Engine, EngineError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ServiceError;
+
+/// How long an attempt to connect may take. An agent answers in milliseconds, unless its
+/// host is very busy.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From a failed attempt to the next.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The one connection to a container's agent. Whoever uses it says by
+/// [`Connection::report`] what went wrong with it.
+pub(crate) struct Connection {
+    engine: Arc<dyn Engine>,
+    id: ContainerId,
+    state: Mutex<State>,
+    /// Held by whoever connects.
+    connecting: tokio::sync::Mutex<()>,
+    distrusted: watch::Sender<Option<&'static str>>,
+}
+
+/// A connection, numbered so that a loss is not blamed on its successor.
+#[derive(Debug, Clone)]
+pub(crate) struct Connected {
+    /// Speaks to the agent.
+    pub(crate) agent: Agent,
+    number: u64,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Connected>,
+    /// Attempts that have ended; numbers connections.
+    attempts: u64,
+    /// No attempt begins before.
+    not_before: Option<Instant>,
+    /// Whom we spoke to first.
+    boot_id: Option<[u8; 16]>,
+}
+
+impl Connection {
+    /// Nothing is opened yet.
+    pub(crate) fn new(engine: Arc<dyn Engine>, id: ContainerId) -> Self {
+        Self {
+            engine,
+            id,
+            state: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            distrusted: watch::Sender::new(None),
+        }
+    }
+
+    /// The connection there is, or a new one. It takes at most two attempts' time.
+    pub(crate) async fn get(&self) -> Result<Connected, ServiceError> {
+        let (current, attempts) = self.current()?;
+        if let Some(connected) = current {
+            return Ok(connected);
+        }
+        let _alone = self.connecting.lock().await;
+        let (current, attempts_now) = self.current()?;
+        if let Some(connected) = current {
+            return Ok(connected);
+        }
+        if attempts_now != attempts {
+            return Err(silent(None));
+        }
+        let not_before = self.state().not_before;
+        if let Some(not_before) = not_before {
+            tokio::time::sleep_until(not_before).await;
+        }
+        let attempt = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
+        self.note(attempt.unwrap_or_else(|_| Err(silent(None))))
+    }
+
+    /// Says what a call over a connection answered. A lost connection is made anew at the
+    /// next use; an agent that broke the protocol is distrusted.
+    pub(crate) fn report(&self, connected: &Connected, error: &AgentError) {
+        match error {
+            AgentError::Lost => {
+                let mut state = self.state();
+                let current = state.current.as_ref();
+                if current.is_some_and(|current| current.number == connected.number) {
+                    state.current = None;
+                }
+            }
+            AgentError::Protocol(what) => self.distrust(what),
+            AgentError::Refused { .. } | AgentError::Version { .. } => {}
+        }
+    }
+
+    /// Waits until the container must not be trusted any more, and tells why.
+    pub(crate) async fn distrusted(&self) -> &'static str {
+        let mut distrusted = self.distrusted.subscribe();
+        let reason = distrusted.wait_for(Option::is_some).await;
+        // The sender is ours, so it is not gone.
+        reason.ok().and_then(|reason| *reason).unwrap_or_default()
+    }
+
+    fn distrust(&self, reason: &'static str) {
+        tracing::warn!(container.id = %self.id, reason, "a container is not to be trusted");
+        self.distrusted.send_replace(Some(reason));
+        self.state().current = None;
+    }
+
+    fn current(&self) -> Result<(Option<Connected>, u64), ServiceError> {
+        if self.distrusted.borrow().is_some() {
+            return Err(ServiceError::Unavailable {
+                reason: "the container broke its protocol and is being removed".to_owned(),
+                source: None,
+            });
+        }
+        let state = self.state();
+        Ok((state.current.clone(), state.attempts))
+    }
+
+    async fn connect(&self) -> Result<Agent, ServiceError> {
+        let stream = self.engine.open(&self.id).await.map_err(not_opened)?;
+        Agent::connect(stream).await.map_err(|error| {
+            if let AgentError::Protocol(what) = error {
+                self.distrust(what);
+            }
+            unreachable(error)
+        })
+    }
+
+    fn note(&self, attempt: Result<Agent, ServiceError>) -> Result<Connected, ServiceError> {
+        let mut state = self.state();
+        state.attempts += 1;
+        state.not_before = Some(Instant::now() + RECONNECT_PAUSE);
+        let agent = attempt?;
+        let boot_id = agent.hello().boot_id;
+        if *state.boot_id.get_or_insert(boot_id) != boot_id {
+            drop(state);
+            self.distrust("another agent answers than before");
+            return Err(silent(None));
+        }
+        let connected = Connected {
+            agent,
+            number: state.attempts,
+        };
+        state.current = Some(connected.clone());
+        Ok(connected)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn not_opened(error: EngineError) -> ServiceError {
+    match error {
+        EngineError::NotFound { id } => ServiceError::NotFound {
+            what: "container",
+            name: id.to_string(),
+        },
+        error @ (EngineError::Unsupported { .. }
+        | EngineError::Unlimited { .. }
+        | EngineError::Exhausted { .. }
+        | EngineError::Engine { .. }) => silent(Some(Box::new(error))),
+    }
+}
+
+fn unreachable(error: AgentError) -> ServiceError {
+    match error {
+        AgentError::Version { .. } => ServiceError::Unavailable {
+            reason: "the container was made by another version of Hotcell, which alone can use it"
+                .to_owned(),
+            source: Some(Box::new(error)),
+        },
+        AgentError::Refused { .. } | AgentError::Lost | AgentError::Protocol(_) => {
+            silent(Some(Box::new(error)))
+        }
+    }
+}
+
+fn silent(source: Option<Box<dyn std::error::Error + Send + Sync>>) -> ServiceError {
+    ServiceError::Unavailable {
+        reason: "the container does not answer".to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

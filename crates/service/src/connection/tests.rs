@@ -1,0 +1,165 @@
+//! Connections that hang, break, or lead to somebody else.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerSpec};
+use hotcell_engine::{AgentStream, Container, Enforced};
+
+use super::*;
+
+/// An engine that can only open streams, each in the way that was told.
+struct Door {
+    opens: AtomicUsize,
+    ways: Mutex<VecDeque<Way>>,
+}
+
+enum Way {
+    Never,
+    Refused,
+    Garbage,
+}
+
+impl Door {
+    fn new(ways: impl IntoIterator<Item = Way>) -> Arc<Self> {
+        Arc::new(Self {
+            opens: AtomicUsize::new(0),
+            ways: Mutex::new(ways.into_iter().collect()),
+        })
+    }
+
+    fn opens(&self) -> usize {
+        self.opens.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Engine for Door {
+    fn name(&self) -> &'static str {
+        "door"
+    }
+
+    async fn create(
+        &self,
+        _: &ContainerId,
+        _: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError> {
+        Err(EngineError::Exhausted { resource: "all" })
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        self.opens.fetch_add(1, Ordering::SeqCst);
+        let way = self.ways.lock().unwrap().pop_front();
+        match way {
+            Some(Way::Never) => std::future::pending().await,
+            Some(Way::Refused) => Err(EngineError::engine("open")("refused")),
+            Some(Way::Garbage) => Ok(AgentStream::new(std::io::Cursor::new(vec![0; 4096]))),
+            None => Err(EngineError::NotFound { id: id.clone() }),
+        }
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        Err(EngineError::NotFound { id: id.clone() })
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    async fn destroy(&self, _: &ContainerId) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    async fn exited(&self, _: &ContainerId) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        Ok(Enforced::NOTHING)
+    }
+
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
+}
+
+fn connection(door: &Arc<Door>) -> Arc<Connection> {
+    let id = ContainerId::from_parts(1, [0; 10]);
+    let engine = Arc::clone(door) as Arc<dyn Engine>;
+    Arc::new(Connection::new(engine, id))
+}
+
+fn is_unavailable(result: &Result<Connected, ServiceError>) -> bool {
+    matches!(result, Err(ServiceError::Unavailable { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_hangs_costs_everybody_one_attempt_together() {
+    let door = Door::new([Way::Never, Way::Never]);
+    let connection = connection(&door);
+    let began = Instant::now();
+    let asks: Vec<_> = (0..50)
+        .map(|_| {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move { connection.get().await })
+        })
+        .collect();
+    for ask in asks {
+        assert!(is_unavailable(&ask.await.unwrap()));
+    }
+    assert_eq!(door.opens(), 1);
+    assert!(began.elapsed() <= CONNECT_TIMEOUT + RECONNECT_PAUSE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_have_a_pause_between_them() {
+    let door = Door::new((0..5).map(|_| Way::Refused));
+    let connection = connection(&door);
+    let began = Instant::now();
+    for _ in 0..5 {
+        assert!(is_unavailable(&connection.get().await));
+    }
+    assert_eq!(door.opens(), 5);
+    assert_eq!(began.elapsed(), RECONNECT_PAUSE * 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_its_asker_gave_up_does_not_hold_up_the_next() {
+    let door = Door::new([Way::Never, Way::Refused]);
+    let connection = connection(&door);
+    let second = Duration::from_secs(1);
+    assert!(
+        tokio::time::timeout(second, connection.get())
+            .await
+            .is_err()
+    );
+    let began = Instant::now();
+    assert!(is_unavailable(&connection.get().await));
+    assert!(began.elapsed() < second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_the_engine_does_not_have_is_not_found() {
+    let answer = connection(&Door::new([])).get().await;
+    assert!(
+        matches!(answer, Err(ServiceError::NotFound { .. })),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_talks_nonsense_is_not_connected_to() {
+    let connection = connection(&Door::new([Way::Garbage]));
+    assert!(is_unavailable(&connection.get().await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_distrusted_container_is_asked_nothing_more() {
+    let door = Door::new([Way::Refused]);
+    let connection = connection(&door);
+    connection.distrust("it broke the protocol");
+    assert_eq!(connection.distrusted().await, "it broke the protocol");
+    assert!(is_unavailable(&connection.get().await));
+    assert_eq!(door.opens(), 0);
+}

@@ -1,0 +1,33 @@
+//! Noting who works in a container.
+
+use hotcell_domain::{Caller, ContainerRef, Name};
+use hotcell_store::AttachmentRow;
+
+use super::{Attached, ContainerView};
+use crate::{Service, ServiceError};
+
+impl Service {
+    /// Notes that a client works in a container. Noted once, it stays as it was.
+    pub async fn attach(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        client_name: Name,
+        session_id: Name,
+    ) -> Result<(ContainerView, Attached), ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let environment = &self.inner.environment;
+        let attachments_max = environment.settings.attachments_max;
+        let row = AttachmentRow {
+            container: cell.id().clone(),
+            client_name,
+            session_id,
+            attached_unix_ms: environment.clock.unix_ms(),
+        };
+        let attached = environment.store.attach(row, attachments_max).await?;
+        let attached = attached.ok_or_else(|| ServiceError::Exhausted {
+            reason: format!("{attachments_max} clients are attached already, which is the bound"),
+        })?;
+        Ok((self.inner.view_of(&cell).await?, attached.into()))
+    }
+}

@@ -1,0 +1,23 @@
+//! Ending a container.
+
+use hotcell_domain::{Caller, ContainerRef};
+
+use crate::cell::Wish;
+use crate::{Service, ServiceError};
+
+impl Service {
+    /// Ends a container and removes all of it; with `force` at once. Its execs end as
+    /// cancelled. Whoever kills a container that is being ended waits for the same end.
+    ///
+    /// Dropping the future does not stop it.
+    pub async fn kill(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        force: bool,
+    ) -> Result<(), ServiceError> {
+        let cell = self.inner.find(caller, target)?;
+        let wish = if force { Wish::ForcedEnd } else { Wish::End };
+        cell.end(wish).await
+    }
+}

@@ -1,0 +1,132 @@
+//! Showing containers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hotcell_domain::{Caller, ContainerId, ContainerRef};
+use hotcell_engine::Container;
+use hotcell_store::ContainerRow;
+
+use super::{Attached, ContainerView};
+use crate::cell::Cell;
+use crate::status::limit_views;
+use crate::{Inner, Service, ServiceError};
+
+/// Ended containers that a list shows.
+const ENDED_MAX: usize = 1000;
+
+impl Service {
+    /// The caller's containers, oldest first.
+    pub async fn containers(
+        &self,
+        caller: &Caller,
+        include_stopped: bool,
+    ) -> Result<Vec<ContainerView>, ServiceError> {
+        let mut views = Vec::new();
+        if include_stopped {
+            let principal = caller.principal.clone();
+            let ended = self
+                .inner
+                .environment
+                .store
+                .ended_containers(principal, ENDED_MAX);
+            let ended = ended.await?.into_iter();
+            views.extend(ended.map(view_of_row));
+        }
+        let engine = self.inner.engine_s_view().await;
+        for cell in self.inner.registry.all() {
+            if cell.row.principal == caller.principal && !cell.phase().is_final() {
+                let attached = self.inner.attached(&cell).await?;
+                views.push(view(&cell, engine.get(cell.id()), attached));
+            }
+        }
+        views.sort_by(|one, other| one.id.cmp(&other.id));
+        // One that ended while we looked was seen twice.
+        views.dedup_by(|one, other| one.id == other.id);
+        Ok(views)
+    }
+
+    /// One of the caller's containers that has not ended.
+    pub async fn container(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+    ) -> Result<ContainerView, ServiceError> {
+        let cell = self.inner.find(caller, target)?;
+        self.inner.view_of(&cell).await
+    }
+}
+
+impl Inner {
+    pub(crate) async fn view_of(&self, cell: &Arc<Cell>) -> Result<ContainerView, ServiceError> {
+        // A container that is being made or ended may be unknown to the engine.
+        let container = self.environment.engine.inspect(cell.id()).await.ok();
+        let attached = self.attached(cell).await?;
+        Ok(view(cell, container.as_ref(), attached))
+    }
+
+    async fn attached(&self, cell: &Cell) -> Result<Vec<Attached>, ServiceError> {
+        let rows = self
+            .environment
+            .store
+            .attachments(cell.id().clone())
+            .await?;
+        Ok(rows.into_iter().map(Attached::from).collect())
+    }
+
+    /// What the engine knows of its containers; nothing if it does not answer: a list of
+    /// containers is worth more than the memory they use.
+    async fn engine_s_view(&self) -> HashMap<ContainerId, Container> {
+        match self.environment.engine.list().await {
+            Ok(all) => all.into_iter().map(|one| (one.id.clone(), one)).collect(),
+            Err(error) => {
+                tracing::warn!(%error, "the engine does not list its containers");
+                HashMap::new()
+            }
+        }
+    }
+}
+
+/// A container as its row, its task and its engine tell it.
+pub(super) fn view(
+    cell: &Cell,
+    container: Option<&Container>,
+    attachments: Vec<Attached>,
+) -> ContainerView {
+    let enforced = cell
+        .enforced()
+        .or(container.map(|container| container.enforced));
+    ContainerView {
+        phase: cell.phase(),
+        enforced: enforced.map(limit_views).unwrap_or_default(),
+        last_used_unix_ms: cell.last_used_unix_ms(),
+        memory_bytes: container.and_then(|container| container.memory_bytes),
+        oom_kills: container.map_or(0, |container| container.oom_kills),
+        attachments,
+        ..view_of_row(cell.row.clone())
+    }
+}
+
+/// A container as its row tells it.
+pub(super) fn view_of_row(row: ContainerRow) -> ContainerView {
+    ContainerView {
+        id: row.id,
+        alias: row.alias,
+        phase: row.phase,
+        image: row.spec.image,
+        image_digest: row.image_digest,
+        engine: row.engine,
+        is_persistent: row.is_persistent,
+        is_warm: false,
+        labels: row.labels,
+        network: row.spec.network,
+        limits: row.spec.limits,
+        enforced: Vec::new(),
+        created_unix_ms: row.created_unix_ms,
+        last_used_unix_ms: row.last_used_unix_ms,
+        expires_unix_ms: row.expires_unix_ms,
+        memory_bytes: None,
+        oom_kills: 0,
+        attachments: Vec::new(),
+    }
+}

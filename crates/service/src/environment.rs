@@ -1,0 +1,67 @@
+//! What the service is handed instead of taking it: the time, chance, the engine, the
+//! store; and what all parts of it share.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hotcell_engine::Engine;
+use hotcell_store::Store;
+
+use crate::Settings;
+use crate::exec::Index;
+use crate::metrics::Metrics;
+use crate::tasks::Tasks;
+
+/// Tells the time. Waiting is tokio's, which tests can pause.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// Milliseconds since 1970.
+    fn unix_ms(&self) -> u64;
+}
+
+/// Gives random bytes that nobody can guess.
+pub trait Random: Debug + Send + Sync + 'static {
+    /// Ten of them.
+    fn bytes(&self) -> [u8; 10];
+}
+
+/// The host's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+/// The kernel's randomness.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemRandom;
+
+/// What every part of the service may use. It holds no container, so containers may hold it.
+pub(crate) struct Environment {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) metrics: Metrics,
+    pub(crate) tasks: Tasks,
+    /// The execs that have not ended.
+    pub(crate) execs: Index,
+}
+
+impl Clock for SystemClock {
+    fn unix_ms(&self) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Random for SystemRandom {
+    fn bytes(&self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        getrandom::fill(&mut bytes).expect("Linux always has random numbers");
+        bytes
+    }
+}
+
+/// A duration as the clock counts.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

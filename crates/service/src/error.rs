@@ -1,0 +1,175 @@
+//! Why the service did not do it, sorted by what the caller can do about it.
+//!
+//! What a model reads of these is decided in `mcp`. A `source` is for the operator.
+
+use hotcell_engine::EngineError;
+use hotcell_store::StoreError;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The request cannot be right.
+    #[error("{reason}")]
+    Invalid {
+        /// What is wrong with which argument.
+        reason: String,
+    },
+    /// There is no such thing, or it belongs to somebody else.
+    #[error("there is no {what} {name}")]
+    NotFound {
+        /// `container`, `exec`, `file`.
+        what: &'static str,
+        /// As the caller named it.
+        name: String,
+    },
+    /// It is there already.
+    #[error("{what} {name} exists already")]
+    AlreadyExists {
+        /// `alias`, `file`.
+        what: &'static str,
+        /// As the caller named it.
+        name: String,
+    },
+    /// It is not as the caller thought.
+    #[error("{reason}")]
+    Conflict {
+        /// How it is.
+        reason: String,
+        /// The file's etag as it is now, if that was the reason and there is a file.
+        current_etag: Option<String>,
+    },
+    /// Policy, or the container's boundary.
+    #[error("{reason}")]
+    Denied {
+        /// What forbids it.
+        reason: String,
+    },
+    /// A bound, the disk, the process table.
+    #[error("{reason}")]
+    Exhausted {
+        /// Which, and how large it is.
+        reason: String,
+    },
+    /// It took too long.
+    #[error("{reason}")]
+    Deadline {
+        /// What did.
+        reason: String,
+    },
+    /// The engine, the container or this server is not there now.
+    #[error("{reason}")]
+    Unavailable {
+        /// What is not there.
+        reason: String,
+        /// Why.
+        source: Option<Source>,
+    },
+    /// It should have worked.
+    #[error("could not {step}")]
+    Internal {
+        /// What was being done.
+        step: &'static str,
+        /// Why it failed.
+        source: Source,
+    },
+}
+
+impl ServiceError {
+    /// This server stops.
+    pub(crate) fn stopping() -> Self {
+        Self::Unavailable {
+            reason: "the server is stopping".to_owned(),
+            source: None,
+        }
+    }
+
+    /// There is no such container, whoever asks.
+    pub(crate) fn no_container(name: &impl ToString) -> Self {
+        Self::NotFound {
+            what: "container",
+            name: name.to_string(),
+        }
+    }
+
+    /// The same for somebody else who waited for the same thing. The cause stays with the
+    /// first.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Invalid { reason } => Self::Invalid {
+                reason: reason.clone(),
+            },
+            Self::NotFound { what, name } => Self::NotFound {
+                what,
+                name: name.clone(),
+            },
+            Self::AlreadyExists { what, name } => Self::AlreadyExists {
+                what,
+                name: name.clone(),
+            },
+            Self::Conflict {
+                reason,
+                current_etag,
+            } => Self::Conflict {
+                reason: reason.clone(),
+                current_etag: current_etag.clone(),
+            },
+            Self::Denied { reason } => Self::Denied {
+                reason: reason.clone(),
+            },
+            Self::Exhausted { reason } => Self::Exhausted {
+                reason: reason.clone(),
+            },
+            Self::Deadline { reason } => Self::Deadline {
+                reason: reason.clone(),
+            },
+            Self::Unavailable { reason, .. } => Self::Unavailable {
+                reason: reason.clone(),
+                source: None,
+            },
+            Self::Internal { step, source } => Self::Internal {
+                step,
+                source: source.to_string().into(),
+            },
+        }
+    }
+}
+
+impl From<StoreError> for ServiceError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::AliasTaken => Self::AlreadyExists {
+                what: "alias",
+                name: String::new(),
+            },
+            StoreError::Full => Self::Exhausted {
+                reason: error.to_string(),
+            },
+            StoreError::Unavailable => Self::Unavailable {
+                reason: error.to_string(),
+                source: None,
+            },
+            StoreError::Failed { step, source } => Self::Internal { step, source },
+        }
+    }
+}
+
+impl From<EngineError> for ServiceError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::NotFound { id } => Self::no_container(&id),
+            EngineError::Unsupported { .. } => Self::Invalid {
+                reason: error.to_string(),
+            },
+            EngineError::Unlimited { .. } => Self::Unavailable {
+                reason: error.to_string(),
+                source: None,
+            },
+            EngineError::Exhausted { .. } => Self::Exhausted {
+                reason: error.to_string(),
+            },
+            EngineError::Engine { step, source } => Self::Internal { step, source },
+        }
+    }
+}

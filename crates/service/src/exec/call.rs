@@ -1,0 +1,132 @@
+//! Calls of the agent that are about one exec and can be repeated.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hotcell_agent_client::{Agent, AgentError, Refusal, Winsize};
+use hotcell_domain::ExecId;
+use tokio::time::Instant;
+
+use super::Signal;
+use super::living::Exec;
+use super::stdin::Written;
+use super::table::Shared;
+use crate::ServiceError;
+use crate::backoff::Backoff;
+
+/// How long an agent may take to answer, and a process to read its input.
+pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What an agent is asked to do for an exec. Each can be repeated.
+pub(super) enum Ask<'a> {
+    /// Tell how much was written.
+    Settle(&'a mut Written),
+    /// Write this, and then close if it is said so.
+    Put(&'a mut Written, Bytes, bool),
+    Resize(Winsize),
+    Signal(Signal),
+}
+
+impl Ask<'_> {
+    async fn make(&mut self, agent: &Agent, id: &ExecId) -> Result<(), AgentError> {
+        match self {
+            Self::Settle(written) => written.settle(agent, id).await,
+            Self::Put(written, piece, eof) => written.put(agent, id, piece.clone(), *eof).await,
+            Self::Resize(size) => agent.resize(id.as_str(), *size).await,
+            Self::Signal(signal) => agent.signal(id.as_str(), signal.number(), true).await,
+        }
+    }
+}
+
+/// Why a call for an exec was not done.
+pub(super) enum NotDone {
+    Refused(AgentError),
+    TooLate,
+    Ended,
+}
+
+impl NotDone {
+    /// In the words of the service.
+    pub(super) fn into_service(self, step: &'static str) -> ServiceError {
+        match self {
+            Self::Ended => conflict("the exec has ended"),
+            Self::TooLate => ServiceError::Deadline {
+                reason: "the container did not answer in time".to_owned(),
+            },
+            Self::Refused(AgentError::Refused { refusal, message }) => match refusal {
+                Refusal::NotFound | Refusal::Conflict { .. } => conflict(message),
+                Refusal::InvalidArgument => ServiceError::Invalid { reason: message },
+                Refusal::AlreadyExists
+                | Refusal::Denied
+                | Refusal::Exhausted
+                | Refusal::Aborted
+                | Refusal::Internal => ServiceError::Internal {
+                    step,
+                    source: message.into(),
+                },
+            },
+            Self::Refused(error) => ServiceError::Internal {
+                step,
+                source: error.into(),
+            },
+        }
+    }
+}
+
+impl Exec {
+    /// Makes a call that can be repeated, over as many connections as it takes until the
+    /// deadline, or until the exec has ended.
+    pub(super) async fn call(
+        &self,
+        table: &Shared,
+        deadline: Instant,
+        ask: Ask<'_>,
+    ) -> Result<(), NotDone> {
+        tokio::select! {
+            done = tokio::time::timeout_at(deadline, self.attempts(table, ask)) => {
+                done.unwrap_or(Err(NotDone::TooLate))
+            }
+            _ = self.until_ended() => Err(NotDone::Ended),
+        }
+    }
+
+    /// An exec that the agent does not have yet is about to be started there.
+    async fn attempts(&self, table: &Shared, mut ask: Ask<'_>) -> Result<(), NotDone> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Ok(connected) = table.connection.get().await {
+                let Err(error) = ask.make(&connected.agent, &self.id).await else {
+                    return Ok(());
+                };
+                table.connection.report(&connected, &error);
+                let is_early = error.is_not_found() && !self.status().is_final();
+                if error != AgentError::Lost && !is_early {
+                    return Err(NotDone::Refused(error));
+                }
+            }
+            backoff.wait().await;
+        }
+    }
+}
+
+pub(super) fn conflict(reason: impl Into<String>) -> ServiceError {
+    ServiceError::Conflict {
+        reason: reason.into(),
+        current_etag: None,
+    }
+}
+
+impl Signal {
+    /// As Linux numbers them.
+    fn number(self) -> u32 {
+        match self {
+            Self::Hup => 1,
+            Self::Int => 2,
+            Self::Kill => 9,
+            Self::Usr1 => 10,
+            Self::Usr2 => 12,
+            Self::Term => 15,
+            Self::Winch => 28,
+        }
+    }
+}

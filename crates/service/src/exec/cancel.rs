@@ -1,0 +1,44 @@
+//! Ending an exec.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_domain::{Caller, ExecId, ExecStatus};
+
+use super::find::Found;
+use super::living::Exec;
+use crate::{Service, ServiceError};
+
+/// What ending an exec may take beyond the grace it has.
+const CANCEL_MARGIN: Duration = Duration::from_secs(10);
+
+impl Service {
+    /// Ends an exec with everything it started, and answers its status then. One that has
+    /// ended already is as it is. Dropping the future does not undo it.
+    pub async fn exec_cancel(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+    ) -> Result<ExecStatus, ServiceError> {
+        let environment = &self.inner.environment;
+        let exec = match environment.find_exec(caller, id).await? {
+            Found::Living(exec) => exec,
+            Found::Ended(_, end) => return Ok(end.status),
+        };
+        self.inner.used(&exec.container);
+        end(&exec);
+        let patience = environment.settings.kill_grace + CANCEL_MARGIN;
+        let ended = tokio::time::timeout(patience, exec.until_ended()).await;
+        Ok(ended.unwrap_or_else(|_| exec.status()))
+    }
+}
+
+/// Ends an exec: at once if it waits, else by its follower.
+fn end(exec: &Arc<Exec>) {
+    exec.cancel();
+    if let Some(table) = exec.table.upgrade()
+        && let Some(exec) = table.take_out(&exec.id)
+    {
+        table.end_unstarted(&exec);
+    }
+}

@@ -1,0 +1,101 @@
+//! What becomes of execs when their container ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_domain::{ExecEnd, ExecStatus};
+
+use super::end::without_exit;
+use super::living::Exec;
+use super::table::{Shared, Table};
+
+/// How long the ends of all execs may take to be stored.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Table {
+    /// The container is about to end: takes no more execs and ends those that wait. Those
+    /// that run are followed until [`Table::finish`], so that what they write at their end
+    /// is kept. `status` is how they end.
+    pub(crate) async fn close(&self, status: ExecStatus) {
+        let shared = &self.0;
+        shared.closing.send_if_modified(|closing| {
+            let is_first = closing.is_none();
+            closing.get_or_insert(status);
+            is_first
+        });
+        let mut waiting = Vec::new();
+        while let Some(exec) = shared.take_next() {
+            shared.end_unstarted(&exec);
+            waiting.push(exec);
+        }
+        until_all_ended(&waiting).await;
+    }
+
+    /// The container has ended, and all its execs with it. Comes back when their ends are
+    /// stored, or cannot be for now.
+    pub(crate) async fn finish(&self, status: ExecStatus) {
+        self.close(status).await;
+        self.0.is_closed.send_replace(true);
+        until_all_ended(&self.0.living()).await;
+    }
+}
+
+async fn until_all_ended(execs: &[Arc<Exec>]) {
+    let ended = async {
+        for exec in execs {
+            exec.until_ended().await;
+        }
+    };
+    let _ = tokio::time::timeout(FINISH_TIMEOUT, ended).await;
+}
+
+impl Shared {
+    /// Notes the end of an exec that never had a place.
+    pub(super) fn end_unstarted(self: &Arc<Self>, exec: &Arc<Exec>) {
+        let (shared, exec) = (Arc::clone(self), Arc::clone(exec));
+        self.environment.tasks.spawn(async move {
+            let end = if exec.is_cancelled() {
+                cancelled()
+            } else {
+                shared.closed_end()
+            };
+            let mut log = shared.log_of(&exec.id);
+            shared.settle(&exec, &mut log, end).await;
+        });
+    }
+
+    /// Every living exec of this container.
+    pub(super) fn living(&self) -> Vec<Arc<Exec>> {
+        let execs = &self.environment.execs;
+        execs.filter(|exec| exec.container == self.container)
+    }
+
+    /// How an exec ends whose container has ended.
+    pub(super) fn closed_end(&self) -> ExecEnd {
+        match *self.closing.borrow() {
+            Some(ExecStatus::Cancelled) => {
+                without_exit(ExecStatus::Cancelled, "its container was killed")
+            }
+            Some(ExecStatus::OomKilled) => out_of_memory(),
+            Some(_) | None => lost(),
+        }
+    }
+}
+
+/// How an exec ends whose container is gone, nobody knows why.
+pub(super) fn lost() -> ExecEnd {
+    without_exit(ExecStatus::Lost, "its container ended under it")
+}
+
+/// How an exec ends whose container was killed for want of memory.
+pub(super) fn out_of_memory() -> ExecEnd {
+    without_exit(
+        ExecStatus::OomKilled,
+        "its container ran out of memory and ended",
+    )
+}
+
+/// How an exec ends that never began.
+pub(super) fn cancelled() -> ExecEnd {
+    without_exit(ExecStatus::Cancelled, "it was cancelled before it started")
+}

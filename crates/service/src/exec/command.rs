@@ -1,0 +1,147 @@
+//! What the agent is told to run.
+
+use std::time::Duration;
+
+use hotcell_agent_client::bounds::{ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, PATH_BYTES_MAX};
+use hotcell_agent_client::{Command as AgentCommand, Winsize};
+use hotcell_domain::{Command, Env, Stdin};
+
+use crate::ServiceError;
+use crate::file::WORKSPACE;
+
+/// What a terminal that nobody sized yet is.
+const TERMINAL: Winsize = Winsize { rows: 24, cols: 80 };
+
+/// What a program on a terminal is told that it is.
+const TERM: &str = "xterm-256color";
+
+/// User and group of the container's root.
+const ROOT: (u32, u32) = (0, 0);
+
+/// What of a container shapes its commands.
+#[derive(Debug, Clone)]
+pub(super) struct Setting<'a> {
+    /// Variables of every exec in it.
+    pub(super) env: &'a Env,
+    /// What its agent calls `/workspace`.
+    pub(super) root: &'a str,
+    /// From TERM to KILL.
+    pub(super) grace: Duration,
+}
+
+/// Puts together what the agent is told. The same arguments give the same command, by which
+/// the agent knows a start that is repeated.
+pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentCommand {
+    let mut env = Env::of_container(setting.root, command.tty.then_some(TERM));
+    env.extend(setting.env);
+    env.extend(&command.env);
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    AgentCommand {
+        argv: command.argv().iter().map(|part| bytes(part)).collect(),
+        env: env
+            .iter()
+            .map(|(name, value)| (bytes(name), bytes(value)))
+            .collect(),
+        cwd: beneath(command.cwd(), setting.root).into_bytes(),
+        user: command.as_root.then_some(ROOT),
+        timeout: Some(command.timeout()),
+        grace: setting.grace.min(Duration::from_millis(GRACE_MS_MAX)),
+        stdin: *command.stdin() != Stdin::Empty,
+        tty: command.tty.then_some(TERMINAL),
+    }
+}
+
+/// Refuses a command that no agent would take.
+pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
+    let setting = Setting {
+        env,
+        root: WORKSPACE,
+        grace: Duration::ZERO,
+    };
+    let asked = for_agent(command, &setting);
+    if asked.cwd.len() >= PATH_BYTES_MAX {
+        return Err(invalid(format!(
+            "cwd must be shorter than {PATH_BYTES_MAX} bytes"
+        )));
+    }
+    // As the agent counts them: each string costs its NUL and a pointer.
+    let argv: usize = asked.argv.iter().map(|part| part.len() + 9).sum();
+    let env = asked.env.iter();
+    let env: usize = env.map(|(name, value)| name.len() + value.len() + 10).sum();
+    if argv + env > ARGV_ENV_BYTES_MAX {
+        return Err(invalid(format!(
+            "cmd and env have more than {ARGV_ENV_BYTES_MAX} bytes together; write long input to a file or pass it as stdin"
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(reason: String) -> ServiceError {
+    ServiceError::Invalid { reason }
+}
+
+/// The directory as the agent calls it.
+fn beneath(cwd: &str, root: &str) -> String {
+    match cwd.strip_prefix(WORKSPACE) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{root}{rest}"),
+        Some(_) | None => cwd.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> Env {
+        let mut env = Env::default();
+        for (name, value) in pairs {
+            env.set(name, value).unwrap();
+        }
+        env
+    }
+
+    fn value(command: &AgentCommand, name: &str) -> Option<String> {
+        let found = command.env.iter().find(|(each, _)| each == name.as_bytes());
+        found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
+    }
+
+    #[test]
+    fn an_execs_variables_go_before_the_containers_and_those_before_ours() {
+        let mut command = Command::new(vec!["env".into()]).unwrap();
+        command.env = env(&[("A", "exec")]);
+        command.tty = true;
+        let container = env(&[("A", "container"), ("LANG", "C")]);
+        let setting = Setting {
+            env: &container,
+            root: "/workspace",
+            grace: Duration::from_secs(3),
+        };
+        let asked = for_agent(&command, &setting);
+        assert_eq!(value(&asked, "A").as_deref(), Some("exec"));
+        assert_eq!(value(&asked, "LANG").as_deref(), Some("C"));
+        assert_eq!(value(&asked, "HOME").as_deref(), Some("/workspace"));
+        assert_eq!(value(&asked, "TERM").as_deref(), Some(TERM));
+        assert!(value(&asked, "PATH").is_some());
+    }
+
+    #[test]
+    fn the_workspace_is_where_the_agent_has_it() {
+        assert_eq!(beneath("/workspace", "/r"), "/r");
+        assert_eq!(beneath("/workspace/a", "/r"), "/r/a");
+        assert_eq!(beneath("/workspace2", "/r"), "/workspace2");
+        assert_eq!(beneath("/tmp", "/r"), "/tmp");
+    }
+
+    #[test]
+    fn what_no_agent_would_take_is_refused_at_once() {
+        let command = Command::new(vec!["true".into()]).unwrap();
+        let large = "x".repeat(120 << 10);
+        let names: Vec<_> = (0..9).map(|number| format!("V{number}")).collect();
+        let pairs: Vec<_> = names.iter().map(|name| (name.as_str(), &*large)).collect();
+        assert!(check(&command, &env(&[])).is_ok());
+        assert!(matches!(
+            check(&command, &env(&pairs)),
+            Err(ServiceError::Invalid { .. })
+        ));
+    }
+}

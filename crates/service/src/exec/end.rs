@@ -1,0 +1,200 @@
+//! How an exec ended, as its caller is told.
+
+use std::time::Duration;
+
+use hotcell_agent_client::{Exit, ExitCause, Usage as AgentUsage};
+use hotcell_domain::{Command, ExecEnd, ExecStatus, Usage};
+
+const ENOENT: i32 = 2;
+const E2BIG: i32 = 7;
+const ENOEXEC: i32 = 8;
+const EAGAIN: i32 = 11;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
+
+/// What the kernel kills with when memory runs out.
+const SIGKILL: u8 = 9;
+
+/// What a shell exits with when that happens to what it ran.
+const KILLED_CODE: u8 = 128 + SIGKILL;
+
+/// How much of a program's or a directory's name is repeated.
+const NAME_CHARS_MAX: usize = 200;
+
+/// An end without a process: only a status and why.
+pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> ExecEnd {
+    ExecEnd {
+        status,
+        exit_code: None,
+        signal: None,
+        reason: Some(reason.into()),
+        usage: None,
+    }
+}
+
+/// Whether the kernel may have killed it for want of memory.
+pub(super) fn may_be_oom(exit: &Exit) -> bool {
+    exit.cause == ExitCause::Exited
+        && (exit.signal == Some(SIGKILL) || exit.code == Some(KILLED_CODE))
+}
+
+/// The end that an exit means. `is_oom`: the kernel did kill for want of memory.
+pub(super) fn of_exit(exit: &Exit, command: &Command, is_oom: bool) -> ExecEnd {
+    let (status, reason) = match &exit.cause {
+        ExitCause::Exited if is_oom => (
+            ExecStatus::OomKilled,
+            Some("the container ran out of memory, and the kernel killed a process of it".into()),
+        ),
+        ExitCause::Exited if exit.code == Some(0) => (ExecStatus::Succeeded, None),
+        ExitCause::Exited => (ExecStatus::Failed, None),
+        ExitCause::TimedOut => (ExecStatus::TimedOut, Some(timed_out(command.timeout()))),
+        ExitCause::Cancelled => (ExecStatus::Cancelled, None),
+        ExitCause::NotStarted { step, errno } => {
+            (ExecStatus::Failed, Some(not_started(step, *errno, command)))
+        }
+        ExitCause::KeeperKilled => (
+            ExecStatus::Failed,
+            Some("the command killed the process that keeps it together".into()),
+        ),
+    };
+    ExecEnd {
+        status,
+        exit_code: exit.code,
+        signal: exit.signal,
+        reason,
+        usage: was_started(exit).then(|| usage(&exit.usage)),
+    }
+}
+
+fn was_started(exit: &Exit) -> bool {
+    !matches!(exit.cause, ExitCause::NotStarted { .. })
+}
+
+fn timed_out(after: Duration) -> String {
+    format!("it was ended after timeout_s = {}", after.as_secs_f64())
+}
+
+fn not_started(step: &str, errno: i32, command: &Command) -> String {
+    let program = shown(command.argv().first().map_or("", String::as_str));
+    let cwd = shown(command.cwd());
+    match (step, errno) {
+        ("chdir", ENOENT) => format!("there is no directory `{cwd}` in the container"),
+        ("chdir", ENOTDIR) => format!("`{cwd}` is not a directory in the container"),
+        ("chdir", EACCES) => format!("the container's user may not enter the directory `{cwd}`"),
+        ("execve", ENOENT) if program.contains('/') => format!(
+            "there is no program `{program}` in the container, or not the interpreter it needs"
+        ),
+        ("execve", ENOENT) => format!("there is no program `{program}` in the container"),
+        ("execve", EACCES) => {
+            format!("`{program}` is not executable for the container's user")
+        }
+        ("execve", ENOEXEC) => format!(
+            "`{program}` is no program this machine can run; a script needs a first line such as #!/bin/sh"
+        ),
+        ("execve", E2BIG) => "the arguments and the environment are too long together".to_owned(),
+        ("clone", EAGAIN) => {
+            "the container has as many processes as it may; end some of them".to_owned()
+        }
+        _ => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            format!("could not start `{program}`: {step}: {error}")
+        }
+    }
+}
+
+fn shown(name: &str) -> String {
+    let mut shown: String = name.chars().take(NAME_CHARS_MAX).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn usage(usage: &AgentUsage) -> Usage {
+    Usage {
+        wall_ms: millis(usage.wall),
+        user_ms: millis(usage.user),
+        system_ms: millis(usage.system),
+        max_rss_bytes: usage.max_rss_bytes,
+        stdout_bytes: usage.stdout_bytes,
+        stderr_bytes: usage.stderr_bytes,
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(cause: ExitCause, code: Option<u8>, signal: Option<u8>) -> Exit {
+        Exit {
+            cause,
+            code,
+            signal,
+            usage: AgentUsage::default(),
+        }
+    }
+
+    fn command() -> Command {
+        Command::new(vec!["foo".into()]).unwrap()
+    }
+
+    fn said(step: &str, errno: i32) -> String {
+        let cause = ExitCause::NotStarted {
+            step: step.into(),
+            errno,
+        };
+        let end = of_exit(&exit(cause, None, None), &command(), false);
+        assert_eq!((end.status, end.usage), (ExecStatus::Failed, None));
+        end.reason.unwrap()
+    }
+
+    #[test]
+    fn a_missing_program_and_a_missing_directory_are_told_apart() {
+        assert_eq!(
+            said("execve", 2),
+            "there is no program `foo` in the container"
+        );
+        assert_eq!(
+            said("chdir", 2),
+            "there is no directory `/workspace` in the container"
+        );
+        assert!(said("setuid", 1).contains("setuid"));
+    }
+
+    #[test]
+    fn each_exit_has_its_status() {
+        let cases = [
+            (
+                exit(ExitCause::Exited, Some(0), None),
+                ExecStatus::Succeeded,
+            ),
+            (exit(ExitCause::Exited, Some(3), None), ExecStatus::Failed),
+            (exit(ExitCause::Exited, None, Some(9)), ExecStatus::Failed),
+            (
+                exit(ExitCause::TimedOut, None, Some(15)),
+                ExecStatus::TimedOut,
+            ),
+            (
+                exit(ExitCause::Cancelled, None, Some(15)),
+                ExecStatus::Cancelled,
+            ),
+            (
+                exit(ExitCause::KeeperKilled, None, None),
+                ExecStatus::Failed,
+            ),
+        ];
+        for (exit, status) in cases {
+            assert_eq!(of_exit(&exit, &command(), false).status, status, "{exit:?}");
+        }
+        let killed = exit(ExitCause::Exited, None, Some(9));
+        assert!(may_be_oom(&killed));
+        assert_eq!(
+            of_exit(&killed, &command(), true).status,
+            ExecStatus::OomKilled
+        );
+    }
+}

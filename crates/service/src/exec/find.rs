@@ -1,0 +1,65 @@
+//! Finding an exec by its handle: in memory while it lives, then in the store.
+
+use std::sync::Arc;
+
+use hotcell_domain::{Caller, ContainerId, ExecEnd, ExecId};
+use hotcell_store::ExecRow;
+
+use super::living::Exec;
+use crate::environment::Environment;
+use crate::{Inner, ServiceError};
+
+/// Looks at both places. An exec that ends between two looks is found by the next.
+const LOOKS_MAX: u32 = 3;
+
+/// Where an exec is.
+pub(super) enum Found {
+    /// In memory.
+    Living(Arc<Exec>),
+    /// In the store, with its end.
+    Ended(Box<ExecRow>, ExecEnd),
+}
+
+impl Environment {
+    /// Finds an exec of the caller's principal. A foreign one is as if there were none.
+    pub(super) async fn find_exec(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+    ) -> Result<Found, ServiceError> {
+        for _ in 0..LOOKS_MAX {
+            if let Some(exec) = self.execs.get(id) {
+                let is_own = exec.principal == caller.principal;
+                return is_own
+                    .then_some(Found::Living(exec))
+                    .ok_or_else(|| no_exec(id));
+            }
+            let row = self.store.exec(id.clone()).await?;
+            let own = row.filter(|row| row.principal == caller.principal);
+            let mut row = own.ok_or_else(|| no_exec(id))?;
+            if let Some(end) = row.end.take() {
+                return Ok(Found::Ended(Box::new(row), end));
+            }
+        }
+        Err(ServiceError::Unavailable {
+            reason: "the exec is not known yet; ask again in a moment".to_owned(),
+            source: None,
+        })
+    }
+}
+
+impl Inner {
+    /// Notes that a container is used now.
+    pub(super) fn used(&self, container: &ContainerId) {
+        if let Some(cell) = self.registry.get(container) {
+            cell.touch(self.environment.clock.unix_ms());
+        }
+    }
+}
+
+fn no_exec(id: &ExecId) -> ServiceError {
+    ServiceError::NotFound {
+        what: "exec",
+        name: id.to_string(),
+    }
+}

@@ -1,0 +1,281 @@
+//! Following one exec from its start to its end, over as many connections as it takes.
+//!
+//! Output is acknowledged when it is in the log and not before: whatever dies, the next
+//! follower goes on after the last byte that the log has. While the log takes nothing,
+//! nothing is acknowledged, and the agent pauses the process.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
+use hotcell_agent_client::{
+    Agent, AgentError, Event, EventKind, Exit, ExitCause, Follow, Output, Refusal,
+};
+use hotcell_domain::{ExecEnd, ExecStatus, Stream};
+use hotcell_engine::EngineError;
+
+use super::close::{cancelled, out_of_memory};
+use super::command::{Setting, for_agent};
+use super::end;
+use super::living::Exec;
+use super::log::Log;
+use super::table::{NOT_STORED, Shared};
+use crate::backoff::Backoff;
+
+/// What a caller is told while the container cannot be reached.
+const UNREACHABLE: &str =
+    "its container does not answer now; the exec goes on, and nothing is lost";
+
+/// Why an attempt to follow ended without an end.
+enum Broken {
+    /// Try again.
+    Again,
+    /// There is nothing to follow any more.
+    For(ExecEnd),
+}
+
+impl Shared {
+    /// Follows an exec until it has ended, and answers how. `is_known`: it was started by
+    /// another server.
+    pub(super) async fn follow(&self, exec: &Exec, log: &mut Log, is_known: bool) -> ExecEnd {
+        let mut is_closed = self.is_closed.subscribe();
+        tokio::select! {
+            end = self.until_end(exec, log, is_known) => end,
+            _ = is_closed.wait_for(|is_closed| *is_closed) => self.closed_end(),
+        }
+    }
+
+    async fn until_end(&self, exec: &Exec, log: &mut Log, is_known: bool) -> ExecEnd {
+        let mut backoff = Backoff::new();
+        loop {
+            let had = log.agent_seq();
+            match self.attempt(exec, log, is_known).await {
+                Ok(exit) => return self.judge(exec, &exit).await,
+                Err(Broken::For(end)) => return end,
+                Err(Broken::Again) => {}
+            }
+            if log.agent_seq() > had {
+                backoff.reset();
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Follows over one connection.
+    async fn attempt(&self, exec: &Exec, log: &mut Log, is_known: bool) -> Result<Exit, Broken> {
+        let Ok(connected) = self.connection.get().await else {
+            exec.held_up(Some(UNREACHABLE));
+            return Err(self.gone(exec).await);
+        };
+        exec.held_up(None);
+        let agent = &connected.agent;
+        let exit = async {
+            let follow = self.open(agent, exec, log, is_known).await?;
+            let Some(follow) = follow else {
+                return Ok(None);
+            };
+            let exit = self.watch(agent, exec, log, follow).await?;
+            self.end_tree(agent, exec, &exit).await?;
+            Ok(Some(exit))
+        };
+        match exit.await {
+            Ok(Some(exit)) => Ok(exit),
+            Ok(None) => Err(Broken::For(cancelled())),
+            Err(error) => {
+                self.connection.report(&connected, &error);
+                Err(self.broken(error))
+            }
+        }
+    }
+
+    /// Starts it or goes on with it; `None` if it was cancelled before it was started.
+    async fn open(
+        &self,
+        agent: &Agent,
+        exec: &Exec,
+        log: &Log,
+        is_known: bool,
+    ) -> Result<Option<Follow>, AgentError> {
+        let after_seq = log.agent_seq();
+        if is_known || after_seq > 0 {
+            return agent.resume(exec.id.as_str(), after_seq).await.map(Some);
+        }
+        if exec.is_cancelled() {
+            // The start may have reached the agent over a connection that was lost then.
+            let found = agent.resume(exec.id.as_str(), 0).await;
+            return match found {
+                Err(error) if error.is_not_found() => Ok(None),
+                found => found.map(Some),
+            };
+        }
+        let setting = Setting {
+            env: &self.env,
+            root: &agent.hello().root,
+            grace: self.environment.settings.kill_grace,
+        };
+        let command = for_agent(&exec.command, &setting);
+        agent.start(exec.id.as_str(), &command).await.map(Some)
+    }
+
+    /// Takes its output and gives it its input until it exits.
+    async fn watch(
+        &self,
+        agent: &Agent,
+        exec: &Exec,
+        log: &mut Log,
+        follow: Follow,
+    ) -> Result<Exit, AgentError> {
+        tokio::select! {
+            exit = self.take_events(exec, log, follow) => exit,
+            fed = exec.feed(agent) => match fed? {},
+            ended = self.end_when_cancelled(agent, exec) => match ended? {},
+        }
+    }
+
+    async fn take_events(
+        &self,
+        exec: &Exec,
+        log: &mut Log,
+        mut follow: Follow,
+    ) -> Result<Exit, AgentError> {
+        while let Some(Event { seq, unix_ms, kind }) = follow.next().await? {
+            match kind {
+                // Not acknowledged: only what the log has may be forgotten.
+                EventKind::Started(_) => {}
+                EventKind::Exit(exit) => return Ok(exit),
+                EventKind::Output(output, data) => {
+                    let now = self.environment.clock.unix_ms();
+                    // It is a container's word for the time.
+                    let at = unix_ms.clamp(exec.created_unix_ms.min(now), now);
+                    let last_seq = self.keep(exec, log, seq, stream(output), at, &data).await;
+                    follow.ack(seq);
+                    exec.wrote(last_seq, data.len());
+                }
+            }
+        }
+        Err(AgentError::Protocol("its events end before the exit"))
+    }
+
+    /// Puts output into the log, however long that takes.
+    async fn keep(
+        &self,
+        exec: &Exec,
+        log: &mut Log,
+        agent_seq: u64,
+        stream: Stream,
+        unix_ms: u64,
+        data: &[u8],
+    ) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            match log.append(agent_seq, stream, unix_ms, data) {
+                Ok(last_seq) => return last_seq,
+                Err(error) => {
+                    tracing::warn!(exec.id = %exec.id, %error, "output is not stored yet");
+                    self.environment.metrics.store_failed();
+                    exec.held_up(Some(NOT_STORED));
+                }
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn end_when_cancelled(
+        &self,
+        agent: &Agent,
+        exec: &Exec,
+    ) -> Result<Infallible, AgentError> {
+        exec.until_cancelled().await;
+        self.cancel_in(agent, exec).await?;
+        // The exit comes as an event.
+        std::future::pending().await
+    }
+
+    /// Waits until everything that a cancelled or timed out exec started is gone: its
+    /// leader may have gone first.
+    async fn end_tree(&self, agent: &Agent, exec: &Exec, exit: &Exit) -> Result<(), AgentError> {
+        let was_ended = matches!(exit.cause, ExitCause::TimedOut | ExitCause::Cancelled);
+        if was_ended || exec.is_cancelled() {
+            self.cancel_in(agent, exec).await?;
+        }
+        Ok(())
+    }
+
+    async fn cancel_in(&self, agent: &Agent, exec: &Exec) -> Result<(), AgentError> {
+        let grace = self.environment.settings.kill_grace;
+        match agent.cancel(exec.id.as_str(), grace).await {
+            Err(AgentError::Refused { message, .. }) => {
+                tracing::warn!(exec.id = %exec.id, message, "an exec is not wholly ended");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// What an agent's no means for the exec.
+    fn broken(&self, error: AgentError) -> Broken {
+        let (refusal, message) = match error {
+            AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. } => {
+                return Broken::Again;
+            }
+            AgentError::Refused { refusal, message } => (refusal, message),
+        };
+        match refusal {
+            // An earlier follower of ours was replaced, or the agent is shutting down.
+            Refusal::Aborted => Broken::Again,
+            _ if self.closing.borrow().is_some() => Broken::Again,
+            Refusal::NotFound | Refusal::Conflict { .. } => Broken::For(end::without_exit(
+                ExecStatus::Lost,
+                format!("its container does not know it any more: {message}"),
+            )),
+            Refusal::Denied => Broken::For(end::without_exit(
+                ExecStatus::Failed,
+                format!("the container refused it: {message}"),
+            )),
+            Refusal::InvalidArgument
+            | Refusal::AlreadyExists
+            | Refusal::Exhausted
+            | Refusal::Internal => Broken::For(end::without_exit(
+                ExecStatus::Failed,
+                format!("the container could not start it: {message}"),
+            )),
+        }
+    }
+
+    /// Whether a container that cannot be reached is gone.
+    async fn gone(&self, exec: &Exec) -> Broken {
+        let environment = &self.environment;
+        match environment.engine.inspect(&self.container).await {
+            Err(EngineError::NotFound { .. }) => Broken::For(self.closed_end()),
+            Ok(container) if container.phase.is_final() => {
+                let is_oom = container.oom_kills > exec.oom_kills_before;
+                Broken::For(if is_oom && self.closing.borrow().is_none() {
+                    out_of_memory()
+                } else {
+                    self.closed_end()
+                })
+            }
+            Ok(_) | Err(_) => Broken::Again,
+        }
+    }
+
+    async fn judge(&self, exec: &Exec, exit: &Exit) -> ExecEnd {
+        let is_oom = end::may_be_oom(exit) && self.ran_out_of_memory(exec).await;
+        end::of_exit(exit, &exec.command, is_oom)
+    }
+
+    async fn ran_out_of_memory(&self, exec: &Exec) -> bool {
+        let engine = &self.environment.engine;
+        let Ok(container) = engine.inspect(&self.container).await else {
+            return false;
+        };
+        self.oom_kills.store(container.oom_kills, Ordering::Relaxed);
+        container.oom_kills > exec.oom_kills_before
+    }
+}
+
+fn stream(output: Output) -> Stream {
+    match output {
+        Output::Stdout => Stream::Stdout,
+        Output::Stderr => Stream::Stderr,
+    }
+}

@@ -1,0 +1,85 @@
+//! What goes into an exec: standard input, signals, the size of its terminal.
+
+use std::time::Duration;
+
+use hotcell_agent_client::Winsize;
+use hotcell_domain::{Caller, ExecId, ExecStatus};
+use tokio::time::Instant;
+
+use super::call::{Ask, CALL_WAIT_MAX, conflict};
+use super::find::Found;
+use super::living::Exec;
+use super::table::Shared;
+use super::{Input, Signal};
+use crate::{Service, ServiceError};
+
+/// How long input waits for an exec that has no place yet.
+const START_WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Service {
+    /// Sends something to a running exec. All input is taken or the call fails, and then it
+    /// says how much was taken. Input for an exec that waits for its place waits a little
+    /// with it.
+    pub async fn exec_input(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        input: Input,
+    ) -> Result<(), ServiceError> {
+        let found = self.inner.environment.find_exec(caller, id).await?;
+        let Found::Living(exec) = found else {
+            return Err(conflict("the exec has ended"));
+        };
+        self.inner.used(&exec.container);
+        let table = exec.table.upgrade().ok_or_else(ServiceError::stopping)?;
+        exec.until_started().await?;
+        if let Some((rows, cols)) = input.resize {
+            exec.resize(&table, Winsize { rows, cols }).await?;
+        }
+        if !input.data.is_empty() || input.eof {
+            exec.write(&table, input.data, input.eof).await?;
+        }
+        if let Some(signal) = input.signal {
+            exec.signal(&table, signal).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Exec {
+    /// Waits for its place, a little.
+    async fn until_started(&self) -> Result<(), ServiceError> {
+        let mut progress = self.progress();
+        let started = progress.wait_for(|progress| progress.status != ExecStatus::Queued);
+        let status = match tokio::time::timeout(START_WAIT_MAX, started).await {
+            Ok(Ok(progress)) => progress.status,
+            Ok(Err(_)) | Err(_) => ExecStatus::Queued,
+        };
+        if status.is_final() {
+            return Err(conflict("the exec has ended"));
+        }
+        if status == ExecStatus::Queued {
+            return Err(conflict(
+                "the exec has not started yet: others run before it; send its input later",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn resize(&self, table: &Shared, size: Winsize) -> Result<(), ServiceError> {
+        if !self.command.tty {
+            return Err(conflict(
+                "the exec has no terminal to resize; start it with tty",
+            ));
+        }
+        let deadline = Instant::now() + CALL_WAIT_MAX;
+        let resized = self.call(table, deadline, Ask::Resize(size)).await;
+        resized.map_err(|error| error.into_service("resize the terminal"))
+    }
+
+    async fn signal(&self, table: &Shared, signal: Signal) -> Result<(), ServiceError> {
+        let deadline = Instant::now() + CALL_WAIT_MAX;
+        let sent = self.call(table, deadline, Ask::Signal(signal)).await;
+        sent.map_err(|error| error.into_service("send the signal"))
+    }
+}

@@ -1,0 +1,177 @@
+//! An exec that waits or runs, and where to find it by its handle.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
+use hotcell_store::ExecRow;
+use tokio::sync::watch;
+
+use super::ExecSummary;
+use super::stdin::Written;
+use super::table::Shared;
+
+/// An exec that has not ended, or has just done so.
+pub(crate) struct Exec {
+    pub(super) id: ExecId,
+    pub(super) container: ContainerId,
+    pub(super) principal: Principal,
+    pub(super) key: Option<Name>,
+    pub(super) command: Command,
+    pub(super) created_unix_ms: u64,
+    /// Processes that had been killed for want of memory before it started.
+    pub(super) oom_kills_before: u64,
+    /// What was written to its standard input. Whoever holds it writes.
+    pub(super) written: tokio::sync::Mutex<Written>,
+    pub(super) table: Weak<Shared>,
+    progress: watch::Sender<Progress>,
+    is_cancelled: watch::Sender<bool>,
+}
+
+/// How far an exec is.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    pub(super) status: ExecStatus,
+    /// The number of its newest message.
+    pub(super) last_seq: u64,
+    /// Bytes of output that came since this server follows it.
+    pub(super) bytes: u64,
+    /// How it ended. Once it is here it is in the store, and the log has its last byte.
+    pub(super) end: Option<ExecEnd>,
+    /// What holds it up, if something outside of it does.
+    pub(super) held_up: Option<&'static str>,
+}
+
+impl Exec {
+    /// One that waits.
+    pub(super) fn new(row: ExecRow, oom_kills_before: u64, table: Weak<Shared>) -> Self {
+        Self {
+            id: row.id,
+            container: row.container,
+            principal: row.principal,
+            key: row.key,
+            command: row.command,
+            created_unix_ms: row.created_unix_ms,
+            oom_kills_before,
+            written: tokio::sync::Mutex::new(Written::new()),
+            table,
+            progress: watch::Sender::new(Progress {
+                status: ExecStatus::Queued,
+                last_seq: 0,
+                bytes: 0,
+                end: None,
+                held_up: None,
+            }),
+            is_cancelled: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    pub(super) fn status(&self) -> ExecStatus {
+        self.progress.borrow().status
+    }
+
+    /// It has a place.
+    pub(super) fn runs(&self) {
+        self.progress
+            .send_modify(|progress| progress.status = ExecStatus::Running);
+    }
+
+    /// It wrote.
+    pub(super) fn wrote(&self, last_seq: u64, bytes: usize) {
+        self.progress.send_modify(|progress| {
+            progress.last_seq = last_seq;
+            progress.bytes += bytes as u64;
+            progress.held_up = None;
+        });
+    }
+
+    /// Something outside of it holds it up, or no longer does.
+    pub(super) fn held_up(&self, reason: Option<&'static str>) {
+        self.progress.send_if_modified(|progress| {
+            let is_news = progress.held_up != reason;
+            progress.held_up = reason;
+            is_news
+        });
+    }
+
+    /// It has ended, and the store knows.
+    pub(super) fn ended(&self, end: ExecEnd, last_seq: u64) {
+        self.progress.send_modify(|progress| {
+            progress.status = end.status;
+            progress.last_seq = progress.last_seq.max(last_seq);
+            progress.end = Some(end);
+            progress.held_up = None;
+        });
+    }
+
+    /// Waits for the end.
+    pub(super) async fn until_ended(&self) -> ExecStatus {
+        let mut progress = self.progress();
+        let ended = progress.wait_for(|progress| progress.end.is_some()).await;
+        // The sender is ours, so it is not gone.
+        ended.map_or(ExecStatus::Lost, |progress| progress.status)
+    }
+
+    pub(super) fn cancel(&self) {
+        self.is_cancelled.send_replace(true);
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        *self.is_cancelled.borrow()
+    }
+
+    pub(super) async fn until_cancelled(&self) {
+        let mut is_cancelled = self.is_cancelled.subscribe();
+        let _ = is_cancelled.wait_for(|is_cancelled| *is_cancelled).await;
+    }
+
+    pub(super) fn summary(&self) -> ExecSummary {
+        let progress = self.progress.borrow();
+        ExecSummary {
+            id: self.id.clone(),
+            container: self.container.clone(),
+            argv: self.command.argv().to_vec(),
+            status: progress.status,
+            created_unix_ms: self.created_unix_ms,
+            ended_unix_ms: None,
+            end: progress.end.clone(),
+        }
+    }
+}
+
+/// Every living exec of the service.
+#[derive(Default)]
+pub(crate) struct Index(Mutex<HashMap<ExecId, Arc<Exec>>>);
+
+impl Index {
+    pub(super) fn insert(&self, exec: &Arc<Exec>) {
+        self.lock().insert(exec.id.clone(), Arc::clone(exec));
+    }
+
+    pub(super) fn remove(&self, id: &ExecId) {
+        self.lock().remove(id);
+    }
+
+    pub(super) fn get(&self, id: &ExecId) -> Option<Arc<Exec>> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Those that are wanted, oldest first.
+    pub(super) fn filter(&self, is_wanted: impl Fn(&Exec) -> bool) -> Vec<Arc<Exec>> {
+        let mut found: Vec<_> = {
+            let all = self.lock();
+            let wanted = all.values().filter(|exec| is_wanted(exec));
+            wanted.cloned().collect()
+        };
+        found.sort_unstable_by(|a, b| (a.created_unix_ms, &a.id).cmp(&(b.created_unix_ms, &b.id)));
+        found
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<Exec>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,118 @@
+//! Asking what an exec wrote and how it is.
+
+use std::time::Duration;
+
+use hotcell_domain::{Caller, ExecEnd, ExecId, ExecStatus};
+use hotcell_store::{LogMessage, LogPage, Store};
+use tokio::sync::watch;
+
+use super::find::Found;
+use super::living::{Exec, Progress};
+use super::{ExecView, Message, Poll};
+use crate::{Service, ServiceError};
+
+/// The longest that anybody waits for news.
+const WAIT_MAX: Duration = Duration::from_mins(5);
+
+/// The most output in one answer.
+const BYTES_MAX: usize = 8 << 20;
+
+impl Service {
+    /// Tells what an exec wrote and how it is, waiting for news if it was asked to. Dropping
+    /// the future changes nothing.
+    pub async fn exec_poll(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        poll: Poll,
+    ) -> Result<ExecView, ServiceError> {
+        let environment = &self.inner.environment;
+        let poll = Poll {
+            wait: poll.wait.min(WAIT_MAX),
+            bytes_max: poll.bytes_max.min(BYTES_MAX),
+            ..poll
+        };
+        match environment.find_exec(caller, id).await? {
+            Found::Living(exec) => {
+                self.inner.used(&exec.container);
+                exec.poll(&environment.store, poll).await
+            }
+            Found::Ended(row, end) => {
+                let page = environment
+                    .store
+                    .read_log(id, poll.after_seq, poll.bytes_max)?;
+                Ok(view(row.id, end.status, page, Some(end)))
+            }
+        }
+    }
+}
+
+impl Exec {
+    async fn poll(&self, store: &Store, poll: Poll) -> Result<ExecView, ServiceError> {
+        let mut progress = self.progress();
+        if !poll.wait.is_zero() {
+            let news = self.news(store, poll, &mut progress);
+            let waited = tokio::time::timeout(poll.wait, news).await;
+            waited.unwrap_or(Ok(()))?;
+        }
+        // First how it is, then what it wrote: an end that is seen here is behind the last
+        // byte of the log.
+        let now = progress.borrow().clone();
+        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max)?;
+        let mut view = view(self.id.clone(), now.status, page, now.end);
+        view.held_up = now.held_up;
+        Ok(view)
+    }
+
+    /// Waits for what the caller wants to know.
+    async fn news(
+        &self,
+        store: &Store,
+        poll: Poll,
+        progress: &mut watch::Receiver<Progress>,
+    ) -> Result<(), ServiceError> {
+        let now = progress.borrow().clone();
+        if !poll.until_end {
+            let is_news =
+                |progress: &Progress| progress.end.is_some() || progress.last_seq > poll.after_seq;
+            let _ = progress.wait_for(is_news).await;
+            return Ok(());
+        }
+        if now.end.is_some() {
+            return Ok(());
+        }
+        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max)?;
+        if page.has_more {
+            return Ok(());
+        }
+        let present: usize = page.messages.iter().map(|message| message.data.len()).sum();
+        let room = poll.bytes_max.saturating_sub(present) as u64;
+        let is_full = |progress: &Progress| progress.bytes.saturating_sub(now.bytes) >= room;
+        let _ = progress
+            .wait_for(|progress| progress.end.is_some() || is_full(progress))
+            .await;
+        Ok(())
+    }
+}
+
+fn view(id: ExecId, status: ExecStatus, page: LogPage, end: Option<ExecEnd>) -> ExecView {
+    ExecView {
+        id,
+        status,
+        messages: page.messages.into_iter().map(message).collect(),
+        next_seq: page.next_seq,
+        is_complete: end.is_some() && !page.has_more,
+        end,
+        held_up: None,
+        truncated_bytes: page.truncated_bytes,
+    }
+}
+
+fn message(message: LogMessage) -> Message {
+    Message {
+        seq: message.seq,
+        stream: message.stream,
+        unix_ms: message.unix_ms,
+        data: message.data,
+    }
+}

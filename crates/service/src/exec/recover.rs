@@ -1,0 +1,159 @@
+//! Going on with what another server left.
+//!
+//! The agent's table is the truth of what was started: what it knows is followed from where
+//! the log ends, what it does not know has never run and is queued again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hotcell_agent_client::ExecInfo;
+use hotcell_domain::{ExecId, ExecStatus};
+use hotcell_engine::EngineError;
+use hotcell_store::{ExecRow, StoreError};
+
+use super::close::lost;
+use super::living::Exec;
+use super::log::Log;
+use super::table::{NOT_STORED, Shared, Table};
+use crate::backoff::Backoff;
+use crate::environment::Environment;
+
+impl Table {
+    /// Takes over execs that an earlier server noted, oldest first: they can be found when
+    /// this returns; the agent is asked about them in the background.
+    pub(crate) fn recover(&self, rows: Vec<ExecRow>) {
+        let shared = Arc::clone(&self.0);
+        let execs: Vec<_> = rows.into_iter().map(|row| shared.adopt(row)).collect();
+        let tasks = &self.0.environment.tasks;
+        tasks.spawn(async move { shared.place(execs).await });
+    }
+}
+
+impl Shared {
+    /// From here on the exec can be found.
+    fn adopt(self: &Arc<Self>, row: ExecRow) -> Arc<Exec> {
+        // An exec that ran while nobody looked may have been killed for want of memory.
+        let oom_kills_before = 0;
+        let exec = Arc::new(Exec::new(row, oom_kills_before, Arc::downgrade(self)));
+        self.environment.execs.insert(&exec);
+        self.reserve_always(&exec.command);
+        exec
+    }
+
+    /// Gives each exec its place: first those that run, then the queue for the others.
+    async fn place(self: &Arc<Self>, execs: Vec<Arc<Exec>>) {
+        let Some(known) = self.ask_agent().await else {
+            for exec in execs {
+                self.give_back();
+                self.end_gone(&exec).await;
+            }
+            return;
+        };
+        self.forget_strangers(&execs, &known);
+        let (started, waiting): (Vec<_>, Vec<_>) = execs
+            .into_iter()
+            .partition(|exec| known.contains_key(exec.id.as_str()));
+        for exec in started {
+            let accepted = known.get(exec.id.as_str()).map(|info| info.stdin_accepted);
+            self.go_on(exec, accepted.unwrap_or(0)).await;
+        }
+        for exec in waiting {
+            self.enqueue((exec.principal.clone(), None), exec);
+        }
+    }
+
+    /// Notes the end of an exec whose container is gone.
+    async fn end_gone(&self, exec: &Exec) {
+        let mut log = self.log_of(&exec.id);
+        self.open_log(exec, &mut log).await;
+        self.settle(exec, &mut log, self.closed_end()).await;
+    }
+
+    async fn go_on(self: &Arc<Self>, exec: Arc<Exec>, stdin_accepted: u64) {
+        exec.written.lock().await.goes_on_from(stdin_accepted);
+        self.give_back();
+        self.take_place();
+        self.run(exec, true);
+    }
+
+    /// What the agent runs; `None` if there is no agent any more.
+    async fn ask_agent(&self) -> Option<HashMap<String, ExecInfo>> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Ok(connected) = self.connection.get().await {
+                match connected.agent.list_execs().await {
+                    Ok(execs) => {
+                        self.look_at_memory().await;
+                        let by_id = execs.into_iter().map(|exec| (exec.exec_id.clone(), exec));
+                        return Some(by_id.collect());
+                    }
+                    Err(error) => self.connection.report(&connected, &error),
+                }
+            }
+            if self.is_gone().await {
+                return None;
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn look_at_memory(&self) {
+        if let Ok(container) = self.environment.engine.inspect(&self.container).await {
+            self.oom_kills.store(container.oom_kills, Ordering::Relaxed);
+        }
+    }
+
+    async fn is_gone(&self) -> bool {
+        match self.environment.engine.inspect(&self.container).await {
+            Err(EngineError::NotFound { .. }) => true,
+            Ok(container) => container.phase.is_final(),
+            Err(_) => *self.is_closed.borrow(),
+        }
+    }
+
+    /// Lets the agent drop execs whose end is stored: a server died before it could.
+    fn forget_strangers(self: &Arc<Self>, ours: &[Arc<Exec>], known: &HashMap<String, ExecInfo>) {
+        let is_strange =
+            |info: &&ExecInfo| !ours.iter().any(|exec| exec.id.as_str() == info.exec_id);
+        let ended = known.values().filter(|info| !info.running);
+        let strange: Vec<_> = ended.filter(is_strange).filter_map(id_of).collect();
+        let shared = Arc::clone(self);
+        self.environment.tasks.spawn(async move {
+            for id in strange {
+                shared.forget(&id).await;
+            }
+        });
+    }
+
+    /// Opens the log that another server left, however long that takes.
+    pub(super) async fn open_log(&self, exec: &Exec, log: &mut Log) {
+        let mut backoff = Backoff::new();
+        while let Err(error) = log.open().map(drop) {
+            tracing::warn!(exec.id = %exec.id, %error, "a log cannot be opened yet");
+            self.environment.metrics.store_failed();
+            exec.held_up(Some(NOT_STORED));
+            backoff.wait().await;
+        }
+        exec.wrote(log.last_seq(), 0);
+    }
+}
+
+fn id_of(info: &ExecInfo) -> Option<ExecId> {
+    ExecId::parse(&info.exec_id).ok()
+}
+
+impl Environment {
+    /// Notes that an exec is lost whose container was gone when this server started.
+    pub(crate) async fn lose_exec(&self, row: ExecRow) -> Result<(), StoreError> {
+        let now = self.clock.unix_ms();
+        let output_bytes_max = self.settings.output_bytes_max;
+        let mut log = Log::new(self.store.clone(), row.id.clone(), output_bytes_max);
+        log.open()?;
+        log.finish(now)?;
+        self.store.end_exec(row.id, lost(), now).await?;
+        self.metrics.exec_ended(ExecStatus::Lost, Duration::ZERO);
+        Ok(())
+    }
+}

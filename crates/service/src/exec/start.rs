@@ -1,0 +1,134 @@
+//! Starting an exec.
+
+use std::sync::{Arc, PoisonError};
+
+use hotcell_domain::{Caller, ContainerRef, ExecId, Name, Principal, Refusal};
+use hotcell_store::{ExecRow, Started};
+
+use super::Start;
+use super::command;
+use super::living::Exec;
+use super::table::{COMMANDS_BYTES_MAX, Shared, Table, turn_of};
+use crate::{Service, ServiceError};
+
+impl Service {
+    /// Notes an exec and starts it as soon as there is a place, or answers the one that was
+    /// asked for under the same key. When it returns `Ok`, the exec will run even if this
+    /// server dies. Dropping the future does not undo it.
+    pub async fn exec_start(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        request: Start,
+    ) -> Result<ExecId, ServiceError> {
+        self.inner.accepting()?;
+        let cell = self.inner.cell(caller, target).await?;
+        cell.execs.start(caller, request).await
+    }
+}
+
+impl Table {
+    pub(super) async fn start(
+        &self,
+        caller: &Caller,
+        request: Start,
+    ) -> Result<ExecId, ServiceError> {
+        let shared = &self.0;
+        shared.check(&request)?;
+        if !shared.reserve(&request.command) {
+            return shared.same_key(&caller.principal, request.key.as_ref());
+        }
+        let row = shared.row(caller, request);
+        let exec = Exec::new(row.clone(), shared.oom_kills(), Arc::downgrade(shared));
+        let exec = Arc::new(exec);
+        shared.environment.execs.insert(&exec);
+        // A task of its own: an exec that is noted is queued too, whoever stops waiting.
+        let work = Arc::clone(shared).note(turn_of(caller), row, exec);
+        let done = shared.environment.tasks.spawn(work).await;
+        done.ok()
+            .flatten()
+            .unwrap_or_else(|| Err(ServiceError::stopping()))
+    }
+}
+
+impl Shared {
+    fn check(&self, request: &Start) -> Result<(), ServiceError> {
+        if self.closing.borrow().is_some() {
+            return Err(ServiceError::no_container(&self.container));
+        }
+        let may_be_root = self.allow_root && self.environment.settings.policy.allow_root;
+        if request.command.as_root && !may_be_root {
+            return Err(ServiceError::Denied {
+                reason: Refusal::Root.to_string(),
+            });
+        }
+        command::check(&request.command, &self.env)
+    }
+
+    fn row(&self, caller: &Caller, request: Start) -> ExecRow {
+        let environment = &self.environment;
+        let (now, random) = (environment.clock.unix_ms(), environment.random.bytes());
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let (id, created_unix_ms) = ids.next(now, random);
+        ExecRow {
+            id,
+            container: self.container.clone(),
+            principal: caller.principal.clone(),
+            key: request.key,
+            command: request.command,
+            created_unix_ms,
+            ended_unix_ms: None,
+            end: None,
+        }
+    }
+
+    async fn note(
+        self: Arc<Self>,
+        turn: (Principal, Option<Name>),
+        row: ExecRow,
+        exec: Arc<Exec>,
+    ) -> Result<ExecId, ServiceError> {
+        let environment = &self.environment;
+        let lifetime = environment.settings.key_lifetime.as_millis();
+        let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
+        let since = row.created_unix_ms.saturating_sub(lifetime);
+        match environment.store.insert_exec(row, since).await {
+            Ok(Started::New) => {}
+            not_new => {
+                self.give_back();
+                self.drop_command(&exec.command);
+                environment.execs.remove(&exec.id);
+                return match not_new {
+                    Ok(Started::Before(before)) => Ok(before.id),
+                    Ok(Started::New) => Ok(exec.id.clone()),
+                    Err(error) => Err(error.into()),
+                };
+            }
+        }
+        environment.metrics.exec_started();
+        let id = exec.id.clone();
+        self.enqueue(turn, exec);
+        Ok(id)
+    }
+
+    /// The living exec under this key: it is the same request, however full the queue is.
+    fn same_key(&self, principal: &Principal, key: Option<&Name>) -> Result<ExecId, ServiceError> {
+        let living = self.living().into_iter();
+        let mut same =
+            living.filter(|exec| exec.key.as_ref() == key && exec.principal == *principal);
+        if key.is_some()
+            && let Some(exec) = same.next()
+        {
+            return Ok(exec.id.clone());
+        }
+        let settings = &self.environment.settings;
+        Err(ServiceError::Exhausted {
+            reason: format!(
+                "in this container {} execs may run and {} wait, with {} MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some",
+                settings.execs_running_max,
+                settings.execs_queued_max,
+                COMMANDS_BYTES_MAX >> 20,
+            ),
+        })
+    }
+}

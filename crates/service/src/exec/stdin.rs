@@ -1,0 +1,172 @@
+//! Standard input of execs.
+//!
+//! Its bytes are numbered from the beginning, and the agent skips what it has, so a call that
+//! is repeated over another connection writes nothing twice. One caller writes at a time.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use hotcell_agent_client::bounds::CHUNK_BYTES_MAX;
+use hotcell_agent_client::{Agent, AgentError, Refusal};
+use hotcell_domain::{ExecId, Stdin};
+use tokio::time::Instant;
+
+use super::call::{Ask, CALL_WAIT_MAX, NotDone, conflict};
+use super::living::Exec;
+use super::table::Shared;
+use crate::ServiceError;
+
+/// What was written to an exec's standard input.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Bytes that the agent has.
+    offset: u64,
+    /// Whether that is all it has: a call that was dropped half way may have written more.
+    is_certain: bool,
+    /// Whether a caller has closed it.
+    is_closed: bool,
+}
+
+impl Written {
+    /// Nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
+            offset: 0,
+            is_certain: true,
+            is_closed: false,
+        }
+    }
+
+    /// What another server wrote.
+    pub(super) fn goes_on_from(&mut self, offset: u64) {
+        self.offset = offset;
+        self.is_certain = false;
+    }
+
+    /// Writes a piece. It can be repeated after an `Err`, and must be before another one.
+    pub(super) async fn put(
+        &mut self,
+        agent: &Agent,
+        id: &ExecId,
+        piece: Bytes,
+        eof: bool,
+    ) -> Result<(), AgentError> {
+        self.is_certain = false;
+        self.offset = agent.input(id.as_str(), self.offset, piece, eof).await?;
+        self.is_certain = true;
+        Ok(())
+    }
+
+    /// Finds out where a call that was dropped has left it. The agent writes for one call at
+    /// a time, so an answer to a call without bytes counts all that came before.
+    pub(super) async fn settle(&mut self, agent: &Agent, id: &ExecId) -> Result<(), AgentError> {
+        if self.is_certain {
+            return Ok(());
+        }
+        self.put(agent, id, Bytes::new(), false).await
+    }
+}
+
+impl Exec {
+    /// Gives a command the text it was started with. Comes back only when the connection is
+    /// lost: the next one goes on where this one was.
+    pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
+        if let Stdin::Text(text) = self.command.stdin() {
+            match self.feed_text(agent, text).await {
+                // It reads no more, or it has ended: then its exit comes.
+                Ok(()) | Err(AgentError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn feed_text(&self, agent: &Agent, text: &str) -> Result<(), AgentError> {
+        let mut written = self.written.lock().await;
+        written.settle(agent, &self.id).await?;
+        let mut rest = text.as_bytes();
+        rest = rest
+            .get(usize::try_from(written.offset).unwrap_or(usize::MAX)..)
+            .unwrap_or_default();
+        loop {
+            let (piece, after) = rest.split_at(rest.len().min(CHUNK_BYTES_MAX));
+            let eof = after.is_empty();
+            written
+                .put(agent, &self.id, Bytes::copy_from_slice(piece), eof)
+                .await?;
+            if eof {
+                return Ok(());
+            }
+            rest = after;
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        table: &Shared,
+        data: Bytes,
+        eof: bool,
+    ) -> Result<(), ServiceError> {
+        // Before the lock: whoever feeds it a text holds that for as long as it takes.
+        if *self.command.stdin() != Stdin::Open {
+            return Err(closed(self.command.stdin()));
+        }
+        let deadline = Instant::now() + CALL_WAIT_MAX;
+        let Ok(mut written) = tokio::time::timeout_at(deadline, self.written.lock()).await else {
+            return Err(unread(0, data.len()));
+        };
+        if written.is_closed {
+            return Err(closed(&Stdin::Open));
+        }
+        let total = data.len();
+        let settled = self.call(table, deadline, Ask::Settle(&mut written)).await;
+        settled.map_err(|error| not_taken(error, 0, total))?;
+        let begin = written.offset;
+        let mut rest = data;
+        loop {
+            let piece = rest.split_to(rest.len().min(CHUNK_BYTES_MAX));
+            let is_last = rest.is_empty();
+            let put = Ask::Put(&mut written, piece, eof && is_last);
+            let put = self.call(table, deadline, put).await;
+            put.map_err(|error| not_taken(error, written.offset - begin, total))?;
+            if is_last {
+                written.is_closed |= eof;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn not_taken(error: NotDone, taken: u64, total: usize) -> ServiceError {
+    match error {
+        NotDone::TooLate => unread(taken, total),
+        NotDone::Ended => conflict(format!(
+            "the exec ended when it had taken {taken} of {total} bytes of its input"
+        )),
+        NotDone::Refused(AgentError::Refused {
+            refusal: Refusal::Conflict { .. },
+            ..
+        }) => conflict(format!(
+            "the exec's standard input is closed; it took {taken} of {total} bytes"
+        )),
+        error @ NotDone::Refused(_) => error.into_service("write to its standard input"),
+    }
+}
+
+fn unread(taken: u64, total: usize) -> ServiceError {
+    ServiceError::Deadline {
+        reason: format!(
+            "the exec does not read its standard input; about {taken} of {total} bytes were taken"
+        ),
+    }
+}
+
+fn closed(stdin: &Stdin) -> ServiceError {
+    conflict(match stdin {
+        Stdin::Open => "the exec's standard input was closed by eof",
+        Stdin::Empty => {
+            "the exec was started without standard input; start it with wait_s = 0 and no stdin to send it some"
+        }
+        Stdin::Text(_) => "the exec's standard input was given when it was started",
+    })
+}

@@ -1,0 +1,332 @@
+//! The execs of one container: who has a place and who waits for one.
+//!
+//! ```text
+//! start ─▶ noted in the store ─▶ queue ─▶ place ─▶ follow ─▶ end in the store ─▶ published
+//! ```
+//!
+//! An exec is in the index before it is in the store and leaves the index after its end is
+//! in the store, so whoever knows its handle finds it in one of the two.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hotcell_domain::{
+    Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal, Stdin,
+};
+use hotcell_store::ContainerRow;
+use tokio::sync::watch;
+
+use super::ids::Ids;
+use super::living::Exec;
+use super::log::Log;
+use super::queue::Queue;
+use crate::backoff::Backoff;
+use crate::connection::Connection;
+use crate::environment::Environment;
+
+/// The execs of one container. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Table(pub(super) Arc<Shared>);
+
+/// What a table is made of.
+pub(super) struct Shared {
+    pub(super) environment: Arc<Environment>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) container: ContainerId,
+    /// Variables of every exec in it.
+    pub(super) env: Env,
+    /// Whether execs may run as root of the container.
+    pub(super) allow_root: bool,
+    /// How its execs end, once the container is about to.
+    pub(super) closing: watch::Sender<Option<ExecStatus>>,
+    /// Whether followers shall let go.
+    pub(super) is_closed: watch::Sender<bool>,
+    /// Processes the kernel had killed for want of memory when last we looked.
+    pub(super) oom_kills: AtomicU64,
+    pub(super) counts: watch::Sender<Counts>,
+    pub(super) ids: Mutex<Ids>,
+    state: Mutex<State>,
+}
+
+/// How many execs a container has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// They have a place.
+    running: usize,
+    /// They wait for one.
+    queued: usize,
+}
+
+/// Callers take turns; each of these is one.
+type Turn = (Principal, Option<Name>);
+
+pub(super) struct State {
+    queue: Queue<Turn, Arc<Exec>>,
+    running: usize,
+    /// Execs that are being noted in the store.
+    noting: usize,
+    /// Bytes of all commands that wait or run.
+    bytes: usize,
+}
+
+impl Table {
+    /// A container without execs.
+    pub(crate) fn new(
+        environment: &Arc<Environment>,
+        connection: &Arc<Connection>,
+        row: &ContainerRow,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            environment: Arc::clone(environment),
+            connection: Arc::clone(connection),
+            container: row.id.clone(),
+            env: row.spec.env.clone(),
+            allow_root: row.spec.allow_root,
+            closing: watch::Sender::new(None),
+            is_closed: watch::Sender::new(false),
+            oom_kills: AtomicU64::new(0),
+            counts: watch::Sender::new(Counts::default()),
+            ids: Mutex::default(),
+            state: Mutex::new(State {
+                queue: Queue::new(),
+                running: 0,
+                noting: 0,
+                bytes: 0,
+            }),
+        }))
+    }
+
+    /// How many run and how many wait.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let counts = self.0.counts.borrow();
+        (counts.running, counts.queued)
+    }
+
+    /// Waits until none runs and none waits.
+    pub(crate) async fn idle(&self) {
+        let mut counts = self.0.counts.subscribe();
+        let _ = counts.wait_for(|counts| *counts == Counts::default()).await;
+    }
+}
+
+impl Shared {
+    /// Keeps a place in the queue for a command that is about to be noted; false if there
+    /// is none, or the commands there are too large.
+    pub(super) fn reserve(&self, command: &Command) -> bool {
+        let settings = &self.environment.settings;
+        let places = settings.execs_running_max.max(1) + settings.execs_queued_max;
+        let bytes = bytes_of(command);
+        let mut state = self.state();
+        let is_full = state.running + state.queue.len() + state.noting >= places;
+        if is_full || state.bytes + bytes > COMMANDS_BYTES_MAX {
+            return false;
+        }
+        self.keep_place(&mut state, bytes);
+        true
+    }
+
+    /// Keeps a place for a command that was noted long ago, however many there are.
+    pub(super) fn reserve_always(&self, command: &Command) {
+        self.keep_place(&mut self.state(), bytes_of(command));
+    }
+
+    fn keep_place(&self, state: &mut State, bytes: usize) {
+        state.noting += 1;
+        state.bytes += bytes;
+        self.tell(state);
+    }
+
+    /// Gives a kept place back: the exec does not need it.
+    pub(super) fn give_back(&self) {
+        let mut state = self.state();
+        state.noting -= 1;
+        self.tell(&state);
+    }
+
+    /// A command need not be held any longer.
+    pub(super) fn drop_command(&self, command: &Command) {
+        self.state().bytes -= bytes_of(command);
+    }
+
+    /// Queues an exec in the place that was kept for it.
+    pub(super) fn enqueue(self: &Arc<Self>, turn: Turn, exec: Arc<Exec>) {
+        let id = exec.id.clone();
+        {
+            let mut state = self.state();
+            state.noting -= 1;
+            state.queue.push(turn, exec);
+        }
+        self.hand_out();
+        // The container may have been closed meanwhile: then nobody else ends it.
+        if self.closing.borrow().is_some()
+            && let Some(exec) = self.take_out(&id)
+        {
+            self.end_unstarted(&exec);
+        }
+    }
+
+    /// Takes an exec out of the queue, if it is there.
+    pub(super) fn take_out(&self, id: &ExecId) -> Option<Arc<Exec>> {
+        let mut state = self.state();
+        let found = state.queue.remove(|exec| exec.id == *id);
+        self.tell(&state);
+        found
+    }
+
+    /// The next exec that waits, whether there is a place or not.
+    pub(super) fn take_next(&self) -> Option<Arc<Exec>> {
+        let mut state = self.state();
+        let next = state.queue.pop();
+        self.tell(&state);
+        next
+    }
+
+    /// Hands out places as long as there are places and execs.
+    pub(super) fn hand_out(self: &Arc<Self>) {
+        while let Some(exec) = self.next_to_run() {
+            self.run(exec, false);
+        }
+    }
+
+    fn next_to_run(&self) -> Option<Arc<Exec>> {
+        let mut state = self.state();
+        let has_place = state.running < self.environment.settings.execs_running_max.max(1);
+        let is_open = self.closing.borrow().is_none();
+        let next = (has_place && is_open).then(|| state.queue.pop()).flatten();
+        state.running += usize::from(next.is_some());
+        self.tell(&state);
+        next
+    }
+
+    /// Gives a place to an exec that runs in the container already.
+    pub(super) fn take_place(&self) {
+        let mut state = self.state();
+        state.running += 1;
+        self.tell(&state);
+    }
+
+    fn leave_place(&self) {
+        let mut state = self.state();
+        state.running -= 1;
+        self.tell(&state);
+    }
+
+    /// Follows an exec that has a place, until it has ended. `is_known`: the agent has it,
+    /// and the log may hold what another server wrote.
+    pub(super) fn run(self: &Arc<Self>, exec: Arc<Exec>, is_known: bool) {
+        let shared = Arc::clone(self);
+        exec.runs();
+        self.environment.tasks.spawn(async move {
+            let mut log = shared.log_of(&exec.id);
+            if is_known {
+                shared.open_log(&exec, &mut log).await;
+            }
+            let end = shared.follow(&exec, &mut log, is_known).await;
+            shared.settle(&exec, &mut log, end).await;
+            shared.leave_place();
+            shared.hand_out();
+            shared.forget(&exec.id).await;
+        });
+    }
+
+    /// Notes how an exec ended, then says so. While the store takes nothing, it waits.
+    pub(super) async fn settle(&self, exec: &Exec, log: &mut Log, end: ExecEnd) {
+        let environment = &self.environment;
+        let now = environment.clock.unix_ms();
+        let mut backoff = Backoff::new();
+        loop {
+            let finished = log.finish(now);
+            let stored = match finished {
+                Ok(_) => {
+                    environment
+                        .store
+                        .end_exec(exec.id.clone(), end.clone(), now)
+                        .await
+                }
+                Err(error) => Err(error),
+            };
+            let Err(error) = stored else { break };
+            tracing::warn!(exec.id = %exec.id, %error, "the end of an exec is not stored yet");
+            environment.metrics.store_failed();
+            exec.held_up(Some(NOT_STORED));
+            backoff.wait().await;
+        }
+        let wall = end
+            .usage
+            .map_or(Duration::ZERO, |usage| Duration::from_millis(usage.wall_ms));
+        environment.metrics.exec_ended(end.status, wall);
+        self.drop_command(&exec.command);
+        exec.ended(end, log.last_seq());
+        environment.execs.remove(&exec.id);
+    }
+
+    /// Lets the agent drop an exec whose end is stored. If that fails, the next server
+    /// tries again.
+    pub(super) async fn forget(&self, id: &ExecId) {
+        if self.closing.borrow().is_some() {
+            return;
+        }
+        for _ in 0..FORGET_ATTEMPTS_MAX {
+            let Ok(connected) = self.connection.get().await else {
+                return;
+            };
+            match connected.agent.forget(id.as_str()).await {
+                Ok(()) => return,
+                Err(error) => self.connection.report(&connected, &error),
+            }
+        }
+    }
+
+    pub(super) fn log_of(&self, id: &ExecId) -> Log {
+        let environment = &self.environment;
+        let output_bytes_max = environment.settings.output_bytes_max;
+        Log::new(environment.store.clone(), id.clone(), output_bytes_max)
+    }
+
+    pub(super) fn oom_kills(&self) -> u64 {
+        self.oom_kills.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, state: &State) {
+        let counts = Counts {
+            running: state.running,
+            queued: state.queue.len() + state.noting,
+        };
+        self.counts.send_if_modified(|now| {
+            let is_news = *now != counts;
+            *now = counts;
+            is_news
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of all commands, with their environment and input, that wait or run in one
+/// container.
+pub(super) const COMMANDS_BYTES_MAX: usize = 64 << 20;
+
+/// Attempts to let the agent drop an exec.
+const FORGET_ATTEMPTS_MAX: u32 = 2;
+
+/// What a caller is told while the store takes nothing.
+pub(super) const NOT_STORED: &str =
+    "the server cannot store its output now (is the disk full?); it is paused, and nothing is lost";
+
+fn bytes_of(command: &Command) -> usize {
+    let argv: usize = command.argv().iter().map(String::len).sum();
+    let env = command.env.iter();
+    let env: usize = env.map(|(name, value)| name.len() + value.len()).sum();
+    let stdin = match command.stdin() {
+        Stdin::Text(text) => text.len(),
+        Stdin::Empty | Stdin::Open => 0,
+    };
+    argv + env + stdin
+}
+
+pub(super) fn turn_of(caller: &Caller) -> Turn {
+    (caller.principal.clone(), caller.client.clone())
+}

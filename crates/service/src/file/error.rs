@@ -1,0 +1,105 @@
+//! What an agent's no means to whoever asked.
+
+use hotcell_agent_client::{AgentError, Refusal};
+
+use crate::ServiceError;
+
+/// What a lost connection leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The call changes nothing.
+    None,
+    /// The change may have been made.
+    Unknown,
+}
+
+/// The same in the words of the service. `path` is as the caller named it; the agent's own
+/// sentence names none.
+pub(super) fn from_agent(error: AgentError, path: &[u8], effect: Effect) -> ServiceError {
+    let (refusal, message) = match error {
+        AgentError::Refused { refusal, message } => (refusal, message),
+        error @ (AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. }) => {
+            return unavailable(error, effect);
+        }
+    };
+    match refusal {
+        Refusal::InvalidArgument => ServiceError::Invalid { reason: message },
+        Refusal::NotFound => ServiceError::NotFound {
+            what: "file",
+            name: shown(path),
+        },
+        Refusal::AlreadyExists => ServiceError::AlreadyExists {
+            what: "file",
+            name: shown(path),
+        },
+        Refusal::Conflict { current_etag } => ServiceError::Conflict {
+            reason: message,
+            current_etag,
+        },
+        Refusal::Denied => ServiceError::Denied { reason: message },
+        Refusal::Exhausted => ServiceError::Exhausted { reason: message },
+        Refusal::Aborted => ServiceError::Conflict {
+            reason: message,
+            current_etag: None,
+        },
+        Refusal::Internal => ServiceError::Internal {
+            step: "do it in the container",
+            source: message.into(),
+        },
+    }
+}
+
+fn unavailable(error: AgentError, effect: Effect) -> ServiceError {
+    let reason = match effect {
+        Effect::None => "the connection to the container was lost; ask again",
+        Effect::Unknown => {
+            "the connection to the container was lost; the change was made or was not: look before you repeat it"
+        }
+    };
+    ServiceError::Unavailable {
+        reason: reason.to_owned(),
+        source: Some(Box::new(error)),
+    }
+}
+
+/// A path as text; it is the caller's own and bounded.
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(refusal: Refusal) -> AgentError {
+        AgentError::Refused {
+            refusal,
+            message: "why".into(),
+        }
+    }
+
+    #[test]
+    fn each_no_keeps_its_kind() {
+        let said = |error| from_agent(error, b"a", Effect::None).to_string();
+        assert_eq!(said(refused(Refusal::NotFound)), "there is no file a");
+        assert_eq!(
+            said(refused(Refusal::AlreadyExists)),
+            "file a exists already"
+        );
+        assert_eq!(said(refused(Refusal::Denied)), "why");
+        let etag = Some("ab".to_owned());
+        let changed = refused(Refusal::Conflict {
+            current_etag: etag.clone(),
+        });
+        assert!(matches!(
+            from_agent(changed, b"a", Effect::Unknown),
+            ServiceError::Conflict { current_etag, .. } if current_etag == etag
+        ));
+    }
+
+    #[test]
+    fn a_change_that_may_have_been_made_is_told_so() {
+        let said = from_agent(AgentError::Lost, b"a", Effect::Unknown).to_string();
+        assert!(said.contains("look before you repeat"), "{said}");
+    }
+}

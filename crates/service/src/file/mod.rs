@@ -1,0 +1,301 @@
+//! Files in a container's workspace.
+//!
+//! Paths are resolved inside the container, beneath the root; here they are only bounded.
+//! Every call is one call of the agent.
+
+mod batch;
+mod error;
+mod path;
+mod transfer;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hotcell_agent_client::bounds::{GLOB_BYTES_MAX, GLOBS_MAX, LIST_ENTRIES_MAX, PATH_BYTES_MAX};
+use hotcell_agent_client::{Agent, AgentError};
+pub use hotcell_agent_client::{
+    BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions,
+};
+use hotcell_domain::{Caller, ContainerRef};
+
+pub use self::path::FilePath;
+pub(crate) use self::path::WORKSPACE;
+pub use self::transfer::{FileReader, FileWriter};
+
+use self::error::{Effect, from_agent};
+use self::transfer::{Metered, Peer};
+use crate::cell::Cell;
+use crate::connection::Connected;
+use crate::{Service, ServiceError};
+
+/// Attempts at a call that may be repeated.
+const ATTEMPTS_MAX: u32 = 2;
+
+/// How to list.
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    /// Also what is in directories.
+    pub recursive: bool,
+    /// Only paths that match.
+    pub glob: Option<String>,
+    /// Entries of a page.
+    pub limit: u32,
+    /// Where the page begins.
+    pub cursor: Option<Vec<u8>>,
+}
+
+/// A call about one path.
+struct Call<'a> {
+    /// The word it is counted by.
+    operation: &'static str,
+    path: &'a FilePath,
+    effect: Effect,
+}
+
+impl Service {
+    /// Opens a file for reading from `offset`, at most `limit` bytes, or to its end.
+    pub async fn file_read(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<(FileInfo, FileReader), ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
+        let ((info, bytes), connected) = self.ask(&cell, Call::reads("read", path), read).await?;
+        Ok((info, FileReader::new(bytes, peer(&cell, connected, path))))
+    }
+
+    /// Writes a whole file.
+    pub async fn file_write(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        data: Bytes,
+        options: WriteOptions,
+    ) -> Result<FileInfo, ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        // A whole file that replaces whatever is there may be written twice.
+        let can_repeat = !options.append && options.precondition == Precondition::Any;
+        let about = Call {
+            operation: "write",
+            path,
+            effect: if can_repeat {
+                Effect::None
+            } else {
+                Effect::Unknown
+            },
+        };
+        let write = async |agent: Agent| {
+            let (data, options) = (data.clone(), options.clone());
+            agent.write_all(path.for_agent(), data, options).await
+        };
+        Ok(self.ask(&cell, about, write).await?.0)
+    }
+
+    /// Opens a file for writing piece by piece; it appears when the writer is finished.
+    pub async fn file_writer(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        options: WriteOptions,
+    ) -> Result<FileWriter<FileInfo>, ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let connected = cell.connection.get().await?;
+        let bytes = connected.agent.write(path.for_agent(), options);
+        let peer = peer(&cell, connected, path);
+        Ok(FileWriter::new(bytes, peer, self.metered("write")))
+    }
+
+    /// Removes a file, or a directory with all it holds.
+    pub async fn file_delete(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        recursive: bool,
+        precondition: Precondition,
+    ) -> Result<(), ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let delete = async |agent: Agent| {
+            let precondition = precondition.clone();
+            let removed = agent.delete(path.for_agent(), recursive, precondition);
+            removed.await.map(drop)
+        };
+        let about = Call::changes("delete", path);
+        self.ask(&cell, about, delete).await.map(drop)
+    }
+
+    /// Tells what a path is; a symlink is not followed.
+    pub async fn file_stat(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+    ) -> Result<FileInfo, ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let stat = async |agent: Agent| agent.stat(path.for_agent(), false).await;
+        Ok(self.ask(&cell, Call::reads("stat", path), stat).await?.0)
+    }
+
+    /// Lists a directory, page by page.
+    pub async fn file_list(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        list: List,
+    ) -> Result<Page, ServiceError> {
+        list.check()?;
+        let cell = self.inner.cell(caller, target).await?;
+        let page = async |agent: Agent| {
+            let (glob, cursor) = (list.glob.as_deref(), list.cursor.as_deref());
+            let path = path.for_agent();
+            agent
+                .list(path, list.recursive, glob, list.limit, cursor)
+                .await
+        };
+        Ok(self.ask(&cell, Call::reads("list", path), page).await?.0)
+    }
+
+    /// Opens a tar of a directory or a file. It is not compressed.
+    pub async fn file_export(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        include: Vec<String>,
+        exclude: Vec<String>,
+    ) -> Result<FileReader, ServiceError> {
+        check_globs(include.iter().chain(&exclude))?;
+        let cell = self.inner.cell(caller, target).await?;
+        let export = async |agent: Agent| agent.export(path.for_agent(), &include, &exclude).await;
+        let about = Call::reads("export", path);
+        let (bytes, connected) = self.ask(&cell, about, export).await?;
+        Ok(FileReader::new(bytes, peer(&cell, connected, path)))
+    }
+
+    /// Takes a tar, not compressed, and unpacks it below `dest`. Finished, it answers
+    /// entries and bytes.
+    pub async fn file_import(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        dest: &FilePath,
+    ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
+        let cell = self.inner.cell(caller, target).await?;
+        let connected = cell.connection.get().await?;
+        let bytes = connected.agent.import(dest.for_agent(), 0, 0);
+        let peer = peer(&cell, connected, dest);
+        Ok(FileWriter::new(bytes, peer, self.metered("import")))
+    }
+
+    /// Makes a call and counts it. One that changes nothing is made again over a new
+    /// connection when the first is lost.
+    async fn ask<T, F>(
+        &self,
+        cell: &Cell,
+        about: Call<'_>,
+        make: impl Fn(Agent) -> F,
+    ) -> Result<(T, Connected), ServiceError>
+    where
+        F: Future<Output = Result<T, AgentError>>,
+    {
+        let metrics = &self.inner.environment.metrics;
+        let answer = try_call(cell, &about, make).await;
+        metrics.file_operation(about.operation, answer.is_ok());
+        answer
+    }
+
+    fn metered(&self, operation: &'static str) -> Metered {
+        Metered::new(&self.inner.environment, operation)
+    }
+}
+
+async fn try_call<T, F>(
+    cell: &Cell,
+    about: &Call<'_>,
+    make: impl Fn(Agent) -> F,
+) -> Result<(T, Connected), ServiceError>
+where
+    F: Future<Output = Result<T, AgentError>>,
+{
+    let mut attempt = 1;
+    loop {
+        let connected = cell.connection.get().await?;
+        let error = match make(connected.agent.clone()).await {
+            Ok(answer) => return Ok((answer, connected)),
+            Err(error) => error,
+        };
+        cell.connection.report(&connected, &error);
+        let can_repeat = about.effect == Effect::None && attempt < ATTEMPTS_MAX;
+        if error != AgentError::Lost || !can_repeat {
+            return Err(from_agent(error, about.path.as_bytes(), about.effect));
+        }
+        attempt += 1;
+    }
+}
+
+impl<'a> Call<'a> {
+    fn reads(operation: &'static str, path: &'a FilePath) -> Self {
+        Self {
+            operation,
+            path,
+            effect: Effect::None,
+        }
+    }
+
+    fn changes(operation: &'static str, path: &'a FilePath) -> Self {
+        Self {
+            operation,
+            path,
+            effect: Effect::Unknown,
+        }
+    }
+}
+
+impl List {
+    fn check(&self) -> Result<(), ServiceError> {
+        if !(1..=LIST_ENTRIES_MAX).contains(&self.limit) {
+            return Err(invalid(format!("limit must be 1 to {LIST_ENTRIES_MAX}")));
+        }
+        let is_long = |cursor: &Vec<u8>| cursor.len() > PATH_BYTES_MAX || cursor.contains(&0);
+        if self.cursor.as_ref().is_some_and(is_long) {
+            return Err(invalid("cursor must be one that a listing answered".into()));
+        }
+        check_globs(self.glob.iter())
+    }
+}
+
+fn check_globs<'a>(globs: impl Iterator<Item = &'a String>) -> Result<(), ServiceError> {
+    let mut count = 0;
+    for glob in globs {
+        count += 1;
+        if glob.is_empty() || glob.len() > GLOB_BYTES_MAX || glob.contains('\0') {
+            return Err(invalid(format!(
+                "a glob must have 1 to {GLOB_BYTES_MAX} bytes and no NUL"
+            )));
+        }
+    }
+    if count > GLOBS_MAX {
+        return Err(invalid(format!("there may be {GLOBS_MAX} globs")));
+    }
+    Ok(())
+}
+
+fn invalid(reason: String) -> ServiceError {
+    ServiceError::Invalid { reason }
+}
+
+fn peer(cell: &Cell, connected: Connected, path: &FilePath) -> Peer {
+    Peer {
+        connection: Arc::clone(&cell.connection),
+        connected,
+        path: path.as_bytes().to_vec(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Removing what nobody needs any more.
+
+use std::sync::Arc;
+
+use crate::cell::{Cell, Wish};
+use crate::environment::millis;
+use crate::{Inner, Service, ServiceError};
+use hotcell_domain::Phase;
+
+/// What a collection removed, or would remove.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Containers whose time was up.
+    pub expired_containers: u64,
+    /// Transient containers that nobody used.
+    pub idle_containers: u64,
+    /// Ended execs with their logs.
+    pub execs: u64,
+    /// Rows of ended containers.
+    pub container_records: u64,
+    /// What dead processes left in the engine. Not counted by a dry run, which does not
+    /// look for it.
+    pub leftovers: u64,
+    /// What could not be removed.
+    pub errors: u64,
+}
+
+impl Service {
+    /// Removes what nobody needs any more; with `dry_run` only counts it.
+    pub async fn collect_garbage(&self, dry_run: bool) -> Result<Collected, ServiceError> {
+        self.inner.collect_garbage(dry_run).await
+    }
+}
+
+impl Inner {
+    pub(crate) async fn collect_garbage(
+        self: &Arc<Self>,
+        dry_run: bool,
+    ) -> Result<Collected, ServiceError> {
+        let expired = self.running(is_expired);
+        let idle = self.running(|cell, now_unix_ms| self.is_idle(cell, now_unix_ms));
+        let mut collected = Collected {
+            expired_containers: expired.len() as u64,
+            idle_containers: idle.len() as u64,
+            ..Collected::default()
+        };
+        if dry_run {
+            let forgettable = self.environment.store.forgettable(self.forget_before());
+            (collected.execs, collected.container_records) = forgettable.await?;
+            return Ok(collected);
+        }
+        let failed = [
+            self.end_all(expired, Wish::End).await,
+            self.end_all(idle, Wish::End).await,
+        ];
+        collected.expired_containers -= failed[0];
+        collected.idle_containers -= failed[1];
+        collected.errors += failed[0] + failed[1];
+        self.forget(&mut collected).await;
+        self.sweep(&mut collected).await;
+        self.environment.metrics.collected(&collected);
+        Ok(collected)
+    }
+
+    /// Forgets what ended long ago: execs first, because their rows name containers.
+    async fn forget(&self, collected: &mut Collected) {
+        let before_unix_ms = self.forget_before();
+        let store = &self.environment.store;
+        match store.forget_execs(before_unix_ms).await {
+            Ok(count) => collected.execs = count,
+            Err(error) => note_error(collected, &error),
+        }
+        match store.forget_containers(before_unix_ms).await {
+            Ok(count) => collected.container_records = count,
+            Err(error) => note_error(collected, &error),
+        }
+    }
+
+    async fn sweep(&self, collected: &mut Collected) {
+        match self.environment.engine.sweep().await {
+            Ok(count) => collected.leftovers = count as u64,
+            Err(error) => note_error(collected, &error),
+        }
+    }
+
+    fn forget_before(&self) -> u64 {
+        let retention = self.environment.settings.ended_retention;
+        self.environment
+            .clock
+            .unix_ms()
+            .saturating_sub(millis(retention))
+    }
+
+    fn running(&self, is_garbage: impl Fn(&Cell, u64) -> bool) -> Vec<Arc<Cell>> {
+        let now_unix_ms = self.environment.clock.unix_ms();
+        let mut cells = self.registry.all();
+        cells.retain(|cell| cell.phase() == Phase::Running && is_garbage(cell, now_unix_ms));
+        cells
+    }
+
+    fn is_idle(&self, cell: &Cell, now_unix_ms: u64) -> bool {
+        let idle_ms_max = millis(self.environment.settings.transient_idle_max);
+        !cell.row.is_persistent
+            && !is_expired(cell, now_unix_ms)
+            && cell.execs.counts() == (0, 0)
+            && cell.last_used_unix_ms().saturating_add(idle_ms_max) <= now_unix_ms
+    }
+}
+
+fn note_error(collected: &mut Collected, error: &dyn std::fmt::Display) {
+    tracing::error!(%error, "garbage could not be collected");
+    collected.errors += 1;
+}
+
+fn is_expired(cell: &Cell, now_unix_ms: u64) -> bool {
+    cell.row
+        .expires_unix_ms
+        .is_some_and(|expires| expires <= now_unix_ms)
+}

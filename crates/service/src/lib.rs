@@ -1,0 +1,132 @@
+//! What Hotcell does, whoever asks and over whatever wire: containers, execs, files,
+//! attachments, reconcile, garbage collection.
+//!
+//! The store knows what we want, the engine knows what runs, and only `reconcile` settles
+//! a difference. One task owns a container's phase; others ask it.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod cell;
+mod connection;
+mod container;
+mod environment;
+mod error;
+mod exec;
+mod file;
+mod gc;
+mod metrics;
+mod reconcile;
+mod registry;
+mod settings;
+mod start;
+mod status;
+mod stop;
+mod tasks;
+mod timer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use hotcell_domain::{Caller, ContainerRef, Phase};
+use hotcell_engine::Enforced;
+use tokio::sync::Semaphore;
+
+pub use container::{Attached, ContainerView, Spawn};
+pub use environment::{Clock, Random, SystemClock, SystemRandom};
+pub use error::ServiceError;
+pub use exec::{ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
+pub use file::{
+    BatchOutcome, FileInfo, FileKind, FilePath, FileReader, FileWriter, List, Operation, Page,
+    Precondition, WriteOptions,
+};
+pub use gc::Collected;
+pub use reconcile::Reconciled;
+pub use settings::Settings;
+pub use status::{LimitView, Status};
+
+use crate::cell::Cell;
+use crate::environment::Environment;
+use crate::registry::Registry;
+
+/// All of it. Clones share it; when the last is dropped, everything in the background ends
+/// as if this process had died, which loses nothing.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+    _end: Arc<EndOnDrop>,
+}
+
+/// What the service and its tasks share.
+pub(crate) struct Inner {
+    /// What it was handed.
+    pub(crate) environment: Arc<Environment>,
+    /// The containers that have not ended.
+    pub(crate) registry: Registry,
+    /// Held by who connects to a container that was found at the start.
+    pub(crate) reconnecting: Semaphore,
+    /// Held by who reconciles: one at a time.
+    pub(crate) reconciling: tokio::sync::Mutex<()>,
+    /// What the last reconciliation found, and when.
+    pub(crate) reconciled: Mutex<Option<(u64, Reconciled)>>,
+    /// What stands behind the limits of new containers.
+    pub(crate) enforced: Enforced,
+    pub(crate) started_unix_ms: u64,
+    is_ready: AtomicBool,
+}
+
+/// Ends what goes on in the background.
+struct EndOnDrop(Arc<Environment>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.tasks.end();
+    }
+}
+
+impl Inner {
+    /// Whether new containers and execs are taken.
+    pub(crate) fn accepting(&self) -> Result<(), ServiceError> {
+        if self.is_ready() {
+            Ok(())
+        } else {
+            Err(ServiceError::stopping())
+        }
+    }
+
+    /// Whether it takes requests.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ready(&self, is_ready: bool) {
+        self.is_ready.store(is_ready, Ordering::Release);
+    }
+
+    /// A container of the caller that has not ended. A foreign one is as a missing one.
+    pub(crate) fn find(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+    ) -> Result<Arc<Cell>, ServiceError> {
+        let cell = self.registry.find(&caller.principal, target);
+        cell.filter(|cell| !cell.phase().is_final())
+            .ok_or_else(|| ServiceError::no_container(target))
+    }
+
+    /// A container of the caller that runs, and is used now: its agent may be asked. One
+    /// that is being made is waited for.
+    pub(crate) async fn cell(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+    ) -> Result<Arc<Cell>, ServiceError> {
+        let cell = self.find(caller, target)?;
+        cell.made().await?;
+        if cell.phase() != Phase::Running {
+            return Err(ServiceError::no_container(target));
+        }
+        cell.touch(self.environment.clock.unix_ms());
+        Ok(cell)
+    }
+}

@@ -1,0 +1,293 @@
+//! Settling what differs between the store and the engine.
+//!
+//! | store | engine | becomes |
+//! |---|---|---|
+//! | a row | runs | in memory again; ended, if it was being ended |
+//! | a row | stopped, half made | removed, failed, its execs lost |
+//! | a row | nothing | failed, its execs lost; stopped, if it was being ended |
+//! | nothing | runs | adopted |
+//! | nothing | stopped, half made | removed |
+//!
+//! A container that is in memory has a task of its own, which settles it. One that ends
+//! with its owner is `hotcell run`'s and left alone. A list may be out of date when it
+//! arrives, so nothing is noted or removed on its word alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use hotcell_domain::{ContainerId, ContainerSpec, Labels, Lifetime, Phase, Principal};
+use hotcell_engine::{Container, EngineError};
+use hotcell_store::{ContainerRow, ExecRow};
+
+use crate::cell::{Birth, Cause, Cell, Life, Wish};
+use crate::{Inner, Service, ServiceError};
+
+/// Rows younger than this may belong to a container that came and went while we looked.
+const ROW_AGE_MS_MIN: u64 = 60_000;
+
+/// Attempts to remove what nobody wants.
+const DESTROYS_MAX: u32 = 3;
+
+/// The label of a container that was found without a row.
+const ADOPTED_LABEL: &str = "hotcell.adopted";
+
+/// What a reconciliation found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// Containers the engine holds.
+    pub discovered: u64,
+    /// Containers without a row that have one now.
+    pub adopted: u64,
+    /// Containers that were wanted and are gone, noted as such.
+    pub cleaned: u64,
+    /// Containers that nobody wanted, removed.
+    pub orphaned: u64,
+    /// What could not be settled.
+    pub errors: u64,
+}
+
+/// Execs that have not ended, by container.
+pub(crate) type Execs = HashMap<ContainerId, Vec<ExecRow>>;
+
+/// What became of one difference.
+enum Settled {
+    Same,
+    Adopted,
+    Cleaned,
+    Orphaned,
+}
+
+impl Service {
+    /// Settles what differs between the store and the engine.
+    pub async fn reconcile(&self) -> Result<Reconciled, ServiceError> {
+        self.inner.reconcile().await
+    }
+}
+
+impl Inner {
+    /// Reconciles while the service runs.
+    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Reconciled, ServiceError> {
+        let mut execs = self.living_execs().await?;
+        self.reconcile_with(&mut execs).await
+    }
+
+    pub(crate) async fn living_execs(&self) -> Result<Execs, ServiceError> {
+        let mut execs = Execs::new();
+        for exec in self.environment.store.living_execs().await? {
+            execs.entry(exec.container.clone()).or_default().push(exec);
+        }
+        Ok(execs)
+    }
+
+    /// Reconciles, and takes from `execs` those of every container whose fate is not known
+    /// to be the end.
+    pub(crate) async fn reconcile_with(
+        self: &Arc<Self>,
+        execs: &mut Execs,
+    ) -> Result<Reconciled, ServiceError> {
+        let _alone = self.reconciling.lock().await;
+        // Before the rows are read: what is in memory now has its own task to settle it.
+        let known: HashSet<_> = self
+            .registry
+            .all()
+            .iter()
+            .map(|cell| cell.id().clone())
+            .collect();
+        let rows = self.environment.store.living_containers().await?;
+        let listed = self.environment.engine.list().await?;
+        let listed = listed.into_iter().filter(|one| {
+            one.lifetime == Lifetime::UntilDestroyed || rows.iter().any(|row| row.id == one.id)
+        });
+        let listed: HashMap<_, _> = listed.map(|one| (one.id.clone(), one)).collect();
+        let mut found = Reconciled {
+            discovered: listed.len() as u64,
+            ..Reconciled::default()
+        };
+        for id in &known {
+            found.count(self.settle_known(id, listed.contains_key(id)).await);
+        }
+        for row in &rows {
+            if !known.contains(&row.id) {
+                found.count(self.settle_row(row, execs).await);
+            }
+        }
+        for id in listed.keys() {
+            if !rows.iter().any(|row| row.id == *id) {
+                found.count(self.settle_stranger(id).await);
+            }
+        }
+        self.note_reconciled(&found);
+        Ok(found)
+    }
+
+    fn note_reconciled(&self, found: &Reconciled) {
+        self.environment.metrics.reconciled(found);
+        let now_unix_ms = self.environment.clock.unix_ms();
+        let mut last = self
+            .reconciled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some((now_unix_ms, found.clone()));
+    }
+
+    /// A container in memory: its task is told if the engine has lost it.
+    async fn settle_known(
+        &self,
+        id: &ContainerId,
+        is_listed: bool,
+    ) -> Result<Settled, ServiceError> {
+        let Some(cell) = self.registry.get(id).filter(|_| !is_listed) else {
+            return Ok(Settled::Same);
+        };
+        if cell.phase() != Phase::Running || self.inspect(id).await?.is_some() {
+            return Ok(Settled::Same);
+        }
+        match cell.end(Wish::NoteGone).await {
+            Ok(()) => Ok(Settled::Cleaned),
+            // It was ended on another's wish.
+            Err(ServiceError::NotFound { .. }) => Ok(Settled::Same),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A row whose container is not in memory.
+    async fn settle_row(
+        self: &Arc<Self>,
+        row: &ContainerRow,
+        execs: &mut Execs,
+    ) -> Result<Settled, ServiceError> {
+        let now_unix_ms = self.environment.clock.unix_ms();
+        let is_young = row.created_unix_ms.saturating_add(ROW_AGE_MS_MIN) > now_unix_ms;
+        if self.registry.get(&row.id).is_some() || (self.is_ready() && is_young) {
+            return Ok(Settled::Same);
+        }
+        let theirs = execs.remove(&row.id).unwrap_or_default();
+        let container = self.inspect(&row.id).await?;
+        let is_running = container.as_ref().map(|one| one.phase == Phase::Running);
+        let was_wished = row.phase == Phase::Stopping;
+        let (birth, settled) = match is_running {
+            Some(true) if !was_wished => (Birth::Found, Settled::Same),
+            Some(_) => (Birth::Dying(cause_of_end(row)), Settled::Orphaned),
+            None => (Birth::Dying(cause_of_end(row)), Settled::Cleaned),
+        };
+        self.admit_found(row, theirs, birth).await?;
+        Ok(settled)
+    }
+
+    /// Takes a container into memory, with its execs, and lets its task go on with it.
+    async fn admit_found(
+        self: &Arc<Self>,
+        row: &ContainerRow,
+        execs: Vec<ExecRow>,
+        birth: Birth,
+    ) -> Result<(), ServiceError> {
+        let mut row = row.clone();
+        if matches!(birth, Birth::Found) && row.phase != Phase::Running {
+            row.phase = Phase::Running;
+            let store = &self.environment.store;
+            store
+                .set_container_phase(row.id.clone(), row.phase, None)
+                .await?;
+        }
+        let (cell, requests) = Cell::new(&self.environment, row);
+        self.registry.add_found(&cell);
+        cell.execs.recover(execs);
+        Life::start(self, &cell, requests, birth);
+        Ok(())
+    }
+
+    /// A container without a row.
+    async fn settle_stranger(self: &Arc<Self>, id: &ContainerId) -> Result<Settled, ServiceError> {
+        // Whatever this server makes is in memory before the engine has it.
+        if self.registry.get(id).is_some() {
+            return Ok(Settled::Same);
+        }
+        match self.inspect(id).await?.map(|container| container.phase) {
+            None => Ok(Settled::Same),
+            Some(Phase::Running) => self.adopt(id).await,
+            Some(Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed) => {
+                self.remove(id).await?;
+                Ok(Settled::Orphaned)
+            }
+        }
+    }
+
+    /// Gives a container a row. What it was asked to be is not known any more. It is kept
+    /// until somebody kills it, because it may hold somebody's work.
+    async fn adopt(self: &Arc<Self>, id: &ContainerId) -> Result<Settled, ServiceError> {
+        let settings = &self.environment.settings;
+        let now_unix_ms = self.environment.clock.unix_ms();
+        let mut labels = Labels::default();
+        let labelled = labels.set(ADOPTED_LABEL, "true");
+        debug_assert!(labelled.is_ok(), "the label is short and the first");
+        let row = ContainerRow {
+            id: id.clone(),
+            principal: Principal::local(),
+            alias: None,
+            spec: ContainerSpec {
+                limits: settings.default_limits,
+                ..ContainerSpec::new(settings.default_image.clone())
+            },
+            image_digest: None,
+            engine: self.environment.engine.name().to_owned(),
+            labels,
+            is_persistent: true,
+            key: None,
+            phase: Phase::Running,
+            created_unix_ms: now_unix_ms,
+            last_used_unix_ms: now_unix_ms,
+            expires_unix_ms: None,
+            ended_unix_ms: None,
+        };
+        self.environment
+            .store
+            .insert_container(row.clone(), now_unix_ms)
+            .await?;
+        self.admit_found(&row, Vec::new(), Birth::Found).await?;
+        tracing::info!(container.id = %id, "a container without a row was adopted");
+        Ok(Settled::Adopted)
+    }
+
+    async fn remove(&self, id: &ContainerId) -> Result<(), ServiceError> {
+        let mut attempt = 1;
+        loop {
+            match self.environment.engine.destroy(id).await {
+                Ok(()) | Err(EngineError::NotFound { .. }) => return Ok(()),
+                Err(error) if attempt >= DESTROYS_MAX => return Err(error.into()),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Option<Container>, ServiceError> {
+        match self.environment.engine.inspect(id).await {
+            Ok(container) => Ok(Some(container)),
+            Err(EngineError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Why a container ends that is of no use, or was being ended.
+fn cause_of_end(row: &ContainerRow) -> Cause {
+    if row.phase == Phase::Stopping {
+        Cause::Wished { force: false }
+    } else {
+        Cause::Vanished
+    }
+}
+
+impl Reconciled {
+    fn count(&mut self, settled: Result<Settled, ServiceError>) {
+        match settled {
+            Ok(Settled::Same) => {}
+            Ok(Settled::Adopted) => self.adopted += 1,
+            Ok(Settled::Cleaned) => self.cleaned += 1,
+            Ok(Settled::Orphaned) => self.orphaned += 1,
+            Err(error) => {
+                tracing::error!(%error, "a container could not be reconciled");
+                self.errors += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What the operator chose.
+
+use std::time::Duration;
+
+use hotcell_domain::{ImageRef, Limits, Policy};
+
+/// What the operator chose.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is let in.
+    pub policy: Policy,
+    /// The image of a container that names none.
+    pub default_image: ImageRef,
+    /// The limits of a container that names none.
+    pub default_limits: Limits,
+    /// Execs that run at once in one container.
+    pub execs_running_max: usize,
+    /// Execs that wait for a place in one container.
+    pub execs_queued_max: usize,
+    /// Containers one principal may have.
+    pub containers_max: usize,
+    /// Clients that may be attached to one container.
+    pub attachments_max: usize,
+    /// Output kept of one exec.
+    pub output_bytes_max: u64,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+    /// How long a key means the same request.
+    pub key_lifetime: Duration,
+    /// How long ended execs, their logs and ended containers are remembered.
+    pub ended_retention: Duration,
+    /// How long a transient container may be idle.
+    pub transient_idle_max: Duration,
+    /// How often garbage is collected.
+    pub gc_interval: Duration,
+    /// How often store and engine are compared.
+    pub reconcile_interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        const HOUR: Duration = Duration::from_hours(1);
+        Self {
+            policy: Policy::default(),
+            default_image: ImageRef::Host,
+            default_limits: Limits::default(),
+            execs_running_max: 4,
+            execs_queued_max: 64,
+            containers_max: 256,
+            attachments_max: 64,
+            output_bytes_max: 64 << 20,
+            kill_grace: Duration::from_secs(3),
+            key_lifetime: HOUR * 24,
+            ended_retention: HOUR * 24,
+            transient_idle_max: HOUR * 24 * 7,
+            gc_interval: Duration::from_mins(1),
+            reconcile_interval: Duration::from_mins(5),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Taking over a state directory.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use hotcell_engine::{Enforced, Engine};
+use hotcell_store::Store;
+use tokio::sync::Semaphore;
+
+use crate::environment::{Clock, Environment, Random};
+use crate::exec::Index;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::status::limit_views;
+use crate::tasks::Tasks;
+use crate::{EndOnDrop, Inner, Service, ServiceError, Settings};
+
+/// Containers connected to at once at the start.
+const RECONNECTS_MAX: usize = 16;
+
+impl Service {
+    /// Takes over a state directory: reconciles with the engine, goes on with every exec,
+    /// reconnects to every container in the background, and starts the timers.
+    pub async fn start(
+        engine: Arc<dyn Engine>,
+        store: Store,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, ServiceError> {
+        let enforced = engine.limits().await?;
+        warn_of(enforced);
+        let environment = Arc::new(Environment {
+            engine,
+            store,
+            settings,
+            clock,
+            random,
+            metrics: Metrics::default(),
+            tasks: Tasks::default(),
+            execs: Index::default(),
+        });
+        let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
+        let inner = Arc::new(Inner::new(environment, enforced));
+        inner.take_over().await?;
+        inner.start_timers();
+        inner.set_ready(true);
+        Ok(Self { inner, _end: end })
+    }
+}
+
+impl Inner {
+    fn new(environment: Arc<Environment>, enforced: Enforced) -> Self {
+        Self {
+            started_unix_ms: environment.clock.unix_ms(),
+            environment,
+            registry: Registry::default(),
+            reconnecting: Semaphore::new(RECONNECTS_MAX),
+            reconciling: tokio::sync::Mutex::default(),
+            reconciled: Mutex::default(),
+            enforced,
+            is_ready: AtomicBool::new(false),
+        }
+    }
+
+    /// Finds the containers again, and gives each its execs.
+    async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
+        let mut execs = self.living_execs().await?;
+        self.reconcile_with(&mut execs).await?;
+        for exec in execs.into_values().flatten() {
+            self.environment.lose_exec(exec).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A limit that does not hold is never silently absent.
+fn warn_of(enforced: Enforced) {
+    for view in limit_views(enforced) {
+        match view.by {
+            None => tracing::warn!(
+                limit = view.limit,
+                "this host cannot enforce a limit of containers; `hotcell doctor` tells why"
+            ),
+            Some("rlimit") => tracing::warn!(
+                limit = view.limit,
+                "this host limits each process of a container and not the whole; `hotcell doctor` tells why"
+            ),
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How the whole is.
+
+use hotcell_domain::Limits;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use hotcell_engine::{Enforced, Enforcement};
+
+use crate::metrics::Now;
+use crate::{Inner, Reconciled, Service, ServiceError};
+
+/// How long an engine may take to show that it is there.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How the whole is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The engine's name.
+    pub engine: String,
+    /// Whether the engine answered just now.
+    pub engine_is_up: bool,
+    /// Since when this server runs.
+    pub started_unix_ms: u64,
+    /// Containers that have not ended, of all principals.
+    pub containers: u64,
+    /// Execs that run.
+    pub execs_running: u64,
+    /// Execs that wait.
+    pub execs_queued: u64,
+    /// What stands behind each limit of a new container.
+    pub limits: Vec<LimitView>,
+    /// What the last reconciliation found, and when.
+    pub reconciled: Option<(u64, Reconciled)>,
+    /// Whether it takes requests: false while it starts and while it stops.
+    pub is_ready: bool,
+}
+
+/// What stands behind a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitView {
+    /// `memory`, `cpu`, `pids`.
+    pub limit: &'static str,
+    /// What enforces it: `cgroup` for the container as a whole, `rlimit` for each process
+    /// of it; `None` if nothing does.
+    pub by: Option<&'static str>,
+}
+
+impl Service {
+    /// How the whole is.
+    pub async fn status(&self) -> Result<Status, ServiceError> {
+        let inner = &self.inner;
+        let listed = inner.environment.engine.list();
+        let listed = tokio::time::timeout(ENGINE_TIMEOUT, listed).await;
+        let now = inner.now();
+        let reconciled = inner.reconciled.lock();
+        Ok(Status {
+            engine: inner.environment.engine.name().to_owned(),
+            engine_is_up: matches!(listed, Ok(Ok(_))),
+            started_unix_ms: inner.started_unix_ms,
+            containers: now.phases.len() as u64,
+            execs_running: now.execs_running as u64,
+            execs_queued: now.execs_queued as u64,
+            limits: limit_views(inner.enforced()),
+            reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
+            is_ready: inner.is_ready(),
+        })
+    }
+
+    /// The limits of a container that names none.
+    pub fn default_limits(&self) -> Limits {
+        self.inner.environment.settings.default_limits
+    }
+
+    /// Whether it takes requests.
+    pub fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    /// The metrics, as Prometheus reads them: `application/openmetrics-text; version=1.0.0;
+    /// charset=utf-8`.
+    pub fn metrics_text(&self) -> String {
+        self.inner.environment.metrics.text(&self.inner.now())
+    }
+}
+
+impl Inner {
+    /// What there is right now.
+    fn now(&self) -> Now {
+        let mut now = Now::default();
+        for cell in self.registry.all() {
+            let (running, queued) = cell.execs.counts();
+            now.phases.push(cell.phase());
+            now.execs_running += running;
+            now.execs_queued += queued;
+        }
+        now.phases.retain(|phase| !phase.is_final());
+        now
+    }
+
+    /// What stands behind limits here: as the newest container has it, or as was foreseen.
+    fn enforced(&self) -> Enforced {
+        let cells = self.registry.all();
+        let newest = cells.iter().rev().find_map(|cell| cell.enforced());
+        newest.unwrap_or(self.enforced)
+    }
+}
+
+/// How callers see what stands behind limits.
+pub(crate) fn limit_views(enforced: Enforced) -> Vec<LimitView> {
+    let view = |(limit, enforcement)| LimitView {
+        limit,
+        by: match enforcement {
+            Enforcement::Cgroup => Some("cgroup"),
+            Enforcement::Rlimit => Some("rlimit"),
+            Enforcement::None => None,
+        },
+    };
+    let limits = [
+        ("memory", enforced.memory),
+        ("cpu", enforced.cpus),
+        ("pids", enforced.pids),
+    ];
+    limits.into_iter().map(view).collect()
+}

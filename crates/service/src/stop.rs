@@ -1,0 +1,102 @@
+//! Stopping, and ending many containers at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::cell::{Cell, Wish};
+use crate::{Inner, Service, ServiceError};
+
+/// Containers that are ended at the same time.
+const ENDS_MAX: usize = 16;
+
+/// Rounds of ending what could not be ended before.
+const ROUNDS_MAX: usize = 3;
+
+impl Service {
+    /// Stops: takes nothing new, lets execs end for as long as `grace`, ends what is left
+    /// in transient containers and removes them. Persistent containers, and the execs in
+    /// them, go on.
+    pub async fn stop(&self, grace: Duration) {
+        let inner = &self.inner;
+        inner.set_ready(false);
+        if tokio::time::timeout(grace, inner.drained()).await.is_err() {
+            tracing::warn!("execs were still running when the grace was over");
+        }
+        inner.end_transient().await;
+        inner.note_uses().await;
+        inner.environment.tasks.end();
+        inner.environment.tasks.ended().await;
+    }
+}
+
+impl Inner {
+    /// Waits until no container has an exec.
+    async fn drained(&self) {
+        for cell in self.registry.all() {
+            cell.execs.idle().await;
+        }
+    }
+
+    /// Removes transient containers. What cannot be removed is left to the next server: its
+    /// row says that it was being ended.
+    async fn end_transient(&self) {
+        let mut wish = Wish::End;
+        for _ in 0..ROUNDS_MAX {
+            let mut transient = self.registry.all();
+            transient.retain(|cell| !cell.row.is_persistent);
+            let left = self.end_all(transient, wish).await;
+            if left == 0 {
+                return;
+            }
+            tracing::error!(left, "transient containers could not be removed");
+            wish = Wish::ForcedEnd;
+        }
+    }
+
+    /// Ends containers, a bounded number at a time, and answers how many are not gone.
+    pub(crate) async fn end_all(&self, cells: Vec<Arc<Cell>>, wish: Wish) -> u64 {
+        let turns = Arc::new(Semaphore::new(ENDS_MAX));
+        let mut ends = JoinSet::new();
+        for cell in cells {
+            let turns = Arc::clone(&turns);
+            ends.spawn(async move {
+                let _turn = turns.acquire().await;
+                cell.end(wish).await
+            });
+        }
+        let is_left = |ended: &Result<(), ServiceError>| {
+            !matches!(ended, Ok(()) | Err(ServiceError::NotFound { .. }))
+        };
+        ends.join_all()
+            .await
+            .iter()
+            .filter(|ended| is_left(ended))
+            .count() as u64
+    }
+
+    /// Tells the store when containers were last used.
+    pub(crate) async fn note_uses(&self) {
+        let cells = self.registry.all();
+        let unnoted = |cell: &Arc<Cell>| Some((cell.id().clone(), cell.unnoted_use()?));
+        let uses: Vec<_> = cells.iter().filter_map(unnoted).collect();
+        if uses.is_empty() {
+            return;
+        }
+        match self.environment.store.touch_containers(uses.clone()).await {
+            Ok(()) => {
+                for (id, used_unix_ms) in uses {
+                    if let Some(cell) = self.registry.get(&id) {
+                        cell.note_use(used_unix_ms);
+                    }
+                }
+            }
+            Err(error) => {
+                self.environment.metrics.store_failed();
+                tracing::error!(%error, "uses of containers are not noted");
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What happens by itself, again and again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::Inner;
+
+/// How often the store is told when containers were last used.
+const NOTE_USES_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the memory of all containers is added up.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(15);
+
+impl Inner {
+    /// Starts the timers. Each work ends before it begins again.
+    pub(crate) fn start_timers(self: &Arc<Self>) {
+        let settings = &self.environment.settings;
+        let (gc, reconcile) = (settings.gc_interval, settings.reconcile_interval);
+        self.every(NOTE_USES_INTERVAL, |inner| async move {
+            inner.note_uses().await;
+        });
+        self.every(MEMORY_INTERVAL, |inner| async move {
+            inner.measure_memory().await;
+        });
+        self.every(gc, |inner| async move {
+            if let Err(error) = inner.collect_garbage(false).await {
+                tracing::error!(%error, "garbage was not collected");
+            }
+        });
+        self.every(reconcile, |inner| async move {
+            if let Err(error) = inner.reconcile().await {
+                tracing::error!(%error, "the engine was not reconciled");
+            }
+        });
+    }
+
+    fn every<W, F>(self: &Arc<Self>, period: Duration, work: W)
+    where
+        W: Fn(Arc<Self>) -> F + Send + 'static,
+        F: Future<Output = ()> + Send,
+    {
+        let inner = Arc::clone(self);
+        self.environment.tasks.spawn(async move {
+            let mut ticks = interval_at(Instant::now() + period, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                work(Arc::clone(&inner)).await;
+            }
+        });
+    }
+
+    async fn measure_memory(&self) {
+        if self.registry.all().is_empty() {
+            return self.environment.metrics.memory_used(0);
+        }
+        match self.environment.engine.list().await {
+            Ok(containers) => {
+                let used = containers.iter().filter_map(|one| one.memory_bytes).sum();
+                self.environment.metrics.memory_used(used);
+            }
+            Err(error) => tracing::warn!(%error, "the engine does not tell its memory"),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Containers through the service, on the fake engine and a real store.
+
+mod end;
+mod garbage;
+#[path = "../support/ground.rs"]
+mod ground;
+mod odd;
+mod reconcile;
+mod restart;
+mod spawn;
+mod status;

@@ -1,0 +1,258 @@
+//! Engines that do not do what they are asked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Phase, Policy};
+use hotcell_engine::fake::Fake;
+use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
+use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
+
+use tokio::task::AbortHandle;
+
+use crate::ground::{Ground, by_id, me, named, until};
+
+/// What a stream holds on its way.
+const STREAM_BYTES: usize = 64 << 10;
+
+/// The fake engine, with wishes of its own.
+struct Odd {
+    fake: Fake,
+    /// Removes nothing.
+    keeps: AtomicBool,
+    /// Says that its containers end with their owner.
+    is_run_s: AtomicBool,
+    /// Has no room.
+    is_full: AtomicBool,
+    /// Every stream leads to this container.
+    astray: Mutex<Option<ContainerId>>,
+    /// What carries the streams there are.
+    carriers: Mutex<Vec<AbortHandle>>,
+}
+
+impl Odd {
+    fn new(ground: &Ground) -> Arc<Self> {
+        Arc::new(Self {
+            fake: ground.engine(),
+            keeps: AtomicBool::new(false),
+            is_run_s: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            astray: Mutex::default(),
+            carriers: Mutex::default(),
+        })
+    }
+
+    /// Cuts every stream there is, and leads those to come elsewhere.
+    async fn lead_astray(&self, to: &ContainerId) {
+        *self.astray.lock().expect("no test panicked with it") = Some(to.clone());
+        let carriers =
+            std::mem::take(&mut *self.carriers.lock().expect("no test panicked with it"));
+        for carrier in carriers {
+            carrier.abort();
+            until("a stream is cut", async || carrier.is_finished()).await;
+        }
+    }
+
+    fn describe(&self, mut container: Container) -> Container {
+        if self.is_run_s.load(Ordering::SeqCst) {
+            container.lifetime = Lifetime::WithOwner;
+        }
+        container
+    }
+}
+
+#[async_trait]
+impl Engine for Odd {
+    fn name(&self) -> &'static str {
+        "odd"
+    }
+
+    async fn create(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(EngineError::Exhausted { resource: "ids" });
+        }
+        self.fake.create(id, spec).await
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        let astray = self
+            .astray
+            .lock()
+            .expect("no test panicked with it")
+            .clone();
+        let mut stream = self.fake.open(astray.as_ref().unwrap_or(id)).await?;
+        let (near, mut far) = tokio::io::duplex(STREAM_BYTES);
+        let carry = async move {
+            let _ = tokio::io::copy_bidirectional(&mut far, &mut stream).await;
+        };
+        let carrier = tokio::spawn(carry).abort_handle();
+        self.carriers
+            .lock()
+            .expect("no test panicked with it")
+            .push(carrier);
+        Ok(AgentStream::new(near))
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        Ok(self.describe(self.fake.inspect(id).await?))
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        let all = self.fake.list().await?.into_iter();
+        Ok(all.map(|one| self.describe(one)).collect())
+    }
+
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if self.keeps.load(Ordering::SeqCst) {
+            return Err(EngineError::engine("remove the cgroup")("it is busy"));
+        }
+        self.fake.destroy(id).await
+    }
+
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.fake.exited(id).await
+    }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        self.fake.limits().await
+    }
+
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        self.fake.sweep().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_cannot_be_removed_stays_visible_until_it_can() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), named("box")).await.unwrap();
+    engine.keeps.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let failed = service.kill(&me(), &by_id(&view), true).await;
+        assert!(
+            matches!(failed, Err(ServiceError::Internal { .. })),
+            "{failed:?}"
+        );
+        let listed = service.containers(&me(), false).await.unwrap();
+        assert_eq!((listed.len(), listed[0].phase), (1, Phase::Stopping));
+        let taken = service.spawn(&me(), named("box")).await;
+        assert!(
+            matches!(taken, Err(ServiceError::AlreadyExists { .. })),
+            "{taken:?}"
+        );
+    }
+    engine.keeps.store(false, Ordering::SeqCst);
+    service.kill(&me(), &by_id(&view), false).await.unwrap();
+    ground.assert_empty().await;
+    service.spawn(&me(), named("box")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stop_could_not_remove_is_removed_by_the_next_server() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    service.spawn(&me(), Spawn::default()).await.unwrap();
+    engine.keeps.store(true, Ordering::SeqCst);
+    service.stop(Duration::ZERO).await;
+    drop(service);
+    assert_eq!(ground.held().await.len(), 1);
+
+    let service = ground.start().await;
+    ground.until_held(0).await;
+    until("it is noted as stopped", async || {
+        let all = service.containers(&me(), true).await.unwrap();
+        all.len() == 1 && all[0].phase == Phase::Stopped
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_that_end_with_their_owner_are_left_alone() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    engine.is_run_s.store(true, Ordering::SeqCst);
+    let spec = Policy::default()
+        .admit(ContainerSpec::new(ImageRef::Host))
+        .unwrap();
+    let theirs = ContainerId::from_parts(1, [3; 10]);
+    let half_made = ContainerId::from_parts(2, [3; 10]);
+    engine.create(&theirs, &spec).await.unwrap();
+    std::fs::create_dir_all(ground.directory(&half_made)).unwrap();
+
+    let service = ground.start_on(engine).await;
+    assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
+    service.collect_garbage(false).await.unwrap();
+    service.stop(Duration::ZERO).await;
+    assert_eq!(ground.held().await, [theirs, half_made]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_full_says_so_to_everyone_who_waits() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    engine.is_full.store(true, Ordering::SeqCst);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let spawns = (0..8).map(|_| {
+        let service = service.clone();
+        tokio::spawn(async move { service.spawn(&me(), crate::ground::keyed("k")).await })
+    });
+    for spawn in spawns.collect::<Vec<_>>() {
+        let refused = spawn.await.unwrap();
+        assert!(
+            matches!(refused, Err(ServiceError::Exhausted { .. })),
+            "{refused:?}"
+        );
+    }
+    engine.is_full.store(false, Ordering::SeqCst);
+    service
+        .spawn(&me(), crate::ground::keyed("k"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_behind_which_another_agent_answers_has_failed() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), Spawn::default()).await.unwrap();
+    let other = service.spawn(&me(), Spawn::default()).await.unwrap();
+    let root = FilePath::parse(b".").unwrap();
+    service
+        .file_stat(&me(), &by_id(&view), &root)
+        .await
+        .unwrap();
+
+    engine.lead_astray(&other.id).await;
+    until("it has failed", async || {
+        let stat = service.file_stat(&me(), &by_id(&view), &root).await;
+        assert!(stat.is_err(), "it was believed");
+        let all = service.containers(&me(), true).await.unwrap();
+        let failed = all.iter().filter(|view| view.phase == Phase::Failed);
+        failed.map(|view| view.id.clone()).collect::<Vec<_>>() == [view.id.clone()]
+    })
+    .await;
+    // The other one is who answers, and is fine.
+    service
+        .file_stat(&me(), &by_id(&other), &root)
+        .await
+        .unwrap();
+    assert_eq!(ground.held().await, [other.id]);
+}

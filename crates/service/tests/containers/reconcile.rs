@@ -1,0 +1,70 @@
+//! Differences between store and engine that a running server finds.
+
+use std::fs;
+
+use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
+use hotcell_engine::Engine as _;
+use hotcell_service::{Reconciled, Spawn};
+
+use crate::ground::{Ground, by_id, ids, me};
+
+fn stranger(number: u64) -> ContainerId {
+    ContainerId::from_parts(number, [9; 10])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_without_a_row_is_adopted() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let ours = service.spawn(&me(), Spawn::default()).await.unwrap();
+    let spec = Policy::default()
+        .admit(ContainerSpec::new(ImageRef::Host))
+        .unwrap();
+    ground.engine().create(&stranger(1), &spec).await.unwrap();
+
+    let expected = Reconciled {
+        discovered: 2,
+        adopted: 1,
+        ..Reconciled::default()
+    };
+    assert_eq!(service.reconcile().await.unwrap(), expected);
+    let nothing_new = Reconciled {
+        discovered: 2,
+        ..Reconciled::default()
+    };
+    assert_eq!(service.reconcile().await.unwrap(), nothing_new);
+
+    let listed = service.containers(&me(), false).await.unwrap();
+    assert_eq!(ids(&listed), [stranger(1), ours.id]);
+    assert_eq!(
+        listed[0].labels.iter().collect::<Vec<_>>(),
+        [("hotcell.adopted", "true")]
+    );
+    assert!(listed[0].is_persistent, "it may hold somebody's work");
+    for view in listed {
+        service.kill(&me(), &by_id(&view), false).await.unwrap();
+    }
+    ground.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_half_made_or_stopped_without_a_row_is_removed() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let spec = Policy::default()
+        .admit(ContainerSpec::new(ImageRef::Host))
+        .unwrap();
+    let engine = ground.engine();
+    engine.create(&stranger(1), &spec).await.unwrap();
+    ground.engine().crash(&stranger(1)).await.unwrap();
+    engine.exited(&stranger(1)).await.unwrap();
+    fs::create_dir_all(ground.directory(&stranger(2))).unwrap();
+
+    let expected = Reconciled {
+        discovered: 2,
+        orphaned: 2,
+        ..Reconciled::default()
+    };
+    assert_eq!(service.reconcile().await.unwrap(), expected);
+    ground.assert_empty().await;
+}
