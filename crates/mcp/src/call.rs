@@ -1,0 +1,88 @@
+//! One request: who asks, whether they still want it, and what they hear meanwhile.
+
+use std::time::Duration;
+
+use hotcell_domain::{Caller, Name};
+use rmcp::RoleServer;
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::service::{Peer, RequestContext};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::tools::ToolError;
+
+/// How often a client that asked for it hears that we are at it.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
+
+/// A request that is being answered.
+pub(crate) struct Call {
+    /// Who asks.
+    pub(crate) caller: Caller,
+    /// Whether the client can be answered with a task.
+    pub(crate) takes_tasks: bool,
+    cancelled: CancellationToken,
+    progress: Option<(ProgressToken, Peer<RoleServer>)>,
+    started: Instant,
+}
+
+impl Call {
+    /// What a request's context says; where it names no caller, it is `default`.
+    pub(crate) fn new(context: &RequestContext<RoleServer>, default: &Caller) -> Self {
+        let token = context.meta.get_progress_token();
+        Self {
+            caller: caller(context, default),
+            takes_tasks: context
+                .client_capabilities()
+                .is_some_and(|client| client.supports_tasks()),
+            cancelled: context.ct.clone(),
+            progress: token.map(|token| (token, context.peer.clone())),
+            started: Instant::now(),
+        }
+    }
+
+    /// Awaits `work`, tells the client about once a second that it goes on, and gives up
+    /// when the client does: then `work` is dropped.
+    pub(crate) async fn attend<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ToolError> {
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => Err(ToolError::cancelled()),
+            done = work => Ok(done),
+            () = self.report(what) => unreachable!("it reports for ever"),
+        }
+    }
+
+    /// Progress is the seconds since the call began, so it only grows.
+    async fn report(&self, what: &str) {
+        let Some((token, peer)) = &self.progress else {
+            return std::future::pending().await;
+        };
+        let first = Instant::now() + PROGRESS_INTERVAL;
+        let mut ticks = interval_at(first, PROGRESS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let seconds = self.started.elapsed().as_secs_f64();
+            let progress = ProgressNotificationParam::new(token.clone(), seconds)
+                .with_message(what.to_owned());
+            // A client that is gone cancels the call; there is nothing to do here.
+            let _ = peer.notify_progress(progress).await;
+        }
+    }
+}
+
+/// The caller that authentication put there, with the name of the program it uses.
+pub(crate) fn caller(context: &RequestContext<RoleServer>, default: &Caller) -> Caller {
+    let parts = context.extensions.get::<http::request::Parts>();
+    let known = context.extensions.get::<Caller>();
+    let known = known.or_else(|| parts?.extensions.get::<Caller>());
+    let mut caller = known.unwrap_or(default).clone();
+    if caller.client.is_none() {
+        let client = context.client_info();
+        caller.client = client.and_then(|client| Name::parse(&client.name).ok());
+    }
+    caller
+}

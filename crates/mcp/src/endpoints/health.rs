@@ -1,0 +1,33 @@
+//! Whether the server is well.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+
+use super::Endpoints;
+use crate::transport::Refusal;
+
+/// The format that Prometheus reads.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// It answers, so it lives.
+pub(super) async fn alive() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Whether it takes requests: not while it starts and not while it stops.
+pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
+    if endpoints.service.is_ready() {
+        Json(json!({ "status": "ready" })).into_response()
+    } else {
+        Refusal::busy("the server is starting or stopping").into_response()
+    }
+}
+
+/// What is counted.
+pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
+    let text = endpoints.service.metrics_text();
+    ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+}

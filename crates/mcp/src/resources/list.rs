@@ -1,0 +1,119 @@
+//! Which resources there are.
+
+use hotcell_domain::Caller;
+use hotcell_service::{ContainerView, ExecSummary};
+use rmcp::ErrorData;
+use rmcp::model::{ListResourcesResult, Resource, ResourceTemplate};
+
+use super::uri::workspace_uri;
+use crate::Server;
+use crate::tools::ToolError;
+
+/// Resources of a page.
+const PAGE_MAX: usize = 100;
+
+/// Of the newest execs, so many have their output listed.
+const EXECS_MAX: usize = 200;
+
+/// Every kind of resource.
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
+    vec![
+        ResourceTemplate::new("workspace://{container_id}/{path}", "workspace")
+            .with_description("A file of a container, or what is in a directory"),
+        ResourceTemplate::new("logs://{exec_id}", "logs")
+            .with_description("What a command wrote")
+            .with_mime_type("text/plain"),
+        ResourceTemplate::new("stats://{container_id}", "stats")
+            .with_description("A container's limits and what it uses")
+            .with_mime_type("application/json"),
+    ]
+}
+
+/// The caller's resources, a page of them. The cursor is the last name of the page before,
+/// so that a page is right also when things came and went in between.
+pub(crate) async fn list(
+    server: &Server,
+    caller: &Caller,
+    cursor: Option<&str>,
+) -> Result<ListResourcesResult, ErrorData> {
+    let all = all(server, caller)
+        .await
+        .map_err(ToolError::into_protocol)?;
+    let from = match cursor {
+        None => 0,
+        Some(cursor) => after(&all, cursor).ok_or_else(bad_cursor)?,
+    };
+    let page: Vec<Resource> = all[from..].iter().take(PAGE_MAX).cloned().collect();
+    let has_more = from + page.len() < all.len();
+    let next_cursor = page
+        .last()
+        .filter(|_| has_more)
+        .map(|last| last.uri.clone());
+    let mut result = ListResourcesResult::with_all_items(page);
+    result.next_cursor = next_cursor;
+    Ok(result)
+}
+
+async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolError> {
+    let containers = server.service().containers(caller, false).await?;
+    let execs = server.service().execs(caller, None, true).await?;
+    let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
+    let mut all: Vec<Resource> = containers.iter().map(workspace).collect();
+    all.extend(containers.iter().map(stats));
+    all.extend(newest.iter().map(logs));
+    all.sort_by(|a, b| rank(&a.uri).cmp(&rank(&b.uri)));
+    Ok(all)
+}
+
+/// Where the page begins that follows `cursor`, whether or not that is still there.
+fn after(all: &[Resource], cursor: &str) -> Option<usize> {
+    let (order, _) = rank(cursor);
+    (order < 3).then(|| all.partition_point(|resource| rank(&resource.uri) <= rank(cursor)))
+}
+
+/// Workspaces, then numbers, then output; each by age, which is the order of ids.
+fn rank(uri: &str) -> (u8, &str) {
+    let order = match uri.split_once("://") {
+        Some(("workspace", _)) => 0,
+        Some(("stats", _)) => 1,
+        Some(("logs", _)) => 2,
+        _ => 3,
+    };
+    (order, uri)
+}
+
+fn workspace(view: &ContainerView) -> Resource {
+    Resource::new(workspace_uri(view.id.as_str(), b""), name(view))
+        .with_description("The files of this container")
+        .with_mime_type("inode/directory")
+}
+
+fn stats(view: &ContainerView) -> Resource {
+    Resource::new(
+        format!("stats://{}", view.id),
+        format!("{} stats", name(view)),
+    )
+    .with_mime_type("application/json")
+}
+
+fn logs(exec: &ExecSummary) -> Resource {
+    let program = exec
+        .argv
+        .first()
+        .map_or("", |program| crate::words::head(program, 64));
+    Resource::new(
+        format!("logs://{}", exec.id),
+        format!("{program} ({})", exec.status.as_str()),
+    )
+    .with_mime_type("text/plain")
+}
+
+fn name(view: &ContainerView) -> String {
+    view.alias
+        .as_ref()
+        .map_or_else(|| view.id.to_string(), ToString::to_string)
+}
+
+fn bad_cursor() -> ErrorData {
+    ErrorData::invalid_params("the cursor is not one of ours", None)
+}

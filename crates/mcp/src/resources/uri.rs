@@ -1,0 +1,107 @@
+//! The names of resources.
+//!
+//! `workspace://{container_id}/{path}`, `logs://{exec_id}`, `stats://{container_id}`. What
+//! is in a path is percent-encoded, so any file has a name here, also one that is no text.
+
+use hotcell_domain::{ContainerRef, ExecId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use crate::tools::{ToolError, container_ref, exec_id};
+
+/// What stays as it is in a path.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// The longest name: a path, every byte of it encoded.
+const URI_BYTES_MAX: usize = 16 << 10;
+
+/// What a name means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A file or a directory.
+    Workspace(ContainerRef, Vec<u8>),
+    /// What an exec wrote.
+    Logs(ExecId),
+    /// A container's numbers.
+    Stats(ContainerRef),
+}
+
+impl Named {
+    /// Reads a name that a client chose.
+    pub(super) fn parse(uri: &str) -> Result<Self, ToolError> {
+        let unknown = || ToolError::not_found("resource", uri);
+        if uri.len() > URI_BYTES_MAX {
+            return Err(unknown());
+        }
+        let (scheme, rest) = uri.split_once("://").ok_or_else(unknown)?;
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        match (scheme, path) {
+            ("workspace", _) => {
+                let path: Vec<u8> = percent_decode_str(path).collect();
+                let path = if path.is_empty() { b".".to_vec() } else { path };
+                Ok(Self::Workspace(container_ref(&decoded(host))?, path))
+            }
+            ("logs", "") => Ok(Self::Logs(exec_id(&decoded(host))?)),
+            ("stats", "") => Ok(Self::Stats(container_ref(&decoded(host))?)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+fn decoded(host: &str) -> String {
+    percent_decode_str(host).decode_utf8_lossy().into_owned()
+}
+
+/// A path as it stands in a URI.
+pub(crate) fn encoded_path(path: &[u8]) -> String {
+    percent_encode(path, PATH).to_string()
+}
+
+/// The name of a file.
+pub(crate) fn workspace_uri(container: &str, path: &[u8]) -> String {
+    format!("workspace://{container}/{}", encoded_path(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_path_can_be_named(path in proptest::collection::vec(1_u8.., 1..64)) {
+            let named = Named::parse(&workspace_uri("app", &path)).unwrap();
+            let app = container_ref("app").unwrap();
+            prop_assert_eq!(named, Named::Workspace(app, path));
+        }
+
+        #[test]
+        fn no_text_makes_parse_panic(uri in ".*") {
+            let _ = Named::parse(&uri);
+        }
+    }
+
+    #[test]
+    fn a_path_may_be_encoded_as_one_piece() {
+        let named = Named::parse("workspace://app/src%2Fmain.rs").unwrap();
+        assert!(matches!(named, Named::Workspace(_, path) if path == b"src/main.rs"));
+    }
+
+    #[test]
+    fn other_names_mean_nothing() {
+        for uri in [
+            "",
+            "file:///etc/passwd",
+            "logs://x",
+            "stats://app/x",
+            "workspace:///a",
+            "workspace",
+        ] {
+            assert!(Named::parse(uri).is_err(), "{uri}");
+        }
+    }
+}

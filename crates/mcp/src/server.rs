@@ -1,0 +1,242 @@
+//! What is served, whatever the transport.
+//!
+//! Nothing is kept from one request to the next: a request names what it is about, so any
+//! server on the same state can answer it.
+
+use std::sync::Arc;
+
+use hotcell_service::Service;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+    CompleteResult, CreateTaskResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
+    GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use crate::call::{Call, caller};
+use crate::resources::encoded_path;
+use crate::tools::Table;
+use crate::{Options, complete, prompts, resources, task, tools};
+
+/// What a model reads before anything else.
+const INSTRUCTIONS: &str = "Sealed Linux containers to work in. Start with spawn (or list_containers to find one you have), run commands with exec_start \
+(wait_s for short ones, then exec_poll), and handle files with the fs_ tools. container_id takes an id or an alias. All paths are under /workspace, absolute \
+or relative to it. Errors carry a code, a message and a hint.";
+
+/// A server of the Model Context Protocol. Clones share everything.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    service: Service,
+    options: Options,
+    tools: Table,
+}
+
+type Context = RequestContext<RoleServer>;
+
+impl Server {
+    /// Serves what `service` does.
+    pub fn new(service: Service, options: Options) -> Self {
+        let tools = Table::new(options.toolsets);
+        Self {
+            shared: Arc::new(Shared {
+                service,
+                options,
+                tools,
+            }),
+        }
+    }
+
+    /// What does the work.
+    pub(crate) fn service(&self) -> &Service {
+        &self.shared.service
+    }
+
+    /// The version that clients are told.
+    pub(crate) fn version(&self) -> &str {
+        &self.shared.options.version
+    }
+
+    /// Where a container's archive is read and written, if there is HTTP.
+    pub(crate) fn archive_url(&self, container: &str, query: &[(&str, &str)]) -> Option<String> {
+        let base = self
+            .shared
+            .options
+            .public_url
+            .as_deref()?
+            .trim_end_matches('/');
+        let query: Vec<String> = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
+            .collect();
+        Some(format!(
+            "{base}/v1/containers/{container}/archive?{}",
+            query.join("&")
+        ))
+    }
+
+    /// Where a file is read and written, if there is HTTP.
+    pub(crate) fn file_url(&self, container: &str, path: &[u8]) -> Option<String> {
+        let base = self
+            .shared
+            .options
+            .public_url
+            .as_deref()?
+            .trim_end_matches('/');
+        Some(format!(
+            "{base}/v1/containers/{container}/files/{}",
+            encoded_path(path)
+        ))
+    }
+
+    fn call(&self, context: &Context) -> Call {
+        Call::new(context, &self.shared.options.caller)
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_prompts()
+            .enable_completions()
+            .enable_tasks()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("hotcell", self.version()).with_title("Hotcell"))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let caller = caller(&context, &self.shared.options.caller);
+        let tools = self.shared.tools.list(caller.is_admin);
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.shared.tools.find(name)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = self.call(&context);
+        let arguments = request.arguments.unwrap_or_default();
+        let table = &self.shared.tools;
+        let called = table.call(self, &request.name, arguments, &call).await;
+        let mut outcome = called.ok_or_else(|| unknown_tool(&request.name))?;
+        let task = outcome.as_mut().ok().and_then(|answer| answer.task.take());
+        Ok(match task {
+            Some(task) => CallToolResponse::Task(CreateTaskResult::new(task)),
+            None => tools::result(outcome).into(),
+        })
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        resources::list(self, &self.call(&context).caller, cursor.as_deref()).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(
+            resources::templates(),
+        ))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = resources::read(self, &self.call(&context), &request.uri).await;
+        Ok(read.map_err(tools::ToolError::into_protocol)?.into())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(prompts::list()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: Context,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        Ok(prompts::get(&request.name, &arguments)?.into())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: Context,
+    ) -> Result<CompleteResult, ErrorData> {
+        complete::complete(self, &self.call(&context).caller, request).await
+    }
+
+    /// This server sends no log messages, so there are none below any level.
+    #[expect(deprecated, reason = "clients of older protocols may still ask")]
+    async fn set_level(
+        &self,
+        _: rmcp::model::SetLevelRequestParams,
+        _: Context,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: Context,
+    ) -> Result<GetTaskResult, ErrorData> {
+        task::get(self, &self.call(&context).caller, &request.task_id).await
+    }
+
+    /// Our tasks never ask for input, so there is nothing an answer could belong to.
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        task::get(self, &self.call(&context).caller, &request.task_id).await?;
+        Ok(())
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        task::cancel(self, &self.call(&context).caller, &request.task_id).await
+    }
+}
+
+fn unknown_tool(name: &str) -> ErrorData {
+    let name = crate::words::head(name, 64);
+    ErrorData::invalid_params(format!("unknown tool: {name}"), None)
+}

@@ -1,0 +1,112 @@
+//! Containers as clients see them.
+
+use hotcell_service::ContainerView;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::words::rfc3339;
+
+/// A container in a list.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Listed {
+    container_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<String>,
+    status: &'static str,
+    image: String,
+    persistent: bool,
+    engine: String,
+    created_at: String,
+    last_used_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    memory: Memory,
+    attachments: Vec<Attachment>,
+}
+
+/// How much memory a container may use and uses.
+#[derive(Serialize, JsonSchema)]
+struct Memory {
+    limit_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_bytes: Option<u64>,
+}
+
+/// Somebody who works in a container.
+#[derive(Serialize, JsonSchema)]
+struct Attachment {
+    client_name: String,
+    session_id: String,
+    attached_at: String,
+}
+
+impl From<&ContainerView> for Listed {
+    fn from(view: &ContainerView) -> Self {
+        Self {
+            container_id: view.id.to_string(),
+            alias: view.alias.as_ref().map(ToString::to_string),
+            status: view.phase.as_str(),
+            image: view.image.to_string(),
+            persistent: view.is_persistent,
+            engine: view.engine.clone(),
+            created_at: rfc3339(view.created_unix_ms),
+            last_used_at: rfc3339(view.last_used_unix_ms),
+            expires_at: view.expires_unix_ms.map(rfc3339),
+            memory: Memory {
+                limit_bytes: view.limits.memory.get(),
+                used_bytes: view.memory_bytes,
+            },
+            attachments: view.attachments.iter().map(Attachment::from).collect(),
+        }
+    }
+}
+
+impl From<&hotcell_service::Attached> for Attachment {
+    fn from(attached: &hotcell_service::Attached) -> Self {
+        Self {
+            client_name: attached.client_name.to_string(),
+            session_id: attached.session_id.to_string(),
+            attached_at: rfc3339(attached.attached_unix_ms),
+        }
+    }
+}
+
+/// A container in a line.
+pub(super) fn line(view: &ContainerView) -> String {
+    let alias = view.alias.as_ref().map_or("-", |alias| alias.as_str());
+    let kind = if view.is_persistent {
+        "persistent"
+    } else {
+        "transient"
+    };
+    let (id, status, image) = (&view.id, view.phase.as_str(), &view.image);
+    format!("{id}  {alias}  {status}  {image}  {kind}")
+}
+
+/// All numbers of a container: what `stats://` shows.
+pub(crate) fn stats(view: &ContainerView) -> serde_json::Value {
+    let enforced = view.enforced.iter().map(|limit| {
+        let by = limit.by.map_or(serde_json::Value::Null, Into::into);
+        (limit.limit.to_owned(), by)
+    });
+    let mut stats = serde_json::to_value(Listed::from(view)).expect("its keys are strings");
+    stats["cpus"] = (f64::from(view.limits.cpus.get()) / 1000.0).into();
+    stats["pids"] = view.limits.pids.get().into();
+    stats["tmp_bytes"] = view.limits.tmp.get().into();
+    stats["oom_kills"] = view.oom_kills.into();
+    stats["network"] = network(view.network).into();
+    let labels = view
+        .labels
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.into()));
+    stats["labels"] = labels.collect::<serde_json::Map<_, _>>().into();
+    stats["enforced_by"] = enforced.collect::<serde_json::Map<_, _>>().into();
+    stats
+}
+
+fn network(network: hotcell_domain::Network) -> &'static str {
+    match network {
+        hotcell_domain::Network::None => "none",
+        hotcell_domain::Network::Full => "full",
+    }
+}

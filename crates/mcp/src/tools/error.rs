@@ -1,0 +1,310 @@
+//! What a model reads when a tool could not do its work: a stable code, a sentence, and the
+//! next step. This is the one place that decides it.
+//!
+//! Host paths, SQL and engine text stay out: what went wrong inside goes to the log, under
+//! an incident number that the message carries.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use hotcell_service::ServiceError;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::json;
+
+/// The longest sentence.
+const MESSAGE_CHARS_MAX: usize = 1024;
+
+/// Stable words for what went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    InvalidArgument,
+    NotFound,
+    AlreadyExists,
+    Conflict,
+    Denied,
+    ResourceExhausted,
+    DeadlineExceeded,
+    Cancelled,
+    Unavailable,
+    Internal,
+}
+
+/// Why a tool did not do its work.
+#[derive(Debug)]
+pub(crate) struct ToolError {
+    code: Code,
+    message: String,
+    hint: String,
+    current_etag: Option<String>,
+}
+
+impl Code {
+    /// The word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Conflict => "conflict",
+            Self::Denied => "denied",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Cancelled => "cancelled",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// The next step where nothing better is known.
+    fn hint(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "correct the argument and call again",
+            Self::NotFound => "check the name; it may be gone or belong to somebody else",
+            Self::AlreadyExists => "use what is there, or choose another name",
+            Self::Conflict => "look at how it is now, then decide again",
+            Self::Denied => "do it another way; calling again will not help",
+            Self::ResourceExhausted => "free something or ask for less, then call again",
+            Self::DeadlineExceeded => "call again, with more time if there is such an argument",
+            Self::Cancelled => "call again if it is still wanted",
+            Self::Unavailable => "wait a moment and call again",
+            Self::Internal => "call again; if it stays so, tell the operator the incident number",
+        }
+    }
+}
+
+impl ToolError {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            hint: code.hint().to_owned(),
+            current_etag: None,
+        }
+    }
+
+    /// An argument that cannot be right.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    /// An argument whose own type refused it.
+    pub(crate) fn argument(name: &str, error: impl std::fmt::Display) -> Self {
+        Self::invalid(format!("`{name}`: {error}"))
+    }
+
+    /// Arguments that are not what the tool takes, though they are as its schema says.
+    pub(crate) fn arguments(error: &serde_json::Error) -> Self {
+        Self::invalid(error.to_string())
+    }
+
+    /// The client does not want it any more.
+    pub(crate) fn cancelled() -> Self {
+        Self::new(Code::Cancelled, "the request was cancelled")
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
+        let name = name.to_owned();
+        ServiceError::NotFound { what, name }.into()
+    }
+
+    /// With this next step.
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// With the next step that fits where files are concerned.
+    pub(crate) fn about_files(self) -> Self {
+        let hint = match self.code {
+            Code::Denied => "paths must stay below /workspace, also through symlinks",
+            Code::Conflict => "call fs_stat to see what is there now, then decide again",
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::ResourceExhausted
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unavailable
+            | Code::Internal => return self,
+        };
+        self.with_hint(hint)
+    }
+
+    /// What went wrong, in a word.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The sentence, made fit for anybody's screen.
+    pub(crate) fn message(&self) -> String {
+        let shown = |c: char| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        };
+        self.message
+            .chars()
+            .take(MESSAGE_CHARS_MAX)
+            .map(shown)
+            .collect()
+    }
+
+    /// It, as a part of a larger answer.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let mut value = json!({
+            "code": self.code.as_str(),
+            "message": self.message(),
+            "hint": self.hint,
+        });
+        if let Some(etag) = &self.current_etag {
+            value["current_etag"] = etag.as_str().into();
+        }
+        value
+    }
+
+    /// It, where the protocol has no place for a result: resources, prompts, tasks.
+    pub(crate) fn into_protocol(self) -> ErrorData {
+        let data = Some(self.to_json());
+        let message = self.message();
+        match self.code {
+            Code::NotFound => ErrorData::resource_not_found(message, data),
+            Code::Internal | Code::Unavailable => ErrorData::internal_error(message, data),
+            Code::InvalidArgument
+            | Code::AlreadyExists
+            | Code::Conflict
+            | Code::Denied
+            | Code::ResourceExhausted
+            | Code::DeadlineExceeded
+            | Code::Cancelled => ErrorData::invalid_params(message, data),
+        }
+    }
+}
+
+impl From<ToolError> for CallToolResult {
+    fn from(error: ToolError) -> Self {
+        let structured = error.to_json();
+        let mut text = format!("{}: {}", error.code.as_str(), error.message());
+        if let Some(etag) = &error.current_etag {
+            text.push_str("; current_etag: ");
+            text.push_str(etag);
+        }
+        text.push_str("\nhint: ");
+        text.push_str(&error.hint);
+        let mut result = Self::error(vec![ContentBlock::text(text)]);
+        result.structured_content = Some(structured);
+        result
+    }
+}
+
+impl From<ServiceError> for ToolError {
+    fn from(error: ServiceError) -> Self {
+        let message = error.to_string();
+        match error {
+            ServiceError::Invalid { .. } => Self::invalid(message),
+            ServiceError::NotFound { what, .. } => {
+                Self::new(Code::NotFound, message).with_hint(where_to_look(what))
+            }
+            ServiceError::AlreadyExists { .. } => Self::new(Code::AlreadyExists, message),
+            ServiceError::Conflict { current_etag, .. } => Self {
+                current_etag,
+                ..Self::new(Code::Conflict, message)
+            },
+            ServiceError::Denied { .. } => Self::new(Code::Denied, message),
+            ServiceError::Exhausted { .. } => Self::new(Code::ResourceExhausted, message),
+            ServiceError::Deadline { .. } => Self::new(Code::DeadlineExceeded, message),
+            ServiceError::Unavailable { source, .. } => {
+                if let Some(source) = source {
+                    tracing::warn!(error = %chain(&*source), "{message}");
+                }
+                Self::new(Code::Unavailable, message)
+            }
+            ServiceError::Internal { step, source } => internal(step, &*source),
+        }
+    }
+}
+
+/// Tells the operator what happened and the model that something did.
+fn internal(step: &str, source: &(dyn std::error::Error + 'static)) -> ToolError {
+    let incident = incident();
+    tracing::error!(incident, error = %chain(source), "could not {step}");
+    let message = format!("something went wrong inside the server (incident {incident})");
+    ToolError::new(Code::Internal, message)
+}
+
+/// A number that is found in the log: the time, and a count within this process.
+fn incident() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs());
+    format!("{seconds:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        next = error.source();
+    }
+    text
+}
+
+fn where_to_look(what: &str) -> &'static str {
+    match what {
+        "container" => "call list_containers to see what there is, or spawn to make one",
+        "exec" => "call list_execs with include_finished=true to see what there is",
+        "file" => "call fs_list to see what there is",
+        _ => Code::NotFound.hint(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(error: ServiceError) -> String {
+        let result = CallToolResult::from(ToolError::from(error));
+        assert_eq!(result.is_error, Some(true));
+        result.content[0].as_text().unwrap().text.clone()
+    }
+
+    #[test]
+    fn what_went_wrong_inside_stays_inside() {
+        let source = std::io::Error::other("SELECT * FROM containers: /var/lib/secret");
+        let said = said(ServiceError::Internal {
+            step: "read the store",
+            source: source.into(),
+        });
+        assert!(said.starts_with("internal: something went wrong inside the server (incident "));
+        assert!(
+            !said.contains("secret") && !said.contains("SELECT"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_missing_container_says_where_to_look() {
+        let error = ServiceError::NotFound {
+            what: "container",
+            name: "my\x1b[0mapp".to_owned(),
+        };
+        insta::assert_snapshot!(said(error), @r"
+        not_found: there is no container my�[0mapp
+        hint: call list_containers to see what there is, or spawn to make one
+        ");
+    }
+
+    #[test]
+    fn a_conflict_carries_the_current_etag() {
+        let error = ServiceError::Conflict {
+            reason: "the file has changed".to_owned(),
+            current_etag: Some("abc".to_owned()),
+        };
+        assert_eq!(ToolError::from(error).to_json()["current_etag"], "abc");
+    }
+}

@@ -1,0 +1,39 @@
+//! `fs_stat`: what a path is.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file_view::{Entry, line};
+use super::{Answer, Hints, Tool, ToolError};
+use crate::Server;
+use crate::call::Call;
+
+pub(super) struct FsStat;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    container_id: String,
+    path: String,
+}
+
+impl Tool for FsStat {
+    const NAME: &'static str = "fs_stat";
+    const DESCRIPTION: &'static str = "Tell what a path is. A symlink is not followed.";
+    const HINTS: Hints = Hints::READS;
+    type Params = Params;
+    type Output = Entry;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        let target = super::container_ref(&params.container_id)?;
+        let path = super::file_path(params.path.as_bytes())?;
+        let info = server
+            .service()
+            .file_stat(&call.caller, &target, &path)
+            .await?;
+        Ok(Answer::of(
+            line(&info),
+            Entry::new(&info, &params.container_id),
+        ))
+    }
+}

@@ -1,0 +1,125 @@
+//! `fs_write`: a file's content.
+
+use bytes::Bytes;
+use hotcell_service::{Precondition, WriteOptions};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Encoding, if_match};
+use super::file_view::absolute;
+use super::{Answer, Hints, Tool, ToolError};
+use crate::Server;
+use crate::call::Call;
+
+/// The permission bits a caller may set.
+const MODE_MAX: u32 = 0o777;
+
+pub(super) struct FsWrite;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    container_id: String,
+    path: String,
+    content: String,
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    encoding: Encoding,
+    if_match_etag: Option<String>,
+    /// "*": only if it is not there
+    if_none_match: Option<Absent>,
+    /// Octal, such as "0755"
+    mode: Option<String>,
+    #[serde(default = "yes")]
+    create_parents: bool,
+    #[serde(default)]
+    append: bool,
+}
+
+/// `"*"`, as in HTTP, or `true`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(transform = absent)]
+enum Absent {
+    Flag(bool),
+    Text(String),
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Output {
+    #[schemars(skip)]
+    path: String,
+    etag: String,
+    size: u64,
+}
+
+impl Tool for FsWrite {
+    const NAME: &'static str = "fs_write";
+    const DESCRIPTION: &'static str = "Write a whole file atomically, or append to it. With if_match_etag, a file that changed is a conflict.";
+    const HINTS: Hints = Hints::DESTROYS;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        let target = super::container_ref(&params.container_id)?;
+        let path = super::file_path(params.path.as_bytes())?;
+        let options = params.options()?;
+        let data = Bytes::from(params.encoding.decode("content", params.content)?);
+        let service = server.service();
+        let writing = service.file_write(&call.caller, &target, &path, data, options);
+        let info = call.attend("writing", writing).await??;
+        let output = Output {
+            path: absolute(&info.path),
+            etag: info.etag,
+            size: info.size,
+        };
+        let text = format!(
+            "wrote {}: {} bytes, etag {}",
+            output.path, output.size, output.etag
+        );
+        Ok(Answer::of(text, output))
+    }
+}
+
+impl Params {
+    fn options(&self) -> Result<WriteOptions, ToolError> {
+        Ok(WriteOptions {
+            precondition: self.precondition()?,
+            mode: self.mode.as_deref().map(mode).transpose()?,
+            create_parents: self.create_parents,
+            append: self.append,
+        })
+    }
+
+    fn precondition(&self) -> Result<Precondition, ToolError> {
+        let must_be_absent = match &self.if_none_match {
+            None | Some(Absent::Flag(false)) => false,
+            Some(Absent::Flag(true)) => true,
+            Some(Absent::Text(text)) if text == "*" => true,
+            Some(Absent::Text(_)) => {
+                return Err(ToolError::argument("if_none_match", "it can only be \"*\""));
+            }
+        };
+        match (&self.if_match_etag, must_be_absent) {
+            (Some(_), true) => Err(ToolError::invalid(
+                "`if_match_etag` and `if_none_match` contradict each other",
+            )),
+            (None, true) => Ok(Precondition::Absent),
+            (etag, false) => Ok(if_match(etag.clone())),
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<u32, ToolError> {
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| *mode <= MODE_MAX && text.len() <= 4)
+        .ok_or_else(|| ToolError::argument("mode", "octal permission bits, such as \"0755\""))
+}
+
+fn absent(schema: &mut schemars::Schema) {
+    *schema = schemars::json_schema!({"type": ["string", "boolean"]});
+}
+
+fn yes() -> bool {
+    true
+}

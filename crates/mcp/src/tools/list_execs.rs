@@ -1,0 +1,125 @@
+//! `list_execs`: the caller's commands.
+
+use hotcell_service::ExecSummary;
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::exec_view::insert_end;
+use super::{Answer, Hints, Tool, ToolError};
+use crate::Server;
+use crate::call::Call;
+use crate::words::{head, rfc3339};
+
+/// Execs in one answer, the newest ones.
+const EXECS_MAX: usize = 500;
+
+/// Of a command, in a list.
+const CMD_BYTES_MAX: usize = 512;
+
+/// Of a command, in a line.
+const LINE_BYTES_MAX: usize = 120;
+
+pub(super) struct ListExecs;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    container_id: Option<String>,
+    #[serde(default)]
+    include_finished: bool,
+}
+
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it is there for its schema")]
+pub(super) struct Output {
+    execs: Vec<Listed>,
+}
+
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it is there for its schema")]
+struct Listed {
+    exec_id: String,
+    container_id: String,
+    cmd: Vec<String>,
+    status: String,
+    created_at: String,
+    ended_at: Option<String>,
+    exit_code: Option<u8>,
+}
+
+impl Tool for ListExecs {
+    const NAME: &'static str = "list_execs";
+    const DESCRIPTION: &'static str =
+        "List your running commands; include_finished adds those of the last day.";
+    const HINTS: Hints = Hints::READS;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        let target = params
+            .container_id
+            .as_deref()
+            .map(super::container_ref)
+            .transpose()?;
+        let service = server.service();
+        let execs = service
+            .execs(&call.caller, target.as_ref(), params.include_finished)
+            .await?;
+        let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
+        let mut text: Vec<String> = newest.iter().map(line).collect();
+        if text.is_empty() {
+            text.push("no execs".to_owned());
+        }
+        let listed: Vec<Value> = newest.iter().map(listed).collect();
+        Ok(Answer::new(text.join("\n"), json!({ "execs": listed })))
+    }
+}
+
+fn listed(exec: &ExecSummary) -> Value {
+    let mut object = JsonObject::new();
+    object.insert("exec_id".to_owned(), exec.id.as_str().into());
+    object.insert("container_id".to_owned(), exec.container.as_str().into());
+    object.insert("cmd".to_owned(), shortened(&exec.argv).into());
+    object.insert("status".to_owned(), exec.status.as_str().into());
+    object.insert(
+        "created_at".to_owned(),
+        rfc3339(exec.created_unix_ms).into(),
+    );
+    if let Some(ended) = exec.ended_unix_ms {
+        object.insert("ended_at".to_owned(), rfc3339(ended).into());
+    }
+    if let Some(end) = &exec.end {
+        insert_end(&mut object, end);
+    }
+    Value::Object(object)
+}
+
+fn line(exec: &ExecSummary) -> String {
+    let cmd = shortened(&exec.argv)
+        .join(" ")
+        .replace(char::is_control, " ");
+    let (id, status, container) = (&exec.id, exec.status.as_str(), &exec.container);
+    format!(
+        "{id}  {status}  {container}  {}",
+        head(&cmd, LINE_BYTES_MAX)
+    )
+}
+
+/// As many arguments as fit, then a mark that there are more.
+fn shortened(argv: &[String]) -> Vec<String> {
+    let mut left = CMD_BYTES_MAX;
+    let mut shown = Vec::new();
+    for argument in argv {
+        let part = head(argument, left);
+        shown.push(part.to_owned());
+        if part.len() < argument.len() {
+            shown.push("…".to_owned());
+            break;
+        }
+        left -= part.len();
+    }
+    shown.truncate(CMD_BYTES_MAX);
+    shown
+}

@@ -1,0 +1,257 @@
+//! The tools. A new one is a file here and a line in [`ENTRIES`].
+//!
+//! A tool that cannot do its work answers with a result marked as error, for bad input
+//! too, so that the model can correct itself.
+
+mod answer;
+mod arguments;
+mod attach;
+mod check;
+mod container_view;
+mod error;
+mod exec_cancel;
+mod exec_input;
+mod exec_poll;
+mod exec_start;
+mod exec_text;
+mod exec_view;
+mod file_view;
+mod fs_batch;
+mod fs_delete;
+mod fs_export;
+mod fs_import;
+mod fs_list;
+mod fs_read;
+mod fs_stat;
+mod fs_write;
+mod garbage_collect;
+mod kill;
+mod list_containers;
+mod list_execs;
+mod metrics;
+mod reconcile;
+mod schema;
+mod spawn;
+mod system_status;
+
+use std::pin::Pin;
+
+use rmcp::model::{CallToolResult, JsonObject, Tool as Listed, ToolAnnotations};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
+
+pub(crate) use answer::Answer;
+pub(crate) use arguments::{container_ref, exec_id, file_path};
+pub(crate) use container_view::stats;
+pub(crate) use error::{Code, ToolError};
+pub(crate) use exec_view::exec_answer;
+pub(crate) use file_view::absolute;
+
+use crate::call::Call;
+use crate::{Server, Toolset, Toolsets};
+
+/// Something a model can ask for.
+pub(crate) trait Tool: 'static {
+    /// What it is called.
+    const NAME: &'static str;
+    /// What it does, when to use it and what comes back: read by a model.
+    const DESCRIPTION: &'static str;
+    /// What a client may assume of it.
+    const HINTS: Hints;
+    /// The group it is served with.
+    const SET: Toolset = Toolset::Workspace;
+    /// Its arguments.
+    type Params: DeserializeOwned + JsonSchema + Send;
+    /// What its structured content looks like.
+    type Output: JsonSchema;
+
+    /// Does it.
+    fn run(
+        server: &Server,
+        params: Self::Params,
+        call: &Call,
+    ) -> impl Future<Output = Result<Answer, ToolError>> + Send;
+}
+
+/// What a client may assume of a tool.
+#[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "these are four questions, each with a yes or no"
+)]
+pub(crate) struct Hints {
+    is_read_only: bool,
+    is_destructive: bool,
+    is_idempotent: bool,
+    is_open_world: bool,
+}
+
+impl Hints {
+    /// It changes nothing.
+    const READS: Self = Self {
+        is_read_only: true,
+        is_destructive: false,
+        is_idempotent: true,
+        is_open_world: false,
+    };
+    /// It adds something, again each time.
+    const ADDS: Self = Self {
+        is_read_only: false,
+        is_idempotent: false,
+        ..Self::READS
+    };
+    /// It makes something so, once and for all.
+    const SETS: Self = Self {
+        is_read_only: false,
+        ..Self::READS
+    };
+    /// It may remove or replace something.
+    const DESTROYS: Self = Self {
+        is_destructive: true,
+        is_idempotent: false,
+        ..Self::SETS
+    };
+    /// It may remove or replace something; twice is as once.
+    const DESTROYS_ONCE: Self = Self {
+        is_destructive: true,
+        ..Self::SETS
+    };
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send + 'a>>;
+
+/// A tool with its types erased.
+struct Entry {
+    set: Toolset,
+    listed: Listed,
+    arguments: JsonObject,
+    run: for<'a> fn(&'a Server, JsonObject, &'a Call) -> Running<'a>,
+}
+
+/// The tools that are served, made once.
+pub(crate) struct Table(Vec<Entry>);
+
+/// Every tool there is, in the order in which a model meets them.
+const ENTRIES: [fn() -> Entry; 21] = [
+    entry::<spawn::Spawn>,
+    entry::<attach::Attach>,
+    entry::<list_containers::ListContainers>,
+    entry::<kill::Kill>,
+    entry::<exec_start::ExecStart>,
+    entry::<exec_poll::ExecPoll>,
+    entry::<exec_input::ExecInput>,
+    entry::<exec_cancel::ExecCancel>,
+    entry::<list_execs::ListExecs>,
+    entry::<fs_read::FsRead>,
+    entry::<fs_write::FsWrite>,
+    entry::<fs_delete::FsDelete>,
+    entry::<fs_stat::FsStat>,
+    entry::<fs_list::FsList>,
+    entry::<fs_batch::FsBatch>,
+    entry::<fs_import::FsImport>,
+    entry::<fs_export::FsExport>,
+    entry::<system_status::SystemStatus>,
+    entry::<metrics::Metrics>,
+    entry::<reconcile::Reconcile>,
+    entry::<garbage_collect::GarbageCollect>,
+];
+
+impl Table {
+    /// The tools of some groups.
+    pub(crate) fn new(toolsets: Toolsets) -> Self {
+        let entries = ENTRIES.iter().map(|entry| entry());
+        Self(entries.filter(|entry| toolsets.has(entry.set)).collect())
+    }
+
+    /// What a caller is told of.
+    pub(crate) fn list(&self, is_admin: bool) -> Vec<Listed> {
+        let seen = self.0.iter().filter(|entry| entry.is_for(is_admin));
+        seen.map(|entry| entry.listed.clone()).collect()
+    }
+
+    /// A tool, whoever asks: its definition is no secret.
+    pub(crate) fn find(&self, name: &str) -> Option<Listed> {
+        let mut entries = self.0.iter();
+        let entry = entries.find(|entry| entry.listed.name == name)?;
+        Some(entry.listed.clone())
+    }
+
+    /// Calls a tool; `None` if this caller has none of that name.
+    pub(crate) async fn call(
+        &self,
+        server: &Server,
+        name: &str,
+        arguments: JsonObject,
+        call: &Call,
+    ) -> Option<Result<Answer, ToolError>> {
+        let mut seen = self
+            .0
+            .iter()
+            .filter(|entry| entry.is_for(call.caller.is_admin));
+        let entry = seen.find(|entry| entry.listed.name == name)?;
+        let span = tracing::info_span!("tool", name = %entry.listed.name);
+        Some(entry.call(server, arguments, call).instrument(span).await)
+    }
+}
+
+impl Entry {
+    fn is_for(&self, is_admin: bool) -> bool {
+        is_admin || self.set != Toolset::Admin
+    }
+
+    async fn call(
+        &self,
+        server: &Server,
+        mut arguments: JsonObject,
+        call: &Call,
+    ) -> Result<Answer, ToolError> {
+        check::check(&self.arguments, &mut arguments)?;
+        let outcome = (self.run)(server, arguments, call).await;
+        let is_about_files = self.listed.name.starts_with("fs_");
+        outcome.map_err(|error| {
+            if is_about_files {
+                error.about_files()
+            } else {
+                error
+            }
+        })
+    }
+}
+
+fn entry<T: Tool>() -> Entry {
+    let hints = T::HINTS;
+    let annotations = ToolAnnotations::new()
+        .read_only(hints.is_read_only)
+        .destructive(hints.is_destructive)
+        .idempotent(hints.is_idempotent)
+        .open_world(hints.is_open_world);
+    let arguments = schema::of::<T::Params>();
+    let listed = Listed::new(T::NAME, T::DESCRIPTION, schema::shown_input(&arguments))
+        .with_raw_output_schema(schema::shown_output::<T::Output>().into())
+        .with_annotations(annotations);
+    Entry {
+        set: T::SET,
+        listed,
+        arguments,
+        run: run::<T>,
+    }
+}
+
+fn run<'a, T: Tool>(server: &'a Server, arguments: JsonObject, call: &'a Call) -> Running<'a> {
+    match serde_json::from_value(arguments.into()) {
+        Ok(params) => Box::pin(T::run(server, params, call)),
+        Err(error) => Box::pin(std::future::ready(Err(ToolError::arguments(&error)))),
+    }
+}
+
+/// What a client gets of a call.
+pub(crate) fn result(outcome: Result<Answer, ToolError>) -> CallToolResult {
+    match outcome {
+        Ok(answer) => answer.into(),
+        Err(error) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

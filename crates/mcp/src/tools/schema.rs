@@ -1,0 +1,148 @@
+//! The schemas of tools, made from their types and made short.
+//!
+//! A model reads the whole list before its first word, so nothing is in it that does not
+//! help: no `$schema`, no titles, no formats of integers, no `null`s.
+//!
+//! Output schemas require nothing: clients check the structured content of errors against
+//! them too, and one that finds a required field missing would hide the error. They name
+//! what a caller acts on; an answer may have more.
+
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+/// The schema of a type, all in one piece and without what [`crate::tools::check`] has no
+/// use for.
+pub(super) fn of<T: JsonSchema>() -> JsonObject {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
+    slim(&mut schema);
+    let Value::Object(mut schema) = schema else {
+        unreachable!("parameters and outputs are structs");
+    };
+    schema.remove("description");
+    schema
+        .entry("properties")
+        .or_insert_with(|| Value::Object(JsonObject::new()));
+    schema
+}
+
+/// What clients see of an input schema: not what follows from an error message.
+pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
+    let mut shown = Value::Object(schema.clone());
+    each(&mut shown, &mut |schema| {
+        schema.retain(|key, value| match key.as_str() {
+            "additionalProperties" | "minimum" | "minItems" => false,
+            "maximum" => value.as_f64().is_some_and(|max| max < f64::from(u16::MAX)),
+            // What is left out is false, 0 or the root anyway.
+            "default" => {
+                !matches!(value.as_str(), Some("/workspace" | "none")) && !is_nothing(value)
+            }
+            _ => true,
+        });
+    });
+    object(shown)
+}
+
+/// What clients see of an output schema.
+pub(super) fn shown_output<T: JsonSchema>() -> JsonObject {
+    let mut shown = Value::Object(of::<T>());
+    each(&mut shown, &mut |schema| {
+        schema.retain(|key, _| matches!(key.as_str(), "type" | "properties" | "items"));
+        for inner in properties(schema) {
+            inner
+                .as_object_mut()
+                .map(|inner| inner.remove("properties"));
+            if let Some(Value::Object(items)) = inner.get_mut("items") {
+                items.remove("properties");
+            }
+        }
+    });
+    object(shown)
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value == false || value.as_f64() == Some(0.0)
+}
+
+fn properties(schema: &mut JsonObject) -> impl Iterator<Item = &mut Value> {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties
+        .into_iter()
+        .flat_map(|properties| properties.values_mut())
+}
+
+fn object(value: Value) -> JsonObject {
+    let Value::Object(object) = value else {
+        unreachable!("it was made from an object");
+    };
+    object
+}
+
+/// Visits a schema and all schemas in it.
+fn each(schema: &mut Value, visit: &mut impl FnMut(&mut JsonObject)) {
+    let Value::Object(schema) = schema else {
+        return;
+    };
+    visit(schema);
+    properties(schema).for_each(|inner| each(inner, visit));
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(key) {
+            each(inner, visit);
+        }
+    }
+}
+
+fn slim(schema: &mut Value) {
+    each(schema, &mut |schema| {
+        if let Some(Value::Array(any)) = schema.remove("anyOf") {
+            let is_null = |schema: &Value| schema["type"] == "null";
+            if let Some(Value::Object(only)) = any.into_iter().find(|inner| !is_null(inner)) {
+                schema.extend(only);
+            }
+        }
+        if let Some(max) = schema
+            .remove("format")
+            .and_then(|format| integer_max(&format))
+        {
+            schema.entry("maximum").or_insert(max.into());
+        }
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+        if let Some(Value::Array(words)) = schema.get_mut("enum") {
+            words.retain(|word| !word.is_null());
+        }
+        schema.remove("title");
+        without_null(schema);
+    });
+}
+
+/// `["string", "null"]` becomes `"string"`: an optional field is one that is not required.
+fn without_null(schema: &mut JsonObject) {
+    let Some(Value::Array(types)) = schema.get_mut("type") else {
+        return;
+    };
+    types.retain(|kind| kind != "null");
+    if let [only] = types.as_slice() {
+        let only = only.clone();
+        schema.insert("type".to_owned(), only);
+    }
+}
+
+/// The largest number that fits, where a format says it.
+fn integer_max(format: &Value) -> Option<u64> {
+    match format.as_str()? {
+        "uint8" => Some(u8::MAX.into()),
+        "uint16" => Some(u16::MAX.into()),
+        "uint32" => Some(u32::MAX.into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,189 @@
+//! `spawn`: a container to work in.
+
+use std::collections::BTreeMap;
+
+use hotcell_domain::{Alias, Bytes, CpuMillis, ImageRef, Limits, Network, Pids};
+use hotcell_service::{ContainerView, ServiceError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{self, Quantity};
+use super::{Answer, Code, Hints, Tool, ToolError};
+use crate::Server;
+use crate::call::Call;
+use crate::words::rfc3339;
+
+pub(super) struct Spawn;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    /// OCI reference, or host
+    image: Option<String>,
+    /// Keep it until kill
+    #[serde(default)]
+    persistent: bool,
+    alias: Option<String>,
+    #[schemars(range(min = 1))]
+    ttl_s: Option<u64>,
+    /// Same key within 24 h: same container
+    idempotency_key: Option<String>,
+    /// none (default) or full
+    #[serde(default = "no_network")]
+    network: String,
+    /// Such as 512m
+    memory: Option<Quantity>,
+    cpus: Option<Quantity>,
+    pids: Option<u32>,
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Output {
+    container_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<String>,
+    status: &'static str,
+    #[schemars(skip)]
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    image_digest: Option<String>,
+    #[schemars(skip)]
+    engine: String,
+    #[schemars(skip)]
+    warm: bool,
+    #[schemars(skip)]
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    expires_at: Option<String>,
+}
+
+impl Tool for Spawn {
+    const NAME: &'static str = "spawn";
+    const DESCRIPTION: &'static str =
+        "Make a sealed Linux container to work in. All other tools take its container_id or alias.";
+    const HINTS: Hints = Hints::ADDS;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        let request = params.request(server.service().default_limits())?;
+        let view = spawn(server, request, call).await?;
+        let text = format!(
+            "container {} is {}; files are in /workspace",
+            view.id,
+            view.phase.as_str()
+        );
+        Ok(Answer::of(text, Output::from(&view)))
+    }
+}
+
+/// Makes it. When the client gives up meanwhile, nobody will ever learn the handle, so the
+/// container is removed again, unless a key leads back to it.
+async fn spawn(
+    server: &Server,
+    request: hotcell_service::Spawn,
+    call: &Call,
+) -> Result<ContainerView, ToolError> {
+    let has_key = request.key.is_some();
+    let (service, caller) = (server.service().clone(), call.caller.clone());
+    let mut making = tokio::spawn(async move { service.spawn(&caller, request).await });
+    let made = call.attend("making the container", &mut making).await;
+    if let Ok(made) = made {
+        return Ok(made.unwrap_or_else(|_| Err(stopped()))?);
+    }
+    if !has_key {
+        let (service, caller) = (server.service().clone(), call.caller.clone());
+        tokio::spawn(async move {
+            if let Ok(Ok(view)) = making.await {
+                let target = hotcell_domain::ContainerRef::Id(view.id);
+                let _ = service.kill(&caller, &target, true).await;
+            }
+        });
+    }
+    Err(ToolError::cancelled())
+}
+
+fn stopped() -> ServiceError {
+    ServiceError::Unavailable {
+        reason: "the server is stopping".to_owned(),
+        source: None,
+    }
+}
+
+impl Params {
+    fn request(&self, default: Limits) -> Result<hotcell_service::Spawn, ToolError> {
+        let image = self.image.as_deref().map(ImageRef::parse).transpose();
+        let alias = self.alias.as_deref().map(Alias::parse).transpose();
+        Ok(hotcell_service::Spawn {
+            image: image.map_err(|error| ToolError::argument("image", error))?,
+            is_persistent: self.persistent,
+            alias: alias.map_err(|error| ToolError::argument("alias", error))?,
+            ttl_s: self.ttl_s,
+            key: arguments::key(self.idempotency_key.as_deref())?,
+            network: Some(network(&self.network)?),
+            limits: self.limits(default)?,
+            env: arguments::env(&self.env)?,
+            labels: arguments::labels(&self.labels)?,
+        })
+    }
+
+    /// Those that are named; the others are as configured.
+    fn limits(&self, default: Limits) -> Result<Option<Limits>, ToolError> {
+        if self.memory.is_none() && self.cpus.is_none() && self.pids.is_none() {
+            return Ok(None);
+        }
+        let mut limits = default;
+        if let Some(memory) = &self.memory {
+            limits.memory = Bytes::parse(&memory.text())
+                .map_err(|error| ToolError::argument("memory", error))?;
+        }
+        if let Some(cpus) = &self.cpus {
+            limits.cpus = CpuMillis::parse(&cpus.text())
+                .map_err(|error| ToolError::argument("cpus", error))?;
+        }
+        if let Some(pids) = self.pids {
+            limits.pids = Pids::new(pids).map_err(|error| ToolError::argument("pids", error))?;
+        }
+        Ok(Some(limits))
+    }
+}
+
+fn no_network() -> String {
+    "none".to_owned()
+}
+
+fn network(word: &str) -> Result<Network, ToolError> {
+    match word {
+        "none" => Ok(Network::None),
+        "full" => Ok(Network::Full),
+        _ => Err(ToolError::new(
+            Code::Denied,
+            "`network` may be none, or full where the operator allows it",
+        )
+        .with_hint("leave it out: a container needs no network to run code")),
+    }
+}
+
+impl From<&ContainerView> for Output {
+    fn from(view: &ContainerView) -> Self {
+        Self {
+            container_id: view.id.to_string(),
+            alias: view.alias.as_ref().map(ToString::to_string),
+            status: view.phase.as_str(),
+            image: view.image.to_string(),
+            image_digest: view.image_digest.clone(),
+            engine: view.engine.clone(),
+            warm: view.is_warm,
+            created_at: rfc3339(view.created_unix_ms),
+            expires_at: view.expires_unix_ms.map(rfc3339),
+        }
+    }
+}

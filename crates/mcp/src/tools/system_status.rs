@@ -1,0 +1,114 @@
+//! `system_status`: how the whole is.
+
+use hotcell_service::{LimitView, Reconciled, Status};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::reconcile::Counts;
+use super::{Answer, Hints, Tool, ToolError};
+use crate::call::Call;
+use crate::words::rfc3339;
+use crate::{Server, Toolset};
+
+pub(super) struct SystemStatus;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Output {
+    version: String,
+    engine: String,
+    engine_up: bool,
+    ready: bool,
+    #[schemars(skip)]
+    started_at: String,
+    #[schemars(skip)]
+    containers: u64,
+    #[schemars(skip)]
+    execs_running: u64,
+    #[schemars(skip)]
+    execs_queued: u64,
+    limits: Vec<Limit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    reconciled: Option<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    reconciled_at: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Limit {
+    name: &'static str,
+    enforced: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
+}
+
+impl Tool for SystemStatus {
+    const NAME: &'static str = "system_status";
+    const DESCRIPTION: &'static str =
+        "Tell how the server and its engine are, and which limits this host enforces.";
+    const HINTS: Hints = Hints::READS;
+    const SET: Toolset = Toolset::Admin;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, _: Params, _: &Call) -> Result<Answer, ToolError> {
+        let status = server.service().status().await?;
+        let engine = if status.engine_is_up { "up" } else { "down" };
+        let text = format!(
+            "engine {} is {engine}; {} containers, {} execs running, {} queued; {}",
+            status.engine,
+            status.containers,
+            status.execs_running,
+            status.execs_queued,
+            unenforced(&status.limits)
+        );
+        Ok(Answer::of(text, Output::new(status, server.version())))
+    }
+}
+
+impl Output {
+    fn new(status: Status, version: &str) -> Self {
+        let (at, reconciled): (Option<u64>, Option<Reconciled>) = status.reconciled.unzip();
+        Self {
+            version: version.to_owned(),
+            engine: status.engine,
+            engine_up: status.engine_is_up,
+            ready: status.is_ready,
+            started_at: rfc3339(status.started_unix_ms),
+            containers: status.containers,
+            execs_running: status.execs_running,
+            execs_queued: status.execs_queued,
+            limits: status.limits.iter().map(Limit::from).collect(),
+            reconciled: reconciled.map(Counts::from),
+            reconciled_at: at.map(rfc3339),
+        }
+    }
+}
+
+impl From<&LimitView> for Limit {
+    fn from(view: &LimitView) -> Self {
+        Self {
+            name: view.limit,
+            enforced: view.by.is_some(),
+            by: view.by,
+        }
+    }
+}
+
+fn unenforced(limits: &[LimitView]) -> String {
+    let missing: Vec<&str> = limits
+        .iter()
+        .filter(|limit| limit.by.is_none())
+        .map(|limit| limit.limit)
+        .collect();
+    if missing.is_empty() {
+        "all limits are enforced".to_owned()
+    } else {
+        format!("this host does not enforce: {}", missing.join(", "))
+    }
+}

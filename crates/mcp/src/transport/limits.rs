@@ -1,0 +1,84 @@
+//! How much of everything the transports take: each bound of theirs has its name here.
+
+use std::time::Duration;
+
+/// The longest message, on every transport: an HTTP body, a line of stdio or of the socket.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Requests of one connection or session that are being answered at once.
+pub const REQUESTS_PER_CONNECTION_MAX: usize = 256;
+
+/// Connections to the unix socket at once.
+pub const SOCKET_CONNECTIONS_MAX: usize = 64;
+
+/// The head of an HTTP request: its first line and its headers.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Headers of one HTTP request.
+pub(crate) const HEADERS_MAX: usize = 100;
+
+/// Messages that wait between a legacy SSE session and its HTTP requests.
+pub(crate) const SSE_QUEUE_MAX: usize = 16;
+
+/// A body up to this size is read whatever else is being read; larger ones share
+/// [`HttpLimits::bodies_bytes_max`].
+pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// When to come back after a 503.
+pub(crate) const RETRY_AFTER_S: u32 = 1;
+
+/// How much the HTTP server takes.
+#[derive(Debug, Clone)]
+pub struct HttpLimits {
+    /// Open connections; one more is closed at once.
+    pub connections_max: usize,
+    /// Requests whose answer has not begun; one more is answered 503.
+    pub requests_max: usize,
+    /// Requests of sessions that are being answered, of all sessions together; their HTTP
+    /// connections may be gone meanwhile.
+    pub session_requests_max: usize,
+    /// The longest JSON body.
+    pub body_bytes_max: usize,
+    /// All JSON bodies that are being read and are not small, together.
+    pub bodies_bytes_max: usize,
+    /// How long a head may take to arrive, which is also how long a connection may idle.
+    pub head_timeout: Duration,
+    /// How long a JSON body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long an upload may pause.
+    pub upload_idle_timeout: Duration,
+    /// How long a client may leave an answer unread.
+    pub write_idle_timeout: Duration,
+    /// Sessions of Streamable HTTP. For one more, the one idle for longest is closed; if all
+    /// have an open stream, it is refused with 503.
+    pub sessions_max: usize,
+    /// How long a session without an open stream lives on.
+    pub session_idle_timeout: Duration,
+    /// Sessions of legacy SSE; one more is refused with 503.
+    pub sse_sessions_max: usize,
+    /// How often a silent stream says that it is alive.
+    pub keep_alive_interval: Duration,
+    /// How long requests may go on once the server stops.
+    pub stop_grace: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            requests_max: 512,
+            session_requests_max: 2048,
+            body_bytes_max: MESSAGE_BYTES_MAX,
+            bodies_bytes_max: 4 * MESSAGE_BYTES_MAX,
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            upload_idle_timeout: Duration::from_secs(30),
+            write_idle_timeout: Duration::from_mins(1),
+            sessions_max: 1024,
+            session_idle_timeout: Duration::from_mins(30),
+            sse_sessions_max: 256,
+            keep_alive_interval: Duration::from_secs(15),
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The sessions of Streamable HTTP before 2026: bounded in number and in age.
+//!
+//! `rmcp` keeps as many sessions as clients ask for, and ends one after minutes of silence
+//! though its client is connected. Here a session lives while it has an open stream, and for
+//! a while after. When there are too many, the one that has been without a stream for longest
+//! is closed, as the protocol allows: its client is told 404 and begins anew.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::WorkerTransport;
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError, LocalSessionWorker,
+};
+use rmcp::transport::streamable_http_server::session::{
+    ServerSseMessage, SessionId, SessionManager,
+};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::inflight::InFlight;
+use super::limits::HttpLimits;
+
+tokio::task_local! {
+    /// Set when the request that is being served was refused a session. `rmcp` turns every
+    /// error of a session manager into the same answer, so this is how ours is told apart.
+    static REFUSED: Cell<bool>;
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionsError {
+    #[error("all sessions are in use")]
+    Full,
+    #[error(transparent)]
+    Local(#[from] LocalSessionManagerError),
+}
+
+/// All sessions.
+pub(crate) struct Sessions {
+    inner: LocalSessionManager,
+    table: Arc<Mutex<Table>>,
+    requests: Arc<Semaphore>,
+    count_max: usize,
+    idle_timeout: Duration,
+}
+
+#[derive(Default)]
+struct Table {
+    known: HashMap<SessionId, Use>,
+    /// Places taken by sessions that are just being made.
+    reserved: usize,
+    /// No more are made.
+    is_closed: bool,
+}
+
+struct Use {
+    streams: usize,
+    idle_since: Instant,
+}
+
+/// An open stream of a session.
+struct OpenStream {
+    table: Arc<Mutex<Table>>,
+    id: SessionId,
+}
+
+/// A place for a session that is being made.
+struct Reserved<'a>(&'a Mutex<Table>);
+
+impl Sessions {
+    pub(crate) fn new(limits: &HttpLimits) -> Self {
+        let mut inner = LocalSessionManager::default();
+        inner.session_config.keep_alive = None;
+        Self {
+            inner,
+            table: Arc::default(),
+            requests: Arc::new(Semaphore::new(limits.session_requests_max)),
+            count_max: limits.sessions_max,
+            idle_timeout: limits.session_idle_timeout,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.table).known.len()
+    }
+
+    /// Runs `work`, and says whether it was refused a session.
+    pub(crate) async fn watch<T>(work: impl Future<Output = T>) -> (T, bool) {
+        let watched = async move {
+            let done = work.await;
+            (done, REFUSED.with(Cell::get))
+        };
+        REFUSED.scope(Cell::new(false), watched).await
+    }
+
+    /// Closes sessions that have been idle for too long.
+    pub(crate) async fn reap(&self) {
+        let idle = |used: &Use| used.streams == 0 && used.idle_since.elapsed() > self.idle_timeout;
+        let old: Vec<_> = {
+            let table = lock(&self.table);
+            let old = table.known.iter().filter(|(_, used)| idle(used));
+            old.map(|(id, _)| Arc::clone(id)).collect()
+        };
+        for id in old {
+            let _ = self.close_session(&id).await;
+        }
+    }
+
+    /// Closes all, and makes no more.
+    pub(crate) async fn close(&self) {
+        let all: Vec<_> = {
+            let mut table = lock(&self.table);
+            table.is_closed = true;
+            table.known.keys().map(Arc::clone).collect()
+        };
+        for id in all {
+            let _ = self.close_session(&id).await;
+        }
+    }
+
+    /// How often to look for idle sessions.
+    pub(crate) fn reap_interval(&self) -> Duration {
+        (self.idle_timeout / 4).max(Duration::from_millis(10))
+    }
+
+    /// Makes room for one more.
+    async fn reserve(&self) -> Result<Reserved<'_>, SessionsError> {
+        let evicted = lock(&self.table).reserve(self.count_max);
+        let Ok(evicted) = evicted else {
+            let _ = REFUSED.try_with(|refused| refused.set(true));
+            return Err(SessionsError::Full);
+        };
+        let reserved = Reserved(&self.table);
+        if let Some(id) = evicted {
+            let _ = self.inner.close_session(&id).await;
+        }
+        Ok(reserved)
+    }
+
+    /// Notes that a session is used, and that it has one more stream for as long as the
+    /// result lives.
+    fn open(&self, id: &SessionId) -> OpenStream {
+        if let Some(used) = lock(&self.table).known.get_mut(id) {
+            used.streams += 1;
+        }
+        OpenStream {
+            table: Arc::clone(&self.table),
+            id: Arc::clone(id),
+        }
+    }
+}
+
+impl Table {
+    /// Takes a place, and answers the session that had it.
+    fn reserve(&mut self, count_max: usize) -> Result<Option<SessionId>, SessionsError> {
+        if self.is_closed {
+            return Err(SessionsError::Full);
+        }
+        let is_full = self.known.len() + self.reserved >= count_max;
+        let evicted = is_full
+            .then(|| self.evict().ok_or(SessionsError::Full))
+            .transpose()?;
+        self.reserved += 1;
+        Ok(evicted)
+    }
+
+    /// Forgets the session that has been idle for longest.
+    fn evict(&mut self) -> Option<SessionId> {
+        let idle = self.known.iter().filter(|(_, used)| used.streams == 0);
+        let oldest = idle.min_by_key(|(_, used)| used.idle_since);
+        let id = oldest.map(|(id, _)| Arc::clone(id))?;
+        self.known.remove(&id);
+        Some(id)
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if let Some(used) = lock(&self.table).known.get_mut(&self.id) {
+            used.streams = used.streams.saturating_sub(1);
+            used.idle_since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        lock(self.0).reserved -= 1;
+    }
+}
+
+/// The stream, keeping its session in use.
+fn held(
+    stream: impl Stream<Item = ServerSseMessage> + Send + Sync + 'static,
+    open: OpenStream,
+) -> impl Stream<Item = ServerSseMessage> + Send + Sync + 'static {
+    stream.map(move |message| {
+        let _ = &open;
+        message
+    })
+}
+
+impl SessionManager for Sessions {
+    type Error = SessionsError;
+    type Transport = InFlight<WorkerTransport<LocalSessionWorker>>;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionsError> {
+        let reserved = self.reserve().await?;
+        let (id, transport) = self.inner.create_session().await?;
+        let used = Use {
+            streams: 0,
+            idle_since: Instant::now(),
+        };
+        lock(&self.table).known.insert(Arc::clone(&id), used);
+        drop(reserved);
+        Ok((id, InFlight::new(transport, Arc::clone(&self.requests))))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, SessionsError> {
+        let _open = self.open(id);
+        Ok(self.inner.initialize_session(id, message).await?)
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {
+        Ok(self.inner.has_session(id).await?)
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
+        lock(&self.table).known.remove(id);
+        Ok(self.inner.close_session(id).await?)
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        let open = self.open(id);
+        Ok(held(self.inner.create_stream(id, message).await?, open))
+    }
+
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), SessionsError> {
+        let _open = self.open(id);
+        Ok(self.inner.accept_message(id, message).await?)
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        let open = self.open(id);
+        Ok(held(self.inner.create_standalone_stream(id).await?, open))
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        let open = self.open(id);
+        Ok(held(self.inner.resume(id, last_event_id).await?, open))
+    }
+}

@@ -1,0 +1,113 @@
+//! MCP on a unix socket that only its owner can open: for our own commands, and for a second
+//! stdio server on the same state. Each connection is served as stdio is.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::ServerHandler;
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX};
+use super::stdio::serve_lines;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 64;
+
+/// How long to wait when the system has no descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound socket. Its file goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+    clients: TaskTracker,
+}
+
+impl Socket {
+    /// Binds a socket at `path`, in place of one that an earlier server left there. The
+    /// caller makes sure that no other server lives on that path.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        remove_stale(path)?;
+        let socket = UnixSocket::new_stream()?;
+        socket.bind(path)?;
+        // Nobody can connect before it listens, so nobody finds it with a wider mode.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let inode = std::fs::symlink_metadata(path)?.ino();
+        let listener = socket.listen(BACKLOG)?;
+        let path = path.to_owned();
+        Ok(Self {
+            listener,
+            path,
+            inode,
+            clients: TaskTracker::new(),
+        })
+    }
+
+    /// Its clients: who wants to know when there are none closes it and waits.
+    pub fn clients(&self) -> TaskTracker {
+        self.clients.clone()
+    }
+
+    /// Serves until told to stop, then until the last client is gone or has been cut off.
+    pub async fn serve<H: ServerHandler + Clone>(self, handler: H, stop: CancellationToken) {
+        let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX));
+        let clients = self.clients();
+        while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
+            match (accepted, Arc::clone(&places).try_acquire_owned()) {
+                (Ok((stream, _)), Ok(place)) => {
+                    let served = serve_client(handler.clone(), stream, stop.clone());
+                    clients.spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
+                }
+                (Ok(_), Err(_)) => tracing::warn!("too many clients on the unix socket"),
+                (Err(error), _) => {
+                    tracing::warn!(%error, "could not accept a client on the unix socket");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        clients.close();
+        clients.wait().await;
+    }
+}
+
+async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: CancellationToken) {
+    let (read, write) = stream.into_split();
+    let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
+    if let Err(error) = serve_lines(handler, read, write, requests, stop).await {
+        tracing::debug!(%error, "a client of the unix socket went wrong");
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let is_ours = |found: std::fs::Metadata| found.ino() == self.inode;
+        if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a socket; anything else that is there is not ours to remove.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is something that is not a socket",
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,53 @@
+//! MCP on standard input and output, as desktop clients start a server. Standard output
+//! carries the protocol and nothing else.
+
+use std::io;
+use std::sync::Arc;
+
+use rmcp::ServerHandler;
+use rmcp::service::ServerInitializeError;
+use rmcp::transport::stdio_pipes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::inflight::InFlight;
+use super::limits::REQUESTS_PER_CONNECTION_MAX;
+use super::lines::Lines;
+
+/// Serves the client that started us, until it closes our input or we are to stop.
+pub async fn serve_stdio<H: ServerHandler>(handler: H, stop: CancellationToken) -> io::Result<()> {
+    let (read, write) = stdio_pipes();
+    let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
+    serve_lines(handler, read, write, requests, stop).await
+}
+
+/// Serves one peer that speaks a message a line.
+pub(crate) async fn serve_lines<H, R, W>(
+    handler: H,
+    read: R,
+    write: W,
+    requests: Arc<Semaphore>,
+    stop: CancellationToken,
+) -> io::Result<()>
+where
+    H: ServerHandler,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let transport = InFlight::new(Lines::new(read, write), requests);
+    // It cancels the token that it is given when this peer is gone.
+    let stop = stop.child_token();
+    match rmcp::service::serve_server_with_ct(handler, transport, stop).await {
+        Ok(running) => {
+            let quit = running.waiting().await.map_err(io::Error::other)?;
+            tracing::debug!(?quit, "a client is gone");
+            Ok(())
+        }
+        // It came, said nothing that begins a conversation, and went.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
+            Ok(())
+        }
+        Err(error) => Err(io::Error::other(error)),
+    }
+}

@@ -1,0 +1,131 @@
+//! Streamable HTTP: every protocol version at one path, those before 2026 with sessions.
+//!
+//! `rmcp` speaks the protocol. What it leaves open is closed here: a body has a deadline, a
+//! body that is no message is answered as JSON-RPC says, and sessions are bounded.
+
+use std::sync::{Arc, Weak};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::Full;
+use rmcp::ServerHandler;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::body::Bodies;
+use super::limits::HttpLimits;
+use super::refusal::Refusal;
+use super::sessions::Sessions;
+
+/// What serves the path. Clones share it.
+pub(crate) struct Streamable<H> {
+    service: StreamableHttpService<H, Sessions>,
+    bodies: Bodies,
+}
+
+impl<H> Clone for Streamable<H> {
+    fn clone(&self) -> Self {
+        Self {
+            service: self.service.clone(),
+            bodies: self.bodies.clone(),
+        }
+    }
+}
+
+impl<H: ServerHandler + Clone> Streamable<H> {
+    /// Serves `handler`; when told to stop, ends every stream.
+    pub(crate) fn new(
+        handler: H,
+        limits: &HttpLimits,
+        bodies: Bodies,
+        stop: &CancellationToken,
+    ) -> (Self, Arc<Sessions>) {
+        let sessions = Arc::new(Sessions::new(limits));
+        tokio::spawn(reap(Arc::downgrade(&sessions), stop.clone()));
+        // Names are checked before, on every path. The body was read before, too.
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts()
+            .disable_allowed_origins()
+            .with_json_response(true)
+            .with_sse_keep_alive(Some(limits.keep_alive_interval))
+            .with_max_request_body_bytes(limits.body_bytes_max)
+            .with_cancellation_token(stop.child_token());
+        let make = move || Ok(handler.clone());
+        let service = StreamableHttpService::new(make, Arc::clone(&sessions), config);
+        (Self { service, bodies }, sessions)
+    }
+}
+
+/// Serves one request.
+pub(crate) async fn serve<H: ServerHandler + Clone>(
+    State(streamable): State<Streamable<H>>,
+    request: Request,
+) -> Response {
+    match streamable.answer(request).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+impl<H: ServerHandler + Clone> Streamable<H> {
+    async fn answer(&self, request: Request) -> Result<Response, Refusal> {
+        let (parts, body) = request.into_parts();
+        // The others have none.
+        let body = match parts.method {
+            Method::POST => self.bodies.read(&parts, body).await?,
+            _ => self.bodies.read(&parts, Body::empty()).await?,
+        };
+        let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(is_json);
+        let request = http::Request::from_parts(parts, Full::new(body.bytes.clone()));
+        let (response, was_refused) = Sessions::watch(self.service.handle(request)).await;
+        if was_refused {
+            return Err(Refusal::busy("all sessions are in use"));
+        }
+        if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return Ok(no_message(&body.bytes));
+        }
+        Ok(response.map(Body::new))
+    }
+}
+
+fn is_json(value: &HeaderValue) -> bool {
+    value
+        .to_str()
+        .is_ok_and(|value| value.starts_with("application/json"))
+}
+
+/// The answer to a body that says it is JSON and is no message.
+fn no_message(body: &Bytes) -> Response {
+    let (code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
+        Ok(_) => (-32600, "the body is JSON, but no JSON-RPC 2.0 message"),
+        Err(_) => (-32700, "the body is not JSON"),
+    };
+    let error = json!({ "code": code, "message": message });
+    let body = json!({ "jsonrpc": "2.0", "id": null, "error": error });
+    Refusal::of_body(StatusCode::BAD_REQUEST, body).into_response()
+}
+
+/// Closes idle sessions, and when told to stop, all.
+async fn reap(sessions: Weak<Sessions>, stop: CancellationToken) {
+    let Some(period) = sessions.upgrade().map(|sessions| sessions.reap_interval()) else {
+        return;
+    };
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        let Some(sessions) = sessions.upgrade() else {
+            return;
+        };
+        sessions.reap().await;
+    }
+    if let Some(sessions) = sessions.upgrade() {
+        sessions.close().await;
+    }
+}

@@ -1,0 +1,97 @@
+//! What a file is, by its first bytes, else by its name.
+
+/// First bytes that tell, where in the file they are, and what they tell.
+const MAGIC: [(usize, &[u8], &str); 12] = [
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (0, b"%PDF-", "application/pdf"),
+    (0, b"PK\x03\x04", "application/zip"),
+    (0, b"\x1f\x8b", "application/gzip"),
+    (257, b"ustar", "application/x-tar"),
+    (0, b"\x7fELF", "application/x-elf"),
+    (0, b"SQLite format 3\0", "application/vnd.sqlite3"),
+    (0, b"\x28\xb5\x2f\xfd", "application/zstd"),
+];
+
+/// Endings of text files.
+const ENDINGS: [(&str, &str); 20] = [
+    ("c", "text/x-c"),
+    ("css", "text/css"),
+    ("csv", "text/csv"),
+    ("go", "text/x-go"),
+    ("htm", "text/html"),
+    ("html", "text/html"),
+    ("ipynb", "application/x-ipynb+json"),
+    ("js", "text/javascript"),
+    ("json", "application/json"),
+    ("md", "text/markdown"),
+    ("mjs", "text/javascript"),
+    ("py", "text/x-python"),
+    ("rs", "text/x-rust"),
+    ("sh", "text/x-shellscript"),
+    ("svg", "image/svg+xml"),
+    ("toml", "application/toml"),
+    ("ts", "text/x-typescript"),
+    ("xml", "application/xml"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+];
+
+/// Tells what a file is whose first bytes are `head`.
+pub(crate) fn mime_type(path: &[u8], head: &[u8]) -> &'static str {
+    let begins = |(at, magic, _): &&(usize, &[u8], &str)| {
+        head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
+    };
+    if let Some((_, _, mime)) = MAGIC.iter().find(begins) {
+        return mime;
+    }
+    if is_binary(head) {
+        return "application/octet-stream";
+    }
+    let ending = path.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    let known = ENDINGS
+        .iter()
+        .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(ending));
+    known.map_or("text/plain", |(_, mime)| mime)
+}
+
+/// The type, if clients show it as a picture.
+pub(crate) fn shown_image(mime: &'static str) -> Option<&'static str> {
+    matches!(
+        mime,
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp"
+    )
+    .then_some(mime)
+}
+
+/// Not UTF-8, apart from a character that is cut off at the end.
+fn is_binary(head: &[u8]) -> bool {
+    match std::str::from_utf8(head) {
+        Ok(text) => text.contains('\0'),
+        Err(error) => error.error_len().is_some() || error.valid_up_to() + 4 <= head.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_tells_more_than_a_name() {
+        let known: [(&str, &[u8], &str); 7] = [
+            ("a.txt", b"\x89PNG\r\n\x1a\n....", "image/png"),
+            ("a", b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+            ("a.py", b"print()", "text/x-python"),
+            ("a.py", b"\0\xff", "application/octet-stream"),
+            ("README", b"hello", "text/plain"),
+            ("A.JSON", b"{}", "application/json"),
+            ("cut.md", "ä".as_bytes().get(..1).unwrap(), "text/markdown"),
+        ];
+        for (path, head, mime) in known {
+            assert_eq!(mime_type(path.as_bytes(), head), mime, "{path}");
+        }
+    }
+}

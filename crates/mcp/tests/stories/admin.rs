@@ -1,0 +1,63 @@
+//! `system_status`, metrics, reconcile, `garbage_collect`, and who may call them.
+
+use rmcp::model::ErrorCode;
+use rmcp::service::ServiceError;
+use serde_json::json;
+
+use crate::world::{World, ok, request, shown, somebody, spawn};
+
+#[tokio::test]
+async fn the_operator_sees_how_the_whole_is() {
+    let world = World::new().await;
+    let client = world.client().await;
+    spawn(&client).await;
+    let status = ok(&client, "system_status", json!({})).await;
+    insta::assert_snapshot!(status.text, @r#"engine fake is up; 1 containers, 0 execs running, 0 queued; this host does not enforce: memory, cpu, pids"#);
+    assert_eq!(status.structured["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status.structured["ready"], true);
+    let metrics = ok(&client, "metrics", json!({})).await;
+    assert!(
+        metrics.text.contains("mcp_devbench_container_spawns_total"),
+        "{}",
+        metrics.text
+    );
+    let settled = ok(&client, "reconcile", json!({})).await;
+    insta::assert_snapshot!(shown(&settled.structured), @r#"
+    {
+      "adopted": 0,
+      "cleaned": 0,
+      "discovered": 1,
+      "errors": 0,
+      "orphaned": 0
+    }
+    "#);
+    let collected = ok(&client, "garbage_collect", json!({"dry_run": true})).await;
+    insta::assert_snapshot!(collected.text, @r#"would remove 0 expired and 0 idle containers, 0 execs, 0 records; 0 errors"#);
+}
+
+#[tokio::test]
+async fn nobody_else_has_the_operators_tools() {
+    let world = World::new().await;
+    let client = world.client_with(somebody("eve"), false).await;
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 17);
+    for tool in ["system_status", "reconcile", "no_such_tool"] {
+        let error = client
+            .call_tool(request(tool, json!({})))
+            .await
+            .unwrap_err();
+        let ServiceError::McpError(error) = error else {
+            panic!("{error}");
+        };
+        assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+        assert_eq!(error.message, format!("unknown tool: {tool}"));
+    }
+}
+
+#[tokio::test]
+async fn the_server_says_who_it_is() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let info = client.peer_info().unwrap().clone();
+    assert_eq!(info.server_info.as_ref().unwrap().name, "hotcell");
+    assert!(info.instructions.as_ref().unwrap().contains("spawn"));
+}

@@ -1,0 +1,67 @@
+//! A served fixture, and HTTP spoken by hand: what is under test is what a client can send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_mcp::transport::{
+    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, serve_http,
+};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::fixture::Fixture;
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on a port of its own. Dropping it stops it.
+pub(crate) struct Served {
+    pub(crate) port: u16,
+    pub(crate) fixture: Fixture,
+    pub(crate) http: Http,
+    stop: CancellationToken,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    /// Serves with these limits.
+    pub(crate) async fn start(limits: HttpLimits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let settings = HttpSettings {
+            path: MCP_PATH.to_owned(),
+            guard: Guard::new(["box.example"]).unwrap(),
+            limits: limits.clone(),
+            identify: Arc::new(Anonymous),
+        };
+        let stop = CancellationToken::new();
+        let fixture = Fixture::new();
+        let http = Http::new(fixture.clone(), axum::Router::new(), &settings, &stop);
+        let serving = serve_http(listener, http.router.clone(), limits, stop.clone());
+        let serving = Some(tokio::spawn(serving));
+        Self {
+            port,
+            fixture,
+            http,
+            stop,
+            serving,
+        }
+    }
+
+    /// Stops it and waits until it has.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        let serving = self.serving.take().unwrap();
+        tokio::time::timeout(PATIENCE, serving)
+            .await
+            .expect("it stops")
+            .unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
