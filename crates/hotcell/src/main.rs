@@ -3,34 +3,73 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod client;
 mod doctor;
+mod exit;
 mod id;
 mod run;
+mod serve;
+mod signals;
 mod state;
 mod telemetry;
+mod terminal;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command};
-
-/// Hotcell itself could not do it, as opposed to the command in the container.
-const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     // Before anything else, above all before any thread exists.
     if hotcell_runtime::is_launcher() {
         return hotcell_runtime::run_launcher();
     }
-    let cli = Cli::parse();
-    telemetry::start();
-    let outcome = match cli.command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-    };
-    outcome.unwrap_or_else(|error| {
+    let command = Cli::parse().into_command();
+    let failed = failed(&command);
+    obey(&command).unwrap_or_else(|error| {
         eprintln!("hotcell: {error:#}");
-        ExitCode::from(FAILED)
+        ExitCode::from(failed)
     })
+}
+
+fn obey(command: &Command) -> Result<ExitCode> {
+    telemetry::start(level(command))?;
+    match command {
+        Command::Serve(arguments) => serve::serve(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Ps(arguments) => client::ps(arguments),
+        Command::Exec(arguments) => client::exec(arguments),
+        Command::Logs(arguments) => client::logs(arguments),
+        Command::Kill(arguments) => client::kill(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+    }
+}
+
+/// How much is logged if nobody says it.
+fn level(command: &Command) -> LevelFilter {
+    match command {
+        Command::Serve(_) => LevelFilter::INFO,
+        Command::Run(_)
+        | Command::Ps(_)
+        | Command::Exec(_)
+        | Command::Logs(_)
+        | Command::Kill(_)
+        | Command::Doctor(_) => LevelFilter::WARN,
+    }
+}
+
+/// What we exit with when Hotcell itself fails: where the command's own exit code is ours,
+/// one that tells the two apart.
+fn failed(command: &Command) -> u8 {
+    match command {
+        Command::Run(_) | Command::Exec(_) => exit::FAILED,
+        Command::Serve(_)
+        | Command::Ps(_)
+        | Command::Logs(_)
+        | Command::Kill(_)
+        | Command::Doctor(_) => 1,
+    }
 }

@@ -1,6 +1,6 @@
 //! Where Hotcell keeps what must outlive a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -20,4 +20,9 @@ pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     let state = state.context("neither XDG_STATE_HOME nor HOME is set; use --state-dir")?;
     Ok(state.join("hotcell"))
+}
+
+/// Where the server of a state directory listens for clients on this machine.
+pub(crate) fn socket(directory: &Path) -> PathBuf {
+    directory.join("hotcell.sock")
 }

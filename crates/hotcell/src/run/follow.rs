@@ -1,26 +1,24 @@
 //! Following the command: its output to ours, our signals to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hotcell_agent_client::{Agent, Command, Event, EventKind, Exit, Follow, Output};
 use tokio::io::AsyncWriteExt;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::container::Running;
 use super::outcome::{Captured, Outcome};
-use super::{stdin, terminal};
+use super::stdin;
+use crate::exit::BROKEN_PIPE;
+use crate::signals::{Asked, Signals, Stop};
+use crate::terminal;
 
 /// From TERM to KILL, for the timeout and for Ctrl-C.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
 /// There is one exec in this container.
 const EXEC_ID: &str = "run";
-
-/// What a shell reports of a process whose reader went away.
-const BROKEN_PIPE: u8 = 13;
 
 /// Starts the command and stays until it has ended.
 pub(super) async fn follow(running: &Running, command: &Command, capture: bool) -> Result<Outcome> {
@@ -73,7 +71,7 @@ async fn until_exit(
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                     *sink = Sink::Nowhere;
-                    tokio::spawn(cancel(agent.clone(), stop.ask(BROKEN_PIPE)));
+                    tokio::spawn(cancel(agent.clone(), grace(stop.ask(BROKEN_PIPE))));
                 }
                 Err(error) => return Err(error).context("write the command's output"),
             },
@@ -87,7 +85,7 @@ async fn obey(mut signals: Signals, agent: Agent, stop: Arc<Stop>) {
     loop {
         match signals.next().await {
             Asked::Stop(number) => {
-                tokio::spawn(cancel(agent.clone(), stop.ask(number)));
+                tokio::spawn(cancel(agent.clone(), grace(stop.ask(number))));
             }
             Asked::Resize => {
                 // Without a terminal there is nothing to resize.
@@ -97,28 +95,14 @@ async fn obey(mut signals: Signals, agent: Agent, stop: Arc<Stop>) {
     }
 }
 
+/// How long the command gets to end by itself.
+fn grace(is_first: bool) -> Duration {
+    if is_first { GRACE } else { Duration::ZERO }
+}
+
 async fn cancel(agent: Agent, grace: Duration) {
     if let Err(error) = agent.cancel(EXEC_ID, grace).await {
         tracing::debug!(%error, "the command could not be cancelled");
-    }
-}
-
-/// Which signal asked us to stop, if one did.
-#[derive(Default)]
-struct Stop(AtomicU8);
-
-impl Stop {
-    /// Notes the signal; answers how long the command gets. Who asks twice is in a
-    /// hurry.
-    fn ask(&self, signal: u8) -> Duration {
-        match self.0.swap(signal, Ordering::Relaxed) {
-            0 => GRACE,
-            _ => Duration::ZERO,
-        }
-    }
-
-    fn by(&self) -> Option<u8> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 }
 
@@ -154,38 +138,4 @@ impl Sink {
 async fn write(mut to: impl tokio::io::AsyncWrite + Unpin, data: &[u8]) -> std::io::Result<()> {
     to.write_all(data).await?;
     to.flush().await
-}
-
-/// What a signal to us asks for.
-enum Asked {
-    Stop(u8),
-    Resize,
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    resize: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self> {
-        let on = |kind| signal(kind).context("listen for signals");
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            terminate: on(SignalKind::terminate())?,
-            hangup: on(SignalKind::hangup())?,
-            resize: on(SignalKind::window_change())?,
-        })
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop(2),
-            _ = self.terminate.recv() => Asked::Stop(15),
-            _ = self.hangup.recv() => Asked::Stop(1),
-            _ = self.resize.recv() => Asked::Resize,
-        }
-    }
 }

@@ -4,7 +4,6 @@ mod container;
 mod follow;
 mod outcome;
 mod stdin;
-mod terminal;
 mod what;
 
 use std::process::ExitCode;
@@ -13,9 +12,9 @@ use anyhow::{Context, Result};
 
 use self::container::Running;
 use self::outcome::Outcome;
-use self::terminal::RawTerminal;
 use self::what::What;
 use crate::cli::RunArgs;
+use crate::terminal::RawTerminal;
 
 /// Runs what was asked for and answers with its exit code.
 pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {

@@ -8,15 +8,7 @@ use hotcell_agent_client::{Exit, ExitCause, Output};
 use hotcell_engine::Enforced;
 use serde_json::{Value, json};
 
-/// What `timeout` exits with.
-const TIMED_OUT: u8 = 124;
-
-/// What shells exit with for a command that cannot be executed, or is not there.
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
-
-/// Added to a signal's number.
-const SIGNALLED: u8 = 128;
+use crate::exit::{NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT};
 
 /// Output kept of each stream for `--json`.
 const CAPTURED_BYTES_MAX: usize = 4 << 20;

@@ -10,14 +10,11 @@ use hotcell_agent_client::{Command, WriteOptions};
 use hotcell_domain::{Env, Language};
 
 use super::container::Running;
-use super::terminal;
 use crate::cli::RunArgs;
+use crate::terminal;
 
 /// The largest source we copy into a container.
 const SOURCE_BYTES_MAX: u64 = 10 << 20;
-
-/// Where commands are looked up inside.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What to run.
 pub(super) enum What {
@@ -117,14 +114,9 @@ impl What {
 }
 
 fn environment(arguments: &RunArgs) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut env = Env::default();
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());
-    for (name, value) in [("PATH", PATH), ("HOME", "/workspace"), ("LANG", "C.UTF-8")] {
-        env.set(name, value)?;
-    }
-    if arguments.tty {
-        env.set("TERM", &term)?;
-    }
+    let term = arguments.tty.then_some(term.as_str());
+    let mut env = Env::of_container("/workspace", term);
     for variable in &arguments.env {
         if let Some((name, value)) = variable.split_once('=') {
             env.set(name, value)?;

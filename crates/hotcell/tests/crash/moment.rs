@@ -8,7 +8,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, P
 use hotcell_engine::{Embedded, Engine};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{engine, eventually, leftovers, pids};
+use crate::support::{deadline, engine, eventually, leftovers, pids};
 
 /// Numbers that a seed determines: a failing one is in the message, and comes again.
 pub struct Moments(u64);
@@ -90,8 +90,7 @@ pub async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
         // One whose destruction was begun is stopped, and stays until it is asked again.
         if container.phase != Phase::Stopped {
             assert_eq!(container.phase, Phase::Running, "seed {seed}");
-            let agent = connect(&engine, &container.id).await;
-            agent.stat(b"", false).await.unwrap();
+            answers_or_ends(&engine, &container.id, seed).await;
         }
         engine
             .destroy(&container.id)
@@ -105,6 +104,20 @@ pub async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
         .unwrap()
         .collect();
     assert!(left.is_empty(), "seed {seed}: {left:?}");
+}
+
+/// A container that runs answers; or it is just being ended by the launcher of the dead
+/// server, which may be at work for a moment longer.
+async fn answers_or_ends(engine: &Embedded, id: &ContainerId, seed: u64) {
+    if let Ok(stream) = engine.open(id).await
+        && let Ok(agent) = Agent::connect(stream).await
+        && agent.stat(b"", false).await.is_ok()
+    {
+        return;
+    }
+    let ended = tokio::time::timeout(deadline(), engine.exited(id)).await;
+    let ended = ended.unwrap_or_else(|_| panic!("seed {seed}: {id} runs and does not answer"));
+    ended.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
 }
 
 /// Waits until nothing of a container is left: the launcher of a dead server may be at

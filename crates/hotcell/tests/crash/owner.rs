@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use hotcell_domain::ContainerId;
+use hotcell_engine::Engine as _;
 
 use crate::moment::{Moments, nothing_left, take_over};
 use crate::support::{engine, eventually, hotcell, leftovers, scratch};

@@ -3,6 +3,10 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod attack;
+pub mod home;
+pub mod http;
+pub mod mcp;
+pub mod server;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

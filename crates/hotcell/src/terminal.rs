@@ -9,13 +9,13 @@ const USUAL_SIZE: Winsize = Winsize { rows: 24, cols: 80 };
 
 /// Our terminal in raw mode: keys go to the container, Ctrl-C too. Dropping it puts
 /// the terminal back as it was.
-pub(super) struct RawTerminal {
+pub(crate) struct RawTerminal {
     before: Termios,
 }
 
 impl RawTerminal {
     /// Enters raw mode, if stdin is a terminal.
-    pub(super) fn enter() -> Option<Self> {
+    pub(crate) fn enter() -> Option<Self> {
         let before = tcgetattr(stdin()).ok()?;
         let mut raw = before.clone();
         raw.make_raw();
@@ -31,7 +31,7 @@ impl Drop for RawTerminal {
 }
 
 /// The size of our terminal.
-pub(super) fn size() -> Winsize {
+pub(crate) fn size() -> Winsize {
     match tcgetwinsize(stdin()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Winsize {
             rows: size.ws_row,

@@ -1,36 +1,17 @@
-//! The command line.
+//! `hotcell run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args};
 use hotcell_domain::{Bytes, CpuMillis, ImageRef, Language, Pids};
 
-/// Sealed Linux containers for AI agents.
-#[derive(Debug, Parser)]
-#[command(name = "hotcell", version, propagate_version = true)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
+use super::{StateArgs, parse_seconds};
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Run a snippet, a script or a command in a fresh sealed container
-    ///
-    /// Its output is streamed and its exit code becomes ours: 128+N after signal N,
-    /// 124 after the timeout, 125 if Hotcell itself failed, 126 or 127 if the command
-    /// could not be started. Ctrl-C ends everything it started.
-    #[command(after_help = RUN_EXAMPLES, override_usage = RUN_USAGE)]
-    Run(RunArgs),
-    /// Show what this host can isolate and limit, and how to fix what it cannot
-    Doctor(DoctorArgs),
-}
+pub(super) const RUN_USAGE: &str = "hotcell run [OPTIONS] <-c CODE | FILE [-- ARG…] | -- CMD…>";
 
-const RUN_USAGE: &str = "hotcell run [OPTIONS] <-c CODE | FILE [-- ARG…] | -- CMD…>";
-
-const RUN_EXAMPLES: &str = "\
+pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
   hotcell run -c 'print(6 * 7)'
   hotcell run script.js
@@ -101,25 +82,6 @@ pub(crate) struct RunArgs {
     pub(crate) state: StateArgs,
 }
 
-/// Where Hotcell keeps its state.
-#[derive(Debug, Args)]
-pub(crate) struct StateArgs {
-    /// Where Hotcell keeps its state [default: /var/lib/hotcell for root, else ~/.local/state/hotcell]
-    #[arg(long, value_name = "DIR", env = "HOTCELL_STATE_DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-}
-
-/// How to report.
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Print the findings as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) state: StateArgs,
-}
-
 fn parse_language(name: &str) -> Result<&'static Language, String> {
     Language::by_name(name).ok_or_else(|| {
         let names: Vec<_> = hotcell_domain::LANGUAGES
@@ -133,48 +95,4 @@ fn parse_language(name: &str) -> Result<&'static Language, String> {
 fn parse_pids(text: &str) -> Result<Pids, String> {
     let number = text.parse().map_err(|_| "not a number".to_owned())?;
     Pids::new(number).map_err(|error| error.to_string())
-}
-
-/// The longest timeout, a year, as the agent has it.
-const SECONDS_MAX: f64 = 31_536_000.0;
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    if seconds > 0.0 && seconds <= SECONDS_MAX {
-        return Ok(Duration::from_secs_f64(seconds));
-    }
-    Err("must be more than 0 and at most a year".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn something_to_run_is_required() {
-        assert!(Cli::try_parse_from(["hotcell", "run"]).is_err());
-        assert!(Cli::try_parse_from(["hotcell", "run", "--", "true"]).is_ok());
-        assert!(Cli::try_parse_from(["hotcell", "run", "-c", "1", "x.py"]).is_err());
-    }
-
-    #[test]
-    fn senseless_limits_are_refused() {
-        for flag in [
-            ["--memory", "1"],
-            ["--cpus", "0"],
-            ["--pids", "1"],
-            ["--timeout", "-1"],
-        ] {
-            let line = ["hotcell", "run", "-c", "1", flag[0], flag[1]];
-            assert!(Cli::try_parse_from(line).is_err(), "{flag:?}");
-        }
-    }
 }

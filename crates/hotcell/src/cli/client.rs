@@ -1,0 +1,94 @@
+//! `hotcell ps`, `exec`, `logs` and `kill`: clients of the running server.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{StateArgs, parse_seconds};
+
+/// What to list.
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// Also those that have ended
+    #[arg(long, short)]
+    pub(crate) all: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// What to run where.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// Id or alias of the container
+    pub(crate) container: String,
+
+    /// Command to run
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+
+    /// Give it a terminal
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) tty: bool,
+
+    /// Set an environment variable; without a value, pass ours on
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+
+    /// Directory to run it in
+    #[arg(long, value_name = "DIR", default_value = "/workspace")]
+    pub(crate) cwd: String,
+
+    /// End it after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Print one JSON object at the end instead of streaming
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// Whose output to show.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Id of the exec, or id or alias of a container, for its newest exec
+    #[arg(value_name = "EXEC|CONTAINER")]
+    pub(crate) target: String,
+
+    /// Go on until it ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+
+    /// Print each message as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// What to end.
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// Ids or aliases of the containers
+    #[arg(required = true, value_name = "CONTAINER")]
+    pub(crate) containers: Vec<String>,
+
+    /// At once, without asking its processes to end
+    #[arg(long, short)]
+    pub(crate) force: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}

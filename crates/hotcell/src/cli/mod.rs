@@ -1,0 +1,122 @@
+//! The command line. Doc comments here are the reference.
+
+mod client;
+mod run;
+mod serve;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+pub(crate) use run::RunArgs;
+pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
+
+/// Sealed Linux containers for AI agents, over MCP.
+///
+/// Without a command it serves, as `hotcell serve` does.
+#[derive(Debug, Parser)]
+#[command(name = "hotcell", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve MCP: containers for agents, over HTTP or stdio
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(ServeArgs),
+    /// Run a snippet, a script or a command in a fresh sealed container
+    ///
+    /// Its output is streamed and its exit code becomes ours: 128+N after signal N,
+    /// 124 after the timeout, 125 if Hotcell itself failed, 126 or 127 if the command
+    /// could not be started. Ctrl-C ends everything it started.
+    #[command(after_help = run::RUN_EXAMPLES, override_usage = run::RUN_USAGE)]
+    Run(RunArgs),
+    /// List the containers of the running server
+    Ps(PsArgs),
+    /// Run a command in a container of the running server
+    ///
+    /// Its output is streamed and its exit code becomes ours, as `hotcell run` has it.
+    /// Ctrl-C ends everything it started.
+    Exec(ExecArgs),
+    /// Show what an exec wrote, or the newest exec of a container
+    Logs(LogsArgs),
+    /// End containers of the running server
+    Kill(KillArgs),
+    /// Show what this host can isolate and limit, and how to fix what it cannot
+    Doctor(DoctorArgs),
+}
+
+impl Cli {
+    /// What was asked for; serving, if nothing was.
+    pub(crate) fn into_command(self) -> Command {
+        let serve = || Self::parse_from(["hotcell", "serve"]).command;
+        self.command.or_else(serve).expect("`serve` is a command")
+    }
+}
+
+/// Where Hotcell keeps its state.
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    /// Where Hotcell keeps its state [default: /var/lib/hotcell for root, else ~/.local/state/hotcell]
+    #[arg(long, value_name = "DIR", env = "HOTCELL_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// How to report.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// The longest timeout, a year, as the agent has it.
+const SECONDS_MAX: f64 = 31_536_000.0;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err("must be more than 0 and at most a year".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn something_to_run_is_required() {
+        assert!(Cli::try_parse_from(["hotcell", "run"]).is_err());
+        assert!(Cli::try_parse_from(["hotcell", "run", "--", "true"]).is_ok());
+        assert!(Cli::try_parse_from(["hotcell", "run", "-c", "1", "x.py"]).is_err());
+    }
+
+    #[test]
+    fn senseless_limits_are_refused() {
+        for flag in [
+            ["--memory", "1"],
+            ["--cpus", "0"],
+            ["--pids", "1"],
+            ["--timeout", "-1"],
+        ] {
+            let line = ["hotcell", "run", "-c", "1", flag[0], flag[1]];
+            assert!(Cli::try_parse_from(line).is_err(), "{flag:?}");
+        }
+    }
+}

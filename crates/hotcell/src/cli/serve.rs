@@ -1,0 +1,219 @@
+//! `hotcell serve`. Each setting is also a variable of the environment.
+
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+use hotcell_domain::{Bytes, ImageRef};
+use hotcell_mcp::Toolsets;
+
+use super::StateArgs;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  hotcell serve                                  # http://127.0.0.1:8000/mcp
+  hotcell serve --transport stdio                # for a desktop client
+  hotcell serve --toolsets workspace --port 9000";
+
+/// How and what to serve.
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
+pub(crate) struct ServeArgs {
+    /// How clients connect; `streamable-http` and `sse` serve both /mcp and /sse
+    #[arg(
+        long,
+        value_enum,
+        default_value = "streamable-http",
+        env = "HOTCELL_TRANSPORT"
+    )]
+    pub(crate) transport: Transport,
+
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1", env = "HOTCELL_HOST")]
+    pub(crate) host: String,
+
+    /// Port to listen on; 0 takes a free one and logs it
+    #[arg(long, default_value_t = 8000, env = "HOTCELL_PORT")]
+    pub(crate) port: u16,
+
+    /// What makes the containers
+    #[arg(long, value_enum, default_value = "auto", env = "HOTCELL_ENGINE")]
+    pub(crate) engine: EngineChoice,
+
+    /// Groups of tools to serve, with commas between them: workspace, code, codemode, admin [default: all]
+    #[arg(long, value_parser = Toolsets::parse, env = "HOTCELL_TOOLSETS")]
+    pub(crate) toolsets: Option<Toolsets>,
+
+    /// Listen on an address that others can reach although nobody has to say who they are
+    #[arg(long, env = "HOTCELL_ALLOW_ANONYMOUS", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_anonymous: bool,
+
+    /// Make no container where a limit cannot be enforced
+    #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]
+    pub(crate) require_limits: bool,
+
+    /// Let execs be root in their container
+    #[arg(long, env = "HOTCELL_ALLOW_AS_ROOT", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_as_root: bool,
+
+    /// Let callers name a directory of this host as a container's root (`rootfs:/path`)
+    #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_rootfs: bool,
+
+    /// Where clients reach this server, for the addresses that tools hand out
+    #[arg(long, value_name = "URL", env = "HOTCELL_PUBLIC_URL", value_parser = parse_public_url)]
+    pub(crate) public_url: Option<String>,
+
+    /// Name under which clients may reach this server, beside the loopback's
+    #[arg(
+        long = "allowed-host",
+        value_name = "NAME",
+        value_delimiter = ',',
+        env = "HOTCELL_ALLOWED_HOSTS"
+    )]
+    pub(crate) allowed_hosts: Vec<String>,
+
+    /// Image of a container that names none
+    #[arg(long, default_value = "host", value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
+    pub(crate) default_image: ImageRef,
+
+    /// How long running execs may go on when the server is told to stop
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
+    pub(crate) drain_grace_s: Duration,
+
+    /// Containers that one principal may have
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 256,
+        env = "HOTCELL_CONTAINERS_MAX"
+    )]
+    pub(crate) containers_max: usize,
+
+    /// Execs that run at once in one container
+    #[arg(long, value_name = "N", default_value_t = 4, env = "HOTCELL_EXECS_RUNNING_MAX", value_parser = parse_execs)]
+    pub(crate) execs_running_max: usize,
+
+    /// Execs that wait for a place in one container
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 64,
+        env = "HOTCELL_EXECS_QUEUED_MAX"
+    )]
+    pub(crate) execs_queued_max: usize,
+
+    /// Output kept of one exec: its first and its last half
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = Bytes::parse, env = "HOTCELL_OUTPUT_BYTES_MAX")]
+    pub(crate) output_bytes_max: Bytes,
+
+    /// Days that a transient container may be idle
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = 7,
+        env = "HOTCELL_TRANSIENT_GC_DAYS"
+    )]
+    pub(crate) transient_gc_days: u16,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// How clients connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Streamable HTTP at /mcp
+    StreamableHttp,
+    /// One client, by our standard input and output
+    Stdio,
+    /// HTTP with server-sent events at /sse, for older clients
+    Sse,
+}
+
+/// What makes the containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineChoice {
+    /// What works here
+    Auto,
+    /// Namespaces, cgroups and seccomp, without a daemon
+    Embedded,
+}
+
+/// The most execs that one agent has places for.
+const EXECS_RUNNING_MAX: usize = 64;
+
+fn parse_execs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=EXECS_RUNNING_MAX) => Ok(number),
+        _ => Err(format!("must be a number from 1 to {EXECS_RUNNING_MAX}")),
+    }
+}
+
+/// Nobody waits longer than a day for a server to stop.
+const DRAIN_GRACE_S_MAX: u64 = 24 * 60 * 60;
+
+fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 0..=DRAIN_GRACE_S_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => Err("must be a whole number of seconds, at most a day".to_owned()),
+    }
+}
+
+fn parse_public_url(text: &str) -> Result<String, String> {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let legal = |c: char| c.is_ascii_graphic() && !"\"'<>?#\\".contains(c);
+    match rest {
+        Some(rest) if !rest.is_empty() && rest.chars().all(legal) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ => Err("must begin with http:// or https:// and have no query".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(arguments: &[&str]) -> Result<ServeArgs, clap::Error> {
+        let line = ["hotcell", "serve"].iter().chain(arguments);
+        let command = Cli::try_parse_from(line)?.into_command();
+        let Command::Serve(arguments) = command else {
+            panic!("not serve but {command:?}")
+        };
+        Ok(arguments)
+    }
+
+    #[test]
+    fn without_a_command_it_serves() {
+        let command = Cli::try_parse_from(["hotcell"]).map(Cli::into_command);
+        assert!(matches!(command, Ok(Command::Serve(_))));
+    }
+
+    #[test]
+    fn senseless_settings_are_refused() {
+        for [flag, value] in [
+            ["--port", "65536"],
+            ["--transport", "carrier-pigeon"],
+            ["--engine", "steam"],
+            ["--toolsets", "everything"],
+            ["--public-url", "ftp://example.org"],
+            ["--public-url", "https://"],
+            ["--public-url", "https://example.org/?x"],
+            ["--drain-grace-s", "-1"],
+            ["--execs-running-max", "0"],
+            ["--output-bytes-max", "1"],
+            ["--default-image", "a b"],
+        ] {
+            assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
+        }
+    }
+}

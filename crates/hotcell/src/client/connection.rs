@@ -1,0 +1,112 @@
+//! A connection to the running server.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, Implementation};
+use rmcp::service::RunningService;
+use rmcp::{RoleClient, ServiceExt};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+use crate::cli::StateArgs;
+use crate::state;
+
+/// The running server. Clones share the connection.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Arc<RunningService<RoleClient, ClientConfig>>,
+}
+
+impl Server {
+    /// Connects to the server that has the state directory.
+    pub(super) async fn connect(state: &StateArgs) -> Result<Self> {
+        let directory = state::directory(state.state_dir.clone())?;
+        let stream = UnixStream::connect(state::socket(&directory))
+            .await
+            .map_err(|error| explain(&error, &directory))?;
+        let client = config().serve(stream).await.context("greet the server")?;
+        Ok(Self {
+            client: Arc::new(client),
+        })
+    }
+
+    /// Calls a tool and answers its structured content. The tool's own refusal becomes an
+    /// error that reads as the server wrote it.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        tool: &'static str,
+        arguments: Value,
+    ) -> Result<T> {
+        let Value::Object(arguments) = arguments else {
+            bail!("arguments are an object");
+        };
+        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let result = self.client.call_tool(params).await;
+        let result = result.with_context(|| format!("call {tool} on the server"))?;
+        if result.is_error == Some(true) {
+            return Err(Refused::of(&result).into());
+        }
+        let content = result.structured_content.unwrap_or_default();
+        serde_json::from_value(content).with_context(|| format!("read the answer of {tool}"))
+    }
+}
+
+fn config() -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.client_info = Implementation::new("hotcell", env!("CARGO_PKG_VERSION"));
+    config
+}
+
+/// What a tool said when it did not do its work.
+#[derive(Debug)]
+pub(super) struct Refused {
+    code: String,
+    message: String,
+    hint: String,
+}
+
+impl Refused {
+    fn of(result: &CallToolResult) -> Self {
+        let content = result.structured_content.as_ref();
+        let field = |name| {
+            let text = content.and_then(|content| content.get(name)?.as_str());
+            text.unwrap_or_default().to_owned()
+        };
+        Self {
+            code: field("code"),
+            message: field("message"),
+            hint: field("hint"),
+        }
+    }
+
+    /// Whether that is why a call failed.
+    pub(super) fn is(error: &anyhow::Error, code: &str) -> bool {
+        let refused = error.downcast_ref::<Self>();
+        refused.is_some_and(|refused| refused.code == code)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.hint)
+    }
+}
+
+fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        return anyhow!(
+            "the server of {} belongs to another user",
+            directory.display()
+        );
+    }
+    anyhow!(
+        "no server runs on {}; start one with `hotcell serve`, or name its --state-dir",
+        directory.display()
+    )
+}

@@ -1,0 +1,202 @@
+//! `hotcell exec`: a command in a container of the running server.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::connection::Server;
+use super::output::{Captured, Sink, is_broken_pipe};
+use super::poll::{End, Reader};
+use super::{print_json, stdin};
+use crate::cli::ExecArgs;
+use crate::exit;
+use crate::signals::{Asked, Signals, Stop};
+use crate::terminal::{self, RawTerminal};
+
+#[derive(Deserialize)]
+struct Started {
+    exec_id: String,
+}
+
+/// Starts the command and stays until it has ended.
+pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
+    let server = Server::connect(&arguments.state).await?;
+    let signals = Signals::listen()?;
+    let started: Started = server.call("exec_start", request(arguments)?).await?;
+    let exec = Exec {
+        server,
+        id: started.exec_id,
+        stop: Arc::new(Stop::default()),
+    };
+    let raw = arguments.tty.then(RawTerminal::enter);
+    if arguments.tty {
+        exec.resize().await;
+    }
+    let stdin = tokio::spawn(stdin::pass_on(exec.server.clone(), exec.id.clone()));
+    let listener = tokio::spawn(exec.clone().obey(signals));
+    let mut sink = if arguments.json {
+        Sink::Memory(Captured::default())
+    } else {
+        Sink::Ours
+    };
+    let end = exec.until_end(&mut sink).await;
+    stdin.abort();
+    listener.abort();
+    drop(raw);
+    report(end?, sink, &exec.stop).await
+}
+
+/// An exec of ours that runs.
+#[derive(Clone)]
+struct Exec {
+    server: Server,
+    id: String,
+    stop: Arc<Stop>,
+}
+
+impl Exec {
+    async fn until_end(&self, sink: &mut Sink) -> Result<End> {
+        let mut reader = Reader::new(self.server.clone(), self.id.clone());
+        loop {
+            let mut polled = reader.next(true).await.context("follow the command")?;
+            for message in polled.read_messages()? {
+                match sink.take(message).await {
+                    Ok(()) => {}
+                    Err(error) if is_broken_pipe(&error) => {
+                        *sink = Sink::Nowhere;
+                        tokio::spawn(self.clone().end(exit::BROKEN_PIPE));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if polled.complete {
+                return Ok(polled.end);
+            }
+        }
+    }
+
+    /// Passes on what signals to us ask for.
+    async fn obey(self, mut signals: Signals) {
+        loop {
+            match signals.next().await {
+                Asked::Stop(number) => {
+                    tokio::spawn(self.clone().end(number));
+                }
+                Asked::Resize => self.resize().await,
+            }
+        }
+    }
+
+    /// Ends all of it: gently the first time, at once the second.
+    async fn end(self, signal: u8) {
+        let answer = if self.stop.ask(signal) {
+            self.call("exec_cancel", json!({})).await
+        } else {
+            self.call("exec_input", json!({ "signal": "KILL" })).await
+        };
+        if let Err(error) = answer {
+            tracing::debug!(%error, "the command could not be ended");
+        }
+    }
+
+    /// Without a terminal there is nothing to resize.
+    async fn resize(&self) {
+        let size = terminal::size();
+        let arguments = json!({ "rows": size.rows, "cols": size.cols });
+        let _ = self.call("exec_input", arguments).await;
+    }
+
+    async fn call(&self, tool: &'static str, mut arguments: Value) -> Result<Value> {
+        arguments["exec_id"] = Value::from(self.id.as_str());
+        self.server.call(tool, arguments).await
+    }
+}
+
+fn request(arguments: &ExecArgs) -> Result<Value> {
+    let mut request = json!({
+        "container_id": arguments.container,
+        "cmd": arguments.command,
+        "cwd": arguments.cwd,
+        "env": environment(arguments)?,
+        "tty": arguments.tty,
+    });
+    if let Some(timeout) = arguments.timeout {
+        request["timeout_s"] = timeout.as_secs_f64().into();
+    }
+    Ok(request)
+}
+
+fn environment(arguments: &ExecArgs) -> Result<Map<String, Value>> {
+    let mut env = Map::new();
+    if arguments.tty {
+        let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());
+        env.insert("TERM".to_owned(), term.into());
+    }
+    for variable in &arguments.env {
+        let (name, value) = if let Some((name, value)) = variable.split_once('=') {
+            (name, value.to_owned())
+        } else {
+            let value = std::env::var(variable);
+            let value = value.with_context(|| format!("{variable} is not set here as text"))?;
+            (variable.as_str(), value)
+        };
+        env.insert(name.to_owned(), value.into());
+    }
+    Ok(env)
+}
+
+/// Says how it ended, and answers our exit code.
+async fn report(end: End, sink: Sink, stop: &Stop) -> Result<ExitCode> {
+    let code = code(&end, stop.by());
+    if let Sink::Memory(captured) = sink {
+        print_json(&json!({
+            "status": end.status,
+            "exit_code": code,
+            "signal": end.signal,
+            "reason": end.reason,
+            "stdout": String::from_utf8_lossy(&captured.stdout),
+            "stderr": String::from_utf8_lossy(&captured.stderr),
+            "truncated_bytes": captured.dropped + end.truncated_bytes,
+            "usage": end.usage,
+        }))
+        .await?;
+    }
+    if let Some(sentence) = sentence(&end) {
+        eprintln!("hotcell: {sentence}");
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Our exit code, as `hotcell run` has it.
+fn code(end: &End, stopped_by: Option<u8>) -> u8 {
+    if let Some(signal) = stopped_by {
+        return exit::SIGNALLED.saturating_add(signal);
+    }
+    match (end.status.as_str(), end.exit_code, end.signal) {
+        ("timed_out", ..) => exit::TIMED_OUT,
+        (_, Some(code), _) => code,
+        (_, None, Some(signal)) => exit::SIGNALLED.saturating_add(signal),
+        ("failed", None, None) => not_started(end.reason.as_deref().unwrap_or_default()),
+        _ => exit::FAILED,
+    }
+}
+
+/// What a shell would exit with. The server tells why in words only.
+fn not_started(reason: &str) -> u8 {
+    if reason.starts_with("there is no program") {
+        exit::NOT_FOUND
+    } else {
+        exit::NOT_EXECUTABLE
+    }
+}
+
+fn sentence(end: &End) -> Option<String> {
+    match (end.status.as_str(), &end.reason) {
+        ("succeeded", _) | ("failed", None) => None,
+        (_, Some(reason)) => Some(reason.clone()),
+        (status, None) => Some(status.replace('_', " ")),
+    }
+}

@@ -1,0 +1,61 @@
+//! `hotcell ps`, `exec`, `logs` and `kill`, for people: MCP clients of the running server,
+//! over the socket in its state directory. They use the tools that everybody uses.
+
+mod connection;
+mod exec;
+mod kill;
+mod logs;
+mod output;
+mod poll;
+mod ps;
+mod stdin;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+
+/// Lists containers.
+pub(crate) fn ps(arguments: &PsArgs) -> Result<ExitCode> {
+    block_on(ps::ps(arguments))
+}
+
+/// Runs a command in a container.
+pub(crate) fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
+    block_on(exec::exec(arguments))
+}
+
+/// Shows what an exec wrote.
+pub(crate) fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
+    block_on(logs::logs(arguments))
+}
+
+/// Ends containers.
+pub(crate) fn kill(arguments: &KillArgs) -> Result<ExitCode> {
+    block_on(kill::kill(arguments))
+}
+
+fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    // Two threads: one may be writing to a slow reader of ours while the other
+    // listens for Ctrl-C.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    let outcome = runtime.block_on(work);
+    // A read of our stdin cannot be interrupted; do not wait for it.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// One JSON value on a line of our stdout.
+async fn print_json(value: &Value) -> Result<()> {
+    let mut line = serde_json::to_vec(value).context("write JSON")?;
+    line.push(b'\n');
+    output::write(tokio::io::stdout(), &line)
+        .await
+        .context("write to stdout")
+}

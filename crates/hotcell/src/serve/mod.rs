@@ -1,0 +1,52 @@
+//! `hotcell serve`: the parts are put together here, started in order and stopped in order.
+//!
+//! ```text
+//! port ─▶ state directory ─▶ engine ─▶ service (reconcile) ─▶ socket ─▶ accept
+//! signal, or the client on stdio is gone ─▶ accept no more ─▶ drain ─▶ cut clients off
+//! ```
+
+mod address;
+mod bridge;
+mod engine;
+mod http;
+mod own;
+mod settings;
+mod stdio;
+mod stop;
+mod whole;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use self::stop::Stops;
+use crate::cli::{ServeArgs, Transport};
+
+/// Threads that serve. What waits for a disk or the kernel has threads of its own.
+const WORKER_THREADS: usize = 2;
+
+/// Serves until told to stop.
+pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    let outcome = runtime.block_on(serve_transport(arguments));
+    // A read of our stdin cannot be interrupted; do not wait for it.
+    runtime.shutdown_background();
+    Ok(if outcome? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Answers whether it came to a good end.
+async fn serve_transport(arguments: &ServeArgs) -> Result<bool> {
+    let stops = Stops::listen()?;
+    match arguments.transport {
+        Transport::Stdio => stdio::serve(arguments, stops).await,
+        Transport::StreamableHttp | Transport::Sse => http::serve(arguments, stops).await,
+    }
+}

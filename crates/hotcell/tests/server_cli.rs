@@ -1,0 +1,330 @@
+//! `hotcell ps`, `exec`, `logs` and `kill`, with a running server.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::home::Home;
+use crate::support::mcp::Client;
+use crate::support::server::{self, Server};
+
+/// A server with one container, `cell`.
+struct Cell {
+    client: Client,
+    server: Server,
+    home: Home,
+}
+
+impl Cell {
+    fn new() -> Self {
+        let home = Home::new();
+        let server = home.serve_with(&["--drain-grace-s", "0"]);
+        let mut client = server.client();
+        client.ok("spawn", json!({ "alias": "cell" }));
+        Self {
+            client,
+            server,
+            home,
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.home.run(arguments)
+    }
+
+    fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Output {
+        let mut command = self.home.command(arguments);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut pipe, stdin) = (child.stdin.take().unwrap(), stdin.to_vec());
+        let writing = std::thread::spawn(move || pipe.write_all(&stdin));
+        let output = child.wait_with_output().unwrap();
+        writing.join().unwrap().unwrap();
+        output
+    }
+
+    fn end(self) {
+        assert!(self.server.terminate().success());
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn without_a_server_each_says_what_to_start() {
+    let home = Home::new();
+    for (arguments, code) in [
+        (&["ps"][..], 1),
+        (&["exec", "cell", "--", "true"], 125),
+        (&["logs", "cell"], 1),
+        (&["kill", "cell"], 1),
+    ] {
+        let output = home.command(arguments).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(
+            said.contains("no server runs") && said.contains("hotcell serve"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1);
+    }
+}
+
+#[test]
+fn ps_shows_what_runs() {
+    let cell = Cell::new();
+    let shown = stdout(&cell.run(&["ps"]));
+    assert!(
+        shown.starts_with("CONTAINER") && shown.contains("cell") && shown.contains("running"),
+        "{shown}"
+    );
+    let listed: Value = serde_json::from_str(&stdout(&cell.run(&["ps", "--json"]))).unwrap();
+    assert_eq!(listed["containers"][0]["alias"], "cell");
+    cell.end();
+}
+
+#[test]
+fn exec_streams_output_and_has_the_commands_exit_code() {
+    let cell = Cell::new();
+    let output = cell.run(&[
+        "exec",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "echo out; echo err >&2; exit 7",
+    ]);
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(
+        (stdout(&output).as_str(), stderr(&output).as_str()),
+        ("out\n", "err\n")
+    );
+    cell.end();
+}
+
+#[test]
+fn exec_passes_stdin_on_byte_for_byte() {
+    let cell = Cell::new();
+    let data: Vec<u8> = (0..=255).cycle().take(700_000).collect();
+    let output = cell.run_with_stdin(&["exec", "cell", "--", "cat"], &data);
+    assert!(
+        output.stdout == data,
+        "{} bytes: {}",
+        output.stdout.len(),
+        stderr(&output)
+    );
+    cell.end();
+}
+
+#[test]
+fn exec_exits_as_run_does() {
+    let cell = Cell::new();
+    for (arguments, code, words) in [
+        (
+            &["exec", "cell", "--", "sh", "-c", "kill -TERM $$"][..],
+            143,
+            "",
+        ),
+        (
+            &["exec", "--timeout", "0.3", "cell", "--", "sleep", "1000"],
+            124,
+            "hotcell: ",
+        ),
+        (
+            &["exec", "cell", "--", "no-such-command"],
+            127,
+            "no-such-command",
+        ),
+        (&["exec", "cell", "--", "/etc"], 126, "hotcell: "),
+        (&["exec", "nobody", "--", "true"], 125, "nobody"),
+    ] {
+        let output = cell.run(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{said}");
+    }
+    cell.end();
+}
+
+#[test]
+fn exec_takes_variables_and_a_directory() {
+    let cell = Cell::new();
+    let mut command = cell.home.command(&[
+        "exec",
+        "-e",
+        "A=b=c",
+        "-e",
+        "PASSED",
+        "--cwd",
+        "/tmp",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "echo $A $PASSED; pwd",
+    ]);
+    let output = command.env("PASSED", "on").output().unwrap();
+    assert_eq!(stdout(&output), "b=c on\n/tmp\n", "{}", stderr(&output));
+    cell.end();
+}
+
+#[test]
+fn exec_as_json_is_one_object() {
+    let cell = Cell::new();
+    let output = cell.run(&[
+        "exec",
+        "--json",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "echo out; exit 3",
+    ]);
+    let object: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(
+        (&object["stdout"], &object["exit_code"], &object["status"]),
+        (&json!("out\n"), &json!(3), &json!("failed"))
+    );
+    assert_eq!(output.status.code(), Some(3));
+    cell.end();
+}
+
+#[test]
+fn ctrl_c_ends_everything_that_exec_started() {
+    let mut cell = Cell::new();
+    let mut command = cell.home.command(&[
+        "exec",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "setsid sleep 1000 & echo on; wait",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 3];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(server::wait(&mut child).code(), Some(130));
+    let execs = cell
+        .client
+        .ok("list_execs", json!({ "include_finished": true }));
+    assert_eq!(execs["execs"][0]["status"], "cancelled");
+    let left = cell.run(&[
+        "exec",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 100[0]'",
+    ]);
+    assert_eq!(stdout(&left).trim(), "0");
+    cell.end();
+}
+
+#[test]
+fn exec_with_a_terminal_has_one() {
+    let cell = Cell::new();
+    let output = cell.run(&[
+        "exec",
+        "-t",
+        "cell",
+        "--",
+        "sh",
+        "-c",
+        "test -t 0 && stty size",
+    ]);
+    assert_eq!(stdout(&output), "24 80\r\n", "{}", stderr(&output));
+    cell.end();
+}
+
+#[test]
+fn logs_shows_an_exec_or_the_newest_of_a_container() {
+    let mut cell = Cell::new();
+    let mut run = |word: &str| {
+        let run = json!({ "container_id": "cell", "cmd": ["echo", word], "wait_s": 30 });
+        cell.client.ok("exec_start", run)["exec_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let (first, _second) = (run("first"), run("second"));
+    assert_eq!(stdout(&cell.run(&["logs", &first])), "first\n");
+    assert_eq!(stdout(&cell.run(&["logs", "cell"])), "second\n");
+    assert_eq!(stdout(&cell.run(&["logs", "-f", "cell"])), "second\n");
+    let line: Value =
+        serde_json::from_str(stdout(&cell.run(&["logs", "--json", &first])).trim()).unwrap();
+    assert_eq!(
+        (&line["seq"], &line["data"]),
+        (&json!(1), &json!("first\n"))
+    );
+    cell.end();
+}
+
+#[test]
+fn logs_follows_until_the_end() {
+    let mut cell = Cell::new();
+    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", "echo begun; until [ -e go ]; do sleep 0.01; done; echo ended"] });
+    cell.client.ok("exec_start", run);
+    let mut child = cell
+        .home
+        .command(&["logs", "-f", "cell"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut shown = child.stdout.take().unwrap();
+    let mut begun = [0; 6];
+    shown.read_exact(&mut begun).unwrap();
+    cell.client.ok(
+        "fs_write",
+        json!({ "container_id": "cell", "path": "go", "content": "" }),
+    );
+    let mut rest = String::new();
+    shown.read_to_string(&mut rest).unwrap();
+    assert_eq!(
+        (begun.as_slice(), rest.as_str()),
+        (b"begun\n".as_slice(), "ended\n")
+    );
+    assert!(server::wait(&mut child).success());
+    cell.end();
+}
+
+#[test]
+fn kill_ends_containers_by_id_or_alias() {
+    let mut cell = Cell::new();
+    let id = cell.client.ok("spawn", json!({}))["container_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let output = cell.run(&["kill", "--json", "--force", "cell", "nobody", &id]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("nobody"));
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(answer["containers"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        cell.client.ok("list_containers", json!({}))["containers"],
+        json!([])
+    );
+    cell.end();
+}

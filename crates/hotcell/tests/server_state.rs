@@ -1,0 +1,261 @@
+//! A state directory that is in use, damaged, too new, gone or full: a clear message, and what
+//! was there is still there.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::home::Home;
+use crate::support::mcp::Client;
+
+/// Serves and expects a refusal; answers what was said.
+fn refused(home: &Home) -> String {
+    let output = home.run(&["serve", "--port", "0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+/// A state directory in which a persistent container `keep` runs, and no server.
+fn with_container() -> Home {
+    let home = Home::new();
+    let server = home.serve();
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "keep", "persistent": true }));
+    let write = json!({ "container_id": "keep", "path": "note", "content": "precious" });
+    client.ok("fs_write", write);
+    assert!(server.terminate().success());
+    home
+}
+
+/// Serves, finds the note in a container, and removes the container.
+fn find_note(home: &Home, container: &str) {
+    let server = home.serve();
+    let mut client = server.client();
+    let read = json!({ "container_id": container, "path": "note" });
+    assert_eq!(client.ok("fs_read", read)["content"], "precious");
+    client.ok("kill", json!({ "container_id": container }));
+    assert!(server.terminate().success());
+}
+
+/// The database, with all that is in it in one file.
+fn settled_database(home: &Home) -> PathBuf {
+    let path = database(home);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let settle = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+    connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], settle)
+        .unwrap();
+    path
+}
+
+/// The database, whatever it is called.
+fn database(home: &Home) -> PathBuf {
+    let entries = std::fs::read_dir(home.path()).unwrap().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    let is_database = |path: &PathBuf| {
+        let head = std::fs::read(path).unwrap_or_default();
+        head.starts_with(b"SQLite format 3\0")
+    };
+    paths.find(is_database).expect("there is a database")
+}
+
+#[test]
+fn a_deleted_database_loses_no_container() {
+    let home = with_container();
+    let id = home.containers()[0].to_string();
+    let database = database(&home);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut path = database.clone().into_os_string();
+        path.push(suffix);
+        let _ = std::fs::remove_file(path);
+    }
+    find_note(&home, &id);
+}
+
+#[test]
+fn a_damaged_database_is_named_and_not_touched() {
+    let home = with_container();
+    let database = settled_database(&home);
+    let whole = std::fs::read(&database).unwrap();
+    let mut damaged = whole.clone();
+    damaged[..4096.min(whole.len())].fill(b'x');
+    std::fs::write(&database, &damaged).unwrap();
+    let said = refused(&home);
+    assert!(said.contains("damaged") && said.contains("aside"), "{said}");
+    assert!(std::fs::read(&database).unwrap() == damaged);
+    assert_eq!(home.containers().len(), 1);
+    std::fs::write(&database, whole).unwrap();
+    find_note(&home, "keep");
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_not_touched() {
+    let home = with_container();
+    let database = settled_database(&home);
+    let whole = std::fs::read(&database).unwrap();
+    // The header holds `user_version` at offset 60, most significant byte first.
+    let mut newer = whole.clone();
+    newer[60..64].copy_from_slice(&9999_u32.to_be_bytes());
+    std::fs::write(&database, &newer).unwrap();
+    let said = refused(&home);
+    assert!(
+        said.contains("newer Hotcell") && said.contains("9999"),
+        "{said}"
+    );
+    std::fs::write(&database, whole).unwrap();
+    find_note(&home, "keep");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_made_is_named() {
+    let home = Home::new();
+    let file = home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let mut command = home.command(&["serve", "--port", "0", "--state-dir"]);
+    let output = command.arg(file.join("state")).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("file/state"), "{said}");
+}
+
+#[test]
+fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
+    let home = with_container();
+    let id = home.containers()[0].to_string();
+    let server = home.serve();
+    let attach = json!({ "target": "keep", "client_name": "test", "session_id": "1" });
+    server.client().ok("attach", attach);
+    std::fs::remove_file(database(&home)).unwrap();
+    // It may refuse now, but it answers and goes on.
+    server.client().call("list_containers", json!({}));
+    server
+        .client()
+        .call("fs_list", json!({ "container_id": "keep", "path": "." }));
+    server.kill();
+    // What SQLite had not put into the database yet is not thrown away unasked.
+    let said = refused(&home);
+    assert!(said.contains("-wal") && said.contains("aside"), "{said}");
+    for suffix in ["wal", "shm"] {
+        let _ = std::fs::remove_file(home.path().join(format!("hotcell.db-{suffix}")));
+    }
+    find_note(&home, &id);
+}
+
+/// A small filesystem over a state directory, for as long as this lives.
+struct SmallDisk<'a>(&'a Home);
+
+impl<'a> SmallDisk<'a> {
+    /// `None` where we may not mount.
+    fn mount(home: &'a Home, size: &str) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(home.path())
+            .output();
+        if mounted.is_ok_and(|mounted| mounted.status.success()) {
+            return Some(Self(home));
+        }
+        eprintln!("skipped: no filesystem can be mounted here");
+        None
+    }
+
+    /// Leaves no room; answers the file that takes it.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.path().join("filler");
+        let mut file = std::fs::File::create(&path).unwrap();
+        for size in [64 << 10, 512, 1] {
+            while std::io::Write::write_all(&mut file, &vec![0; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path())
+            .status();
+        assert!(
+            unmounted.is_ok_and(|status| status.success()),
+            "a mount was left"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_there_stays() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(&home, "24m") else {
+        return;
+    };
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "keep", "persistent": true }));
+    let write = json!({ "container_id": "keep", "path": "note", "content": "precious" });
+    client.ok("fs_write", write);
+    let filler = disk.fill();
+    // Whatever needs the disk says so, and nothing dies of it.
+    assert_eq!(client.refused("spawn", json!({})), "resource_exhausted");
+    let read = json!({ "container_id": "keep", "path": "note" });
+    assert_eq!(client.ok("fs_read", read.clone())["content"], "precious");
+    let more = json!({ "container_id": "keep", "path": "more", "content": "x".repeat(100_000) });
+    assert_eq!(client.refused("fs_write", more), "resource_exhausted");
+    std::fs::remove_file(filler).unwrap();
+    let run = json!({ "container_id": "keep", "cmd": ["cat", "note"], "wait_s": 30 });
+    assert_eq!(
+        client.ok("exec_start", run)["messages"][0]["data"],
+        "precious"
+    );
+    client.ok("kill", json!({ "container_id": "keep" }));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn output_waits_for_room_on_a_full_disk_and_none_is_lost() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(&home, "24m") else {
+        return;
+    };
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let script = "until [ -e /tmp/go ]; do sleep 0.01; done; seq 1 200000";
+    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    let filler = disk.fill();
+    let go = json!({ "container_id": "cell", "cmd": ["touch", "/tmp/go"] });
+    let started = client.call("exec_start", go.clone());
+    std::fs::remove_file(filler).unwrap();
+    if started["isError"] == true {
+        client.ok("exec_start", go);
+    }
+    let expected = (1..=200_000)
+        .map(|number| format!("{number}\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    assert!(whole_output(&mut client, &exec) == expected);
+    assert!(server.terminate().success());
+}
+
+fn whole_output(client: &mut Client, exec: &serde_json::Value) -> String {
+    let (mut text, mut after) = (String::new(), json!(0));
+    loop {
+        let poll =
+            json!({ "exec_id": exec, "after_seq": after, "wait_s": 30, "max_bytes": 1 << 20 });
+        let polled = client.ok("exec_poll", poll);
+        for message in polled["messages"].as_array().unwrap() {
+            text.push_str(message["data"].as_str().unwrap());
+        }
+        if polled["complete"] == true {
+            return text;
+        }
+        after = polled["next_seq"].clone();
+    }
+}

@@ -1,0 +1,141 @@
+//! A state directory of a test's own, and the proof that nothing of it is left.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use hotcell_domain::ContainerId;
+use hotcell_engine::Engine;
+
+use super::server::{Server, output};
+use super::{deadline, engine, leftovers, scratch};
+
+/// A state directory. Dropped, it fails the test if a container, a mount, a cgroup or a
+/// process of it is left.
+pub struct Home {
+    directory: tempfile::TempDir,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        Self {
+            directory: scratch(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where the engine keeps its containers.
+    pub fn engine_home(&self) -> PathBuf {
+        self.path().join("run")
+    }
+
+    /// `hotcell` with this state directory.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(super::hotcell());
+        command
+            .args(arguments)
+            .env("HOTCELL_STATE_DIR", self.path())
+            .env_remove("HOTCELL_LOG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `hotcell` with this state directory to its end, which must come in time.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        output(&mut self.command(arguments))
+    }
+
+    /// Serves HTTP on a port of its own.
+    pub fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    /// The same, with more arguments.
+    pub fn serve_with(&self, arguments: &[&str]) -> Server {
+        Server::start(self, arguments)
+    }
+
+    /// Containers that have a directory.
+    pub fn containers(&self) -> Vec<ContainerId> {
+        let entries = std::fs::read_dir(self.engine_home().join("containers"));
+        let names = entries.into_iter().flatten().flatten();
+        names
+            .filter_map(|entry| ContainerId::parse(entry.file_name().to_str()?).ok())
+            .collect()
+    }
+
+    /// Waits until there is no container any more, nor anything of those in `ids`.
+    pub fn assert_empty(&self, ids: &[ContainerId]) {
+        let until = Instant::now() + deadline();
+        loop {
+            let left: Vec<String> = ids
+                .iter()
+                .chain(&self.containers())
+                .flat_map(|id| leftovers(id, &self.engine_home()))
+                .collect();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "left behind: {left:#?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn remove_containers(&self) {
+        let ids = self.containers();
+        if ids.is_empty() {
+            return;
+        }
+        let engine = engine(&self.engine_home());
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        for id in ids {
+            // The test has failed already.
+            let _ = runtime.block_on(engine.destroy(&id));
+        }
+    }
+
+    /// Processes of this test: those that have its directory in their environment or arguments.
+    fn processes(&self) -> Vec<String> {
+        let path = self.path().to_str().expect("a plain path").to_owned();
+        let is_ours = |pid: &u32| {
+            ["environ", "cmdline"].iter().any(|file| {
+                let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                String::from_utf8_lossy(&text).contains(&path)
+            })
+        };
+        let mut pids = super::pids();
+        pids.retain(is_ours);
+        let name = |pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            format!("process {pid}: {command}")
+        };
+        pids.into_iter().map(name).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let remove = || self.remove_containers();
+            std::thread::scope(|scope| scope.spawn(remove).join()).ok();
+            return;
+        }
+        let until = Instant::now() + deadline();
+        loop {
+            let containers = self.containers().into_iter().map(|id| id.to_string());
+            let left: Vec<String> = containers.chain(self.processes()).collect();
+            if left.is_empty() {
+                return;
+            }
+            if Instant::now() > until {
+                self.remove_containers();
+                panic!("left behind: {left:#?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

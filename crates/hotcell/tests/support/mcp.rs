@@ -1,0 +1,309 @@
+//! A small MCP client: JSON-RPC by hand, over a pipe, a socket or HTTP. It checks what every
+//! answer must be, so that each test does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::home::Home;
+use super::http::Http;
+use super::{deadline, server};
+
+/// The generation with sessions.
+pub const LEGACY: &str = "2025-11-25";
+
+/// The generation without.
+pub const STATELESS: &str = "2026-07-28";
+
+/// A client. Handles and errors are as the server wrote them.
+pub struct Client {
+    wire: Wire,
+    last_id: u64,
+    /// Notifications that came while we waited for an answer.
+    pub notifications: Vec<Value>,
+}
+
+enum Wire {
+    Lines(Lines),
+    Http {
+        http: Http,
+        session: Option<String>,
+        version: &'static str,
+    },
+}
+
+/// One message per line.
+struct Lines {
+    /// The server, if it is ours, and its log.
+    child: Option<(Child, Receiver<String>)>,
+    write: Option<Box<dyn Write + Send>>,
+    read: Receiver<Value>,
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "arguments are written where they are passed"
+)]
+impl Client {
+    /// Starts a server of its own on stdio.
+    pub fn stdio(home: &Home, arguments: &[&str]) -> Self {
+        let mut child = home
+            .command(&["serve", "--transport", "stdio"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let write = child.stdin.take().expect("its stdin is a pipe");
+        let read = messages(child.stdout.take().expect("its stdout is a pipe"));
+        let log = server::lines(child.stderr.take().expect("its stderr is a pipe"));
+        Self::greeted(Wire::Lines(Lines {
+            child: Some((child, log)),
+            write: Some(Box::new(write)),
+            read,
+        }))
+    }
+
+    /// Connects to the socket in the state directory.
+    pub fn socket(home: &Home) -> Self {
+        let stream = UnixStream::connect(home.path().join("hotcell.sock"));
+        let stream = stream.expect("a server listens there");
+        let read = messages(stream.try_clone().expect("a second handle"));
+        Self::greeted(Wire::Lines(Lines {
+            child: None,
+            write: Some(Box::new(stream)),
+            read,
+        }))
+    }
+
+    /// Streamable HTTP with a session.
+    pub fn http(url: &str) -> Self {
+        Self::greeted(Wire::Http {
+            http: Http::connect(url),
+            session: None,
+            version: LEGACY,
+        })
+    }
+
+    /// Streamable HTTP without a session.
+    pub fn stateless(url: &str) -> Self {
+        Self {
+            wire: Wire::Http {
+                http: Http::connect(url),
+                session: None,
+                version: STATELESS,
+            },
+            last_id: 0,
+            notifications: Vec::new(),
+        }
+    }
+
+    fn greeted(wire: Wire) -> Self {
+        let mut client = Self {
+            wire,
+            last_id: 0,
+            notifications: Vec::new(),
+        };
+        let greeting = json!({
+            "protocolVersion": LEGACY,
+            "capabilities": {},
+            "clientInfo": { "name": "test", "version": "0" },
+        });
+        let answer = client.request("initialize", greeting).expect("it greets");
+        assert_eq!(answer["serverInfo"]["name"], "hotcell", "{answer}");
+        client.notify("notifications/initialized");
+        client
+    }
+
+    /// Calls a tool that is to succeed, and answers its structured content.
+    pub fn ok(&mut self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments.clone());
+        assert_ne!(result["isError"], true, "{tool} {arguments}: {result}");
+        result["structuredContent"].clone()
+    }
+
+    /// Calls a tool that is to refuse, and answers the code.
+    pub fn refused(&mut self, tool: &str, arguments: Value) -> String {
+        let result = self.call(tool, arguments.clone());
+        assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
+        let content = &result["structuredContent"];
+        let message = content["message"].as_str().expect("a sentence");
+        assert!(
+            !message.contains("/run/containers"),
+            "a host path: {message}"
+        );
+        content["code"].as_str().expect("a code").to_owned()
+    }
+
+    /// Calls a tool and answers the whole result.
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.request("tools/call", params)
+            .unwrap_or_else(|error| panic!("{tool}: {error}"))
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    /// Sends a request of which the answer is taken later, or never.
+    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.last_id += 1;
+        let id = self.last_id;
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.write(message);
+        id
+    }
+
+    /// Waits for the answer to a request.
+    pub fn answer(&mut self, id: u64) -> Result<Value, Value> {
+        loop {
+            let mut message = match &mut self.wire {
+                Wire::Lines(lines) => lines.next(),
+                Wire::Http { http, session, .. } => {
+                    let message = http.next_message();
+                    if let Some(given) = http.header("mcp-session-id") {
+                        *session = Some(given.to_owned());
+                    }
+                    message
+                }
+            };
+            if message["id"] != id {
+                self.notifications.push(message);
+                continue;
+            }
+            if let Wire::Http { http, .. } = &mut self.wire {
+                http.read_whole();
+            }
+            return match message.get_mut("error") {
+                Some(error) => Err(error.take()),
+                None => Ok(message["result"].take()),
+            };
+        }
+    }
+
+    pub fn notify(&mut self, method: &str) {
+        self.write(json!({ "jsonrpc": "2.0", "method": method }));
+    }
+
+    fn write(&mut self, mut message: Value) {
+        match &mut self.wire {
+            Wire::Lines(lines) => lines.send(&message),
+            Wire::Http {
+                http,
+                session,
+                version,
+            } => {
+                let mut headers = vec![("MCP-Protocol-Version", (*version).to_owned())];
+                if let Some(session) = session {
+                    headers.push(("Mcp-Session-Id", session.clone()));
+                }
+                if *version == STATELESS {
+                    let method = message["method"].as_str().unwrap_or_default();
+                    headers.push(("Mcp-Method", method.to_owned()));
+                    if let Some(name) = message["params"]["name"].as_str() {
+                        headers.push(("Mcp-Name", name.to_owned()));
+                    }
+                    message["params"]["_meta"] = json!({
+                        "io.modelcontextprotocol/protocolVersion": version,
+                        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
+                        "io.modelcontextprotocol/clientCapabilities": {},
+                    });
+                }
+                let is_request = message.get("id").is_some();
+                http.post("/mcp", &headers, &message.to_string());
+                if !is_request {
+                    http.read_whole();
+                }
+            }
+        }
+    }
+
+    /// The session that the server gave.
+    pub fn session(&self) -> Option<&str> {
+        match &self.wire {
+            Wire::Http { session, .. } => session.as_deref(),
+            Wire::Lines(_) => None,
+        }
+    }
+
+    /// Closes the server's stdin.
+    pub fn close(&mut self) {
+        self.lines().write = None;
+    }
+
+    /// Waits for a line of the server's log.
+    pub fn wait_for_log(&mut self, words: &str) {
+        server::wait_for(&self.server().1, words);
+    }
+
+    /// Sends a signal to the server.
+    pub fn signal(&mut self, signal: Signal) {
+        server::send(self.server().0.id(), signal);
+    }
+
+    /// Closes the server's stdin and waits for its end.
+    pub fn hang_up(mut self) -> ExitStatus {
+        self.close();
+        server::wait(&mut self.server().0)
+    }
+
+    fn server(&mut self) -> &mut (Child, Receiver<String>) {
+        self.lines().child.as_mut().expect("it is ours")
+    }
+
+    fn lines(&mut self) -> &mut Lines {
+        match &mut self.wire {
+            Wire::Lines(lines) => lines,
+            Wire::Http { .. } => panic!("it is no pipe"),
+        }
+    }
+}
+
+impl Lines {
+    fn send(&mut self, message: &Value) {
+        let mut line = message.to_string();
+        line.push('\n');
+        let write = self.write.as_mut().expect("it is open");
+        write.write_all(line.as_bytes()).expect("it reads");
+        write.flush().expect("it reads");
+    }
+
+    fn next(&mut self) -> Value {
+        let until = Instant::now() + deadline();
+        let left = until.saturating_duration_since(Instant::now());
+        self.read.recv_timeout(left).expect("it answers in time")
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.write = None;
+        if let Some((child, _)) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Everything on it must be JSON, one message per line.
+fn messages(from: impl Read + Send + 'static) -> Receiver<Value> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let message = serde_json::from_str(&line)
+                .unwrap_or_else(|error| json!({ "not JSON": line, "error": error.to_string() }));
+            // The test may have ended.
+            let _ = send.send(message);
+        }
+    });
+    receive
+}
