@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask bench | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask bench [ground | server] | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [--image] [-- FILES]";
 
 fn main() -> ExitCode {
     // The benchmark is its own launcher.
@@ -33,7 +33,7 @@ fn job() -> Result<()> {
     let name = arguments.next();
     let rest: Vec<String> = arguments.collect();
     match name.as_deref() {
-        Some("bench") => bench::run(),
+        Some("bench") => bench::run(&rest),
         Some("codegen") => codegen::write(),
         Some("tidy") => tidy::check(),
         Some("programs") => programs::print(),

@@ -1,6 +1,9 @@
 //! Where things are: the repository's root and its build directory.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -12,4 +15,15 @@ pub fn root() -> PathBuf {
 /// Cargo's build directory.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Builds a program as users run it, and answers where it is.
+pub fn build_release(name: &str) -> Result<PathBuf> {
+    let status = Command::new("cargo")
+        .args(["build", "--release", "--quiet", "--package", name])
+        .current_dir(root())
+        .status()
+        .context("run cargo")?;
+    ensure!(status.success(), "{name} does not build");
+    Ok(target().join("release").join(name))
 }

@@ -1,73 +1,32 @@
 //! Figures of one run, and what they must reach.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The subjects, by the names they are printed under.
-pub(super) mod rows {
-    pub(in super::super) const FLOOR: &str = "fork+exec true";
-    pub(in super::super) const READY: &str = "create + agent ready";
-    pub(in super::super) const READY_BARE: &str = "create + agent ready, without cgroups";
-    pub(in super::super) const LIFE: &str = "create + true + destroy";
-    pub(in super::super) const LIFE_BARE: &str = "create + true + destroy, without cgroups";
-    pub(in super::super) const EXEC: &str = "exec true in a live container";
-    pub(in super::super) const WRITE: &str = "write 1 KB";
-    pub(in super::super) const READ: &str = "read 1 KB";
-    pub(in super::super) const DOCKER_RUN: &str = "docker run true";
-    pub(in super::super) const DOCKER_RUN_ALONE: &str = "docker run --network=none true";
-    pub(in super::super) const DOCKER_EXEC: &str = "docker exec true";
-}
-
-const ORDER: [&str; 11] = [
-    rows::FLOOR,
-    rows::READY,
-    rows::READY_BARE,
-    rows::LIFE,
-    rows::LIFE_BARE,
-    rows::EXEC,
-    rows::WRITE,
-    rows::READ,
-    rows::DOCKER_RUN,
-    rows::DOCKER_RUN_ALONE,
-    rows::DOCKER_EXEC,
-];
-
-/// What was measured, by subject.
+/// What was measured, by subject, in the order in which they were first measured.
 #[derive(Default)]
-pub(super) struct Samples(BTreeMap<&'static str, Vec<Duration>>);
+pub(super) struct Samples(Vec<(&'static str, Vec<Duration>)>);
 
 impl Samples {
     pub(super) fn add(&mut self, subject: &'static str, time: Duration) {
-        self.0.entry(subject).or_default().push(time);
+        match self.0.iter_mut().find(|(row, _)| *row == subject) {
+            Some((_, times)) => times.push(time),
+            None => self.0.push((subject, vec![time])),
+        }
     }
 
-    /// Prints a line for each subject, then one for each promise.
+    /// Prints a line for each subject.
     pub(super) fn print(&self) {
         eprintln!("{:<42} {:>9} {:>9} {:>8}", "", "p50 ms", "p95 ms", "rounds");
-        for row in ORDER {
+        for (row, times) in &self.0 {
             if let (Some(p50), Some(p95)) = (self.percentile(row, 50), self.percentile(row, 95)) {
-                let rounds = self.0.get(row).map_or(0, Vec::len);
-                eprintln!(
-                    "{row:<42} {:>9.3} {:>9.3} {rounds:>8}",
-                    millis(p50),
-                    millis(p95)
-                );
+                let (p50, p95, rounds) = (millis(p50), millis(p95), times.len());
+                eprintln!("{row:<42} {p50:>9.3} {p95:>9.3} {rounds:>8}");
             }
         }
         eprintln!();
-        self.within(rows::READY, 8.0);
-        self.within(rows::READY_BARE, 8.0);
-        self.at_most_times(rows::LIFE, 8.0, rows::FLOOR);
-        self.at_most_times(rows::LIFE_BARE, 8.0, rows::FLOOR);
-        self.times_faster(rows::LIFE, 40.0, rows::DOCKER_RUN);
-        self.times_faster(rows::LIFE_BARE, 40.0, rows::DOCKER_RUN);
-        self.within(rows::EXEC, 2.0);
-        self.times_faster(rows::EXEC, 30.0, rows::DOCKER_EXEC);
-        self.within(rows::WRITE, 0.5);
-        self.within(rows::READ, 0.5);
     }
 
-    fn within(&self, row: &'static str, limit_ms: f64) {
+    pub(super) fn within(&self, row: &'static str, limit_ms: f64) {
         if let Some(p50) = self.percentile(row, 50).map(millis) {
             verdict(
                 p50 <= limit_ms,
@@ -76,7 +35,7 @@ impl Samples {
         }
     }
 
-    fn at_most_times(&self, row: &'static str, times: f64, of: &'static str) {
+    pub(super) fn at_most_times(&self, row: &'static str, times: f64, of: &'static str) {
         if let Some(ratio) = self.ratio(row, of) {
             verdict(
                 ratio <= times,
@@ -85,7 +44,7 @@ impl Samples {
         }
     }
 
-    fn times_faster(&self, row: &'static str, times: f64, than: &'static str) {
+    pub(super) fn times_faster(&self, row: &'static str, times: f64, than: &'static str) {
         if let Some(ratio) = self.ratio(than, row) {
             verdict(
                 ratio >= times,
@@ -100,7 +59,8 @@ impl Samples {
     }
 
     fn percentile(&self, row: &str, percent: usize) -> Option<Duration> {
-        let mut sorted = self.0.get(row)?.clone();
+        let (_, times) = self.0.iter().find(|(subject, _)| *subject == row)?;
+        let mut sorted = times.clone();
         sorted.sort_unstable();
         sorted
             .get((sorted.len() * percent / 100).min(sorted.len() - 1))

@@ -1,0 +1,149 @@
+//! A small MCP client over Streamable HTTP: one connection, one session, one request at a
+//! time, and as little of its own cost as can be.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+/// What most clients speak.
+const PROTOCOL: &str = "2025-06-18";
+
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+    session: Option<String>,
+    next_id: u64,
+}
+
+struct Response {
+    session: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// Connects and shakes hands.
+    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let mut this = Self {
+            stream: BufReader::with_capacity(256 << 10, stream),
+            session: None,
+            next_id: 1,
+        };
+        let parameters = json!({
+            "protocolVersion": PROTOCOL,
+            "capabilities": {},
+            "clientInfo": {"name": "bench", "version": "1"},
+        });
+        this.request("initialize", &parameters)?;
+        this.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Ok(this)
+    }
+
+    /// Calls a tool and answers its structured content.
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
+        let parameters = json!({"name": tool, "arguments": arguments});
+        let mut result = self.request("tools/call", &parameters)?;
+        let content = result["structuredContent"].take();
+        ensure!(result["isError"] != json!(true), "{tool}: {content}");
+        Ok(content)
+    }
+
+    /// Sends a request and answers its result.
+    pub(super) fn request(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters});
+        let response = self.post(&message)?;
+        self.session = response.session.or(self.session.take());
+        let mut answer = answer(&response.body, id).with_context(|| method.to_owned())?;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        Ok(answer["result"].take())
+    }
+
+    fn post(&mut self, message: &Value) -> Result<Response> {
+        let body = serde_json::to_vec(message)?;
+        let session = self.session.as_ref().map_or_else(String::new, |session| {
+            format!("Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL}\r\n")
+        });
+        let mut request = format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{session}Content-Length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        request.extend_from_slice(&body);
+        self.stream.get_mut().write_all(&request)?;
+        self.read_response()
+    }
+
+    fn read_response(&mut self) -> Result<Response> {
+        let status = self.read_line()?;
+        let code = status.split(' ').nth(1).unwrap_or_default().to_owned();
+        let (mut session, mut length, mut is_chunked) = (None, 0, false);
+        loop {
+            let line = self.read_line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(": ").context("a header")?;
+            match name.to_ascii_lowercase().as_str() {
+                "mcp-session-id" => session = Some(value.to_owned()),
+                "content-length" => length = value.parse()?,
+                "transfer-encoding" => is_chunked = value == "chunked",
+                _ => {}
+            }
+        }
+        let mut body = Vec::new();
+        if is_chunked {
+            while self.read_chunk(&mut body)? {}
+        } else {
+            body.resize(length, 0);
+            self.stream.read_exact(&mut body)?;
+        }
+        if code != "200" && code != "202" {
+            bail!("{status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(Response { session, body })
+    }
+
+    /// Adds a chunk to the body; false after the last one.
+    fn read_chunk(&mut self, body: &mut Vec<u8>) -> Result<bool> {
+        let size = usize::from_str_radix(&self.read_line()?, 16)?;
+        let start = body.len();
+        body.resize(start + size, 0);
+        self.stream.read_exact(&mut body[start..])?;
+        self.read_line()?;
+        Ok(size > 0)
+    }
+
+    fn read_line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let count = self.stream.read_line(&mut line)?;
+        ensure!(count > 0, "the server closed the connection");
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// The answer to request `id`, in a body that is JSON or a stream of events.
+fn answer(body: &[u8], id: u64) -> Result<Value> {
+    if body.first() == Some(&b'{') {
+        return Ok(serde_json::from_slice(body)?);
+    }
+    let data = body
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_prefix(b"data:"));
+    for data in data.filter(|data| !data.trim_ascii().is_empty()) {
+        let message: Value = serde_json::from_slice(data)?;
+        if message["id"] == json!(id) {
+            return Ok(message);
+        }
+    }
+    bail!("no answer in the response")
+}

@@ -1,0 +1,91 @@
+//! The embedded engine beside fork and exec, and beside Docker.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::docker::Docker;
+use super::ours::{Cgroups, Ours};
+use super::samples::Samples;
+use super::{DOCKER_EVERY, ROUNDS, timed};
+
+/// Containers that must live at once.
+const IDLE_CONTAINERS: usize = 200;
+
+const FLOOR: &str = "fork+exec true";
+const READY: &str = "create + agent ready";
+const READY_BARE: &str = "create + agent ready, without cgroups";
+const LIFE: &str = "create + true + destroy";
+const LIFE_BARE: &str = "create + true + destroy, without cgroups";
+const EXEC: &str = "exec true in a live container";
+const WRITE: &str = "write 1 KB";
+const READ: &str = "read 1 KB";
+const DOCKER_RUN: &str = "docker run true";
+const DOCKER_RUN_ALONE: &str = "docker run --network=none true";
+const DOCKER_EXEC: &str = "docker exec true";
+
+pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    runtime.block_on(async {
+        let ours = Ours::open()?;
+        let outcome = measure(&ours, docker).await;
+        ours.close().await?;
+        outcome
+    })
+}
+
+async fn measure(ours: &Ours, docker: Option<&Docker>) -> Result<()> {
+    let mut samples = Samples::default();
+    let live = ours.live().await?;
+    for round in 0..ROUNDS {
+        samples.add(FLOOR, timed(floor)?);
+        samples.add(READY, ours.create_ready(Cgroups::Used).await?);
+        samples.add(READY_BARE, ours.create_ready(Cgroups::Left).await?);
+        samples.add(LIFE, ours.whole_life(Cgroups::Used).await?);
+        samples.add(LIFE_BARE, ours.whole_life(Cgroups::Left).await?);
+        samples.add(EXEC, ours.exec_true(&live).await?);
+        samples.add(WRITE, ours.write(&live).await?);
+        samples.add(READ, ours.read(&live).await?);
+        if let Some(docker) = docker
+            && round % DOCKER_EVERY == 0
+        {
+            samples.add(DOCKER_RUN, timed(|| docker.run_true())?);
+            samples.add(DOCKER_RUN_ALONE, timed(|| docker.run_true_alone())?);
+            samples.add(DOCKER_EXEC, timed(|| docker.exec_true())?);
+        }
+    }
+    samples.print();
+    promises(&samples);
+    ours.stream(&live).await?;
+    ours.idle(IDLE_CONTAINERS).await
+}
+
+fn promises(samples: &Samples) {
+    samples.within(READY, 8.0);
+    samples.within(READY_BARE, 8.0);
+    samples.at_most_times(LIFE, 8.0, FLOOR);
+    samples.at_most_times(LIFE_BARE, 8.0, FLOOR);
+    samples.times_faster(LIFE, 40.0, DOCKER_RUN);
+    samples.times_faster(LIFE_BARE, 40.0, DOCKER_RUN);
+    samples.within(EXEC, 2.0);
+    samples.times_faster(EXEC, 30.0, DOCKER_EXEC);
+    samples.within(WRITE, 0.5);
+    samples.within(READ, 0.5);
+}
+
+/// What the same command costs without any container.
+fn floor() -> Result<()> {
+    // Asking for the user that we are makes std fork and exec instead of posix_spawn.
+    let us = rustix::process::getuid().as_raw();
+    let status = Command::new("/bin/true")
+        .uid(us)
+        .status()
+        .context("run true")?;
+    ensure!(status.success(), "true failed");
+    Ok(())
+}
