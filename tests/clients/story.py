@@ -1,0 +1,83 @@
+"""What an agent does all day, told to each client library by one small adapter.
+
+An adapter has `call(tool, arguments)`, which answers the structured content and raises what
+the library raises, and `refused(tool, arguments)`, which answers the error's structured
+content.
+"""
+
+TOOLS = {
+    "spawn", "attach", "kill", "list_containers",
+    "exec_start", "exec_poll", "exec_input", "exec_cancel", "list_execs",
+    "fs_read", "fs_write", "fs_delete", "fs_stat", "fs_list", "fs_batch", "fs_import", "fs_export",
+    "system_status", "metrics", "reconcile", "garbage_collect",
+}
+
+
+async def work(client, tools):
+    """Goes round once and leaves nothing behind."""
+    missing = TOOLS - set(tools)
+    assert not missing, f"missing: {missing}"
+
+    made = await client.call("spawn", {"alias": "client", "labels": {"from": "a test"}})
+    container = made["container_id"]
+    assert made["status"] == "running", made
+    try:
+        await in_container(client, container)
+    finally:
+        assert (await client.call("kill", {"container_id": container}))["status"]
+    gone = await client.refused("kill", {"container_id": container})
+    assert gone["code"] == "not_found" and gone["hint"], gone
+
+
+async def in_container(client, container):
+    await client.call("attach", {"target": "client", "client_name": "story", "session_id": "1"})
+    text = "print('snowman: \u2603')\n"
+    written = await client.call(
+        "fs_write", {"container_id": container, "path": "src/a.py", "content": text}
+    )
+    ran = await client.call(
+        "exec_start",
+        {"container_id": "client", "cmd": ["python3", "src/a.py"], "wait_s": 30},
+    )
+    assert ran["complete"] and ran["exit_code"] == 0, ran
+    assert output(ran) == "snowman: \u2603\n", ran
+
+    started = await client.call(
+        "exec_start", {"container_id": container, "cmd": ["sh", "-c", "read line; echo got $line; sleep 1000"]}
+    )
+    exec_id = started["exec_id"]
+    await client.call("exec_input", {"exec_id": exec_id, "data": "it\n"})
+    polled = await client.call("exec_poll", {"exec_id": exec_id, "wait_s": 30})
+    assert output(polled) == "got it\n", polled
+    cancelled = await client.call("exec_cancel", {"exec_id": exec_id})
+    assert cancelled["status"] == "cancelled", cancelled
+    listed = await client.call("list_execs", {"container_id": container, "include_finished": True})
+    assert len(listed["execs"]) == 2, listed
+
+    read = await client.call("fs_read", {"container_id": container, "path": "src/a.py"})
+    assert read["content"] == text and read["etag"] == written["etag"], read
+    stat = await client.call("fs_stat", {"container_id": container, "path": "src/a.py"})
+    assert stat["etag"] == written["etag"], stat
+    entries = await client.call("fs_list", {"container_id": container, "path": ".", "recursive": True})
+    assert len(entries["entries"]) == 2, entries
+    await client.call(
+        "fs_batch",
+        {
+            "container_id": container,
+            "operations": [
+                {"op": "copy", "path": "src/a.py", "dest_path": "b.py"},
+                {"op": "delete", "path": "src"},
+            ],
+        },
+    )
+    await client.call("fs_export", {"container_id": container, "path": "."})
+    await client.call("fs_delete", {"container_id": container, "path": "b.py"})
+    denied = await client.refused("fs_read", {"container_id": container, "path": "/etc/passwd"})
+    assert denied["code"] == "denied", denied
+    wrong = await client.refused("exec_start", {"container_id": container, "cmd": 7})
+    assert wrong["code"] == "invalid_argument", wrong
+    await client.call("system_status", {})
+
+
+def output(polled):
+    return "".join(message["data"] for message in polled["messages"])
