@@ -102,6 +102,30 @@ fn an_agent_works_over_http_without_a_session() {
 }
 
 #[test]
+fn the_operator_chooses_the_limits_of_a_container_that_names_none() {
+    let home = Home::new();
+    let limits = ["--memory=64m", "--cpus=0.5", "--pids=32", "--tmp=16m"];
+    let server = home.serve_with(&limits);
+    let mut client = Client::socket(&home);
+    let profile = client.ok("system_status", json!({}))["profile"].clone();
+    assert_eq!(profile["image"], "host");
+    assert_eq!(
+        (&profile["memory_bytes"], &profile["cpus"]),
+        (&json!(64 << 20), &json!(0.5))
+    );
+    assert_eq!(
+        (&profile["pids"], &profile["tmp_bytes"]),
+        (&json!(32), &json!(16 << 20))
+    );
+    let id = client.ok("spawn", json!({}))["container_id"].clone();
+    let listed = client.ok("list_containers", json!({}));
+    assert_eq!(listed["containers"][0]["memory"]["limit_bytes"], 64 << 20);
+    client.ok("kill", json!({ "container_id": id }));
+    drop(client);
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn an_agent_works_over_the_socket() {
     let home = Home::new();
     let server = home.serve();

@@ -1,6 +1,6 @@
 //! How the whole is.
 
-use hotcell_domain::Limits;
+use hotcell_domain::{ImageRef, Limits};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -69,6 +69,11 @@ impl Service {
     /// The limits of a container that names none.
     pub fn default_limits(&self) -> Limits {
         self.inner.environment.settings.default_limits
+    }
+
+    /// The image of a container that names none.
+    pub fn default_image(&self) -> &ImageRef {
+        &self.inner.environment.settings.default_image
     }
 
     /// Whether it takes requests.

@@ -1,6 +1,7 @@
 //! The command line. Doc comments here are the reference.
 
 mod client;
+mod limits;
 mod run;
 mod serve;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+pub(crate) use limits::LimitArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use hotcell_domain::{Bytes, CpuMillis, ImageRef, Language, Pids};
+use hotcell_domain::{ImageRef, Language};
 
-use super::{StateArgs, parse_seconds};
+use super::{LimitArgs, StateArgs, parse_seconds};
 
 pub(super) const RUN_USAGE: &str = "hotcell run [OPTIONS] <-c CODE | FILE [-- ARG…] | -- CMD…>";
 
@@ -42,21 +42,8 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "host", value_parser = ImageRef::parse)]
     pub(crate) image: ImageRef,
 
-    /// Memory of all its processes together
-    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = Bytes::parse)]
-    pub(crate) memory: Bytes,
-
-    /// Processor cores
-    #[arg(long, value_name = "N", default_value = "1", value_parser = CpuMillis::parse)]
-    pub(crate) cpus: CpuMillis,
-
-    /// Processes and threads at once
-    #[arg(long, value_name = "N", default_value = "256", value_parser = parse_pids)]
-    pub(crate) pids: Pids,
-
-    /// Size of /tmp
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = Bytes::parse)]
-    pub(crate) tmp: Bytes,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
     /// End it after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -90,9 +77,4 @@ fn parse_language(name: &str) -> Result<&'static Language, String> {
             .collect();
         format!("known are {}", names.join(", "))
     })
-}
-
-fn parse_pids(text: &str) -> Result<Pids, String> {
-    let number = text.parse().map_err(|_| "not a number".to_owned())?;
-    Pids::new(number).map_err(|error| error.to_string())
 }

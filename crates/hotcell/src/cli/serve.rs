@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::StateArgs;
+use super::{LimitArgs, StateArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -79,6 +79,9 @@ pub(crate) struct ServeArgs {
     /// Image of a container that names none
     #[arg(long, default_value = "host", value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
     pub(crate) default_image: ImageRef,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
     /// How long running execs may go on when the server is told to stop
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
@@ -212,6 +215,10 @@ mod tests {
             ["--execs-running-max", "0"],
             ["--output-bytes-max", "1"],
             ["--default-image", "a b"],
+            ["--memory", "1"],
+            ["--cpus", "0"],
+            ["--pids", "1"],
+            ["--tmp", "-1"],
         ] {
             assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
         }

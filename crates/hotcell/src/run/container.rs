@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hotcell_agent_client::Agent;
-use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Limits, Policy};
+use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Policy};
 use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
 
 use crate::cli::RunArgs;
@@ -90,12 +90,7 @@ fn policy() -> Policy {
 fn spec(arguments: &RunArgs) -> ContainerSpec {
     let mut spec = ContainerSpec::new(arguments.image.clone());
     spec.lifetime = Lifetime::WithOwner;
-    spec.limits = Limits {
-        memory: arguments.memory,
-        cpus: arguments.cpus,
-        pids: arguments.pids,
-        tmp: arguments.tmp,
-    };
+    spec.limits = arguments.limits.limits();
     spec
 }
 

@@ -18,6 +18,7 @@ pub(super) fn of_service(arguments: &ServeArgs) -> Settings {
             allow_root: arguments.allow_as_root,
         },
         default_image: arguments.default_image.clone(),
+        default_limits: arguments.limits.limits(),
         execs_running_max: arguments.execs_running_max,
         execs_queued_max: arguments.execs_queued_max,
         containers_max: arguments.containers_max,

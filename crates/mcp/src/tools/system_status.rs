@@ -1,6 +1,6 @@
 //! `system_status`: how the whole is.
 
-use hotcell_service::{LimitView, Reconciled, Status};
+use hotcell_service::{LimitView, Reconciled, Service, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,12 +31,26 @@ pub(super) struct Output {
     #[schemars(skip)]
     execs_queued: u64,
     limits: Vec<Limit>,
+    #[schemars(skip)]
+    profile: Profile,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     reconciled: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     reconciled_at: Option<String>,
+}
+
+/// What a container is that names nothing of its own.
+#[derive(Serialize)]
+struct Profile {
+    image: String,
+    memory_bytes: u64,
+    cpus: f64,
+    pids: u32,
+    tmp_bytes: u64,
+    network: &'static str,
+    user: &'static str,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -67,15 +81,15 @@ impl Tool for SystemStatus {
             status.execs_queued,
             unenforced(&status.limits)
         );
-        Ok(Answer::of(text, Output::new(status, server.version())))
+        Ok(Answer::of(text, Output::new(status, server)))
     }
 }
 
 impl Output {
-    fn new(status: Status, version: &str) -> Self {
+    fn new(status: Status, server: &Server) -> Self {
         let (at, reconciled): (Option<u64>, Option<Reconciled>) = status.reconciled.unzip();
         Self {
-            version: version.to_owned(),
+            version: server.version().to_owned(),
             engine: status.engine,
             engine_up: status.engine_is_up,
             ready: status.is_ready,
@@ -84,8 +98,24 @@ impl Output {
             execs_running: status.execs_running,
             execs_queued: status.execs_queued,
             limits: status.limits.iter().map(Limit::from).collect(),
+            profile: Profile::of(server.service()),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),
+        }
+    }
+}
+
+impl Profile {
+    fn of(service: &Service) -> Self {
+        let limits = service.default_limits();
+        Self {
+            image: service.default_image().to_string(),
+            memory_bytes: limits.memory.get(),
+            cpus: f64::from(limits.cpus.get()) / 1000.0,
+            pids: limits.pids.get(),
+            tmp_bytes: limits.tmp.get(),
+            network: "none",
+            user: "1000:1000",
         }
     }
 }
