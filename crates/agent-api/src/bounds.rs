@@ -6,6 +6,12 @@
 /// The version both sides must agree on in `Hello`.
 pub const PROTOCOL_VERSION: u32 = 1;
 
+/// What `hotcell-agent connect` sends first through a door, with its credentials.
+pub const DOOR_KNOCK: u8 = 0x05;
+
+/// What the agent answers whom it lets in through a door, before the protocol begins.
+pub const DOOR_WELCOME: u8 = 0x06;
+
 /// The largest message either side encodes or decodes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 

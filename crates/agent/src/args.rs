@@ -3,12 +3,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// How the program is called.
 pub const USAGE: &str =
-    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--listen-path PATH]
-       hotcell-agent connect PATH";
+    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID] [--filter FILE]
+                          [--listen-path PATH | --door NAME UID]
+       hotcell-agent connect PATH | --door NAME";
 
 /// What the program was asked to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,9 +18,31 @@ pub enum Command {
     /// PID 1 of a container.
     Init(Options),
     /// A bridge from stdin and stdout to an agent's socket.
-    Connect {
-        /// Of the socket.
-        path: PathBuf,
+    Connect(Target),
+}
+
+/// Where an agent can be reached.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Target {
+    /// At a path of the file system, by whoever may write there.
+    Path(PathBuf),
+    /// Under an abstract name, after a knock.
+    Door(String),
+}
+
+/// Where an agent listens.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// At the descriptor that the engine passed.
+    Inherited,
+    /// At a path of the file system.
+    Path(PathBuf),
+    /// Under an abstract name, for one user only: see [`crate::door`].
+    Door {
+        /// The name.
+        name: String,
+        /// Who may come in.
+        uid: u32,
     },
 }
 
@@ -29,8 +53,12 @@ pub struct Options {
     pub root: String,
     /// Exit this long after the last connection closed; absent: never.
     pub linger: Option<Duration>,
-    /// Listen here instead of on the inherited descriptor.
-    pub listen_path: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: Listen,
+    /// The user and group to become first, if the engine starts us as root.
+    pub user: Option<(u32, u32)>,
+    /// A file with the seccomp program to load first, if the engine has not.
+    pub filter: Option<PathBuf>,
 }
 
 /// Why the command line cannot be right.
@@ -58,22 +86,41 @@ pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsEr
 }
 
 fn parse_connect(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsError> {
-    let path = args.next().ok_or(ArgsError::Value("connect"))?.into();
-    args.next().map_or(Ok(Command::Connect { path }), |extra| {
+    let first = args.next().ok_or(ArgsError::Value("connect"))?;
+    let target = if first == "--door" {
+        Target::Door(text(args.next(), "--door")?)
+    } else {
+        Target::Path(first.into())
+    };
+    args.next().map_or(Ok(Command::Connect(target)), |extra| {
         Err(ArgsError::Unknown(extra))
     })
 }
 
 fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsError> {
-    let (mut root, mut linger, mut listen_path) = (None, None, None);
+    let (mut root, mut linger, mut listen) = (None, None, Listen::Inherited);
+    let (mut user, mut filter) = (None, None);
     while let Some(name) = args.next() {
         match name.to_str() {
             // For whoever looks for us in a list of processes; we need no name.
             Some("--container") => drop(text(args.next(), "--container")?),
             Some("--root") => root = Some(text(args.next(), "--root")?),
-            Some("--linger-ms") => linger = Some(milliseconds(args.next())?),
+            Some("--linger-ms") => {
+                linger = Some(Duration::from_millis(number(args.next(), "--linger-ms")?));
+            }
             Some("--listen-path") => {
-                listen_path = Some(args.next().ok_or(ArgsError::Value("--listen-path"))?.into());
+                let path = args.next().ok_or(ArgsError::Value("--listen-path"))?;
+                listen = Listen::Path(path.into());
+            }
+            Some("--door") => {
+                let name = text(args.next(), "--door")?;
+                let uid = number(args.next(), "--door")?;
+                listen = Listen::Door { name, uid };
+            }
+            Some("--filter") => filter = Some(text(args.next(), "--filter")?.into()),
+            Some("--become") => {
+                let uid = number(args.next(), "--become")?;
+                user = Some((uid, number(args.next(), "--become")?));
             }
             _ => return Err(ArgsError::Unknown(name)),
         }
@@ -84,7 +131,9 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
     Ok(Options {
         root,
         linger,
-        listen_path,
+        listen,
+        user,
+        filter,
     })
 }
 
@@ -94,11 +143,10 @@ fn text(value: Option<OsString>, option: &'static str) -> Result<String, ArgsErr
         .ok_or(ArgsError::Value(option))
 }
 
-fn milliseconds(value: Option<OsString>) -> Result<Duration, ArgsError> {
-    text(value, "--linger-ms")?
+fn number<N: FromStr>(value: Option<OsString>, option: &'static str) -> Result<N, ArgsError> {
+    text(value, option)?
         .parse()
-        .map(Duration::from_millis)
-        .map_err(|_| ArgsError::Value("--linger-ms"))
+        .map_err(|_| ArgsError::Value(option))
 }
 
 #[cfg(test)]
@@ -114,12 +162,35 @@ mod tests {
         let options = Options {
             root: "/workspace".into(),
             linger: Some(Duration::from_millis(5)),
-            listen_path: None,
+            listen: Listen::Inherited,
+            user: None,
+            filter: None,
         };
         assert_eq!(
             parsed("init --container c_1 --root /workspace --linger-ms 5"),
             Ok(Command::Init(options))
         );
+    }
+
+    #[test]
+    fn a_door_has_a_name_and_one_user() {
+        let Ok(Command::Init(options)) = parsed("init --root /w --door inside 65533") else {
+            panic!("it is not understood");
+        };
+        let (name, uid) = ("inside".to_owned(), 65533);
+        assert_eq!(options.listen, Listen::Door { name, uid });
+        let target = Target::Door("inside".to_owned());
+        assert_eq!(
+            parsed("connect --door inside"),
+            Ok(Command::Connect(target))
+        );
+        for line in [
+            "init --root /w --door inside",
+            "init --root /w --door a b",
+            "connect --door",
+        ] {
+            assert_eq!(parsed(line), Err(ArgsError::Value("--door")), "{line}");
+        }
     }
 
     #[test]

@@ -1,40 +1,144 @@
 //! The bridge that engines without a socket of their own run inside the container, once
 //! per connection: stdin and stdout on one side, the agent's socket on the other.
+//!
+//! One thread, because each counts as a process of the container; so nothing here may
+//! block but the wait for news from either side.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// Bytes moved at once.
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::args::Target;
+use crate::door;
+
+/// Bytes held for each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// How long an agent that is just starting may take to listen.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two attempts to reach it.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Copies both ways until either side ends.
-pub fn run(path: &Path) -> io::Result<()> {
-    let socket = UnixStream::connect(path)?;
-    let stdin = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
-    let stdout = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
-    let (ended, first_end) = mpsc::sync_channel(2);
-    let (inward, also_ended) = (socket.try_clone()?, ended.clone());
-    thread::spawn(move || also_ended.send(copy(stdin, inward)));
-    let outward = socket.try_clone()?;
-    thread::spawn(move || ended.send(copy(outward, stdout)));
-    let result = first_end.recv().unwrap_or(Ok(()));
-    let _ = socket.shutdown(Shutdown::Both);
-    result
+pub fn run(target: &Target) -> io::Result<()> {
+    let socket = match target {
+        Target::Path(path) => at_path(path)?,
+        Target::Door(name) => through_door(name)?,
+    };
+    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    for side in [stdin, stdout, socket.as_fd()] {
+        fcntl_setfl(side, fcntl_getfl(side)? | OFlags::NONBLOCK)?;
+    }
+    let mut inward = Pump::new(stdin, socket.as_fd());
+    let mut outward = Pump::new(socket.as_fd(), stdout);
+    while inward.step()? && outward.step()? {
+        wait(&[&inward, &outward])?;
+    }
+    // What the agent said before it ended is still on its way.
+    outward.drain()
 }
 
-fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => to.write_all(&buffer[..count])?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+fn at_path(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(path)
+}
+
+/// Waits for an agent that is not there yet: the engine may be faster than PID 1.
+fn through_door(name: &str) -> io::Result<UnixStream> {
+    let address = door::address(name)?;
+    let deadline = Instant::now() + LISTEN_TIMEOUT;
+    let socket = loop {
+        match UnixStream::connect_addr(&address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(LISTEN_INTERVAL);
+            }
+            connected => break connected?,
         }
+    };
+    door::knock(&socket)?;
+    Ok(socket)
+}
+
+fn wait(pumps: &[&Pump<'_>]) -> io::Result<()> {
+    let mut watched: Vec<_> = pumps.iter().map(|pump| pump.watched()).collect();
+    match poll(&mut watched, None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// One direction.
+struct Pump<'a> {
+    from: BorrowedFd<'a>,
+    to: BorrowedFd<'a>,
+    buffer: Vec<u8>,
+    /// What was read and not yet written.
+    held: std::ops::Range<usize>,
+}
+
+impl<'a> Pump<'a> {
+    fn new(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> Self {
+        Self {
+            from,
+            to,
+            buffer: vec![0; BUFFER_BYTES],
+            held: 0..0,
+        }
+    }
+
+    /// What must happen before there is something to do.
+    fn watched(&self) -> PollFd<'a> {
+        if self.held.is_empty() {
+            PollFd::from_borrowed_fd(self.from, PollFlags::IN)
+        } else {
+            PollFd::from_borrowed_fd(self.to, PollFlags::OUT)
+        }
+    }
+
+    /// Moves what can be moved without waiting; false at the end.
+    fn step(&mut self) -> io::Result<bool> {
+        loop {
+            if !self.write_held()? {
+                return Ok(true);
+            }
+            match rustix::io::read(self.from, &mut self.buffer[..]) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.held = 0..count,
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Writes what is held; false if the other side takes no more for now.
+    fn write_held(&mut self) -> io::Result<bool> {
+        while !self.held.is_empty() {
+            match rustix::io::write(self.to, &self.buffer[self.held.clone()]) {
+                Ok(count) => self.held.start += count,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until everything that was sent has been passed on.
+    fn drain(&mut self) -> io::Result<()> {
+        while self.step()? && !self.held.is_empty() {
+            wait(&[self])?;
+        }
+        Ok(())
     }
 }

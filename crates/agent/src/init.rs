@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, sockopt};
-use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, set_child_subreaper, set_dumpable_behavior};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Options;
+use crate::args::{Listen, Options};
+use crate::door;
 use crate::exec::Execs;
 use crate::files::Files;
+use crate::privilege;
 use crate::process::Table;
-use crate::serve::{self, Door};
+use crate::serve::{self, Door, Incoming};
 use crate::service::{About, AgentService};
 use crate::sys;
 
@@ -35,13 +37,22 @@ pub fn close_to_others() -> io::Result<()> {
 /// Serves until the server shuts the agent down or nobody is left to serve.
 pub fn run(options: &Options) -> io::Result<()> {
     sys::reset_fault_signals();
-    let listener = match &options.listen_path {
-        Some(path) => listen(path)?,
-        None => inherited()?,
+    if let Some((uid, gid)) = options.user {
+        privilege::become_user(uid, gid)?;
+        // A change of user may make us readable again.
+        close_to_others()?;
+    }
+    if let Some(path) = &options.filter {
+        privilege::load_filter(path)?;
+    }
+    let listener = match &options.listen {
+        Listen::Inherited => inherited()?,
+        Listen::Path(path) => listen(path)?,
+        Listen::Door { name, .. } => UnixListener::bind_addr(&door::address(name)?)?,
     };
     listener.set_nonblocking(true)?;
     // PID 1 gets orphans anyway; elsewhere they must come to us as well.
-    set_child_subreaper(Some(getpid()))?;
+    set_child_subreaper(Some(Pid::INIT))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(FILE_THREADS_MAX)
@@ -56,12 +67,18 @@ pub fn run(options: &Options) -> io::Result<()> {
 async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {
     let table = Table::default();
     tokio::spawn(table.clone().reap_for_ever(signal(SignalKind::child())?));
-    let execs = Arc::new(Execs::new(table));
+    let guest = match options.listen {
+        Listen::Door { uid, .. } => Some(uid),
+        Listen::Inherited | Listen::Path(_) => None,
+    };
+    // Whoever passes the door must not be whom an exec can become.
+    let execs = Arc::new(Execs::new(table, guest));
     let door = Arc::new(Door::default());
     let files = Files::open(Path::new(&options.root))?;
     let about = About::new(&options.root)?;
     let service = AgentService::new(about, execs.clone(), files, door.clone());
-    let result = serve::serve(listener, service, &door, options.linger).await;
+    let incoming = Incoming::new(listener, guest, &door)?;
+    let result = serve::serve(incoming, service, &door, options.linger).await;
     // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
     execs.shut_down(Duration::ZERO).await;
     result

@@ -15,10 +15,12 @@
 
 mod args;
 mod connect;
+mod door;
 pub mod exec;
 pub mod files;
 mod init;
 mod log;
+mod privilege;
 pub mod process;
 mod serve;
 mod service;
@@ -42,7 +44,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let outcome = match args::parse(args) {
         Ok(Command::Init(options)) => init::run(&options),
-        Ok(Command::Connect { path }) => connect::run(&path),
+        Ok(Command::Connect(target)) => connect::run(&target),
         Err(error) => {
             log::line(format_args!("{error}\n{}", args::USAGE));
             return ExitCode::from(2);

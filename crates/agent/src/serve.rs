@@ -19,6 +19,7 @@ use tokio_stream::Stream;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
+use crate::door::{self, Porch};
 use crate::log;
 use crate::service::AgentService;
 
@@ -64,16 +65,11 @@ impl Door {
 
 /// Serves until the door is closed.
 pub async fn serve(
-    listener: StdListener,
+    incoming: Incoming,
     service: AgentService,
     door: &Arc<Door>,
     linger: Option<Duration>,
 ) -> io::Result<()> {
-    let incoming = Incoming {
-        listener: UnixListener::from_std(listener)?,
-        door: door.clone(),
-        pause: None,
-    };
     let service = AgentServer::new(service)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -106,10 +102,40 @@ pub async fn serve(
 }
 
 /// The connections that may come in. Never ends and never fails.
-struct Incoming {
+pub struct Incoming {
     listener: UnixListener,
+    /// Asks who knocks, where everybody can.
+    porch: Option<Porch>,
     door: Arc<Door>,
     pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Incoming {
+    /// Lets in whoever connects, or only that guest if there is one.
+    pub fn new(listener: StdListener, guest: Option<u32>, door: &Arc<Door>) -> io::Result<Self> {
+        Ok(Self {
+            listener: UnixListener::from_std(listener)?,
+            porch: guest.map(Porch::new),
+            door: door.clone(),
+            pause: None,
+        })
+    }
+
+    /// The next who may come in.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        loop {
+            if let Some(porch) = &mut self.porch
+                && let Poll::Ready(stream) = porch.poll_known(cx)
+            {
+                return Poll::Ready(Ok(stream));
+            }
+            let (stream, _) = ready!(self.listener.poll_accept(cx))?;
+            match &mut self.porch {
+                Some(porch) => porch.wait_for_knock(stream)?,
+                None => return Poll::Ready(Ok(stream)),
+            }
+        }
+    }
 }
 
 impl Stream for Incoming {
@@ -121,9 +147,14 @@ impl Stream for Incoming {
                 ready!(pause.as_mut().poll(cx));
                 self.pause = None;
             }
-            match ready!(self.listener.poll_accept(cx)) {
-                Ok((stream, _)) => {
-                    if let Some(connection) = Connection::new(stream, &self.door) {
+            match ready!(self.poll_accept(cx)) {
+                Ok(stream) => {
+                    if let Some(connection) = Connection::new(stream, &self.door)
+                        && self
+                            .porch
+                            .as_ref()
+                            .is_none_or(|_| door::welcome(&connection.stream))
+                    {
                         return Poll::Ready(Some(Ok(connection)));
                     }
                 }
@@ -138,7 +169,7 @@ impl Stream for Incoming {
 }
 
 /// A connection that is counted as long as it lives.
-struct Connection {
+pub struct Connection {
     stream: UnixStream,
     door: Arc<Door>,
 }

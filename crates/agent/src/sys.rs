@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -65,6 +65,83 @@ pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: This runs once, at the start, before the agent has opened anything itself:
     // what is open there came from the engine, for us.
     Ok(unsafe { inherited(fd) })
+}
+
+/// Receives one byte and the user who sent it, if the kernel tells.
+///
+/// The buffer has no room for descriptors, so none that a sender attaches gets in.
+pub fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option<u32>), Errno> {
+    let (mut byte, mut control) = (0_u8, ControlBuffer::default());
+    let mut part = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    // SAFETY: All zeroes is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<ControlBuffer>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `message` leads to one byte and to the control buffer, with their sizes, and
+    // both live through the call.
+    let count = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
+    if count < 0 {
+        return Err(last_errno());
+    }
+    let needed = std::mem::offset_of!(ControlBuffer, padding);
+    let is_whole = message.msg_controllen >= needed && control.length >= needed;
+    let is_uid = (control.level, control.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS);
+    Ok((
+        (count == 1).then_some(byte),
+        (is_whole && is_uid).then_some(control.uid),
+    ))
+}
+
+/// One control message with credentials, as the kernel lays it out.
+#[repr(C)]
+#[derive(Default)]
+struct ControlBuffer {
+    length: usize,
+    level: c_int,
+    kind: c_int,
+    pid: i32,
+    uid: u32,
+    gid: u32,
+    padding: u32,
+}
+
+/// Loads a seccomp program, given as the bytes of its instructions.
+pub fn load_filter(program: &[u8]) -> Result<(), Errno> {
+    let instructions: Vec<_> = program
+        .chunks_exact(size_of::<libc::sock_filter>())
+        .map(|bytes| libc::sock_filter {
+            code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+            jt: bytes[2],
+            jf: bytes[3],
+            k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        })
+        .collect();
+    let program = libc::sock_fprog {
+        len: u16::try_from(instructions.len()).map_err(|_| Errno::INVAL)?,
+        filter: instructions.as_ptr().cast_mut(),
+    };
+    // SAFETY: The kernel reads `len` instructions from `filter`, which outlive the call, and
+    // checks them; it writes to neither.
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+            0,
+            0,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
 }
 
 /// Lets the runtime watch a descriptor that does not block.

@@ -1,18 +1,27 @@
 //! Who lets a container in.
 
-use crate::{ContainerSpec, ImageRef, Network};
+use crate::{ContainerSpec, ImagePolicy, ImageRef, Network, Reference, Source};
 
 /// A value that has passed policy, with the name of the rule that let it in.
 ///
-/// Only [`Policy::admit`] makes one, and engines take nothing else: a caller that
-/// forgets to ask does not compile.
+/// Only [`Policy::admit`] and [`ImagePolicy::admit`] make one, and engines and pullers take
+/// nothing else: a caller that forgets to ask does not compile.
 #[derive(Clone, Debug)]
 pub struct Admitted<T> {
     value: T,
     rule: &'static str,
+    source: Option<Source>,
 }
 
 impl<T> Admitted<T> {
+    pub(crate) fn new(value: T, rule: &'static str) -> Self {
+        Self {
+            value,
+            rule,
+            source: None,
+        }
+    }
+
     /// What was let in.
     pub fn value(&self) -> &T {
         &self.value
@@ -24,6 +33,14 @@ impl<T> Admitted<T> {
     }
 }
 
+impl Admitted<ContainerSpec> {
+    /// What was decided on the container's image, if it is one of a registry.
+    pub fn image(&self) -> Option<Admitted<Source>> {
+        let source = self.source.clone()?;
+        Some(Admitted::new(source, self.rule))
+    }
+}
+
 /// What the operator allows.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -32,6 +49,8 @@ pub struct Policy {
     pub allow_rootfs: bool,
     /// Allow execs as the container's root.
     pub allow_root: bool,
+    /// Which images of registries are allowed.
+    pub images: ImagePolicy,
 }
 
 /// Why a container was not let in, with the rule that says so.
@@ -46,6 +65,47 @@ pub enum Refusal {
     /// Root was asked for.
     #[error("running as root is not allowed here (rule `allow_root`)")]
     Root,
+    /// The image's registry is not allowed.
+    #[error("registry {registry} is not one of {allowed} (rule `allowed_registries`)")]
+    Registry {
+        /// The one asked for.
+        registry: String,
+        /// Those that are.
+        allowed: String,
+    },
+    /// No glob matches the image.
+    #[error("image {reference} is not among those allowed here (rule `allowed_images`)")]
+    Image {
+        /// The one asked for.
+        reference: Reference,
+    },
+    /// The reference names no content.
+    #[error("image {reference} must be given with its digest (rule `require_digest`)")]
+    NoDigest {
+        /// The one asked for.
+        reference: Reference,
+    },
+    /// The image is of this host alone.
+    #[error("image {reference} is local to this host, which is not allowed (rule `local_images`)")]
+    LocalImage {
+        /// The one asked for.
+        reference: Reference,
+    },
+}
+
+impl Refusal {
+    /// The rule that refused, as it is called in the configuration and in events.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Rootfs => "allow_rootfs",
+            Self::Network => "network",
+            Self::Root => "allow_root",
+            Self::Registry { .. } => "allowed_registries",
+            Self::Image { .. } => "allowed_images",
+            Self::NoDigest { .. } => "require_digest",
+            Self::LocalImage { .. } => "local_images",
+        }
+    }
 }
 
 impl Policy {
@@ -57,13 +117,20 @@ impl Policy {
         if spec.allow_root && !self.allow_root {
             return Err(Refusal::Root);
         }
-        let rule = match spec.image {
-            ImageRef::Host => "host_image",
-            ImageRef::Rootfs(_) if self.allow_rootfs => "allow_rootfs",
+        let (rule, source) = match &spec.image {
+            ImageRef::Host => ("host_image", None),
+            ImageRef::Rootfs(_) if self.allow_rootfs => ("allow_rootfs", None),
             ImageRef::Rootfs(_) => return Err(Refusal::Rootfs),
-            ImageRef::Oci(_) => "oci_image",
+            ImageRef::Oci(reference) => {
+                let source = self.images.admit(reference.clone())?;
+                (source.rule, Some(source.value))
+            }
         };
-        Ok(Admitted { value: spec, rule })
+        Ok(Admitted {
+            value: spec,
+            rule,
+            source,
+        })
     }
 }
 
@@ -84,6 +151,22 @@ mod tests {
         let mut root = ContainerSpec::new(ImageRef::Host);
         root.allow_root = true;
         assert_eq!(policy.admit(root).map(|_| ()), Err(Refusal::Root));
+    }
+
+    #[test]
+    fn an_image_is_decided_on_by_the_image_policy() {
+        let spec = |text| ContainerSpec::new(ImageRef::parse(text).unwrap());
+        let policy = Policy::default();
+        let refusal = policy.admit(spec("quay.io/a/b")).unwrap_err();
+        assert_eq!(refusal.rule(), "allowed_registries");
+        let admitted = policy.admit(spec("python")).unwrap();
+        let source = admitted.image().unwrap();
+        assert_eq!(
+            source.value().reference.to_string(),
+            "docker.io/library/python:latest"
+        );
+        let host = policy.admit(spec("host")).unwrap();
+        assert!(host.image().is_none());
     }
 
     #[test]

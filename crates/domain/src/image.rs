@@ -3,8 +3,7 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// The longest reference we read.
-const REFERENCE_BYTES_MAX: usize = 512;
+use crate::Reference;
 
 /// Names the root of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,8 +12,8 @@ pub enum ImageRef {
     Host,
     /// An unpacked root filesystem on the host.
     Rootfs(PathBuf),
-    /// An OCI reference.
-    Oci(String),
+    /// An image of a registry, or one that was loaded under such a name.
+    Oci(Reference),
 }
 
 /// A reference that cannot be read.
@@ -44,11 +43,7 @@ impl ImageRef {
             }
             return Err(ImageError::RootfsPath);
         }
-        let legal = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
-        if text.is_empty() || text.len() > REFERENCE_BYTES_MAX || !text.chars().all(legal) {
-            return Err(ImageError::NotAReference);
-        }
-        Ok(Self::Oci(text.to_owned()))
+        Reference::parse(text).map(Self::Oci)
     }
 }
 
@@ -57,7 +52,7 @@ impl fmt::Display for ImageRef {
         match self {
             Self::Host => f.write_str("host"),
             Self::Rootfs(path) => write!(f, "rootfs:{}", path.display()),
-            Self::Oci(reference) => f.write_str(reference),
+            Self::Oci(reference) => fmt::Display::fmt(reference, f),
         }
     }
 }
@@ -73,10 +68,8 @@ mod tests {
             ImageRef::parse("rootfs:/srv/x"),
             Ok(ImageRef::Rootfs("/srv/x".into()))
         );
-        assert_eq!(
-            ImageRef::parse("python:3.12-slim"),
-            Ok(ImageRef::Oci("python:3.12-slim".into()))
-        );
+        let python = ImageRef::parse("python:3.12-slim").map(|image| image.to_string());
+        assert_eq!(python.as_deref(), Ok("docker.io/library/python:3.12-slim"));
     }
 
     #[test]

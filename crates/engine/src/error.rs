@@ -11,6 +11,12 @@ pub enum EngineError {
         /// Which.
         id: ContainerId,
     },
+    /// The image is not on this host.
+    #[error("image {image} is not on this host; pull it first")]
+    NoImage {
+        /// Which.
+        image: String,
+    },
     /// The engine cannot make such a container at all.
     #[error("this engine has no {what}")]
     Unsupported {
@@ -28,6 +34,26 @@ pub enum EngineError {
     Exhausted {
         /// What.
         resource: &'static str,
+    },
+    /// The engine itself does not answer. It may be back for the next call.
+    #[error("{engine} does not answer: {hint}")]
+    Unavailable {
+        /// Which engine.
+        engine: &'static str,
+        /// What the operator can do.
+        hint: &'static str,
+        /// How the call failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An image cannot be had, or not be used.
+    #[error("image {image} cannot be used: {reason}")]
+    Image {
+        /// Its reference, as it was asked for.
+        image: String,
+        /// Why not.
+        reason: String,
+        /// What the engine said, for the operator.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The engine did not do a step; the cause is for the operator.
     #[error("could not {step}")]

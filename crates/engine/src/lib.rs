@@ -8,6 +8,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod docker;
 mod embedded;
 mod error;
 #[cfg(feature = "fake")]
@@ -17,6 +18,7 @@ mod stream;
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
 
+pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::EngineError;
 pub use hotcell_runtime::{Enforced, Enforcement};
@@ -64,6 +66,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Removes what dead processes left: containers that were to end with their owner, and
     /// half-made ones. Answers how many.
     async fn sweep(&self) -> Result<usize, EngineError>;
+
+    /// Removes what this engine keeps of images although no image and no container needs
+    /// it. Answers how many things; an engine whose images are its own affair removes none.
+    async fn sweep_images(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
 }
 
 /// A container as its engine sees it.
@@ -81,4 +89,6 @@ pub struct Container {
     pub oom_kills: u64,
     /// Memory in use, where it is known.
     pub memory_bytes: Option<u64>,
+    /// The digest of the image it was made of, if that has one.
+    pub image_digest: Option<String>,
 }

@@ -27,7 +27,10 @@ async fn subject() -> Subject {
         engine,
         image: ImageRef::Host,
         policy: Policy::default(),
-        traits: Traits::default(),
+        traits: Traits {
+            orphans: true,
+            ..Traits::default()
+        },
         reopen: Some(reopen),
         keep: Box::new(state),
     }

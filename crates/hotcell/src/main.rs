@@ -5,8 +5,10 @@
 mod cli;
 mod client;
 mod doctor;
+mod engines;
 mod exit;
 mod id;
+mod image;
 mod run;
 mod serve;
 mod signals;
@@ -45,6 +47,8 @@ fn obey(command: &Command) -> Result<ExitCode> {
         Command::Logs(arguments) => client::logs(arguments),
         Command::Kill(arguments) => client::kill(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Pull(arguments) => image::pull(arguments),
+        Command::Image(arguments) => image::manage(arguments),
     }
 }
 
@@ -57,7 +61,9 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Exec(_)
         | Command::Logs(_)
         | Command::Kill(_)
-        | Command::Doctor(_) => LevelFilter::WARN,
+        | Command::Doctor(_)
+        | Command::Pull(_)
+        | Command::Image(_) => LevelFilter::WARN,
     }
 }
 
@@ -70,6 +76,8 @@ fn failed(command: &Command) -> u8 {
         | Command::Ps(_)
         | Command::Logs(_)
         | Command::Kill(_)
-        | Command::Doctor(_) => 1,
+        | Command::Doctor(_)
+        | Command::Pull(_)
+        | Command::Image(_) => 1,
     }
 }

@@ -29,6 +29,9 @@ async fn subject() -> Subject {
         },
         traits: Traits {
             sealed: true,
+            linux: true,
+            orphans: true,
+            cgroup_namespace: true,
             user_namespace: true,
             limits: true,
             root: rustix::process::geteuid().is_root() || probe::subordinate_ids().is_ok(),

@@ -192,9 +192,9 @@ fn a_reader_that_goes_away_ends_the_command() {
 
 #[test]
 fn an_image_that_cannot_be_had_is_a_clear_refusal() {
-    let output = run(&["--image", "python:3.12-slim", "--", "true"]);
+    let output = run(&["--image", "localhost/absent", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(stderr(&output).contains("this engine has no image python:3.12-slim"));
+    assert!(stderr(&output).contains("localhost/absent:latest is not on this host"));
 }
 
 #[test]

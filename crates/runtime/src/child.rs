@@ -4,7 +4,8 @@
 //! index and errno, and the process ends.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -13,11 +14,14 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg,
+};
 use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
-use crate::plan::{Fds, KEPT_CAPABILITIES, Op, Plan, Slot};
+use crate::plan::{Fds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan, Slot};
 use crate::spec::{FIRST_FD, USER_ID};
 use crate::sys;
 
@@ -69,6 +73,8 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
             attributes,
         } => put(slots, *slot, open(path, *attributes)?),
         Op::AwaitGo => await_go(link),
+        Op::AwaitMapped { slot } => await_mapped(link, slots, *slot),
+        Op::OpenUnlessGiven { slot, path } => open_unless_given(slots, *slot, path),
         Op::BecomeRoot => become_root(),
         Op::NewFs {
             slot,
@@ -162,6 +168,35 @@ fn await_go(link: Link<'_>) -> io::Result<()> {
         0 => sys::exit_now(1),
         _ => Ok(()),
     }
+}
+
+/// One byte, and with it perhaps a mount.
+fn await_mapped(link: Link<'_>, slots: &mut Slots, slot: Slot) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut byte = [0_u8; 1];
+        let mut bytes = [IoSliceMut::new(&mut byte)];
+        recvmsg(link.go, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    if received.bytes == 0 {
+        sys::exit_now(1);
+    }
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            for fd in fds {
+                put(slots, slot, fd)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_unless_given(slots: &mut Slots, slot: Slot, path: &CStr) -> io::Result<()> {
+    if slots.get(slot.0).is_some_and(Option::is_some) {
+        return Ok(());
+    }
+    put(slots, slot, open(path, LAYER_ATTRIBUTES)?)
 }
 
 fn become_root() -> io::Result<()> {

@@ -9,6 +9,7 @@
 
 pub mod cgroup;
 mod child;
+mod idmap;
 pub mod ids;
 pub mod launcher;
 mod plan;
@@ -26,6 +27,7 @@ pub use launcher::{
 };
 pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
 pub use remove::remove_tree_as;
+pub use seccomp::filter;
 pub use spec::{
     Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
 };

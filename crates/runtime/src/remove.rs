@@ -44,7 +44,11 @@ pub fn remove_tree_as(ids: &IdMap, path: &Path) -> io::Result<()> {
             },
         ),
     ];
-    let plan = Plan { steps, slots: 0 };
+    let plan = Plan {
+        steps,
+        slots: 0,
+        mapped: None,
+    };
     let started = start::start(&plan, libc::CLONE_NEWUSER, Some(ids), None).map_err(cause)?;
     let ended = waitid(WaitId::PidFd(started.pidfd.as_fd()), WaitIdOptions::EXITED)?;
     match ended.and_then(|status| status.exit_status()) {

@@ -49,6 +49,18 @@ pub enum Root {
         /// Host directories `upper` and `work` on one filesystem.
         scratch: Option<Scratch>,
     },
+    /// Layers of an image in one directory, stacked by overlayfs, read-only. Where the
+    /// kernel can, files of their root are files of the container's root.
+    Layers {
+        /// The directory that holds them.
+        dir: PathBuf,
+        /// Their names in it, the topmost first; at least one, plain.
+        names: Vec<String>,
+        /// `/etc/passwd`, in place of the image's.
+        passwd: String,
+        /// `/etc/group`, in place of the image's.
+        group: String,
+    },
 }
 
 /// Where overlayfs keeps changes.

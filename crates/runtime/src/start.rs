@@ -2,19 +2,23 @@
 //!
 //! The child never outlives a failure: on `Err` it has been killed and reaped.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::child::{self, DONE, Link};
 use crate::plan::Plan;
 use crate::spec::IdMap;
-use crate::{process, sys};
+use crate::{idmap, process, sys};
 
 /// How long a container may take to reach its init program.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -119,7 +123,7 @@ fn see_through(
     let mapped = ids.map_or(Ok(()), |ids| ids.apply(pid));
     if mapped.is_ok() {
         // If the child has ended already, the status says why.
-        let _ = send(&go, &[1], SendFlags::NOSIGNAL);
+        let _ = give_go(&go, give_layers(plan, ids, pid).as_ref());
     }
     drop(go);
     let outcome = read_status(plan, status);
@@ -131,6 +135,25 @@ fn see_through(
         }),
         (_, outcome) => outcome,
     }
+}
+
+/// The mount that the child cannot map itself. Without it the child opens its own, whose
+/// files are nobody's.
+fn give_layers(plan: &Plan, ids: Option<&IdMap>, pid: u32) -> Option<OwnedFd> {
+    let path = plan.mapped.as_ref()?;
+    matches!(ids, Some(IdMap::Range { .. })).then_some(())?;
+    idmap::open(path, pid).ok()
+}
+
+fn give_go(go: &OwnedFd, mount: Option<&OwnedFd>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = mount.map(|mount| [mount.as_fd()]);
+    if let Some(fds) = &fds {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(go, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// Reads records until exec closes the pipe; the last one decides.
@@ -200,6 +223,7 @@ mod tests {
                 op,
             }],
             slots: 0,
+            mapped: None,
         }
     }
 

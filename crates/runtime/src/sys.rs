@@ -156,6 +156,30 @@ pub fn mount_setattr(
     })
 }
 
+/// Sets attributes of a mount that nobody else sees, keeps it from spreading, and gives its
+/// files the ids that `namespace`, a user namespace, has for them.
+pub fn mount_idmap(
+    mount: BorrowedFd<'_>,
+    attributes: u64,
+    namespace: BorrowedFd<'_>,
+) -> io::Result<()> {
+    const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
+    let namespace = u64::from(namespace.as_raw_fd().cast_unsigned());
+    let private = libc::MS_PRIVATE;
+    let attr: [u64; 4] = [attributes | MOUNT_ATTR_IDMAP, 0, private, namespace];
+    // SAFETY: `attr` has the layout of `struct mount_attr` (four u64) and its size is given.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            attr.as_ptr(),
+            size_of_val(&attr),
+        )
+    })
+}
+
 /// Puts one more seccomp filter on this thread and all it will start.
 pub fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
     #[repr(C)]

@@ -129,3 +129,46 @@ fn many_layers_fit() {
     lowers.push(base.path());
     assert_eq!(stacked("echo up >&3", &lowers, None), "up\n");
 }
+
+/// A layer that belongs to root, with a file that only root may read.
+#[test]
+fn layers_of_an_image_belong_to_the_containers_root() {
+    let store = tempfile::tempdir().unwrap();
+    readable_by_all(store.path());
+    let base = shell_layer();
+    let (low, top) = (store.path().join("aa"), store.path().join("bb"));
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([base.path(), &low])
+        .status();
+    assert!(copied.unwrap().success());
+    readable_by_all(&low);
+    fs::create_dir_all(low.join("etc/gone")).unwrap();
+    fs::write(low.join("etc/passwd"), "of the image").unwrap();
+    fs::write(low.join("etc/both"), "lower").unwrap();
+    fs::create_dir_all(top.join("etc")).unwrap();
+    fs::write(top.join("etc/both"), "upper\n").unwrap();
+    // Only its owner may read it: the container's user, if its ids are mapped.
+    fs::write(low.join("etc/own"), "readable\n").unwrap();
+    fs::set_permissions(low.join("etc/own"), fs::Permissions::from_mode(0o600)).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(low.join("etc/own"), Some(USER_ID), Some(USER_ID)).unwrap();
+    }
+    let whiteout = rustix::fs::FileType::CharacterDevice;
+    let mode = rustix::fs::Mode::empty();
+    rustix::fs::mknodat(rustix::fs::CWD, top.join("etc/gone"), whiteout, mode, 0).unwrap();
+    let mut cell = Cell::new(
+        "read a </etc/both; read b </etc/passwd; [ -e /etc/gone ] && b=gone; [ -O /bin ] && a=own; \
+         [ -e /layers ] && b=layers; (: >/new) 2>/dev/null && b=written; read c </etc/own; echo $a $b $c >&3",
+    );
+    cell.spec.root = Root::Layers {
+        dir: store.path().to_owned(),
+        names: vec!["bb".to_owned(), "aa".to_owned()],
+        passwd: "of the container\n".to_owned(),
+        group: String::new(),
+    };
+    // An ordinary user owns the layers inside as outside.
+    let wanted = if is_root() { "upper" } else { "own" };
+    let seen = cell.output(&launcher());
+    assert_eq!(seen, format!("{wanted} of the container readable\n"));
+}

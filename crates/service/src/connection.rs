@@ -168,7 +168,10 @@ fn not_opened(error: EngineError) -> ServiceError {
             what: "container",
             name: id.to_string(),
         },
-        error @ (EngineError::Unsupported { .. }
+        error @ EngineError::Unavailable { .. } => error.into(),
+        error @ (EngineError::NoImage { .. }
+        | EngineError::Image { .. }
+        | EngineError::Unsupported { .. }
         | EngineError::Unlimited { .. }
         | EngineError::Exhausted { .. }
         | EngineError::Engine { .. }) => silent(Some(Box::new(error))),

@@ -19,7 +19,7 @@ pub enum ServiceError {
     /// There is no such thing, or it belongs to somebody else.
     #[error("there is no {what} {name}")]
     NotFound {
-        /// `container`, `exec`, `file`.
+        /// `container`, `exec`, `file`, `image`.
         what: &'static str,
         /// As the caller named it.
         name: String,
@@ -159,7 +159,15 @@ impl From<EngineError> for ServiceError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::NotFound { id } => Self::no_container(&id),
-            EngineError::Unsupported { .. } => Self::Invalid {
+            EngineError::NoImage { image } => Self::NotFound {
+                what: "image",
+                name: image,
+            },
+            EngineError::Unavailable { .. } => Self::Unavailable {
+                reason: error.to_string(),
+                source: Some(Box::new(error)),
+            },
+            EngineError::Unsupported { .. } | EngineError::Image { .. } => Self::Invalid {
                 reason: error.to_string(),
             },
             EngineError::Unlimited { .. } => Self::Unavailable {

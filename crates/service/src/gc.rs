@@ -81,6 +81,10 @@ impl Inner {
             Ok(count) => collected.leftovers = count as u64,
             Err(error) => note_error(collected, &error),
         }
+        match self.environment.engine.sweep_images().await {
+            Ok(count) => collected.leftovers += count as u64,
+            Err(error) => note_error(collected, &error),
+        }
     }
 
     fn forget_before(&self) -> u64 {

@@ -27,6 +27,8 @@ pub struct Execs {
     table: Table,
     fingerprints: Fingerprints,
     can_switch_user: bool,
+    /// A user that no exec may become.
+    reserved_uid: Option<u32>,
     /// The most memory one process of an exec may have, where no cgroup bounds it.
     data_bytes_max: Option<u64>,
     held: Mutex<Held>,
@@ -40,12 +42,13 @@ struct Held {
 }
 
 impl Execs {
-    /// None yet; their keepers will be in `table`.
-    pub fn new(table: Table) -> Self {
+    /// None yet; their keepers will be in `table`, and none becomes the reserved user.
+    pub fn new(table: Table, reserved_uid: Option<u32>) -> Self {
         Self {
             table,
             fingerprints: Fingerprints::new(),
             can_switch_user: can_switch_user(),
+            reserved_uid,
             data_bytes_max: pass_on_data_limit(),
             held: Mutex::default(),
         }
@@ -68,7 +71,9 @@ impl Execs {
             }
             return Follower::new(exec.clone(), 0);
         }
-        if start.user.is_some() && !self.can_switch_user {
+        if let Some(user) = &start.user
+            && (!self.can_switch_user || self.reserved_uid == Some(user.uid.as_raw()))
+        {
             return Err(ExecError::OtherUser);
         }
         held.make_room()?;

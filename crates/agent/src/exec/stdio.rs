@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hotcell_agent_api::v1::Stream;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -62,7 +63,7 @@ fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;
     unlockpt(&master)?;
-    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    let slave = other_end(&master, flags)?;
     tcsetwinsize(&master, size)?;
     let master = ours(master, Interest::READABLE | Interest::WRITABLE)?;
     // Without stdin the process must read the end of file at once, as it does without a
@@ -83,6 +84,18 @@ fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
         outputs: Outputs::new([(Stream::Stdout, master.clone())]),
         terminal: Some(master),
     })
+}
+
+/// The end of a terminal that processes get.
+fn other_end(master: &OwnedFd, flags: OpenptFlags) -> Result<OwnedFd, Errno> {
+    match ioctl_tiocgptpeer(master, flags) {
+        // gVisor does not know the call; its terminals have names.
+        Err(Errno::NOTTY | Errno::INVAL) => {}
+        opened => return opened,
+    }
+    let name = ptsname(master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(name, flags, Mode::empty())
 }
 
 /// A pipe whose writing end is ours, or closed: the process then reads the end of file.

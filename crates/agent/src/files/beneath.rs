@@ -1,4 +1,5 @@
-//! The only way from a path to a file: openat2 beneath a directory we hold.
+//! The only way from a path to a file: openat2 beneath a directory we hold, or `walk`
+//! where the kernel has no openat2.
 //!
 //! Nothing else in `files` turns a path of more than one component into a file.
 //! Changes are made on a `Place`, a directory handle and one name in it, so that
@@ -8,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -15,6 +17,7 @@ use rustix::io::Errno;
 use super::error::{Error, Step};
 use super::info::{is, read_link};
 use super::path::{Name, RelPath};
+use super::walk;
 
 /// How often a resolution is tried again when a rename got in between.
 const RESOLVE_TRIES_MAX: u32 = 64;
@@ -134,7 +137,7 @@ impl Beneath {
     ) -> rustix::io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | extra;
-        let open = || rustix::fs::openat2(&self.fd, path.to_open(), flags, Mode::empty(), how);
+        let open = || open_beneath(&self.fd, path, flags, how);
         let mut opened = open();
         // EAGAIN: a rename raced with a `..` and the kernel could not be sure.
         for _ in 1..RESOLVE_TRIES_MAX {
@@ -145,6 +148,23 @@ impl Beneath {
         }
         opened
     }
+}
+
+/// By openat2 if the kernel has it, else step by step.
+fn open_beneath(
+    root: &OwnedFd,
+    path: &RelPath,
+    flags: OFlags,
+    how: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    static IS_MISSING: AtomicBool = AtomicBool::new(false);
+    if !IS_MISSING.load(Ordering::Relaxed) {
+        match rustix::fs::openat2(root, path.to_open(), flags, Mode::empty(), how) {
+            Err(Errno::NOSYS) => IS_MISSING.store(true, Ordering::Relaxed),
+            opened => return opened,
+        }
+    }
+    walk::open(root, path.as_bytes(), flags, how)
 }
 
 impl Place {

@@ -33,6 +33,7 @@ mod relocate;
 mod stage;
 mod temp;
 mod tree;
+mod walk;
 mod write;
 
 use std::io;

@@ -134,7 +134,25 @@ pub fn rename_to_free(from: &Place, to: &Place) -> rustix::io::Result<()> {
 
 /// Lets two things change places.
 pub fn exchange(one: &Place, other: &Place) -> rustix::io::Result<()> {
-    rename_with(one, other, RenameFlags::EXCHANGE)
+    let exchanged = rename_with(one, other, RenameFlags::EXCHANGE);
+    // Not every kernel and filesystem knows the flag: gVisor's do not. Three moves are the
+    // next best; what fails in between is taken back.
+    if !matches!(exchanged, Err(Errno::INVAL | Errno::NOSYS)) {
+        return exchanged;
+    }
+    let aside = fresh_place(&one.dir).map_err(|_| Errno::IO)?;
+    rename_to_free(one, &aside)?;
+    let result = rename_to_free(other, one).and_then(|()| {
+        let result = rename_to_free(&aside, other);
+        if result.is_err() {
+            let _ = rename_to_free(one, other);
+        }
+        result
+    });
+    if result.is_err() {
+        let _ = rename_to_free(&aside, one);
+    }
+    result
 }
 
 /// Makes a directory that only we may enter, and opens it.

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Gid, Pid, Uid, getpid, set_child_subreaper, setpgid};
+use rustix::process::{Gid, Pid, Uid, set_child_subreaper, setpgid};
 use rustix::thread::set_name;
 
 use super::leader::{Failure, become_program, drop_capabilities};
@@ -78,24 +78,15 @@ fn keep(task: &Task<'_>) -> i32 {
     // kernel schedules by session, each new one waits for its turn behind all others.
     let _ = setpgid(None, None);
     let _ = set_name(c"hotcell-keeper");
-    if let Err(errno) = set_child_subreaper(Some(getpid())) {
-        return tell(
-            task,
-            &Record::NotStarted {
-                step: Step::Clone,
-                errno: number(errno),
-            },
-        );
+    match set_child_subreaper(Some(Pid::INIT)) {
+        // gVisor has none but PID 1: there, a process that outlives its parent comes to the
+        // agent, which ends it.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(errno) => return tell(task, &not_started(Step::Clone, errno)),
     }
     match start_leader(task.launch) {
         Ok(leader) => keep_leader(task, leader),
-        Err((step, errno)) => tell(
-            task,
-            &Record::NotStarted {
-                step,
-                errno: number(errno),
-            },
-        ),
+        Err((step, errno)) => tell(task, &not_started(step, errno)),
     }
 }
 
@@ -198,8 +189,9 @@ fn close_all_but(kept: &mut [i32]) {
     sys::close_range(first, u32::MAX);
 }
 
-fn number(errno: Errno) -> u32 {
-    errno.raw_os_error().cast_unsigned()
+fn not_started(step: Step, errno: Errno) -> Record {
+    let errno = errno.raw_os_error().cast_unsigned();
+    Record::NotStarted { step, errno }
 }
 
 #[cfg(test)]

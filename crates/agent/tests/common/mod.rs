@@ -217,7 +217,7 @@ impl Drop for Agent {
 }
 
 /// The agent to drive: the one that was built for the tests, unless another is named.
-fn program() -> std::ffi::OsString {
+pub fn program() -> std::ffi::OsString {
     std::env::var_os("HOTCELL_AGENT_PROGRAM")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_hotcell-agent").into())
 }

@@ -6,7 +6,7 @@ use hotcell_agent_client::{Command, ExitCause, Refusal};
 
 use super::cell::{Cell, Live, expect_refused};
 use super::run::slowed;
-use super::{Outcome, Subject};
+use super::{Outcome, Subject, claimed};
 
 /// Enough for a shell to say its first word; more on a host that is known to be slow.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -73,6 +73,9 @@ pub(super) async fn cancel_ends_the_command(subject: &Subject) -> Outcome {
 }
 
 pub(super) async fn cancel_kills_a_daemon_that_left_its_session(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.orphans, "to keep orphans with their exec") {
+        return Ok(());
+    }
     let cell = Cell::make(subject).await?;
     let script = format!("{DAEMON}; sleep 1000");
     let mut live = Live::start(&cell.agent, &cell.sh(&script)).await?;
@@ -86,6 +89,9 @@ pub(super) async fn cancel_kills_a_daemon_that_left_its_session(subject: &Subjec
 }
 
 pub(super) async fn cancel_ends_what_a_finished_exec_left_behind(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.orphans, "to keep orphans with their exec") {
+        return Ok(());
+    }
     let cell = Cell::make(subject).await?;
     let live = Live::start(&cell.agent, &cell.sh(DAEMON)).await?;
     let exec_id = live.exec_id.clone();

@@ -71,6 +71,12 @@ pub type BoxedEngine = Pin<Box<dyn Future<Output = Arc<dyn Engine>> + Send>>;
 pub struct Traits {
     /// Real containers: the whole profile applies.
     pub sealed: bool,
+    /// The kernel that processes see is Linux, and its `/proc` tells what Linux's does.
+    pub linux: bool,
+    /// Processes that outlive their parent stay with their exec.
+    pub orphans: bool,
+    /// The container has a cgroup namespace of its own.
+    pub cgroup_namespace: bool,
     /// The container's ids are not the host's.
     pub user_namespace: bool,
     /// Limits are enforced as far as [`crate::Container::enforced`] says.

@@ -12,6 +12,9 @@ const LINES: usize = 60_000;
 /// Events that are taken from one stream before it is cut.
 const EVENTS_PER_STREAM: usize = 5;
 
+/// Streams that are used up; the last one carries what is left.
+const STREAMS: u32 = 40;
+
 pub(super) async fn closing_the_stream_leaves_the_exec_running(subject: &Subject) -> Outcome {
     let cell = Cell::make(subject).await?;
     let ask = cell.sh("echo one; read answer; echo $answer");
@@ -40,13 +43,15 @@ pub(super) async fn every_byte_arrives_once_over_many_streams(subject: &Subject)
     let first = cell.connect().await?;
     let mut live = Live::start(&first, &cell.sh(&script)).await?;
     let mut streams = vec![first];
+    let mut left = STREAMS;
     while !live.has_ended() {
         for _ in 0..EVENTS_PER_STREAM {
             if !live.step().await? {
                 break;
             }
         }
-        if !live.has_ended() {
+        if !live.has_ended() && left > 0 {
+            left -= 1;
             // The old connection is closed only when the new one is there, in the
             // middle of whatever it was carrying.
             let next = cell.connect().await?;

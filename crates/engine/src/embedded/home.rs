@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hotcell_domain::{ContainerId, Lifetime};
+use hotcell_domain::{ContainerId, Digest, Lifetime};
 use hotcell_runtime::cgroup::Place;
 use hotcell_runtime::{Enforced, IdMap};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -33,6 +33,12 @@ pub(super) struct Record {
     pub(super) enforced: Enforced,
     pub(super) ids: IdMap,
     pub(super) owner: Owner,
+    /// The manifest of its image, if it is made of one.
+    #[serde(default)]
+    pub(super) manifest: Option<String>,
+    /// What its image's name stood for in the registry.
+    #[serde(default)]
+    pub(super) image_digest: Option<String>,
 }
 
 /// Who made a container.
@@ -237,6 +243,11 @@ impl Owner {
 }
 
 impl Record {
+    /// The manifest of its image.
+    pub(super) fn image(&self) -> Option<Digest> {
+        Digest::parse(self.manifest.as_deref()?).ok()
+    }
+
     pub(super) fn is_alive(&self) -> bool {
         hotcell_runtime::alive(self.pid, self.start_time)
     }

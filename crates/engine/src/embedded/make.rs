@@ -6,17 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hotcell_domain::{ContainerId, ContainerSpec};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
+use hotcell_image::Images;
 use hotcell_runtime::{
     Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, USER_ID, cgroup, ids,
 };
 
 use super::home::{Home, Lock, Owner, Record};
 use super::slots::Slots;
-use super::{EmbeddedConfig, remove, search, spec};
+use super::{EmbeddedConfig, remove, root, search, spec};
 use crate::EngineError;
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
@@ -30,6 +31,7 @@ pub(super) struct Maker {
     home: Home,
     slots: Slots,
     launcher: Mutex<Arc<Launcher>>,
+    images: OnceLock<Images>,
 }
 
 /// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
@@ -67,6 +69,7 @@ impl Maker {
             home: Home::open(&config.home)?,
             slots: Slots::open(&config.home)?,
             launcher: Mutex::new(start_launcher(&config)?),
+            images: OnceLock::new(),
             config,
         })
     }
@@ -79,13 +82,17 @@ impl Maker {
         self.config.cgroups
     }
 
+    pub(super) fn images(&self) -> &OnceLock<Images> {
+        &self.images
+    }
+
     /// See [`crate::Engine::create`].
     pub(super) fn create(
         self: &Arc<Self>,
         id: &ContainerId,
-        spec: &ContainerSpec,
+        spec: &Admitted<ContainerSpec>,
     ) -> Result<Fresh, EngineError> {
-        spec::check(spec)?;
+        spec::check(spec.value())?;
         let lock = self.home.claim(id)?;
         let fresh = |record, unmake| Fresh {
             maker: Arc::clone(self),
@@ -106,13 +113,21 @@ impl Maker {
         }
     }
 
-    fn make(&self, id: &ContainerId, spec: &ContainerSpec) -> Result<Record, EngineError> {
+    fn make(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Record, EngineError> {
+        // Held until the record says that the image is used.
+        let ground = root::find(self.images.get(), spec)?;
+        let spec = spec.value();
         let ids = self.choose_ids(id)?;
         let workspace = self.make_workspace(id, ids)?;
         let listener = self.listen(id)?;
         let log = File::create(self.home.directory(id).join("agent.log"));
         let log = log.map_err(EngineError::engine("make the agent's log"))?;
-        let launch = spec::launch(id, spec, workspace, ids, self.config.cgroups);
+        let root = ground.root.clone();
+        let launch = spec::launch(id, spec, root, workspace, ids, self.config.cgroups);
         let launched = self.launch(id, &launch, &log, &listener)?;
         let record = Record {
             pid: launched.pid,
@@ -121,6 +136,11 @@ impl Maker {
             cgroup: launched.cgroup,
             ids,
             owner: Owner::us(spec.lifetime),
+            manifest: ground
+                .image
+                .as_ref()
+                .map(|image| image.manifest.to_string()),
+            image_digest: ground.image.as_ref().map(|image| image.digest.to_string()),
         };
         self.home.save(id, &record)?;
         self.require_limits(&record)?;

@@ -16,15 +16,18 @@
 mod home;
 mod make;
 mod remove;
+mod root;
 mod search;
 mod slots;
 mod spec;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase, Reference};
+use hotcell_image::{Collected, Credentials, ImageError, Images, InUse};
 use hotcell_runtime::cgroup;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
@@ -64,6 +67,57 @@ impl Embedded {
         })
     }
 
+    /// Lets containers be made of these images. Without, only of the host and of directories.
+    #[must_use]
+    pub fn with_images(self, images: Images) -> Self {
+        // Nobody else has it yet, and the first is the only one.
+        let _ = self.maker.images().set(images);
+        self
+    }
+
+    /// The images that containers can be made of.
+    pub fn images(&self) -> Option<&Images> {
+        self.maker.images().get()
+    }
+
+    /// Removes an image that no container is made of.
+    pub async fn remove_image(&self, reference: &Reference) -> Result<Collected, ImageError> {
+        let reference = reference.clone();
+        self.with_store(move |images, in_use| images.remove(&reference, in_use))
+            .await
+    }
+
+    /// Removes what no image and no container needs; with `idle`, also images of which no
+    /// container was made for so long.
+    pub async fn collect_images(&self, idle: Option<Duration>) -> Result<Collected, ImageError> {
+        self.with_store(move |images, in_use| images.gc(in_use, idle))
+            .await
+    }
+
+    /// Pulls the image of a container to be, if it is missing.
+    async fn fetch_image(&self, spec: &Admitted<ContainerSpec>) -> Result<(), EngineError> {
+        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
+            return Ok(());
+        };
+        let (credentials, report) = (Credentials::of_user(), hotcell_image::silent());
+        let fetched = images.ensure(&source, &credentials, &report).await;
+        fetched
+            .map(drop)
+            .map_err(|error| root::not_fetched(&source, error))
+    }
+
+    async fn with_store<F>(&self, work: F) -> Result<Collected, ImageError>
+    where
+        F: FnOnce(&Images, InUse<'_>) -> Result<Collected, ImageError> + Send + 'static,
+    {
+        let maker = Arc::clone(&self.maker);
+        let done = tokio::task::spawn_blocking(move || match maker.images().get() {
+            Some(images) => work(images, &|| root::images_in_use(maker.home())),
+            None => Ok(Collected::default()),
+        });
+        done.await.unwrap_or(Err(ImageError::Cancelled))
+    }
+
     /// The kernel's calls are short but not asynchronous.
     async fn blocking<T, F>(&self, work: F) -> Result<T, EngineError>
     where
@@ -88,13 +142,14 @@ impl Engine for Embedded {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
+        self.fetch_image(spec).await?;
         let (answer, answered) = oneshot::channel();
         let maker = Arc::clone(&self.maker);
         let (asked, spec) = (id.clone(), spec.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
         // unmakes the container.
         tokio::task::spawn_blocking(move || {
-            drop(answer.send(maker.create(&asked, spec.value())));
+            drop(answer.send(maker.create(&asked, &spec)));
         });
         let fresh = answered
             .await
@@ -168,6 +223,19 @@ impl Engine for Embedded {
         .await
     }
 
+    async fn sweep_images(&self) -> Result<usize, EngineError> {
+        match self.collect_images(None).await {
+            Ok(Collected {
+                images,
+                layers,
+                partial,
+            }) => Ok(images + layers + partial),
+            // What is used now is looked at the next time.
+            Err(ImageError::Busy) => Ok(0),
+            Err(error) => Err(EngineError::engine("remove images")(error)),
+        }
+    }
+
     /// One that cannot be removed is logged and keeps the others from nothing.
     async fn sweep(&self) -> Result<usize, EngineError> {
         self.blocking(|maker| {
@@ -194,6 +262,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             enforced: Enforced::NOTHING,
             oom_kills: 0,
             memory_bytes: None,
+            image_digest: None,
         };
     };
     let is_alive = record.is_alive();
@@ -208,5 +277,6 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
         enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),
+        image_digest: record.image_digest,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Network};
+use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Network};
 use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
 
 use super::search;
@@ -24,18 +24,14 @@ pub(super) fn check(spec: &ContainerSpec) -> Result<(), EngineError> {
             what: "network but \"none\"".into(),
         });
     }
-    match &spec.image {
-        ImageRef::Host | ImageRef::Rootfs(_) => Ok(()),
-        ImageRef::Oci(reference) => Err(EngineError::Unsupported {
-            what: format!("image {reference}"),
-        }),
-    }
+    Ok(())
 }
 
 /// What the launcher is asked for. The spec has passed [`check`].
 pub(super) fn launch(
     id: &ContainerId,
     spec: &ContainerSpec,
+    root: Root,
     workspace: PathBuf,
     ids: IdMap,
     cgroup: bool,
@@ -46,7 +42,7 @@ pub(super) fn launch(
     }
     LaunchSpec {
         name: id.to_string(),
-        root: root(&spec.image),
+        root,
         workspace,
         ids,
         limits: Limits {
@@ -61,15 +57,5 @@ pub(super) fn launch(
         cgroup,
         argv,
         env: Vec::new(),
-    }
-}
-
-fn root(image: &ImageRef) -> Root {
-    match image {
-        ImageRef::Rootfs(path) => Root::Overlay {
-            lowers: vec![path.clone()],
-            scratch: None,
-        },
-        ImageRef::Host | ImageRef::Oci(_) => Root::Host,
     }
 }

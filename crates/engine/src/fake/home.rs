@@ -83,6 +83,7 @@ impl Home {
             enforced: UNLIMITED,
             oom_kills: 0,
             memory_bytes: None,
+            image_digest: None,
         }
     }
 

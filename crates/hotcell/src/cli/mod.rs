@@ -15,6 +15,8 @@ pub(crate) use limits::LimitArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
 
+use crate::image::{ImageArgs, PullArgs};
+
 /// Sealed Linux containers for AI agents, over MCP.
 ///
 /// Without a command it serves, as `hotcell serve` does.
@@ -50,6 +52,10 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
+    /// Fetch an image, from its registry or from a file
+    Pull(PullArgs),
+    /// List and remove images
+    Image(ImageArgs),
 }
 
 impl Cli {

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args};
 use hotcell_domain::{ImageRef, Language};
 
 use super::{LimitArgs, StateArgs, parse_seconds};
+use crate::image::PolicyArgs;
 
 pub(super) const RUN_USAGE: &str = "hotcell run [OPTIONS] <-c CODE | FILE [-- ARG…] | -- CMD…>";
 
@@ -38,7 +39,8 @@ pub(crate) struct RunArgs {
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
-    /// What the container's root is made of: `host`, or `rootfs:/path`
+    /// What the container's root is made of: `host`, `rootfs:/path`, or an image such as
+    /// `python:3.12-slim`, which is pulled if it is missing
     #[arg(long, default_value = "host", value_parser = ImageRef::parse)]
     pub(crate) image: ImageRef,
 
@@ -64,6 +66,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) images: PolicyArgs,
 
     #[command(flatten)]
     pub(crate) state: StateArgs,

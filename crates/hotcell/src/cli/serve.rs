@@ -8,6 +8,7 @@ use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
 use super::{LimitArgs, StateArgs};
+use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +44,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value = "auto", env = "HOTCELL_ENGINE")]
     pub(crate) engine: EngineChoice,
 
+    /// OCI runtime that Docker or Podman starts containers with, such as `runsc` [default: theirs]
+    #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
+    pub(crate) runtime: Option<String>,
+
     /// Groups of tools to serve, with commas between them: workspace, code, codemode, admin [default: all]
     #[arg(long, value_parser = Toolsets::parse, env = "HOTCELL_TOOLSETS")]
     pub(crate) toolsets: Option<Toolsets>,
@@ -76,9 +81,9 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) allowed_hosts: Vec<String>,
 
-    /// Image of a container that names none
-    #[arg(long, default_value = "host", value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
-    pub(crate) default_image: ImageRef,
+    /// Image of a container that names none [default: host; with Docker and Podman python:3.12-slim]
+    #[arg(long, value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
+    pub(crate) default_image: Option<ImageRef>,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -123,6 +128,9 @@ pub(crate) struct ServeArgs {
     pub(crate) transient_gc_days: u16,
 
     #[command(flatten)]
+    pub(crate) images: PolicyArgs,
+
+    #[command(flatten)]
     pub(crate) state: StateArgs,
 }
 
@@ -144,6 +152,10 @@ pub(crate) enum EngineChoice {
     Auto,
     /// Namespaces, cgroups and seccomp, without a daemon
     Embedded,
+    /// Docker, at `DOCKER_HOST` or its usual socket
+    Docker,
+    /// Podman, at `CONTAINER_HOST` or its usual socket
+    Podman,
 }
 
 /// The most execs that one agent has places for.

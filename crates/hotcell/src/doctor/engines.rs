@@ -1,82 +1,98 @@
-//! Docker and Podman, asked over their sockets.
+//! Docker and Podman, asked what they are, and what `auto` makes of it all.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Duration;
+use hotcell_engine::Enforcement;
+use hotcell_engine::docker::{About, Flavor};
 
 use super::Finding;
+use crate::engines::{Choice, Found, NoEngine, choose, find};
 
-/// How long an engine may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// An engine's answer is a few hundred bytes.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
-
-/// Asks both. Neither is needed for the embedded engine.
-pub(super) fn probe() -> Vec<Finding> {
-    vec![
-        ask(
+/// Asks both, and decides as `--engine auto` would. Neither is needed for the embedded
+/// engine, whose own probe came before.
+pub(super) fn probe(embedded: &Finding) -> Vec<Finding> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let (docker, podman) = match runtime {
+        Ok(runtime) => (
+            runtime.block_on(find(Flavor::Docker)),
+            runtime.block_on(find(Flavor::Podman)),
+        ),
+        Err(error) => (Err(error.to_string()), Err(error.to_string())),
+    };
+    let mut findings = vec![
+        describe(
             "Docker",
-            &docker_sockets(),
+            &docker,
             "start it, or set DOCKER_HOST, if you want it as an engine",
         ),
-        ask(
+        describe(
             "Podman",
-            &podman_sockets(),
+            &podman,
             "run `systemctl --user start podman.socket` if you want it as an engine",
         ),
-    ]
+    ];
+    let embedded = embedded
+        .ok
+        .then_some(())
+        .ok_or_else(|| embedded.found.clone());
+    findings.push(decision(choose(embedded, docker, podman)));
+    findings
 }
 
-fn ask(name: &'static str, sockets: &[PathBuf], fix: &str) -> Finding {
-    let mut seen = "no socket found".to_owned();
-    for socket in sockets {
-        match version(socket) {
-            Ok(version) => {
-                return Finding::good(name, format!("{version} at {}", socket.display()));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => seen = format!("{}: {error}", socket.display()),
+fn describe(name: &'static str, found: &Result<Found, String>, fix: &str) -> Finding {
+    let found = match found {
+        Ok(found) => found,
+        Err(why) => {
+            let follows = "not available as an engine (the embedded one does not need it)";
+            return Finding::bad(name, why, follows).fixed_by(fix);
         }
+    };
+    let said = said(found);
+    let lacks = lacks(&found.about);
+    if lacks.is_empty() {
+        return Finding::good(name, said);
     }
-    Finding::bad(
-        name,
-        seen,
-        "not available as an engine (the embedded one does not need it)",
+    let follows = format!("its containers have no {}", lacks.join(", no "));
+    Finding::bad(name, said, follows).fixed_by(
+        "delegate cgroups to it: `systemctl edit user@.service`, `[Service]`, `Delegate=cpu memory pids`, and log in again",
     )
-    .fixed_by(fix)
 }
 
-fn docker_sockets() -> Vec<PathBuf> {
-    let named = std::env::var("DOCKER_HOST").ok();
-    let named = named.and_then(|host| host.strip_prefix("unix://").map(PathBuf::from));
-    named
-        .into_iter()
-        .chain([PathBuf::from("/var/run/docker.sock")])
-        .collect()
+fn said(found: &Found) -> String {
+    let about = &found.about;
+    let who = if about.is_rootless {
+        "rootless"
+    } else {
+        "as root"
+    };
+    let runtimes = match &about.runtimes[..] {
+        [] => about.default_runtime.clone(),
+        names => names.join(", "),
+    };
+    format!(
+        "{} (API {}) at {}, {who}, cgroup v{}, runtimes {runtimes}",
+        about.version, about.api_version, found.host, about.cgroup_version
+    )
 }
 
-fn podman_sockets() -> Vec<PathBuf> {
-    let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let user = user.map(|directory| directory.join("podman/podman.sock"));
-    user.into_iter()
-        .chain([PathBuf::from("/run/podman/podman.sock")])
-        .collect()
+/// What the profile asks for and this engine does not give.
+fn lacks(about: &About) -> Vec<&'static str> {
+    let enforced = about.enforced;
+    [
+        ("memory limit", enforced.memory == Enforcement::Cgroup),
+        ("cpu limit", enforced.cpus == Enforcement::Cgroup),
+        ("pids limit", enforced.pids == Enforcement::Cgroup),
+        ("seccomp filter", about.has_seccomp),
+    ]
+    .into_iter()
+    .filter_map(|(what, is_there)| (!is_there).then_some(what))
+    .collect()
 }
 
-/// The version in the engine's answer to `GET /version`.
-fn version(socket: &PathBuf) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.write_all(b"GET /version HTTP/1.0\r\nHost: engine\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    let body = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let body = body.map_or(&[][..], |at| &answer[at + 4..]);
-    let told: serde_json::Value = serde_json::from_slice(body)?;
-    let version = told["Version"].as_str().unwrap_or("unknown version");
-    let api = told["ApiVersion"].as_str().unwrap_or("unknown");
-    Ok(format!("{version} (API {api})"))
+fn decision(choice: Result<Choice, NoEngine>) -> Finding {
+    let name = "--engine auto";
+    match choice {
+        Ok(choice) => Finding::good(name, choice.reason),
+        Err(refusal) => Finding::bad(name, refusal.to_string(), "containers cannot be made here"),
+    }
 }

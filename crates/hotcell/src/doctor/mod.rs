@@ -18,8 +18,9 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<ExitCode> {
     let mut findings = host::probe(&state);
     let container = container::probe(&state);
     let works = container.ok;
+    let engines = engines::probe(&container);
     findings.push(container);
-    findings.extend(engines::probe());
+    findings.extend(engines);
     let report = Report { findings };
     if arguments.json {
         report.print_json()?;

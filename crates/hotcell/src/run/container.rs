@@ -9,7 +9,7 @@ use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
 
 use crate::cli::RunArgs;
 use crate::id::new_container_id;
-use crate::state;
+use crate::{image, state};
 
 /// A container that runs and an agent that answers.
 pub(super) struct Running {
@@ -17,13 +17,21 @@ pub(super) struct Running {
     id: ContainerId,
     agent: Agent,
     enforced: Enforced,
+    image_env: Vec<(String, String)>,
 }
 
 impl Running {
     /// Makes the container and connects to its agent.
     pub(super) async fn create(arguments: &RunArgs) -> Result<Self> {
-        let engine = open_engine(arguments)?;
-        let spec = policy().admit(spec(arguments))?;
+        let images = image::open(&arguments.state)?;
+        let engine = open_engine(arguments)?.with_images(images.clone());
+        let spec = policy(arguments)
+            .admit(spec(arguments))
+            .inspect_err(image::tell_refusal)?;
+        let image = match spec.image() {
+            Some(source) => Some(image::ensure(&images, &source).await?),
+            None => None,
+        };
         let id = new_container_id()?;
         let container = engine.create(&id, &spec).await.map_err(advise)?;
         warn_of(container.enforced);
@@ -34,6 +42,7 @@ impl Running {
                 id,
                 agent,
                 enforced: container.enforced,
+                image_env: image.map(|image| image.config.env).unwrap_or_default(),
             }),
             Err(error) => {
                 engine.destroy(&id).await.map_err(advise)?;
@@ -44,6 +53,11 @@ impl Running {
 
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// Variables that the image sets for its processes.
+    pub(super) fn image_env(&self) -> &[(String, String)] {
+        &self.image_env
     }
 
     pub(super) fn enforced(&self) -> Enforced {
@@ -80,10 +94,11 @@ fn open_engine(arguments: &RunArgs) -> Result<Embedded> {
 }
 
 /// Whoever may start this program may read the host's files anyway.
-fn policy() -> Policy {
+fn policy(arguments: &RunArgs) -> Policy {
     Policy {
         allow_rootfs: true,
         allow_root: false,
+        images: arguments.images.policy(),
     }
 }
 

@@ -102,7 +102,7 @@ impl What {
         };
         Ok(Command {
             argv,
-            env: environment(arguments)?,
+            env: environment(arguments, running.image_env())?,
             cwd: running.agent().hello().root.clone().into_bytes(),
             user: None,
             timeout: arguments.timeout,
@@ -113,10 +113,14 @@ impl What {
     }
 }
 
-fn environment(arguments: &RunArgs) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn environment(arguments: &RunArgs, image: &[(String, String)]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());
     let term = arguments.tty.then_some(term.as_str());
     let mut env = Env::of_container("/workspace", term);
+    for (name, value) in image.iter().filter(|(name, _)| is_theirs(name)) {
+        // What cannot be a variable is left out: the image chose it, not our user.
+        let _ = env.set(name, value);
+    }
     for variable in &arguments.env {
         if let Some((name, value)) = variable.split_once('=') {
             env.set(name, value)?;
@@ -133,4 +137,9 @@ fn environment(arguments: &RunArgs) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         .iter()
         .map(|(name, value)| (bytes(name), bytes(value)))
         .collect())
+}
+
+/// An image does not know where its container's files are, nor which terminal we have.
+fn is_theirs(name: &str) -> bool {
+    !matches!(name, "HOME" | "TERM")
 }

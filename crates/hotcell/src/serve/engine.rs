@@ -3,18 +3,91 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Policy};
-use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine, EngineError};
+use hotcell_engine::docker::{DockerConfig, Flavor, Host};
+use hotcell_engine::{Docker, Embedded, EmbeddedConfig};
+use hotcell_engine::{Enforced, Enforcement, Engine, EngineError};
 
 use crate::cli::{EngineChoice, ServeArgs};
+use crate::engines::{Chosen, choose, find};
 use crate::id::new_container_id;
+use crate::image;
 
-/// Opens the engine and makes sure that it works, by making a container and removing it.
+/// The file in the state directory that says whose containers in Docker or Podman are ours.
+const SCOPE_FILE: &str = "scope";
+
+/// Opens the engine and makes sure that it works.
 pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
     match arguments.engine {
-        EngineChoice::Auto | EngineChoice::Embedded => open_embedded(arguments, state).await,
+        EngineChoice::Auto => open_any(arguments, state).await,
+        EngineChoice::Embedded => open_embedded(arguments, state).await,
+        EngineChoice::Docker => open_named(arguments, state, Flavor::Docker).await,
+        EngineChoice::Podman => open_named(arguments, state, Flavor::Podman).await,
     }
+}
+
+/// The embedded engine if it works, else what else answers.
+async fn open_any(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
+    let broken = match open_embedded(arguments, state).await {
+        Ok(engine) => return Ok(engine),
+        Err(error) => error.root_cause().to_string(),
+    };
+    let (docker, podman) = tokio::join!(find(Flavor::Docker), find(Flavor::Podman));
+    let choice = choose(Err(broken), docker, podman)?;
+    tracing::info!(reason = %choice.reason, "chose an engine");
+    match choice.chosen {
+        Chosen::Embedded => open_embedded(arguments, state).await,
+        Chosen::Api(flavor, host) => open_api(arguments, state, flavor, host).await,
+    }
+}
+
+async fn open_named(
+    arguments: &ServeArgs,
+    state: &Path,
+    flavor: Flavor,
+) -> Result<Arc<dyn Engine>> {
+    let found = find(flavor).await;
+    let found = found.map_err(|why| anyhow!("{} cannot be used: {why}", flavor.name()))?;
+    open_api(arguments, state, flavor, found.host).await
+}
+
+/// Docker or Podman. No container is made to try it: that takes an image.
+async fn open_api(
+    arguments: &ServeArgs,
+    state: &Path,
+    flavor: Flavor,
+    host: Host,
+) -> Result<Arc<dyn Engine>> {
+    let engine = Docker::new(DockerConfig {
+        flavor,
+        host,
+        runtime: arguments.runtime.clone(),
+        scope: scope(state)?,
+        agent: hotcell_agent_image::AGENT,
+        require_limits: arguments.require_limits,
+    });
+    sweep(&engine).await;
+    warn_of(engine.limits().await.map_err(advise)?);
+    Ok(Arc::new(engine))
+}
+
+/// Who we are to an engine that others use too, the same for as long as the state is there.
+fn scope(state: &Path) -> Result<String> {
+    let path = state.join(SCOPE_FILE);
+    let known = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        known => known.with_context(|| format!("read {}", path.display()))?,
+    };
+    if !known.is_empty() {
+        return Ok(known);
+    }
+    let scope = new_container_id()?.to_string();
+    let new = state.join(format!("{SCOPE_FILE}.new"));
+    std::fs::write(&new, &scope)
+        .and_then(|()| std::fs::rename(&new, &path))
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(scope)
 }
 
 async fn open_embedded(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
@@ -26,13 +99,19 @@ async fn open_embedded(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn En
         require_limits: arguments.require_limits,
     };
     let engine = Embedded::open(config).map_err(advise)?;
-    if let Err(error) = engine.sweep().await {
-        tracing::warn!(%error, "what an earlier run left stays");
-    }
+    let engine = engine.with_images(image::open(&arguments.state)?);
+    sweep(&engine).await;
     warn_of(probe(&engine).await?);
     Ok(Arc::new(engine))
 }
 
+async fn sweep(engine: &dyn Engine) {
+    if let Err(error) = engine.sweep().await {
+        tracing::warn!(%error, "what an earlier run left stays");
+    }
+}
+
+/// Makes a container and removes it.
 async fn probe(engine: &Embedded) -> Result<Enforced> {
     let mut spec = ContainerSpec::new(ImageRef::Host);
     spec.lifetime = Lifetime::WithOwner;
@@ -62,4 +141,17 @@ fn advise(error: EngineError) -> anyhow::Error {
     let advice =
         "containers cannot be made here; `hotcell doctor` tells what is missing and how to mend it";
     anyhow::Error::new(error).context(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scope_stays_the_same_for_one_state_and_differs_between_two() {
+        let [here, there] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let first = scope(here.path()).expect("a scope");
+        assert_eq!(scope(here.path()).expect("a scope"), first);
+        assert_ne!(scope(there.path()).expect("a scope"), first);
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{Caller, Policy};
+use anyhow::Result;
+use hotcell_domain::{Caller, ImageRef, Policy};
+use hotcell_engine::Engine;
 use hotcell_mcp::{Options, Toolsets};
 use hotcell_service::Settings;
 
@@ -10,14 +12,26 @@ use crate::cli::ServeArgs;
 
 const DAY: Duration = Duration::from_hours(24);
 
+/// The name of the engine that makes containers of the host's own files.
+const EMBEDDED: &str = "embedded";
+
+/// What containers of the other engines are made of if nobody says it.
+const DEFAULT_IMAGE: &str = "python:3.12-slim";
+
 /// What the service is told.
-pub(super) fn of_service(arguments: &ServeArgs) -> Settings {
-    Settings {
+pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Settings> {
+    let default_image = match &arguments.default_image {
+        Some(image) => image.clone(),
+        None if engine.name() == EMBEDDED => ImageRef::Host,
+        None => ImageRef::parse(DEFAULT_IMAGE)?,
+    };
+    Ok(Settings {
         policy: Policy {
             allow_rootfs: arguments.allow_rootfs,
             allow_root: arguments.allow_as_root,
+            images: arguments.images.policy(),
         },
-        default_image: arguments.default_image.clone(),
+        default_image,
         default_limits: arguments.limits.limits(),
         execs_running_max: arguments.execs_running_max,
         execs_queued_max: arguments.execs_queued_max,
@@ -25,7 +39,7 @@ pub(super) fn of_service(arguments: &ServeArgs) -> Settings {
         output_bytes_max: arguments.output_bytes_max.get(),
         transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
         ..Settings::default()
-    }
+    })
 }
 
 /// What the protocol's side is told. `url` is where HTTP is found, if it is.

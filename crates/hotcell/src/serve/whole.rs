@@ -39,10 +39,11 @@ impl Whole {
         url: Option<String>,
     ) -> Result<Self> {
         let engine = engine::open(arguments, directory).await?;
+        let settings = settings::of_service(arguments, engine.as_ref())?;
         let service = Service::start(
             engine,
             store,
-            settings::of_service(arguments),
+            settings,
             Arc::new(SystemClock),
             Arc::new(SystemRandom),
         )

@@ -40,6 +40,7 @@ pub fn spec(lifetime: Lifetime) -> Admitted<ContainerSpec> {
     let policy = Policy {
         allow_rootfs: false,
         allow_root: false,
+        ..Policy::default()
     };
     policy.admit(spec).expect("this policy admits it")
 }

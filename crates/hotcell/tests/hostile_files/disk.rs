@@ -56,6 +56,7 @@ async fn a_full_disk_is_told_and_leaves_what_was_there() {
     let policy = Policy {
         allow_rootfs: false,
         allow_root: false,
+        ..Policy::default()
     };
     let spec = policy.admit(ContainerSpec::new(ImageRef::Host)).unwrap();
     engine.create(&id, &spec).await.unwrap();

@@ -3,9 +3,12 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod attack;
+pub mod engines;
 pub mod home;
 pub mod http;
+pub mod image;
 pub mod mcp;
+pub mod proxy;
 pub mod server;
 
 use std::path::{Path, PathBuf};
@@ -111,6 +114,7 @@ impl Cell {
         let policy = Policy {
             allow_rootfs: true,
             allow_root: true,
+            ..Policy::default()
         };
         let spec = policy.admit(spec).expect("this policy admits it");
         let home = scratch();

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::overlay::Etc;
 use super::{Op, Plan, Slot, Step, attr};
 use crate::spec::{IdMap, LaunchSpec, Root, Scratch};
 
@@ -13,6 +14,8 @@ use crate::spec::{IdMap, LaunchSpec, Root, Scratch};
 const NAME_BYTES_MAX: usize = 63;
 /// At most this many lower directories; overlayfs takes 500.
 const LOWERS_MAX: usize = 256;
+/// Layers are named by digests.
+const NAME_OF_LAYER_MAX: usize = 128;
 /// Size of a filesystem that only holds mount points and small files.
 const SMALL_FS_BYTES: u64 = 1 << 20;
 /// One file or directory of a sized filesystem for so many of its bytes.
@@ -33,6 +36,7 @@ pub struct Builder {
     sources: Vec<Step>,
     steps: Vec<Step>,
     slots: usize,
+    mapped: Option<(Slot, CString)>,
 }
 
 impl Builder {
@@ -44,6 +48,19 @@ impl Builder {
         match &spec.root {
             Root::Host => builder.host_root(spec)?,
             Root::Overlay { lowers, scratch } => builder.overlay_root(lowers, scratch.as_ref())?,
+            Root::Layers {
+                dir,
+                names,
+                passwd,
+                group,
+            } => {
+                let etc = Etc {
+                    name: &spec.name,
+                    passwd,
+                    group,
+                };
+                builder.layers_root(dir, names, &etc)?;
+            }
         }
         builder.devices(spec);
         builder.kernel_filesystems();
@@ -102,9 +119,13 @@ impl Builder {
             name: "make mounts private",
             op: Op::PrivateMounts,
         });
+        let (op, mapped) = match self.mapped {
+            Some((slot, path)) => (Op::AwaitMapped { slot }, Some(path)),
+            None => (Op::AwaitGo, None),
+        };
         steps.push(Step {
             name: "await the id map",
-            op: Op::AwaitGo,
+            op,
         });
         // Once the ids are mapped, directories of the container's own users can be walked too.
         steps.extend(self.sources);
@@ -119,6 +140,7 @@ impl Builder {
         Plan {
             steps,
             slots: self.slots,
+            mapped,
         }
     }
 
@@ -189,6 +211,18 @@ impl Builder {
                 path: source,
                 attributes,
             },
+        });
+        self.step(name, Op::Attach { slot, at });
+    }
+
+    /// Attaches a host path at a path that exists, with the container's ids where the kernel
+    /// can do that. One of them at most.
+    pub(super) fn bind_mapped(&mut self, name: &'static str, source: CString, at: CString) {
+        let slot = self.slot();
+        self.mapped = Some((slot, source.clone()));
+        self.sources.push(Step {
+            name,
+            op: Op::OpenUnlessGiven { slot, path: source },
         });
         self.step(name, Op::Attach { slot, at });
     }
@@ -298,6 +332,16 @@ fn check(spec: &LaunchSpec) -> Result<(), Invalid> {
                 .iter()
                 .flat_map(|scratch| [&scratch.upper, &scratch.work]),
         );
+    }
+    if let Root::Layers { dir, names, .. } = &spec.root {
+        let plain = |name: &String| {
+            (1..=NAME_OF_LAYER_MAX).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        if names.is_empty() || names.len() > LOWERS_MAX || !names.iter().all(plain) {
+            return invalid("an image has between 1 and 256 layers with plain names");
+        }
+        paths.push(dir);
     }
     let absolute = |path: &&PathBuf| {
         path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)

@@ -50,7 +50,13 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// How many slots they use.
     pub slots: usize,
+    /// A host path whose mount the parent gives to the child with its ids mapped, where it
+    /// can: only host root may, and only once the child has ids.
+    pub mapped: Option<CString>,
 }
+
+/// What layers of an image are mounted with.
+pub const LAYER_ATTRIBUTES: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
 
 /// One step.
 pub struct Step {
@@ -76,6 +82,10 @@ pub enum Op {
     },
     /// Wait until the parent has mapped the ids.
     AwaitGo,
+    /// The same; the parent may give the plan's mapped mount with it.
+    AwaitMapped { slot: Slot },
+    /// Take a copy of the mounts at a host path, unless the parent gave one.
+    OpenUnlessGiven { slot: Slot, path: CString },
     /// Become the container's own root.
     BecomeRoot,
     /// Make a filesystem, not yet attached.

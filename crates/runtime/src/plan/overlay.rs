@@ -7,13 +7,19 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use super::builder::{Builder, Invalid, c_path};
-use super::{Op, attr};
+use super::{LAYER_ATTRIBUTES, Op, attr};
 use crate::spec::Scratch;
 
 /// The kernel takes one page of mount options.
 const OPTIONS_BYTES_MAX: usize = 4000;
 
-const LAYER: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
+/// What a container's own `/etc` files say.
+pub(super) struct Etc<'a> {
+    /// The container's name.
+    pub(super) name: &'a str,
+    pub(super) passwd: &'a str,
+    pub(super) group: &'a str,
+}
 
 impl Builder {
     /// Builds the root in a directory of the current one, and goes there.
@@ -22,6 +28,55 @@ impl Builder {
         lowers: &[PathBuf],
         scratch: Option<&Scratch>,
     ) -> Result<(), Invalid> {
+        self.mount_points();
+        // Relative names are short, hold nothing to escape, and need no right to walk
+        // through the directories that lead to a layer.
+        let mut options = "userxattr,lowerdir=points".to_owned();
+        for (index, lower) in lowers.iter().enumerate() {
+            let at = c_path(index.to_string())?;
+            self.mkdir(&at, 0o755);
+            self.bind(
+                "open a layer of the image",
+                c_path(lower)?,
+                at,
+                LAYER_ATTRIBUTES,
+            );
+            options.push(':');
+            options.push_str(&index.to_string());
+        }
+        if let Some(scratch) = scratch {
+            options.push_str(&self.scratch(scratch)?);
+        }
+        self.overlay(options, scratch.is_none())
+    }
+
+    /// The same from layers in one directory, which is mounted once, whatever their number.
+    pub(super) fn layers_root(
+        &mut self,
+        dir: &Path,
+        names: &[String],
+        etc: &Etc<'_>,
+    ) -> Result<(), Invalid> {
+        self.mount_points();
+        self.etc_files(etc);
+        self.mkdir(c"layers", 0o755);
+        self.bind_mapped(
+            "open the layers of the image",
+            c_path(dir)?,
+            c"layers".to_owned(),
+        );
+        let mut options = "userxattr,lowerdir=points".to_owned();
+        for (index, name) in names.iter().enumerate() {
+            // Names of layers are long, and the kernel takes one page of options.
+            let link = c_path(index.to_string())?;
+            self.symlink(&link, &c_path(format!("layers/{name}"))?);
+            options.push(':');
+            options.push_str(&index.to_string());
+        }
+        self.overlay(options, true)
+    }
+
+    fn mount_points(&mut self) {
         self.mkdir(c"root", 0o755);
         self.mkdir(c"points", 0o755);
         for path in [
@@ -33,20 +88,19 @@ impl Builder {
         ] {
             self.mkdir(path, 0o755);
         }
-        // Relative names are short, hold nothing to escape, and need no right to walk
-        // through the directories that lead to a layer.
-        let mut options = "userxattr,lowerdir=points".to_owned();
-        for (index, lower) in lowers.iter().enumerate() {
-            let at = c_path(index.to_string())?;
-            self.mkdir(&at, 0o755);
-            self.bind("open a layer of the image", c_path(lower)?, at, LAYER);
-            options.push(':');
-            options.push_str(&index.to_string());
-        }
-        if let Some(scratch) = scratch {
-            options.push_str(&self.scratch(scratch)?);
-        }
-        self.overlay(options, scratch.is_none())
+    }
+
+    /// Files that every container has of its own, whatever the image has.
+    fn etc_files(&mut self, etc: &Etc<'_>) {
+        let name = etc.name;
+        let hosts =
+            format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost ip6-loopback\n");
+        self.mkdir(c"points/etc", 0o755);
+        self.file(c"points/etc/passwd", etc.passwd);
+        self.file(c"points/etc/group", etc.group);
+        self.file(c"points/etc/hosts", hosts);
+        self.file(c"points/etc/hostname", format!("{name}\n"));
+        self.file(c"points/etc/resolv.conf", Vec::new());
     }
 
     fn overlay(&mut self, options: String, read_only: bool) -> Result<(), Invalid> {

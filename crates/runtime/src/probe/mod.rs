@@ -58,7 +58,12 @@ pub fn seccomp() -> Result<(), Refusal> {
             op: Op::Seccomp(Rc::new(Profile::compile())),
         },
     ];
-    run(&Plan { steps, slots: 0 }, 0, None)
+    let plan = Plan {
+        steps,
+        slots: 0,
+        mapped: None,
+    };
+    run(&plan, 0, None)
 }
 
 /// Whether this user has subordinate ids, so that a container can have users besides its own.

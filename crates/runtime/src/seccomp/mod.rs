@@ -67,6 +67,19 @@ impl Profile {
     }
 }
 
+/// The filter of every container as the bytes of its instructions, for those who load it
+/// elsewhere than in a launcher.
+pub fn filter() -> Vec<u8> {
+    let bytes = |one: &sock_filter| {
+        let mut bytes = [0; 8];
+        bytes[..2].copy_from_slice(&one.code.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&[one.jt, one.jf]);
+        bytes[4..].copy_from_slice(&one.k.to_ne_bytes());
+        bytes
+    };
+    Profile::compile().program.iter().flat_map(bytes).collect()
+}
+
 /// Everything that is not simply refused.
 fn verdicts() -> Verdicts {
     let absent = || Verdict::Fail(libc::ENOSYS);

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Cell, Request, Wish};
 use crate::{Inner, ServiceError};
 
-/// How long an engine may take to make a container.
-const CREATE_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long an engine may take to make a container, and to pull its image before.
+const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Attempts to reach the agent of a container that was just made.
 const FIRST_CONNECTS_MAX: u32 = 3;
@@ -32,7 +32,7 @@ pub(crate) struct Life {
 #[derive(Debug)]
 pub(crate) enum Birth {
     /// It is to be made.
-    Made(Admitted<ContainerSpec>),
+    Made(Box<Admitted<ContainerSpec>>),
     /// It runs already.
     Found,
     /// It was being ended when the last server died, or is of no use.
@@ -104,7 +104,7 @@ impl Life {
             .map_err(|_| ServiceError::Deadline {
                 reason: "the engine did not make the container in time".to_owned(),
             })??;
-        self.cell.note_enforced(container.enforced);
+        self.cell.note_made(container);
         self.connect().await?;
         self.set_phase(Phase::Running);
         Ok(())

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hotcell_domain::{ContainerId, Phase};
-use hotcell_engine::Enforced;
+use hotcell_engine::{Container, Enforced};
 use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -45,6 +45,7 @@ pub(crate) struct Cell {
     /// The last use that the store knows of.
     noted_used_unix_ms: AtomicU64,
     enforced: OnceLock<Enforced>,
+    image_digest: OnceLock<String>,
     /// Why it could not be made.
     failure: OnceLock<ServiceError>,
 }
@@ -84,6 +85,7 @@ impl Cell {
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             noted_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             enforced: OnceLock::new(),
+            image_digest: OnceLock::new(),
             failure: OnceLock::new(),
             row,
         };
@@ -104,9 +106,17 @@ impl Cell {
         self.enforced.get().copied()
     }
 
-    /// Notes what stands behind its limits.
-    pub(crate) fn note_enforced(&self, enforced: Enforced) {
-        let _ = self.enforced.set(enforced);
+    /// The digest of its image, once it is known and if it has one.
+    pub(crate) fn image_digest(&self) -> Option<&str> {
+        self.image_digest.get().map(String::as_str)
+    }
+
+    /// Notes what the engine said when it had made it.
+    pub(crate) fn note_made(&self, made: Container) {
+        let _ = self.enforced.set(made.enforced);
+        if let Some(digest) = made.image_digest {
+            let _ = self.image_digest.set(digest);
+        }
     }
 
     /// Waits until it has been made, or could not be. It may have ended since.

@@ -96,8 +96,11 @@ pub(super) fn view(
     let enforced = cell
         .enforced()
         .or(container.map(|container| container.enforced));
+    let told = container.and_then(|container| container.image_digest.as_deref());
+    let image_digest = cell.image_digest().or(told).map(str::to_owned);
     ContainerView {
         phase: cell.phase(),
+        image_digest: image_digest.or_else(|| cell.row.image_digest.clone()),
         enforced: enforced.map(limit_views).unwrap_or_default(),
         last_used_unix_ms: cell.last_used_unix_ms(),
         memory_bytes: container.and_then(|container| container.memory_bytes),

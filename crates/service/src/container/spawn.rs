@@ -172,7 +172,8 @@ impl Inner {
             }
         }
         self.registry.name(&cell);
-        Life::start(self, &cell, requests, Birth::Made(spec.clone()));
+        let birth = Birth::Made(Box::new(spec.clone()));
+        Life::start(self, &cell, requests, birth);
         cell.made().await?;
         Ok(Found::New(cell))
     }

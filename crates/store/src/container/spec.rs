@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_part_of_a_spec_is_read_back() {
-        let mut spec = ContainerSpec::new(ImageRef::Oci("python:3.12".to_owned()));
+        let mut spec = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
         assert_eq!(read(&write(&spec).unwrap()), Ok(spec.clone()));
         spec.image = ImageRef::Rootfs("/srv/ä b".into());
         spec.limits.memory = Bytes::new(123_456_789).unwrap();

@@ -1,0 +1,238 @@
+//! Which images may be used, decided in one place.
+//!
+//! The decision looks at the name alone and asks nobody, so it is the same for every
+//! engine. What it lets in is a [`Source`], which says how far the permission goes: an
+//! engine or a puller that has one need not ask again.
+
+use crate::reference::split_registry;
+use crate::{Admitted, Reference, Refusal};
+
+/// What the operator allows of images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePolicy {
+    /// Registries that images may come from.
+    pub registries: Vec<String>,
+    /// Globs of names, completed like a reference: `python`, `ghcr.io/acme/**`,
+    /// `python:3.*`. With none, every name of the registries is allowed.
+    pub images: Vec<String>,
+    /// Allow only references that say their content by a digest.
+    pub require_digest: bool,
+    /// Allow images that were loaded from a file or made on this host, and the names
+    /// `localhost/NAME`, which only such images have.
+    pub local_images: bool,
+    /// Registries that may be spoken to without TLS, besides those on this host.
+    pub plain_http: Vec<String>,
+}
+
+/// An image that may be used, and from where.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// Its name.
+    pub reference: Reference,
+    /// How its registry may be spoken to.
+    pub transport: Transport,
+    /// Whether content that came from a file may stand behind the name.
+    pub local: bool,
+}
+
+/// How a registry may be spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Not at all: only what is here already.
+    Nowhere,
+    /// With TLS.
+    Tls,
+    /// With TLS if it has that, else without.
+    TlsOrPlain,
+}
+
+impl Default for ImagePolicy {
+    /// Docker Hub, GitHub's registry, and what is on this host already.
+    fn default() -> Self {
+        Self {
+            registries: vec!["docker.io".to_owned(), "ghcr.io".to_owned()],
+            images: Vec::new(),
+            require_digest: false,
+            local_images: true,
+            plain_http: Vec::new(),
+        }
+    }
+}
+
+impl ImagePolicy {
+    /// Decides on an image. Every refusal names its rule.
+    pub fn admit(&self, reference: Reference) -> Result<Admitted<Source>, Refusal> {
+        let rule = self.origin(&reference)?;
+        if self.require_digest && reference.digest().is_none() {
+            return Err(Refusal::NoDigest { reference });
+        }
+        if !self.images.is_empty() && !self.images.iter().any(|glob| matches(glob, &reference)) {
+            return Err(Refusal::Image { reference });
+        }
+        let source = Source {
+            transport: self.transport(&reference),
+            local: self.local_images,
+            reference,
+        };
+        Ok(Admitted::new(source, rule))
+    }
+
+    fn origin(&self, reference: &Reference) -> Result<&'static str, Refusal> {
+        let registry = reference.registry();
+        if reference.is_local() {
+            return if self.local_images {
+                Ok("local_images")
+            } else {
+                let reference = reference.clone();
+                Err(Refusal::LocalImage { reference })
+            };
+        }
+        if self.registries.iter().any(|allowed| allowed == registry) {
+            return Ok("allowed_registries");
+        }
+        Err(Refusal::Registry {
+            registry: registry.to_owned(),
+            allowed: self.registries.join(", "),
+        })
+    }
+
+    fn transport(&self, reference: &Reference) -> Transport {
+        let is_plain = || {
+            self.plain_http
+                .iter()
+                .any(|one| one == reference.registry())
+        };
+        if reference.is_local() {
+            Transport::Nowhere
+        } else if reference.is_loopback() || is_plain() {
+            Transport::TlsOrPlain
+        } else {
+            Transport::Tls
+        }
+    }
+}
+
+/// A glob without a version matches every version.
+fn matches(glob: &str, reference: &Reference) -> bool {
+    let glob = complete(glob);
+    let name = reference.name();
+    let tagged = reference.tag().map(|tag| format!("{name}:{tag}"));
+    let whole = reference.to_string();
+    [Some(name), tagged, Some(whole)]
+        .into_iter()
+        .flatten()
+        .any(|text| fast_glob::glob_match(&glob, &text))
+}
+
+/// `python` is Docker Hub's; `*` alone is everything.
+fn complete(glob: &str) -> String {
+    if matches!(glob, "*" | "**") {
+        return "**".to_owned();
+    }
+    let first = glob.split('/').next().unwrap_or_default();
+    if glob.contains('/') && first.contains(['*', '?', '{']) {
+        return glob.to_owned();
+    }
+    // The colon of a tag is not that of a port.
+    let (name, tag) = match glob.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, format!(":{tag}")),
+        _ => (glob, String::new()),
+    };
+    let (registry, repository) = split_registry(name);
+    format!("{registry}/{repository}{tag}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(policy: &ImagePolicy, text: &str) -> Result<Source, Refusal> {
+        let reference = Reference::parse(text).unwrap();
+        policy
+            .admit(reference)
+            .map(|admitted| admitted.value().clone())
+    }
+
+    #[test]
+    fn the_two_usual_registries_are_allowed_and_no_other() {
+        let policy = ImagePolicy::default();
+        assert!(ask(&policy, "python:3.12-slim").is_ok());
+        assert!(ask(&policy, "ghcr.io/a/b").is_ok());
+        let said = ask(&policy, "quay.io/a/b").unwrap_err();
+        assert_eq!(said.rule(), "allowed_registries");
+        assert_eq!(
+            said.to_string(),
+            "registry quay.io is not one of docker.io, ghcr.io (rule `allowed_registries`)"
+        );
+        // A registry on this host is a registry like any other.
+        assert!(ask(&policy, "localhost:5000/x").is_err());
+    }
+
+    #[test]
+    fn globs_choose_among_names() {
+        let globs = |globs: &[&str]| ImagePolicy {
+            images: globs.iter().map(|glob| (*glob).to_owned()).collect(),
+            ..ImagePolicy::default()
+        };
+        let said = ask(&globs(&["python", "ghcr.io/acme/**"]), "node").unwrap_err();
+        assert_eq!(said.rule(), "allowed_images");
+        for (glob, text) in [
+            ("python", "python:3.12"),
+            ("python:3.*", "python:3.12-slim"),
+            ("ghcr.io/acme/**", "ghcr.io/acme/a/b"),
+            ("*/acme/*", "ghcr.io/acme/a"),
+            ("*", "ann/tool"),
+            ("ann/*", "ann/tool"),
+        ] {
+            assert!(ask(&globs(&[glob]), text).is_ok(), "{glob} {text}");
+        }
+        for (glob, text) in [
+            ("python", "python-evil"),
+            ("python:3.*", "python:2.7"),
+            ("ghcr.io/acme/*", "ghcr.io/acme/a/b"),
+            ("ghcr.io/acme/**", "ghcr.io/acmeevil/a"),
+            ("python", "ann/python"),
+        ] {
+            assert!(ask(&globs(&[glob]), text).is_err(), "{glob} {text}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_not_enough_where_a_digest_is_required() {
+        let policy = ImagePolicy {
+            require_digest: true,
+            ..ImagePolicy::default()
+        };
+        assert_eq!(ask(&policy, "python").unwrap_err().rule(), "require_digest");
+        let digest = format!("python@sha256:{}", "a".repeat(64));
+        assert!(ask(&policy, &digest).is_ok());
+    }
+
+    #[test]
+    fn local_images_are_allowed_or_not() {
+        let mut policy = ImagePolicy::default();
+        let source = ask(&policy, "localhost/mine").unwrap();
+        assert_eq!((source.transport, source.local), (Transport::Nowhere, true));
+        policy.local_images = false;
+        assert_eq!(
+            ask(&policy, "localhost/mine").unwrap_err().rule(),
+            "local_images"
+        );
+        assert!(!ask(&policy, "python").unwrap().local);
+    }
+
+    #[test]
+    fn plain_http_is_for_this_host_and_where_the_operator_says_so() {
+        let policy = ImagePolicy {
+            registries: ["127.0.0.1:5000", "a.lan:80", "b.lan:80"]
+                .map(str::to_owned)
+                .to_vec(),
+            plain_http: vec!["a.lan:80".to_owned()],
+            ..ImagePolicy::default()
+        };
+        let transport = |text| ask(&policy, text).map(|source| source.transport);
+        assert_eq!(transport("127.0.0.1:5000/x"), Ok(Transport::TlsOrPlain));
+        assert_eq!(transport("a.lan:80/x"), Ok(Transport::TlsOrPlain));
+        assert_eq!(transport("b.lan:80/x"), Ok(Transport::Tls));
+    }
+}

@@ -1,0 +1,160 @@
+//! The volume with the agent: one for each version, filled once, mounted read-only.
+//!
+//! It is filled through the engine's archive call, which works with an engine on another
+//! host too. That call needs a container that has the volume mounted, so one is made, never
+//! started, and removed. The mark is the last thing in the archive: where it is, all of
+//! the agent is.
+
+use bollard::models::{ContainerCreateBody, HostConfig, VolumeCreateRequest};
+use bollard::query_parameters::{
+    ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::client::{Client, Fault, optional};
+use super::config::DockerConfig;
+use super::image::Found;
+use super::profile::volume;
+use super::{archive, names};
+use crate::EngineError;
+
+/// Where the volume is in a container.
+pub(super) const AGENT_DIRECTORY: &str = "/.hotcell";
+
+/// The agent in a container.
+pub(super) const AGENT_PATH: &str = "/.hotcell/hotcell-agent";
+
+/// Our filter of system calls in a container.
+pub(super) const FILTER_PATH: &str = "/.hotcell/filter";
+
+/// The same in the volume.
+const FILTER_NAME: &str = "filter";
+
+/// The agent in the volume.
+const AGENT_NAME: &str = "hotcell-agent";
+
+/// What says that all of the agent is in the volume.
+const MARK_NAME: &str = "complete";
+
+/// The volume's name for this agent and our filter.
+pub(super) fn volume_name(agent: &[u8]) -> String {
+    let digest = Sha256::new().chain_update(agent).chain_update(filter());
+    let mut start = [0; 8];
+    start.copy_from_slice(&digest.finalize()[..8]);
+    format!("hotcell-agent-{:016x}", u64::from_be_bytes(start))
+}
+
+/// Makes sure that there is such a volume with the whole agent in it.
+///
+/// Idempotent, and safe beside others who do the same: they write the same bytes, and only
+/// where the mark is missing. On `Err` the filler may be there.
+pub(super) async fn ensure(
+    client: &Client,
+    config: &DockerConfig,
+    name: &str,
+    filler: &str,
+    image: &Found,
+) -> Result<(), EngineError> {
+    let mut labels = names::common(&config.scope);
+    labels.insert(names::ROLE_LABEL.to_owned(), names::AGENT_ROLE.to_owned());
+    let request = VolumeCreateRequest {
+        name: Some(name.to_owned()),
+        labels: Some(labels.clone()),
+        ..VolumeCreateRequest::default()
+    };
+    let step = "make the agent's volume";
+    if let Err(fault) = client.call(step, |api| api.create_volume(request)).await {
+        // Podman refuses to make what another server makes at the same moment.
+        let there = client.call(step, |api| api.inspect_volume(name)).await;
+        optional(there)?.ok_or(fault)?;
+    }
+    make_filler(client, name, filler, image, labels).await?;
+    fill(client, config, filler).await?;
+    Ok(remove_filler(client, filler).await?)
+}
+
+/// The embedded engine's filter of system calls, as the bytes of its instructions. The
+/// agent loads it, so that each engine refuses the same, whatever its own filter lets through.
+fn filter() -> Vec<u8> {
+    hotcell_runtime::filter()
+}
+
+/// A container that is never started: its command is one that no image has.
+async fn make_filler(
+    client: &Client,
+    name: &str,
+    filler: &str,
+    image: &Found,
+    labels: names::Labels,
+) -> Result<(), Fault> {
+    let body = ContainerCreateBody {
+        image: Some(image.id.clone()),
+        entrypoint: Some(vec![AGENT_PATH.to_owned()]),
+        labels: Some(labels),
+        host_config: Some(HostConfig {
+            network_mode: Some("none".to_owned()),
+            mounts: Some(vec![volume(name, AGENT_DIRECTORY, false)]),
+            ..HostConfig::default()
+        }),
+        ..ContainerCreateBody::default()
+    };
+    let options = CreateContainerOptionsBuilder::default()
+        .name(filler)
+        .build();
+    let step = "make a container to fill the agent's volume";
+    let made = client.call(step, |api| api.create_container(Some(options), body));
+    made.await?;
+    Ok(())
+}
+
+async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<(), EngineError> {
+    let mark = format!("{AGENT_DIRECTORY}/{MARK_NAME}");
+    let options = ContainerArchiveInfoOptionsBuilder::default()
+        .path(&mark)
+        .build();
+    let step = "look into the agent's volume";
+    let found = client.call(step, |api| {
+        api.get_container_archive_info(filler, Some(options))
+    });
+    if optional(found.await)?.is_some() {
+        return Ok(());
+    }
+    let step = "fill the agent's volume";
+    let archive = archive::files(&[
+        (AGENT_NAME, config.agent),
+        (FILTER_NAME, &filter()),
+        (MARK_NAME, b""),
+    ]);
+    let archive = archive.map_err(EngineError::engine(step))?;
+    let options = UploadToContainerOptionsBuilder::default()
+        .path(AGENT_DIRECTORY)
+        .build();
+    let body = bollard::body_full(archive.into());
+    let uploaded = client.call(step, |api| {
+        api.upload_to_container(filler, Some(options), body)
+    });
+    Ok(uploaded.await?)
+}
+
+/// Removes a container that fills, or was left by somebody who died while it did.
+pub(super) async fn remove_filler(client: &Client, filler: &str) -> Result<(), Fault> {
+    let options = RemoveContainerOptionsBuilder::default()
+        .force(true)
+        .v(true)
+        .build();
+    let step = "remove the container that filled the agent's volume";
+    let removed = client.call(step, |api| api.remove_container(filler, Some(options)));
+    optional(removed.await).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_agent_has_a_volume_of_its_own() {
+        assert_eq!(volume_name(b"one"), volume_name(b"one"));
+        assert_ne!(volume_name(b"one"), volume_name(b"two"));
+    }
+}

@@ -1,0 +1,222 @@
+//! Calls to the engine's API: each has a time limit, and each failure is sorted by what
+//! can be done about it.
+//!
+//! A connection is made for each call, so an engine that was away is found again.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bollard::errors::Error as ApiError;
+use bollard::{API_DEFAULT_VERSION, Docker as Api};
+use tokio::sync::OnceCell;
+
+use super::config::{Flavor, Host};
+use crate::EngineError;
+
+/// How long most calls may take. A loaded engine needs seconds.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The library's own limit, above all of ours.
+const TRANSPORT_TIMEOUT_S: u64 = 3600;
+
+/// The way to one engine.
+#[derive(Debug)]
+pub(super) struct Client {
+    flavor: Flavor,
+    host: Host,
+    api: OnceCell<Api>,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(super) struct Fault {
+    flavor: Flavor,
+    step: &'static str,
+    pub(super) kind: FaultKind,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    /// There is no such thing.
+    Missing,
+    /// Its state does not allow it, or the name is taken.
+    Conflict,
+    /// The engine does not answer, or not to the end.
+    Away,
+    /// The engine could not or would not.
+    Refused,
+}
+
+impl Client {
+    pub(super) fn new(flavor: Flavor, host: Host) -> Self {
+        Self {
+            flavor,
+            host,
+            api: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The API, as soon as there is a way to it.
+    pub(super) async fn api(&self) -> Result<&Api, Fault> {
+        let connect = || async { connect(&self.host) };
+        self.api
+            .get_or_try_init(connect)
+            .await
+            .map_err(|error| self.fault("find the engine", error))
+    }
+
+    /// Makes a call, with the usual time limit.
+    pub(super) async fn call<'a, T, F>(
+        &'a self,
+        step: &'static str,
+        work: impl FnOnce(&'a Api) -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        self.call_within(CALL_TIMEOUT, step, work).await
+    }
+
+    /// Makes a call.
+    pub(super) async fn call_within<'a, T, F>(
+        &'a self,
+        limit: Duration,
+        step: &'static str,
+        work: impl FnOnce(&'a Api) -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        let api = self.api().await?;
+        match tokio::time::timeout(limit, work(api)).await {
+            Ok(answer) => answer.map_err(|error| self.fault(step, error)),
+            Err(_) => Err(self.fault(step, ApiError::RequestTimeoutError)),
+        }
+    }
+
+    /// Sorts a failure.
+    pub(super) fn fault(&self, step: &'static str, error: ApiError) -> Fault {
+        Fault {
+            flavor: self.flavor,
+            step,
+            kind: kind(&error),
+            source: error.into(),
+        }
+    }
+
+    /// What it means that a stream of answers ended too soon.
+    pub(super) fn cut(&self, step: &'static str) -> Fault {
+        let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        self.fault(step, ApiError::IOError { err: cut })
+    }
+}
+
+impl From<Fault> for EngineError {
+    fn from(fault: Fault) -> Self {
+        match fault.kind {
+            FaultKind::Away => Self::Unavailable {
+                engine: fault.flavor.name(),
+                hint: fault.flavor.hint(),
+                source: fault.source,
+            },
+            FaultKind::Missing | FaultKind::Conflict | FaultKind::Refused => Self::Engine {
+                step: fault.step,
+                source: fault.source,
+            },
+        }
+    }
+}
+
+/// Takes "there is none" for an answer.
+pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(fault) if fault.kind == FaultKind::Missing => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn connect(host: &Host) -> Result<Api, ApiError> {
+    match host {
+        Host::Unix(path) => {
+            let path = path.to_string_lossy();
+            Api::connect_with_unix(&path, TRANSPORT_TIMEOUT_S, API_DEFAULT_VERSION)
+        }
+        Host::Tcp(address) => {
+            Api::connect_with_http(address, TRANSPORT_TIMEOUT_S, API_DEFAULT_VERSION)
+        }
+        Host::Tls { address, tls } => Api::connect_with_ssl(
+            address,
+            &tls.key,
+            &tls.cert,
+            &tls.ca,
+            TRANSPORT_TIMEOUT_S,
+            API_DEFAULT_VERSION,
+        ),
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "another crate's errors: those we can do something about are named"
+)]
+fn kind(error: &ApiError) -> FaultKind {
+    match error {
+        ApiError::DockerResponseServerError { status_code, .. } => match status_code {
+            404 => FaultKind::Missing,
+            409 => FaultKind::Conflict,
+            502..=504 => FaultKind::Away,
+            _ => FaultKind::Refused,
+        },
+        ApiError::RequestTimeoutError
+        | ApiError::IOError { .. }
+        | ApiError::HyperResponseError { .. }
+        | ApiError::HyperLegacyError { .. }
+        | ApiError::SocketNotFoundError(_) => FaultKind::Away,
+        _ => FaultKind::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(status_code: u16) -> FaultKind {
+        let message = String::new();
+        kind(&ApiError::DockerResponseServerError {
+            status_code,
+            message,
+        })
+    }
+
+    #[test]
+    fn failures_are_sorted_by_what_can_be_done() {
+        assert_eq!(said(404), FaultKind::Missing);
+        assert_eq!(said(409), FaultKind::Conflict);
+        assert_eq!(said(503), FaultKind::Away);
+        assert_eq!(said(500), FaultKind::Refused);
+        assert_eq!(kind(&ApiError::RequestTimeoutError), FaultKind::Away);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_not_there_is_an_engine_that_is_away() {
+        let host = Host::Unix("/nonexistent/engine.sock".into());
+        let client = Client::new(Flavor::Podman, host);
+        let fault = client
+            .call("ask", bollard::Docker::ping)
+            .await
+            .expect_err("away");
+        let error = EngineError::from(fault);
+        let said = error.to_string();
+        assert!(
+            said.starts_with("podman does not answer: start Podman"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Which engine, where, and what our containers in it are marked with.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What the engine needs to know of its surroundings.
+#[derive(Debug, Clone)]
+pub struct DockerConfig {
+    /// Docker or Podman.
+    pub flavor: Flavor,
+    /// Where its API is.
+    pub host: Host,
+    /// The OCI runtime to ask for, `runsc` say; absent: the engine's own choice.
+    pub runtime: Option<String>,
+    /// Whose containers these are. Two servers on one engine have different ones.
+    pub scope: String,
+    /// The agent's static binary.
+    pub agent: &'static [u8],
+    /// Refuse to make a container whose limits cannot all be enforced.
+    pub require_limits: bool,
+}
+
+/// Which of the engines that speak this API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flavor {
+    /// Docker.
+    Docker,
+    /// Podman, through its Docker-compatible API.
+    Podman,
+}
+
+/// Where an engine's API is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// A unix socket of this host.
+    Unix(PathBuf),
+    /// Plain HTTP, as `host:port`: whoever reaches it is root there.
+    Tcp(String),
+    /// HTTPS with certificates on both sides, as `host:port`.
+    Tls {
+        /// Where.
+        address: String,
+        /// Who we are and whom we trust.
+        tls: Tls,
+    },
+}
+
+/// The files of a TLS client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Whom we trust, as PEM.
+    pub ca: PathBuf,
+    /// Who we are, as PEM.
+    pub cert: PathBuf,
+    /// Our private key, as PEM.
+    pub key: PathBuf,
+}
+
+/// An address that cannot be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an engine's address; write unix:///path, tcp://host:port or https://host:port")]
+pub struct HostError;
+
+impl Flavor {
+    /// The engine's name as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// What to do when it does not answer.
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            Self::Docker => {
+                "start Docker (`systemctl start docker`), or say where it is with DOCKER_HOST"
+            }
+            Self::Podman => {
+                "start Podman's socket (`systemctl --user start podman.socket`, or without --user as root)"
+            }
+        }
+    }
+}
+
+impl Host {
+    /// Reads an address as `DOCKER_HOST` has it; `tcp` becomes TLS if there is a
+    /// directory with `ca.pem`, `cert.pem` and `key.pem`.
+    pub fn parse(text: &str, certificates: Option<&Path>) -> Result<Self, HostError> {
+        if let Some(path) = text.strip_prefix("unix://") {
+            let path = PathBuf::from(path);
+            return path
+                .is_absolute()
+                .then_some(Self::Unix(path))
+                .ok_or(HostError);
+        }
+        let (scheme, address) = text.split_once("://").ok_or(HostError)?;
+        let address = address.trim_end_matches('/');
+        let legal = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+        if address.is_empty() || !address.chars().all(legal) {
+            return Err(HostError);
+        }
+        let address = address.to_owned();
+        match (scheme, certificates) {
+            ("tcp" | "http", None) => Ok(Self::Tcp(address)),
+            ("tcp" | "https", Some(directory)) => Ok(Self::Tls {
+                address,
+                tls: Tls {
+                    ca: directory.join("ca.pem"),
+                    cert: directory.join("cert.pem"),
+                    key: directory.join("key.pem"),
+                },
+            }),
+            _ => Err(HostError),
+        }
+    }
+
+    /// Whether the engine's processes may be processes of this host.
+    pub(super) fn may_be_local(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+            Self::Tls { address, .. } => write!(f, "https://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_apart() {
+        let socket = Host::Unix("/run/docker.sock".into());
+        assert_eq!(Host::parse("unix:///run/docker.sock", None), Ok(socket));
+        let plain = Host::Tcp("10.0.0.1:2375".into());
+        assert_eq!(Host::parse("tcp://10.0.0.1:2375", None), Ok(plain));
+        let directory = Path::new("/certs");
+        for text in ["tcp://a:2376", "https://a:2376/"] {
+            let host = Host::parse(text, Some(directory)).expect("it is one");
+            assert_eq!(host.to_string(), "https://a:2376");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            "docker",
+            "unix://relative",
+            "ssh://a",
+            "tcp://",
+            "tcp://a/b",
+            "https://a:1",
+        ] {
+            assert_eq!(Host::parse(text, None), Err(HostError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How containers are, out of what the engine tells.
+
+use std::collections::BTreeMap;
+
+use bollard::models::{
+    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, ContainerSummary,
+    ContainerSummaryStateEnum, SystemInfo,
+};
+use bollard::query_parameters::{
+    InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
+};
+use hotcell_domain::{ContainerId, Lifetime, Phase};
+
+use super::client::{Client, optional};
+use super::make::Maker;
+use super::{names, usage};
+use crate::{Container, Enforced, Enforcement, EngineError};
+
+/// What the engine's host can do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Abilities {
+    /// What stands behind a container's limits.
+    pub(super) enforced: Enforced,
+    /// Whether the engine runs as an ordinary user.
+    pub(super) is_rootless: bool,
+}
+
+impl Default for Abilities {
+    fn default() -> Self {
+        Self {
+            enforced: Enforced::NOTHING,
+            is_rootless: false,
+        }
+    }
+}
+
+impl Abilities {
+    /// Asks the engine.
+    pub(super) async fn ask(client: &Client) -> Result<Self, EngineError> {
+        let info = client.call("ask the engine what it can", bollard::Docker::info);
+        Ok(Self::of(&info.await?))
+    }
+
+    pub(super) fn of(info: &SystemInfo) -> Self {
+        let by_cgroup = |claim: Option<bool>| match claim {
+            Some(true) => Enforcement::Cgroup,
+            Some(false) | None => Enforcement::None,
+        };
+        let options = info.security_options.iter().flatten();
+        Self {
+            enforced: Enforced {
+                memory: by_cgroup(info.memory_limit),
+                cpus: by_cgroup(info.cpu_cfs_quota),
+                pids: by_cgroup(info.pids_limit),
+            },
+            is_rootless: options
+                .into_iter()
+                .any(|option| option.contains("rootless")),
+        }
+    }
+
+    /// Refuses where a limit is asked for that the host cannot keep.
+    pub(super) fn check(self, require_limits: bool) -> Result<(), EngineError> {
+        let Enforced { memory, cpus, pids } = self.enforced;
+        let limits = [("memory", memory), ("cpus", cpus), ("pids", pids)];
+        let missing = limits.iter().find(|(_, by)| *by != Enforcement::Cgroup);
+        match missing {
+            Some((limit, _)) if require_limits => Err(EngineError::Unlimited { limit }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Maker {
+    /// What the engine knows of a container, if it is one of ours.
+    pub(super) async fn look_up(
+        &self,
+        id: &ContainerId,
+    ) -> Result<Option<ContainerInspectResponse>, EngineError> {
+        let name = names::of(id);
+        let found = self.client().call("look for the container", |api| {
+            api.inspect_container(&name, None::<InspectContainerOptions>)
+        });
+        let found = optional(found.await)?;
+        Ok(found.filter(|found| {
+            let labels = found
+                .config
+                .as_ref()
+                .and_then(|config| config.labels.as_ref());
+            names::owner(&self.config.scope, labels).as_ref() == Some(id)
+        }))
+    }
+
+    /// See [`crate::Engine::inspect`].
+    pub(super) async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        let Some(found) = self.look_up(id).await? else {
+            return self.inspect_remains(id).await;
+        };
+        let usage = usage::of(self.client(), &found).await;
+        let labels = found.config.and_then(|config| config.labels);
+        let was_killed = found.state.as_ref().and_then(|state| state.oom_killed);
+        Ok(Container {
+            id: id.clone(),
+            phase: phase(found.state.as_ref()),
+            lifetime: lifetime(labels.as_ref()),
+            enforced: self.abilities().await?.enforced,
+            oom_kills: usage.oom_kills.max(u64::from(was_killed == Some(true))),
+            memory_bytes: usage.memory_bytes,
+            image_digest: labels.and_then(|labels| labels.get(names::DIGEST_LABEL).cloned()),
+        })
+    }
+
+    /// What is left of a container without its container: a volume, or nothing.
+    async fn inspect_remains(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        let name = names::of(id);
+        let volume = self
+            .client()
+            .call("look for the workspace", |api| api.inspect_volume(&name));
+        let labels = optional(volume.await)?.map(|volume| volume.labels);
+        match names::owner(&self.config.scope, labels.as_ref()) {
+            Some(owner) if owner == *id => self.plain(owner, Summary::REMAINS).await,
+            Some(_) | None => Err(EngineError::NotFound { id: id.clone() }),
+        }
+    }
+
+    /// See [`crate::Engine::list`]. Tells no usage: that is one call for each container.
+    pub(super) async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        let step = "list the containers";
+        let filter = names::filter(&self.config.scope, names::CONTAINER_LABEL);
+        let options = ListVolumesOptionsBuilder::default()
+            .filters(&filter)
+            .build();
+        // Volumes first: a container that is made in between then has its own entry.
+        let volumes = self
+            .client()
+            .call(step, |api| api.list_volumes(Some(options)));
+        let volumes = volumes.await?.volumes.unwrap_or_default();
+        let options = ListContainersOptionsBuilder::default()
+            .all(true)
+            .filters(&filter)
+            .build();
+        let containers = self
+            .client()
+            .call(step, |api| api.list_containers(Some(options)));
+        let containers = containers.await?;
+
+        let scope = &self.config.scope;
+        let mut all = BTreeMap::new();
+        for volume in volumes {
+            if let Some(id) = names::owner(scope, Some(&volume.labels)) {
+                all.insert(id, Summary::REMAINS);
+            }
+        }
+        for container in containers {
+            if let Some(id) = names::owner(scope, container.labels.as_ref()) {
+                all.insert(id, Summary::of(&container));
+            }
+        }
+        let mut listed = Vec::with_capacity(all.len());
+        for (id, summary) in all {
+            listed.push(self.plain(id, summary).await?);
+        }
+        Ok(listed)
+    }
+
+    async fn plain(&self, id: ContainerId, summary: Summary) -> Result<Container, EngineError> {
+        Ok(Container {
+            id,
+            phase: summary.phase,
+            lifetime: summary.lifetime,
+            enforced: self.abilities().await?.enforced,
+            oom_kills: 0,
+            memory_bytes: None,
+            image_digest: summary.image_digest,
+        })
+    }
+}
+
+/// What a list tells of a container.
+struct Summary {
+    phase: Phase,
+    lifetime: Lifetime,
+    image_digest: Option<String>,
+}
+
+impl Summary {
+    /// A volume without its container: it is made, or it was unmade halfway.
+    const REMAINS: Self = Self {
+        phase: Phase::Creating,
+        lifetime: Lifetime::WithOwner,
+        image_digest: None,
+    };
+
+    fn of(container: &ContainerSummary) -> Self {
+        let labels = container.labels.as_ref();
+        Self {
+            phase: summary_phase(container),
+            lifetime: lifetime(labels),
+            image_digest: labels.and_then(|labels| labels.get(names::DIGEST_LABEL).cloned()),
+        }
+    }
+}
+
+/// When a container with these labels ends.
+fn lifetime(labels: Option<&names::Labels>) -> Lifetime {
+    match labels.and_then(|labels| labels.get(names::LIFETIME_LABEL)) {
+        Some(ends) if ends == names::WITH_OWNER => Lifetime::WithOwner,
+        Some(_) | None => Lifetime::UntilDestroyed,
+    }
+}
+
+/// Where a container is in its life.
+pub(super) fn phase(state: Option<&ContainerState>) -> Phase {
+    use ContainerStateStatusEnum as Status;
+    let Some(state) = state else {
+        return Phase::Failed;
+    };
+    match state.status {
+        Some(Status::CREATED) => Phase::Creating,
+        Some(Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING) => {
+            Phase::Running
+        }
+        Some(Status::EXITED) if state.exit_code == Some(0) => Phase::Stopped,
+        Some(Status::EXITED | Status::DEAD | Status::REMOVING | Status::EMPTY) | None => {
+            Phase::Failed
+        }
+    }
+}
+
+/// The same out of a list, which tells the exit code in words only.
+fn summary_phase(container: &ContainerSummary) -> Phase {
+    use ContainerSummaryStateEnum as State;
+    let ended_well = container
+        .status
+        .as_deref()
+        .is_some_and(|status| status.starts_with("Exited (0)"));
+    match container.state {
+        Some(State::CREATED) => Phase::Creating,
+        Some(State::RUNNING | State::PAUSED | State::RESTARTING | State::STOPPING) => {
+            Phase::Running
+        }
+        Some(State::EXITED) if ended_well => Phase::Stopped,
+        Some(State::EXITED | State::DEAD | State::REMOVING | State::EMPTY) | None => Phase::Failed,
+    }
+}

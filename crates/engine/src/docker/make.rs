@@ -1,0 +1,323 @@
+//! Making a container, step by step, and what stays open to it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bollard::errors::Error as WaitError;
+use bollard::models::VolumeCreateRequest;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
+    WaitContainerOptionsBuilder,
+};
+use futures_util::StreamExt as _;
+use hotcell_domain::{ContainerId, ContainerSpec, Phase, Reference};
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
+
+use super::client::{Client, Fault, FaultKind};
+use super::config::{DockerConfig, Flavor};
+use super::describe::Abilities;
+use super::locks::{Lock, Locks};
+use super::stream::{self, ExecStream, OpenError};
+use super::{agent, archive, image, names, profile};
+use crate::{AgentStream, Container, EngineError};
+
+/// How long a wait for a container's end trusts the engine before it looks for itself.
+const WAIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Makes and unmakes containers, one step after the other.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) config: DockerConfig,
+    client: Client,
+    locks: Locks,
+    abilities: OnceCell<Abilities>,
+    agent_volume: String,
+    /// Whether we have seen the agent's volume filled.
+    agent_is_there: AsyncMutex<bool>,
+    /// Streams that `create` opened to see that it can; the first `open` takes them.
+    ready: Mutex<HashMap<ContainerId, ExecStream>>,
+}
+
+/// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
+/// made for this caller; it stays locked until one or the other.
+pub(super) struct Fresh {
+    maker: Arc<Maker>,
+    container: Container,
+    /// `None` if it was there already.
+    unmake: Option<Lock>,
+}
+
+impl Fresh {
+    /// Takes the container.
+    pub(super) fn keep(mut self) -> Container {
+        self.unmake = None;
+        self.container.clone()
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let Some(lock) = self.unmake.take() else {
+            return;
+        };
+        let id = self.container.id.clone();
+        Arc::clone(&self.maker).undo_later(id, lock);
+    }
+}
+
+impl Maker {
+    pub(super) fn new(config: DockerConfig) -> Self {
+        Self {
+            client: Client::new(config.flavor, config.host.clone()),
+            locks: Locks::default(),
+            abilities: OnceCell::new(),
+            agent_volume: agent::volume_name(config.agent),
+            agent_is_there: AsyncMutex::new(false),
+            ready: Mutex::default(),
+            config,
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn flavor(&self) -> Flavor {
+        self.config.flavor
+    }
+
+    pub(super) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    pub(super) fn agent_volume(&self) -> &str {
+        &self.agent_volume
+    }
+
+    /// See [`crate::Engine::create`]. Between two steps it looks whether anybody still
+    /// wants the container.
+    pub(super) async fn create(
+        self: &Arc<Self>,
+        id: &ContainerId,
+        spec: &ContainerSpec,
+        is_abandoned: impl Fn() -> bool + Send + Sync,
+    ) -> Result<Fresh, EngineError> {
+        let reference = profile::check(spec)?;
+        let abilities = self.abilities().await?;
+        abilities.check(self.config.require_limits)?;
+        let lock = self.locks.lock(id).await;
+        let fresh = |container, unmake| Fresh {
+            maker: Arc::clone(self),
+            container,
+            unmake,
+        };
+        if let Some(container) = self.existing(id).await? {
+            return Ok(fresh(container, None));
+        }
+        match self.make(id, spec, reference, &is_abandoned).await {
+            Ok(container) => Ok(fresh(container, Some(lock))),
+            Err(error) => {
+                self.undo_now_or_later(id, lock).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What there is already; a container that was half made is removed first.
+    async fn existing(&self, id: &ContainerId) -> Result<Option<Container>, EngineError> {
+        let found = match self.inspect(id).await {
+            Err(EngineError::NotFound { .. }) => return Ok(None),
+            found => found?,
+        };
+        if found.phase != Phase::Creating {
+            return Ok(Some(found));
+        }
+        match self.destroy(id).await {
+            Ok(()) | Err(EngineError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn make(
+        &self,
+        id: &ContainerId,
+        spec: &ContainerSpec,
+        reference: &Reference,
+        is_abandoned: &(impl Fn() -> bool + Sync),
+    ) -> Result<Container, EngineError> {
+        let go_on = || {
+            let nobody = EngineError::engine("make the container");
+            let wanted = (!is_abandoned()).then_some(());
+            wanted.ok_or_else(|| nobody("nobody wants it any more"))
+        };
+        let image = image::ensure(&self.client, &reference.to_string(), |_| ()).await?;
+        go_on()?;
+        self.ensure_agent(id, &image).await?;
+        go_on()?;
+        self.make_volume(id).await?;
+        go_on()?;
+        self.make_container(id, spec, &image).await?;
+        go_on()?;
+        self.start_with_workspace(id).await?;
+        go_on()?;
+        let stream = stream::open(&self.client, &names::of(id)).await?;
+        self.keep_ready(id, stream);
+        self.inspect(id).await
+    }
+
+    async fn ensure_agent(
+        &self,
+        id: &ContainerId,
+        image: &image::Found,
+    ) -> Result<(), EngineError> {
+        let mut is_there = self.agent_is_there.lock().await;
+        if !*is_there {
+            let (volume, filler) = (&self.agent_volume, names::of_filler(id));
+            agent::ensure(&self.client, &self.config, volume, &filler, image).await?;
+            *is_there = true;
+        }
+        Ok(())
+    }
+
+    async fn make_volume(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let request = VolumeCreateRequest {
+            name: Some(names::of(id)),
+            labels: Some(names::labels(&self.config.scope, id)),
+            ..VolumeCreateRequest::default()
+        };
+        let step = "make the workspace";
+        let made = self.client.call(step, |api| api.create_volume(request));
+        made.await?;
+        Ok(())
+    }
+
+    async fn make_container(
+        &self,
+        id: &ContainerId,
+        spec: &ContainerSpec,
+        image: &image::Found,
+    ) -> Result<(), EngineError> {
+        let (name, abilities) = (names::of(id), self.abilities().await?);
+        let body = profile::body(&self.config, abilities, id, spec, image, &self.agent_volume);
+        let options = CreateContainerOptionsBuilder::default().name(&name).build();
+        let step = "make the container";
+        let made = self
+            .client
+            .call(step, |api| api.create_container(Some(options), body));
+        made.await?;
+        Ok(())
+    }
+
+    /// Starts the container, and gives its workspace to its user: a new volume is root's.
+    async fn start_with_workspace(&self, id: &ContainerId) -> Result<(), EngineError> {
+        match self.config.flavor {
+            Flavor::Docker => {
+                self.give_workspace(id).await?;
+                self.start(id).await
+            }
+            // Podman gives a new volume to whoever a container starts as.
+            Flavor::Podman => {
+                self.start(id).await?;
+                self.give_workspace(id).await
+            }
+        }
+    }
+
+    async fn give_workspace(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let name = names::of(id);
+        let step = "give the workspace to its user";
+        let archive = archive::ownership().map_err(EngineError::engine(step))?;
+        let options = UploadToContainerOptionsBuilder::default()
+            .path(profile::WORKSPACE)
+            .build();
+        let body = bollard::body_full(archive.into());
+        let given = self.client.call(step, |api| {
+            api.upload_to_container(&name, Some(options), body)
+        });
+        Ok(given.await?)
+    }
+
+    async fn start(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let name = names::of(id);
+        let started = self.client.call("start the container", |api| {
+            api.start_container(&name, None::<StartContainerOptions>)
+        });
+        if let Err(fault) = started.await {
+            // The agent's volume may have been removed behind our back: look again.
+            *self.agent_is_there.lock().await = false;
+            return Err(fault.into());
+        }
+        Ok(())
+    }
+
+    /// See [`crate::Engine::open`].
+    pub(super) async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        if let Some(stream) = self.take_ready(id) {
+            return Ok(AgentStream::new(stream));
+        }
+        let found = self.look_up(id).await?;
+        if found.is_none() {
+            return Err(EngineError::NotFound { id: id.clone() });
+        }
+        match stream::open(&self.client, &names::of(id)).await {
+            Ok(stream) => Ok(AgentStream::new(stream)),
+            Err(OpenError::Fault(fault)) if fault.kind == FaultKind::Missing => {
+                Err(EngineError::NotFound { id: id.clone() })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// See [`crate::Engine::exited`].
+    pub(super) async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if self.look_up(id).await?.is_none() {
+            self.inspect(id).await?;
+            return Ok(());
+        }
+        let step = "wait for the container's end";
+        let options = WaitContainerOptionsBuilder::default()
+            .condition("not-running")
+            .build();
+        let api = self.client.api().await?;
+        let mut waiting = Box::pin(api.wait_container(&names::of(id), Some(options)));
+        loop {
+            match tokio::time::timeout(WAIT_INTERVAL, waiting.next()).await {
+                Ok(Some(Ok(_) | Err(WaitError::DockerContainerWaitError { .. }))) => return Ok(()),
+                Ok(Some(Err(error))) => return Self::ended_by(self.client.fault(step, error)),
+                Ok(None) => return Err(self.client.cut(step).into()),
+                // An engine may forget to tell, and a connection may die unnoticed.
+                Err(_) => match self.inspect(id).await {
+                    Ok(found) if found.phase == Phase::Running => {}
+                    Ok(_) | Err(EngineError::NotFound { .. }) => return Ok(()),
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// A container that was removed while we waited has ended.
+    fn ended_by(fault: Fault) -> Result<(), EngineError> {
+        match fault.kind {
+            FaultKind::Missing => Ok(()),
+            FaultKind::Conflict | FaultKind::Away | FaultKind::Refused => Err(fault.into()),
+        }
+    }
+
+    fn keep_ready(&self, id: &ContainerId, stream: ExecStream) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.retain(|_, stream| !stream.has_ended());
+        ready.insert(id.clone(), stream);
+    }
+
+    pub(super) fn take_ready(&self, id: &ContainerId) -> Option<ExecStream> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = ready.remove(id)?;
+        (!stream.has_ended()).then_some(stream)
+    }
+
+    pub(super) async fn abilities(&self) -> Result<Abilities, EngineError> {
+        let ask = || Abilities::ask(&self.client);
+        self.abilities.get_or_try_init(ask).await.copied()
+    }
+}

@@ -1,0 +1,132 @@
+//! Docker and Podman, over the API that both speak.
+//!
+//! ```text
+//! container hotcell-c_…   PID 1 is /.hotcell/hotcell-agent, user 1000
+//!   volume hotcell-c_…      /workspace, goes with the container
+//!   volume hotcell-agent-…  /.hotcell, read-only, one for each version of the agent
+//! open() = one exec of `hotcell-agent connect` as another user: a stream to the agent
+//! ```
+//!
+//! Everything made here carries labels: the container's id, and the scope of the server
+//! that it belongs to, so that two servers on one engine do not see each other's. The
+//! volume is made before the container and removed after it, and whatever has a label is
+//! listed, so a process that dies at any line leaves something that `list` shows and
+//! `destroy` removes. No operation in a container goes through the engine: see `stream`.
+
+mod agent;
+mod archive;
+mod client;
+mod config;
+mod describe;
+mod image;
+mod locks;
+mod make;
+mod names;
+mod probe;
+mod profile;
+mod remove;
+mod stream;
+mod usage;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
+use tokio::sync::oneshot;
+
+use self::make::Maker;
+use crate::{AgentStream, Container, Enforced, Engine, EngineError};
+
+pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
+pub use image::Progress;
+pub use probe::{About, about};
+
+/// Makes containers with Docker or Podman.
+///
+/// Needs no connection to exist: each call finds the engine or says that it is away, and
+/// the next call finds it once it is back.
+#[derive(Debug)]
+pub struct Docker {
+    maker: Arc<Maker>,
+}
+
+impl Docker {
+    /// An engine at that host. Nothing is asked of it yet.
+    pub fn new(config: DockerConfig) -> Self {
+        Self {
+            maker: Arc::new(Maker::new(config)),
+        }
+    }
+
+    /// Makes sure that the engine has the image, and tells its digest if it has one.
+    ///
+    /// What the engine says about a pull is passed on as it comes.
+    pub async fn pull(
+        &self,
+        reference: &str,
+        told: impl FnMut(Progress) + Send,
+    ) -> Result<Option<String>, EngineError> {
+        let found = image::ensure(self.maker.client(), reference, told).await?;
+        Ok(found.digest)
+    }
+}
+
+#[async_trait]
+impl Engine for Docker {
+    fn name(&self) -> &'static str {
+        self.maker.flavor().name()
+    }
+
+    async fn create(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        let maker = Arc::clone(&self.maker);
+        let (asked, spec) = (id.clone(), spec.clone());
+        // The work goes on when our caller is dropped; the answer that nobody takes then
+        // unmakes the container.
+        tokio::spawn(async move {
+            let made = maker
+                .create(&asked, spec.value(), || answer.is_closed())
+                .await;
+            drop(answer.send(made));
+        });
+        let fresh = answered
+            .await
+            .map_err(EngineError::engine("make the container"))??;
+        Ok(fresh.keep())
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        self.maker.open(id).await
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.maker.inspect(id).await
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        self.maker.list().await
+    }
+
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let _lock = self.maker.locks().lock(id).await;
+        self.maker.destroy(id).await
+    }
+
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.maker.exited(id).await
+    }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        Ok(self.maker.abilities().await?.enforced)
+    }
+
+    /// Agents of other versions that nothing uses go too. One thing that cannot be removed
+    /// is logged and keeps the others from nothing.
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        self.maker.sweep().await
+    }
+}

@@ -1,0 +1,109 @@
+//! What things are called in the engine, and the labels by which they are found again.
+
+use std::collections::HashMap;
+
+use hotcell_domain::ContainerId;
+
+/// Which container something belongs to.
+pub(super) const CONTAINER_LABEL: &str = "io.hotcell.container";
+
+/// Which server something belongs to.
+pub(super) const SCOPE_LABEL: &str = "io.hotcell.scope";
+
+/// The version of Hotcell that made something.
+const VERSION_LABEL: &str = "io.hotcell.version";
+
+/// What a container or volume that is no container of ours is for.
+pub(super) const ROLE_LABEL: &str = "io.hotcell.role";
+
+/// When a container ends.
+pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
+
+/// The digest of the image a container was made of.
+pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
+
+/// Unix seconds at which something was made, by our clock.
+pub(super) const MADE_LABEL: &str = "io.hotcell.made";
+
+/// The role of the volume with the agent, and of the container that fills it.
+pub(super) const AGENT_ROLE: &str = "agent";
+
+/// [`LIFETIME_LABEL`] of a container that ends with its owner.
+pub(super) const WITH_OWNER: &str = "owner";
+
+/// Labels of one thing.
+pub(super) type Labels = HashMap<String, String>;
+
+/// The engine's name of a container, and of its volume.
+pub(super) fn of(id: &ContainerId) -> String {
+    format!("hotcell-{id}")
+}
+
+/// The engine's name of the container that fills the agent's volume for a container.
+pub(super) fn of_filler(id: &ContainerId) -> String {
+    format!("hotcell-{id}-agent")
+}
+
+/// The labels of everything we make.
+pub(super) fn common(scope: &str) -> Labels {
+    let made = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    [
+        (SCOPE_LABEL, scope.to_owned()),
+        (VERSION_LABEL, env!("CARGO_PKG_VERSION").to_owned()),
+        (MADE_LABEL, made.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+/// The labels of a container and its volume.
+pub(super) fn labels(scope: &str, id: &ContainerId) -> Labels {
+    let mut labels = common(scope);
+    labels.insert(CONTAINER_LABEL.to_owned(), id.to_string());
+    labels
+}
+
+/// A filter for everything of ours with a label, whatever its value.
+pub(super) fn filter(scope: &str, label: &str) -> HashMap<String, Vec<String>> {
+    let labels = vec![format!("{SCOPE_LABEL}={scope}"), label.to_owned()];
+    HashMap::from([("label".to_owned(), labels)])
+}
+
+/// Whose container it is, if it is one of ours.
+pub(super) fn owner(scope: &str, labels: Option<&Labels>) -> Option<ContainerId> {
+    let labels = labels?;
+    if labels.get(SCOPE_LABEL)? != scope {
+        return None;
+    }
+    ContainerId::parse(labels.get(CONTAINER_LABEL)?).ok()
+}
+
+/// How long ago it was made, by our clock; nothing if it does not say.
+pub(super) fn age_seconds(labels: &Labels) -> Option<u64> {
+    let made: u64 = labels.get(MADE_LABEL)?.parse().ok()?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Some(now.ok()?.as_secs().saturating_sub(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_scope_is_ours() {
+        let id = ContainerId::from_parts(1, [7; 10]);
+        let labels = labels("here", &id);
+        assert_eq!(owner("here", Some(&labels)), Some(id));
+        assert_eq!(owner("there", Some(&labels)), None);
+        assert_eq!(owner("here", None), None);
+    }
+
+    #[test]
+    fn a_label_that_is_no_id_of_ours_names_nobody() {
+        let mut labels = common("here");
+        labels.insert(CONTAINER_LABEL.to_owned(), "../../etc".to_owned());
+        assert_eq!(owner("here", Some(&labels)), None);
+    }
+}

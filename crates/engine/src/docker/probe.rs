@@ -1,0 +1,71 @@
+//! What an engine is, for whoever has to choose one or to say why not.
+
+use std::time::Duration;
+
+use bollard::models::SystemInfo;
+
+use super::client::Client;
+use super::config::{Flavor, Host};
+use super::describe::Abilities;
+use crate::{Enforced, EngineError};
+
+/// How long an engine may take to say what it is.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// The engine's own version.
+    pub version: String,
+    /// The version of its API.
+    pub api_version: String,
+    /// Whether it runs as an ordinary user.
+    pub is_rootless: bool,
+    /// The version of cgroups: `1` or `2`.
+    pub cgroup_version: String,
+    /// The OCI runtimes it knows, in order.
+    pub runtimes: Vec<String>,
+    /// The one it takes by itself.
+    pub default_runtime: String,
+    /// Whether it filters system calls.
+    pub has_seccomp: bool,
+    /// What stands behind a container's limits.
+    pub enforced: Enforced,
+}
+
+/// Asks an engine what it is.
+pub async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
+    let client = Client::new(flavor, host.clone());
+    let step = "ask the engine what it is";
+    let version = client.call_within(ASK_TIMEOUT, step, bollard::Docker::version);
+    let version = version.await?;
+    let info = client
+        .call_within(ASK_TIMEOUT, step, bollard::Docker::info)
+        .await?;
+    let said = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
+    Ok(describe(
+        &info,
+        said(version.version),
+        said(version.api_version),
+    ))
+}
+
+fn describe(info: &SystemInfo, version: String, api_version: String) -> About {
+    let abilities = Abilities::of(info);
+    let names = info.runtimes.iter().flat_map(|runtimes| runtimes.keys());
+    let mut runtimes: Vec<_> = names.cloned().collect();
+    runtimes.sort();
+    let options = info.security_options.iter().flatten();
+    About {
+        version,
+        api_version,
+        is_rootless: abilities.is_rootless,
+        cgroup_version: info
+            .cgroup_version
+            .map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+        runtimes,
+        default_runtime: info.default_runtime.clone().unwrap_or_default(),
+        has_seccomp: options.into_iter().any(|option| option.contains("seccomp")),
+        enforced: abilities.enforced,
+    }
+}

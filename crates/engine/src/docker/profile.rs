@@ -1,0 +1,300 @@
+//! The container profile, in the engine's words: everything sealed, everything bounded.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
+    Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+};
+use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Reference};
+
+use super::agent::{AGENT_DIRECTORY, AGENT_PATH, FILTER_PATH};
+use super::config::{DockerConfig, Flavor};
+use super::describe::Abilities;
+use super::image::Found;
+use super::names;
+use crate::EngineError;
+
+/// The container's user.
+const USER: &str = "1000:1000";
+
+/// Who the agent is at first where its execs may be root. It becomes the container's user
+/// at once: engines cannot give capabilities to an ordinary user, but that one can keep them.
+const AGENT_ROOT: &str = "0:0";
+
+/// What the agent then has at first: what running execs as another user takes, and the
+/// means to let go of everything else.
+const AGENT_CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
+
+/// Where a container's files are.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+/// Under what name the agent listens inside: see the agent's `door`.
+pub(super) const DOOR: &str = "hotcell-agent";
+
+/// The user that passes the agent's door. Nothing in the container can become it: nothing
+/// there has a capability or can gain one. No image is known to use it.
+pub(super) const DOOR_UID: u32 = 65533;
+
+/// How long an agent whose owner lost its connection waits for it to come back.
+const LINGER_MS: u32 = 2000;
+
+/// `/dev/shm`.
+const SHM_BYTES: i64 = 64 << 20;
+
+/// Open files of one process.
+const OPEN_FILES: i64 = 4096;
+
+/// Processes of one user id of the host, over all containers. Only where the engine would
+/// else ask for more than a host may allow.
+const USER_PROCESSES: i64 = 16_384;
+
+/// Processes of the host behind one in gVisor, and those that gVisor itself has.
+const SANDBOX_PIDS_FACTOR: i64 = 4;
+const SANDBOX_PIDS: i64 = 256;
+
+/// What the engine keeps of the agent's few words.
+const LOG_SIZE: &str = "256k";
+
+/// Whether this engine can make such a container at all; its image if so.
+pub(super) fn check(spec: &ContainerSpec) -> Result<&Reference, EngineError> {
+    let unsupported = |what: &str| EngineError::Unsupported { what: what.into() };
+    match &spec.image {
+        ImageRef::Oci(reference) => Ok(reference),
+        ImageRef::Host => Err(unsupported(
+            "image \"host\": that is the embedded engine's; name an OCI image",
+        )),
+        ImageRef::Rootfs(_) => Err(unsupported(
+            "images of the form rootfs:PATH: those are the embedded engine's; name an OCI image",
+        )),
+    }
+}
+
+/// What the engine is asked for. The spec has passed [`check`].
+pub(super) fn body(
+    config: &DockerConfig,
+    host: Abilities,
+    id: &ContainerId,
+    spec: &ContainerSpec,
+    image: &Found,
+    agent_volume: &str,
+) -> ContainerCreateBody {
+    ContainerCreateBody {
+        hostname: Some("hotcell".to_owned()),
+        user: Some(if spec.allow_root { AGENT_ROOT } else { USER }.to_owned()),
+        env: Some(vec![format!("HOME={WORKSPACE}")]),
+        entrypoint: Some(agent_command(id, spec)),
+        cmd: Some(Vec::new()),
+        // An image's own would be run inside, by the engine, for ever.
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".to_owned()]),
+            ..HealthConfig::default()
+        }),
+        image: Some(image.id.clone()),
+        working_dir: Some(WORKSPACE.to_owned()),
+        labels: Some(labels(config, id, spec, image)),
+        host_config: Some(HostConfig {
+            mounts: Some(vec![
+                volume(&names::of(id), WORKSPACE, false),
+                volume(agent_volume, AGENT_DIRECTORY, true),
+            ]),
+            ..sealed(config, host, spec)
+        }),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn agent_command(id: &ContainerId, spec: &ContainerSpec) -> Vec<String> {
+    let id = id.to_string();
+    let uid = DOOR_UID.to_string();
+    let mut command = vec![
+        AGENT_PATH,
+        "init",
+        "--container",
+        &id,
+        "--root",
+        WORKSPACE,
+        "--door",
+        DOOR,
+        &uid,
+        "--filter",
+        FILTER_PATH,
+    ];
+    let linger = LINGER_MS.to_string();
+    if spec.lifetime == Lifetime::WithOwner {
+        command.extend(["--linger-ms", &linger]);
+    }
+    if spec.allow_root {
+        command.push("--become");
+        command.extend(USER.split(':'));
+    }
+    command.into_iter().map(str::to_owned).collect()
+}
+
+fn labels(
+    config: &DockerConfig,
+    id: &ContainerId,
+    spec: &ContainerSpec,
+    image: &Found,
+) -> names::Labels {
+    let mut labels = names::labels(&config.scope, id);
+    if let Some(digest) = &image.digest {
+        labels.insert(names::DIGEST_LABEL.to_owned(), digest.clone());
+    }
+    if spec.lifetime == Lifetime::WithOwner {
+        labels.insert(
+            names::LIFETIME_LABEL.to_owned(),
+            names::WITH_OWNER.to_owned(),
+        );
+    }
+    labels
+}
+
+fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostConfig {
+    let memory = i64::try_from(spec.limits.memory.get()).unwrap_or(i64::MAX);
+    HostConfig {
+        runtime: config.runtime.clone(),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        cap_add: spec
+            .allow_root
+            .then(|| AGENT_CAPABILITIES.map(str::to_owned).into()),
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        readonly_rootfs: Some(true),
+        privileged: Some(false),
+        init: Some(false),
+        ipc_mode: Some("private".to_owned()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        network_mode: Some(network(spec.network).to_owned()),
+        memory: Some(memory),
+        memory_swap: Some(memory),
+        nano_cpus: Some(i64::from(spec.limits.cpus.get()) * 1_000_000),
+        pids_limit: Some(pids(config.runtime.as_deref(), spec)),
+        ulimits: Some(ulimits(config.flavor, host)),
+        tmpfs: Some(tmpfs(spec)),
+        shm_size: Some(SHM_BYTES),
+        restart_policy: Some(RestartPolicy {
+            name: Some(RestartPolicyNameEnum::NO),
+            maximum_retry_count: None,
+        }),
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("json-file".to_owned()),
+            config: Some(HashMap::from([(
+                "max-size".to_owned(),
+                LOG_SIZE.to_owned(),
+            )])),
+        }),
+        ..HostConfig::default()
+    }
+}
+
+/// A sandbox with a kernel of its own runs each process in several of the host's, and needs
+/// some for itself; without them it dies.
+fn pids(runtime: Option<&str>, spec: &ContainerSpec) -> i64 {
+    let pids = i64::from(spec.limits.pids.get());
+    match runtime {
+        Some(name) if name.contains("runsc") => pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS,
+        Some(_) | None => pids,
+    }
+}
+
+fn network(network: Network) -> &'static str {
+    match network {
+        Network::None => "none",
+        Network::Full => "default",
+    }
+}
+
+fn tmpfs(spec: &ContainerSpec) -> HashMap<String, String> {
+    let size = spec.limits.tmp.get();
+    let options = format!("rw,exec,nosuid,nodev,size={size},mode=1777");
+    HashMap::from([("/tmp".to_owned(), options)])
+}
+
+fn ulimits(flavor: Flavor, host: Abilities) -> Vec<ResourcesUlimits> {
+    let both = |name: &str, value| ResourcesUlimits {
+        name: Some(name.to_owned()),
+        soft: Some(value),
+        hard: Some(value),
+    };
+    let mut limits = vec![both("nofile", OPEN_FILES), both("core", 0)];
+    // Podman as root asks for a million by itself, which some hosts refuse; as a user it
+    // asks for what the user has, and we may not ask for more.
+    if flavor == Flavor::Podman && !host.is_rootless {
+        limits.push(both("nproc", USER_PROCESSES));
+    }
+    limits
+}
+
+/// A named volume that takes nothing over from the image.
+pub(super) fn volume(name: &str, target: &str, read_only: bool) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        source: Some(name.to_owned()),
+        typ: Some(MountType::VOLUME),
+        read_only: Some(read_only),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(flavor: Flavor) -> ContainerCreateBody {
+        let config = DockerConfig {
+            flavor,
+            host: super::super::config::Host::Unix("/s".into()),
+            runtime: Some("runsc".to_owned()),
+            scope: "here".to_owned(),
+            agent: b"",
+            require_limits: false,
+        };
+        let image = Found {
+            id: "sha256:1".to_owned(),
+            digest: Some("sha256:2".to_owned()),
+        };
+        let id = ContainerId::from_parts(1, [7; 10]);
+        let spec = ContainerSpec::new(ImageRef::parse("a").expect("a reference"));
+        body(&config, Abilities::default(), &id, &spec, &image, "agent")
+    }
+
+    #[test]
+    fn the_profile_is_sealed() {
+        let body = made(Flavor::Docker);
+        assert_eq!(body.user.as_deref(), Some("1000:1000"));
+        let host = body.host_config.expect("there is one");
+        assert_eq!(host.cap_drop, Some(vec!["ALL".to_owned()]));
+        assert_eq!(host.cap_add, None);
+        assert_eq!(
+            host.security_opt,
+            Some(vec!["no-new-privileges".to_owned()])
+        );
+        assert_eq!(host.readonly_rootfs, Some(true));
+        assert_eq!(host.network_mode.as_deref(), Some("none"));
+        assert_eq!(
+            (host.memory, host.memory_swap),
+            (Some(512 << 20), Some(512 << 20))
+        );
+        assert_eq!(host.nano_cpus, Some(1_000_000_000));
+        assert_eq!(host.pids_limit, Some(4 * 256 + 256));
+        assert_eq!(host.runtime.as_deref(), Some("runsc"));
+        let mounts = host.mounts.expect("there are some");
+        let read_only: Vec<_> = mounts.iter().map(|mount| mount.read_only).collect();
+        assert_eq!(read_only, [Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn images_of_the_host_are_refused_in_a_sentence() {
+        for image in [ImageRef::Host, ImageRef::Rootfs("/srv".into())] {
+            let refused = check(&ContainerSpec::new(image)).expect_err("refused");
+            assert!(
+                refused.to_string().contains("name an OCI image"),
+                "{refused}"
+            );
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Taking containers apart: whatever there is of them, in whatever state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
+    RemoveVolumeOptionsBuilder,
+};
+use hotcell_domain::{ContainerId, Phase};
+
+use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional};
+use super::locks::Lock;
+use super::make::Maker;
+use super::{agent, describe, names};
+use crate::EngineError;
+
+/// Attempts at removing what somebody else is just removing.
+const BUSY_TRIES_MAX: u32 = 200;
+
+/// Between two of them.
+const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Attempts at removing what a failed create left while the engine is away. After that
+/// it is left to `sweep`.
+const UNDO_TRIES_MAX: u32 = 40;
+
+/// Before the second of them; then twice as long each time, up to the bound below.
+const UNDO_PAUSE: Duration = Duration::from_millis(100);
+const UNDO_PAUSE_MAX: Duration = Duration::from_secs(15);
+
+/// What was half made this long ago is nobody's any more: all steps together take less,
+/// but for a pull, which comes before them.
+const HALF_MADE_SECONDS_MAX: u64 = 10 * CALL_TIMEOUT.as_secs();
+
+impl Maker {
+    /// See [`crate::Engine::destroy`]. Whoever calls holds the container's lock.
+    pub(super) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        drop(self.take_ready(id));
+        let container = self.look_up(id).await?;
+        let was_there = match &container {
+            Some(_) => self.remove_container(&names::of(id)).await?,
+            None => false,
+        };
+        if self.remove_volume(id).await? || was_there {
+            return Ok(());
+        }
+        Err(EngineError::NotFound { id: id.clone() })
+    }
+
+    /// Removes all that a create makes.
+    async fn undo(&self, id: &ContainerId) -> Result<(), EngineError> {
+        agent::remove_filler(self.client(), &names::of_filler(id)).await?;
+        self.destroy(id).await
+    }
+
+    /// Removes what a failed create made; in the background if the engine is away.
+    pub(super) async fn undo_now_or_later(self: &Arc<Self>, id: &ContainerId, lock: Lock) {
+        match self.undo(id).await {
+            Ok(()) | Err(EngineError::NotFound { .. }) => drop(lock),
+            Err(_) => Arc::clone(self).undo_later(id.clone(), lock),
+        }
+    }
+
+    /// Removes what nobody took, as soon as the engine lets us.
+    pub(super) fn undo_later(self: Arc<Self>, id: ContainerId, lock: Lock) {
+        // Without a runtime we are at the end of the process, and `sweep` is left.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let mut pause = UNDO_PAUSE;
+            for _ in 0..UNDO_TRIES_MAX {
+                match self.undo(&id).await {
+                    Ok(()) | Err(EngineError::NotFound { .. }) => return drop(lock),
+                    Err(error) => {
+                        tracing::debug!(container.id = %id, %error, "could not be removed yet");
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause = UNDO_PAUSE_MAX.min(pause * 2);
+            }
+            tracing::warn!(container.id = %id, "a container that nobody took is left to sweep");
+        });
+    }
+
+    /// See [`crate::Engine::sweep`].
+    pub(super) async fn sweep(&self) -> Result<usize, EngineError> {
+        let mut swept = 0;
+        for container in self.list().await? {
+            swept += usize::from(self.sweep_container(&container.id).await);
+        }
+        swept += self.sweep_fillers().await?;
+        Ok(swept + self.sweep_agents().await?)
+    }
+
+    /// Removes a container if it was abandoned.
+    async fn sweep_container(&self, id: &ContainerId) -> bool {
+        let _lock = self.locks().lock(id).await;
+        let removed = match self.is_abandoned(id).await {
+            Ok(true) => self.destroy(id).await.map(|()| true),
+            other => other,
+        };
+        removed.unwrap_or_else(|error| {
+            tracing::warn!(container.id = %id, %error, "an abandoned container stays");
+            false
+        })
+    }
+
+    async fn is_abandoned(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        let is_old = |labels: Option<&names::Labels>| {
+            let age = labels.and_then(names::age_seconds);
+            age.is_none_or(|age| age > HALF_MADE_SECONDS_MAX)
+        };
+        let Some(found) = self.look_up(id).await? else {
+            let name = names::of(id);
+            let volume = self
+                .client()
+                .call("look for a workspace", |api| api.inspect_volume(&name));
+            return Ok(optional(volume.await)?.is_some_and(|volume| is_old(Some(&volume.labels))));
+        };
+        let labels = found
+            .config
+            .as_ref()
+            .and_then(|config| config.labels.as_ref());
+        let ends = labels.and_then(|labels| labels.get(names::LIFETIME_LABEL));
+        Ok(match describe::phase(found.state.as_ref()) {
+            Phase::Creating => is_old(labels),
+            Phase::Stopped | Phase::Failed => ends.is_some_and(|ends| ends == names::WITH_OWNER),
+            Phase::Running | Phase::Stopping => false,
+        })
+    }
+
+    /// Containers that were to fill an agent's volume, of whoever died while they did.
+    async fn sweep_fillers(&self) -> Result<usize, EngineError> {
+        let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
+        let options = ListContainersOptionsBuilder::default()
+            .all(true)
+            .filters(&filter)
+            .build();
+        let step = "look for what is left";
+        let found = self
+            .client()
+            .call(step, |api| api.list_containers(Some(options)));
+        let is_old = |container: &ContainerSummary| {
+            let age = container.labels.as_ref().and_then(names::age_seconds);
+            age.is_none_or(|age| age > HALF_MADE_SECONDS_MAX)
+        };
+        let mut swept = 0;
+        for filler in found.await?.into_iter().filter(is_old) {
+            agent::remove_filler(self.client(), &filler.id.unwrap_or_default()).await?;
+            swept += 1;
+        }
+        Ok(swept)
+    }
+
+    /// Volumes with agents of other versions; the engine keeps those that are in use.
+    async fn sweep_agents(&self) -> Result<usize, EngineError> {
+        let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
+        let options = ListVolumesOptionsBuilder::default()
+            .filters(&filter)
+            .build();
+        let step = "look for what is left";
+        let found = self
+            .client()
+            .call(step, |api| api.list_volumes(Some(options)));
+        let mut swept = 0;
+        for volume in found.await?.volumes.unwrap_or_default() {
+            if volume.name != self.agent_volume() {
+                swept += usize::from(self.try_remove_volume(&volume.name).await? == Some(true));
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Kills and removes a container; false if there was none.
+    async fn remove_container(&self, name: &str) -> Result<bool, EngineError> {
+        for _ in 0..BUSY_TRIES_MAX {
+            let options = RemoveContainerOptionsBuilder::default()
+                .force(true)
+                .v(true)
+                .build();
+            let step = "remove the container";
+            let removed = self
+                .client()
+                .call(step, |api| api.remove_container(name, Some(options)));
+            match optional(removed.await) {
+                Ok(removed) => return Ok(removed.is_some()),
+                Err(fault) if fault.kind == FaultKind::Conflict => {}
+                Err(fault) => return Err(fault.into()),
+            }
+            tokio::time::sleep(BUSY_INTERVAL).await;
+        }
+        Err(EngineError::engine("remove the container")(
+            "it is busy for too long",
+        ))
+    }
+
+    /// Removes a container's volume, if it is ours; false if there was none.
+    async fn remove_volume(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        let name = names::of(id);
+        let found = self
+            .client()
+            .call("look for the workspace", |api| api.inspect_volume(&name));
+        let labels = optional(found.await)?.map(|volume| volume.labels);
+        if names::owner(&self.config.scope, labels.as_ref()).as_ref() != Some(id) {
+            return Ok(false);
+        }
+        for _ in 0..BUSY_TRIES_MAX {
+            if let Some(removed) = self.try_remove_volume(&name).await? {
+                return Ok(removed);
+            }
+            tokio::time::sleep(BUSY_INTERVAL).await;
+        }
+        Err(EngineError::engine("remove the workspace")(
+            "it is in use for too long",
+        ))
+    }
+
+    /// Removes a volume; `None` if it is in use.
+    async fn try_remove_volume(&self, name: &str) -> Result<Option<bool>, Fault> {
+        let options = RemoveVolumeOptionsBuilder::default().build();
+        let removed = self.client().call("remove the volume", |api| {
+            api.remove_volume(name, Some(options))
+        });
+        match optional(removed.await) {
+            Ok(removed) => Ok(Some(removed.is_some())),
+            Err(fault) if fault.kind == FaultKind::Conflict => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}

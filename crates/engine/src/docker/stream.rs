@@ -1,0 +1,180 @@
+//! A stream to the agent: one exec of `hotcell-agent connect`, and what the engine carries
+//! of its stdin and stdout.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::errors::Error as ApiError;
+use bollard::exec::StartExecResults;
+use bollard::models::ExecConfig;
+use bytes::{Buf as _, Bytes};
+use futures_util::Stream;
+use hotcell_agent_client::bounds::DOOR_WELCOME;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+use super::agent::AGENT_PATH;
+use super::client::{Client, Fault};
+use super::profile::{DOOR, DOOR_UID};
+use crate::EngineError;
+
+/// From asking the engine for a stream until the agent has answered on it.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the bridge may complain about before it ends.
+const COMPLAINT_BYTES_MAX: usize = 1024;
+
+type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, ApiError>> + Send>>;
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    /// The engine did not make one.
+    Fault(Fault),
+    /// It did, and no agent was at its other end.
+    NoAgent(io::Error),
+}
+
+/// The bridge's stdin and stdout.
+pub(super) struct ExecStream {
+    output: Output,
+    input: Pin<Box<dyn AsyncWrite + Send>>,
+    unread: Bytes,
+    complaint: Vec<u8>,
+}
+
+/// Opens a stream to the agent of a running container, and waits for its welcome.
+pub(super) async fn open(client: &Client, name: &str) -> Result<ExecStream, OpenError> {
+    let step = "open a stream to the agent";
+    let uid = DOOR_UID.to_string();
+    let config = ExecConfig {
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        cmd: Some(
+            [AGENT_PATH, "connect", "--door", DOOR]
+                .map(str::to_owned)
+                .into(),
+        ),
+        user: Some(format!("{uid}:{uid}")),
+        working_dir: Some("/".to_owned()),
+        ..ExecConfig::default()
+    };
+    let opening = async |api: &bollard::Docker| {
+        let exec = api.create_exec(name, config).await?;
+        api.start_exec(&exec.id, None).await
+    };
+    let started = client.call_within(OPEN_TIMEOUT, step, opening);
+    let mut stream = match started.await.map_err(OpenError::Fault)? {
+        StartExecResults::Attached { output, input } => ExecStream {
+            output,
+            input,
+            unread: Bytes::new(),
+            complaint: Vec::new(),
+        },
+        StartExecResults::Detached => return Err(OpenError::Fault(client.cut(step))),
+    };
+    stream
+        .wait_for_welcome()
+        .await
+        .map_err(OpenError::NoAgent)?;
+    Ok(stream)
+}
+
+impl From<OpenError> for EngineError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Fault(fault) => fault.into(),
+            OpenError::NoAgent(source) => Self::Engine {
+                step: "reach the agent",
+                source: source.into(),
+            },
+        }
+    }
+}
+
+impl ExecStream {
+    async fn wait_for_welcome(&mut self) -> io::Result<()> {
+        match tokio::time::timeout(OPEN_TIMEOUT, self.read_u8()).await {
+            Ok(Ok(DOOR_WELCOME)) => Ok(()),
+            Ok(Ok(_)) => Err(io::Error::other("what answered is not an agent")),
+            Ok(Err(_)) => Err(io::Error::other(self.complaint())),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn complaint(&self) -> String {
+        let said = String::from_utf8_lossy(&self.complaint);
+        format!("the way to the agent ended: {}", said.trim())
+    }
+
+    /// Whether it has ended already, as far as can be told without waiting.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if !self.unread.is_empty() {
+            return false;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.poll_fill(&mut cx), Poll::Ready(Ok(false) | Err(_)))
+    }
+
+    /// Waits until there is something unread; false at the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        while self.unread.is_empty() {
+            match ready!(self.output.as_mut().poll_next(cx)) {
+                None => return Poll::Ready(Ok(false)),
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                Some(Ok(LogOutput::StdOut { message })) => self.unread = message,
+                Some(Ok(other)) => self.note(&other.into_bytes()),
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    fn note(&mut self, said: &[u8]) {
+        let room = COMPLAINT_BYTES_MAX - self.complaint.len();
+        self.complaint
+            .extend_from_slice(&said[..said.len().min(room)]);
+    }
+}
+
+impl fmt::Debug for ExecStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecStream").finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for ExecStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if ready!(self.poll_fill(cx))? {
+            let count = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread[..count]);
+            self.unread.advance(count);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ExecStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.input.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.as_mut().poll_shutdown(cx)
+    }
+}

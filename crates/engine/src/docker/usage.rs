@@ -1,0 +1,156 @@
+//! What a container uses, and how often its memory ran out.
+//!
+//! Where the engine's processes are processes of this host, the kernel tells both for the
+//! price of two small files. Elsewhere the engine is asked, which counts what it remembers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bollard::models::ContainerInspectResponse;
+use bollard::query_parameters::{EventsOptionsBuilder, StatsOptionsBuilder};
+use futures_util::StreamExt as _;
+
+use super::client::Client;
+
+/// Where cgroups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// How long an engine may take to count.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Events that are counted at most: engines remember fewer.
+const EVENTS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) oom_kills: u64,
+    pub(super) memory_bytes: Option<u64>,
+}
+
+/// What a container uses; nothing if it does not run or nobody knows.
+pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usage {
+    let pid = found.state.as_ref().and_then(|state| state.pid);
+    let (Some(pid), Some(id)) = (pid.filter(|pid| *pid > 0), found.id.as_deref()) else {
+        return Usage::default();
+    };
+    let local = client.host().may_be_local().then(|| of_process(pid, id));
+    match local.flatten() {
+        Some(usage) => usage,
+        None => ask(client, id, found).await,
+    }
+}
+
+/// What the kernel of this host says, if that process is one of this host in a cgroup of
+/// that container.
+fn of_process(pid: i64, id: &str) -> Option<Usage> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let (directory, is_v1) = memory_group(&groups, id)?;
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+    let (events, current) = if is_v1 {
+        (read("memory.oom_control")?, read("memory.usage_in_bytes"))
+    } else {
+        (read("memory.events")?, read("memory.current"))
+    };
+    Some(Usage {
+        oom_kills: counter(&events, "oom_kill")?,
+        memory_bytes: current.and_then(|bytes| bytes.trim().parse().ok()),
+    })
+}
+
+/// The directory of a container's memory cgroup, and whether it is of the first version.
+fn memory_group(groups: &str, id: &str) -> Option<(PathBuf, bool)> {
+    let mut found = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        if !path.contains(id) || path.contains("..") {
+            continue;
+        }
+        let below = path.trim_start_matches('/');
+        if controllers
+            .split(',')
+            .any(|controller| controller == "memory")
+        {
+            return Some((Path::new(CGROUPS).join("memory").join(below), true));
+        }
+        if controllers.is_empty() {
+            found = Some((Path::new(CGROUPS).join(below), false));
+        }
+    }
+    found
+}
+
+/// The number after a name in a file of lines `name number`.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse().ok()
+}
+
+async fn ask(client: &Client, id: &str, found: &ContainerInspectResponse) -> Usage {
+    let counted = tokio::time::timeout(COUNT_TIMEOUT, async {
+        tokio::join!(memory_bytes(client, id), oom_events(client, id, found))
+    });
+    let (memory_bytes, oom_kills) = counted.await.unwrap_or_default();
+    Usage {
+        oom_kills: oom_kills.unwrap_or(0),
+        memory_bytes,
+    }
+}
+
+async fn memory_bytes(client: &Client, id: &str) -> Option<u64> {
+    let options = StatsOptionsBuilder::default()
+        .stream(false)
+        .one_shot(true)
+        .build();
+    let api = client.api().await.ok()?;
+    let stats = Box::pin(api.stats(id, Some(options))).next().await?;
+    stats.ok()?.memory_stats?.usage
+}
+
+async fn oom_events(client: &Client, id: &str, found: &ContainerInspectResponse) -> Option<u64> {
+    let since = found.state.as_ref()?.started_at.as_deref()?;
+    let filters = [("container", id), ("event", "oom")]
+        .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let options = EventsOptionsBuilder::default()
+        .since(since)
+        .until(&now.ok()?.as_secs().to_string())
+        .filters(&filters.into())
+        .build();
+    let api = client.api().await.ok()?;
+    let events = Box::pin(api.events(Some(options))).take(EVENTS_MAX);
+    let count = events
+        .filter(|event| std::future::ready(event.is_ok()))
+        .count();
+    u64::try_from(count.await).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_cgroup_is_found_in_both_versions() {
+        let v1 = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n";
+        let place = PathBuf::from("/sys/fs/cgroup/memory/docker/abc");
+        assert_eq!(memory_group(v1, "abc"), Some((place, true)));
+        let v2 = "0::/system.slice/docker-abc.scope\n";
+        let place = PathBuf::from("/sys/fs/cgroup/system.slice/docker-abc.scope");
+        assert_eq!(memory_group(v2, "abc"), Some((place, false)));
+    }
+
+    #[test]
+    fn a_process_in_another_cgroup_is_not_the_containers() {
+        assert_eq!(memory_group("0::/user.slice\n", "abc"), None);
+        assert_eq!(memory_group("0::/../abc\n", "abc"), None);
+    }
+
+    #[test]
+    fn counters_are_found_by_their_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(counter(text, "oom_kill"), Some(3));
+        assert_eq!(counter(text, "oom"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a container's root is made of.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use hotcell_domain::{Admitted, ContainerSpec, Digest, ImageRef, Source};
+use hotcell_image::{Hold, Image, ImageError, Images};
+use hotcell_runtime::Root;
+
+use super::home::Home;
+use crate::EngineError;
+
+/// A root that stays as it is while this is held, and as long as a record names its image.
+pub(super) struct Ground {
+    pub(super) root: Root,
+    /// The image, if it is one.
+    pub(super) image: Option<Image>,
+    _hold: Option<Hold>,
+}
+
+/// Finds what a container's root is made of.
+pub(super) fn find(
+    images: Option<&Images>,
+    spec: &Admitted<ContainerSpec>,
+) -> Result<Ground, EngineError> {
+    let plain = |root| Ground {
+        root,
+        image: None,
+        _hold: None,
+    };
+    match &spec.value().image {
+        ImageRef::Host => Ok(plain(Root::Host)),
+        ImageRef::Rootfs(path) => Ok(plain(Root::Overlay {
+            lowers: vec![path.clone()],
+            scratch: None,
+        })),
+        ImageRef::Oci(reference) => {
+            let (Some(images), Some(source)) = (images, spec.image()) else {
+                return Err(EngineError::Unsupported {
+                    what: format!("image {reference}"),
+                });
+            };
+            let step = "find the image";
+            let hold = images.hold().map_err(EngineError::engine(step))?;
+            let image = images.find(&source).ok_or_else(|| EngineError::NoImage {
+                image: reference.to_string(),
+            })?;
+            images.used(&image);
+            Ok(Ground {
+                root: layers(images, &image),
+                image: Some(image),
+                _hold: Some(hold),
+            })
+        }
+    }
+}
+
+/// Why an image is not there, for whoever asked for a container of it.
+pub(super) fn not_fetched(source: &Admitted<Source>, error: ImageError) -> EngineError {
+    let image = source.value().reference.to_string();
+    match error {
+        ImageError::NotHere { .. } => EngineError::NoImage { image },
+        ImageError::Disk { .. } | ImageError::Busy | ImageError::Cancelled => {
+            EngineError::engine("fetch the image")(error)
+        }
+        ImageError::NotFound { .. }
+        | ImageError::Refused(_)
+        | ImageError::Denied { .. }
+        | ImageError::Unreachable { .. }
+        | ImageError::Status { .. }
+        | ImageError::WrongDigest { .. }
+        | ImageError::Invalid { .. }
+        | ImageError::TooLarge { .. }
+        | ImageError::Platform { .. }
+        | ImageError::Credentials { .. }
+        | ImageError::InUse { .. } => EngineError::Image {
+            image,
+            reason: error.to_string(),
+            source: Some(error.into()),
+        },
+    }
+}
+
+fn layers(images: &Images, image: &Image) -> Root {
+    let names = image.layers.iter().rev();
+    let names = names.map(|layer| hotcell_image::layer_name(layer).to_owned());
+    Root::Layers {
+        dir: images.layers_dir(),
+        names: names.collect(),
+        passwd: image.accounts.passwd.clone(),
+        group: image.accounts.group.clone(),
+    }
+}
+
+/// The manifests of the images that containers are made of.
+pub(super) fn images_in_use(home: &Home) -> io::Result<BTreeSet<Digest>> {
+    let mut manifests = BTreeSet::new();
+    for id in home.ids().map_err(io::Error::other)? {
+        match home.read(&id) {
+            Ok(record) => manifests.extend(record.and_then(|record| record.image())),
+            // It went while we looked.
+            Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Ok(manifests)
+}

@@ -1,0 +1,80 @@
+//! `hotcell pull` and `hotcell image`: the images that containers are made of.
+
+mod args;
+mod bars;
+mod list;
+mod pull;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use hotcell_domain::{Admitted, Refusal, Source};
+use hotcell_image::{Credentials, Image, Images};
+use serde_json::{Value, json};
+
+use self::args::ImageCommand;
+pub(crate) use self::args::{ImageArgs, PolicyArgs, PullArgs};
+use self::bars::Bars;
+use crate::cli::StateArgs;
+use crate::state;
+
+/// Opens the images of a state directory.
+pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
+    let directory = state::directory(arguments.state_dir.clone())?;
+    Images::open(&directory.join("images")).context("open the images")
+}
+
+/// The image, pulled if it is missing; bars show how far that is.
+pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result<Image> {
+    let bars = Bars::on_terminal();
+    let pulled = images
+        .ensure(source, &Credentials::of_user(), &bars.report())
+        .await;
+    bars.finish();
+    Ok(pulled?)
+}
+
+/// One event for each refusal, whoever asked.
+pub(crate) fn tell_refusal(refusal: &Refusal) {
+    tracing::info!(policy.rule = refusal.rule(), %refusal, "denied");
+}
+
+/// `hotcell pull`.
+pub(crate) fn pull(arguments: &PullArgs) -> Result<ExitCode> {
+    runtime()?.block_on(pull::run(arguments))
+}
+
+/// `hotcell image`.
+pub(crate) fn manage(arguments: &ImageArgs) -> Result<ExitCode> {
+    match &arguments.command {
+        ImageCommand::Ls(arguments) => list::list(arguments),
+        ImageCommand::Rm(arguments) => runtime()?.block_on(list::remove(arguments)),
+        ImageCommand::Gc(arguments) => runtime()?.block_on(list::collect(arguments)),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the async runtime")
+}
+
+/// An image as `--json` shows it.
+fn shown(image: &Image) -> Value {
+    let seconds = |time: std::time::SystemTime| {
+        let since = time.duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_secs())
+    };
+    json!({
+        "image": image.reference.to_string(),
+        "digest": image.digest.as_str(),
+        "manifest": image.manifest.as_str(),
+        "size_bytes": image.size_bytes,
+        "layers": image.layers.len(),
+        "origin": image.origin,
+        "pulled_at_s": seconds(image.pulled_at),
+        "used_at_s": seconds(image.used_at),
+    })
+}

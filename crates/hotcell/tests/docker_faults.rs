@@ -1,0 +1,255 @@
+//! Whatever goes wrong between us and the engine, at whatever call: an error that says
+//! what to do, and nothing left behind.
+
+mod support;
+
+use std::process::Command as Process;
+use std::time::Duration;
+
+use hotcell_agent_client::{Agent, Command};
+use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
+use hotcell_engine::docker::{DockerConfig, Flavor, Host};
+use hotcell_engine::{Docker, Engine, EngineError};
+use support::engines::{IMAGE, Private};
+use support::proxy::{Fault, Proxy};
+use support::{chain, deadline, eventually, new_id};
+
+/// More calls than making a container takes, so that the last rounds meet no fault.
+const CALLS_MAX: u32 = 24;
+
+const FAULTS: [Fault; 5] = [
+    Fault::Refused,
+    Fault::Failed,
+    Fault::Unanswered,
+    Fault::Cut,
+    Fault::Gone,
+];
+
+/// An engine behind a proxy, and the same engine without.
+struct Rig {
+    private: Private,
+    proxy: Proxy,
+    spoiled: DockerConfig,
+    direct: Docker,
+}
+
+impl Rig {
+    fn new() -> Option<Self> {
+        let private = Private::start(Flavor::Docker)?;
+        let config = private.config(Flavor::Docker, None);
+        let proxy = Proxy::start(&private.socket);
+        let spoiled = DockerConfig {
+            host: Host::Unix(proxy.socket.clone()),
+            ..config.clone()
+        };
+        Some(Self {
+            private,
+            proxy,
+            spoiled,
+            direct: Docker::new(config),
+        })
+    }
+
+    /// An engine that knows nothing yet, so that it makes every call again.
+    fn engine(&self) -> Docker {
+        Docker::new(self.spoiled.clone())
+    }
+
+    async fn expect_nothing_left(&self) {
+        eventually("nothing is left", || async {
+            self.direct.list().await.expect("it lists").is_empty() && self.told().is_empty()
+        })
+        .await;
+    }
+
+    /// What Docker itself lists, also what our engine would not.
+    fn told(&self) -> Vec<u8> {
+        let label = format!("label=io.hotcell.scope={}", self.spoiled.scope);
+        let host = format!("unix://{}", self.private.socket.display());
+        let listed = Process::new("docker")
+            .args(["-H", &host, "ps", "-a", "-q", "--filter", &label])
+            .output()
+            .expect("docker is there");
+        assert!(listed.status.success());
+        listed.stdout
+    }
+}
+
+fn spec() -> Admitted<ContainerSpec> {
+    let image = ImageRef::parse(IMAGE).expect("a reference");
+    let spec = Policy::default().admit(ContainerSpec::new(image));
+    spec.expect("it is admitted")
+}
+
+fn is_clear(error: &EngineError) -> bool {
+    match error {
+        EngineError::Unavailable { hint, .. } => hint.contains("start Docker"),
+        EngineError::Engine { step, .. } => !step.is_empty(),
+        EngineError::Image { image, .. } | EngineError::NoImage { image } => image == IMAGE,
+        EngineError::NotFound { .. }
+        | EngineError::Unsupported { .. }
+        | EngineError::Unlimited { .. }
+        | EngineError::Exhausted { .. } => false,
+    }
+}
+
+#[tokio::test]
+async fn a_create_that_is_spoiled_at_any_call_leaves_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    let mut failures = 0;
+    for call in 1..=CALLS_MAX {
+        // Each call meets two of the five, and each fault meets every kind of call.
+        for turn in 0..2 {
+            let fault = FAULTS[(call as usize * 2 + turn) % FAULTS.len()];
+            failures += u32::from(spoiled_create(&rig, call, fault).await);
+            rig.expect_nothing_left().await;
+        }
+    }
+    assert!(failures > CALLS_MAX / 2, "only {failures} met a fault");
+}
+
+/// Makes a container with one call spoiled, and ends it if that did not matter. Whether
+/// it failed.
+async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
+    let engine = rig.engine();
+    let id = new_id();
+    rig.proxy.spoil(call, fault);
+    let made = tokio::time::timeout(deadline(), engine.create(&id, &spec())).await;
+    let made = made.unwrap_or_else(|_| panic!("{fault:?} at call {call}: it hangs"));
+    rig.proxy.mend();
+    match made {
+        Err(error) => {
+            assert!(
+                is_clear(&error),
+                "{fault:?} at call {call}: {}",
+                chain(&error)
+            );
+            true
+        }
+        Ok(container) => {
+            assert_eq!(container.phase, Phase::Running, "{fault:?} at call {call}");
+            rig.direct.destroy(&id).await.expect("it is destroyed");
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_destroy_that_is_spoiled_can_be_repeated() {
+    let Some(rig) = Rig::new() else { return };
+    for fault in FAULTS {
+        for call in 1..=4 {
+            let engine = rig.engine();
+            let id = new_id();
+            rig.direct.create(&id, &spec()).await.expect("it is made");
+            rig.proxy.spoil(call, fault);
+            let ended = engine.destroy(&id).await;
+            rig.proxy.mend();
+            if let Err(error) = ended {
+                assert!(
+                    is_clear(&error),
+                    "{fault:?} at call {call}: {}",
+                    chain(&error)
+                );
+                match engine.destroy(&id).await {
+                    Ok(()) | Err(EngineError::NotFound { .. }) => {}
+                    Err(error) => panic!("{fault:?} at call {call}: {}", chain(&error)),
+                }
+            }
+            rig.expect_nothing_left().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_comes_back_is_found_again() {
+    let Some(rig) = Rig::new() else { return };
+    let (engine, id) = (rig.engine(), new_id());
+    engine.create(&id, &spec()).await.expect("it is made");
+    let agent = Agent::connect(engine.open(&id).await.expect("a stream"));
+    let agent = agent.await.expect("the agent says hello");
+
+    rig.proxy.spoil(1, Fault::Gone);
+    for error in [
+        engine.inspect(&id).await.err(),
+        engine.open(&id).await.err(),
+        engine.list().await.err(),
+        engine.exited(&id).await.err(),
+        engine.destroy(&id).await.err(),
+    ] {
+        assert!(
+            matches!(error, Some(EngineError::Unavailable { .. })),
+            "{error:?}"
+        );
+    }
+    // What is connected stays so: only the engine's door is shut.
+    let command = Command::new(["/bin/true"]);
+    agent
+        .start("e1", &command)
+        .await
+        .expect("the agent answers");
+    rig.proxy.mend();
+    assert_eq!(
+        engine.inspect(&id).await.expect("it is back").phase,
+        Phase::Running
+    );
+    let again = Agent::connect(engine.open(&id).await.expect("a stream"));
+    let again = again.await.expect("the agent says hello");
+    assert_eq!(again.hello().boot_id, agent.hello().boot_id);
+    engine.destroy(&id).await.expect("it is destroyed");
+    rig.expect_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_unknown_image_is_named_and_leaves_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    let mut policy = Policy::default();
+    policy.images.registries.push("127.0.0.1:1".to_owned());
+    for name in ["127.0.0.1:1/no/such:image", "localhost/hotcell-test:absent"] {
+        let image = ImageRef::parse(name).expect("a reference");
+        let spec = policy.admit(ContainerSpec::new(image));
+        let spec = spec.expect("it is admitted");
+        let id = new_id();
+        let create = rig.direct.create(&id, &spec);
+        let made = tokio::time::timeout(Duration::from_secs(30), create).await;
+        match made.expect("it gives up soon") {
+            Err(EngineError::Image { image, .. } | EngineError::NoImage { image }) => {
+                assert_eq!(image, name);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    rig.expect_nothing_left().await;
+}
+
+#[tokio::test]
+async fn two_servers_on_one_engine_do_not_see_each_others_containers() {
+    let Some(rig) = Rig::new() else { return };
+    let other = Docker::new(DockerConfig {
+        scope: "another".to_owned(),
+        ..rig.spoiled.clone()
+    });
+    let id = new_id();
+    rig.direct.create(&id, &spec()).await.expect("it is made");
+    assert!(
+        other
+            .list()
+            .await
+            .expect("it lists")
+            .iter()
+            .all(|there| there.id != id)
+    );
+    for answer in [
+        other.inspect(&id).await.map(drop),
+        other.open(&id).await.map(drop),
+        other.destroy(&id).await,
+        other.exited(&id).await,
+    ] {
+        assert!(
+            matches!(answer, Err(EngineError::NotFound { .. })),
+            "{answer:?}"
+        );
+    }
+    rig.direct.destroy(&id).await.expect("it is destroyed");
+    rig.expect_nothing_left().await;
+}

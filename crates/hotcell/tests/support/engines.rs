@@ -1,0 +1,113 @@
+//! Private engines for tests, started once and shared by all of them.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use hotcell_domain::{ImageRef, Policy};
+use hotcell_engine::conformance::{Reopen, Subject, Traits};
+use hotcell_engine::docker::{DockerConfig, Flavor, Host};
+use hotcell_engine::{Docker, Engine};
+
+/// The image that each engine has.
+pub const IMAGE: &str = "localhost/hotcell-test:box";
+
+/// Starts an engine, or finds it.
+const STARTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/start");
+
+/// An engine that lives as long as somebody has one of these.
+pub struct Private {
+    pub socket: PathBuf,
+    _lock: File,
+}
+
+impl Private {
+    /// Finds or starts the engine. `None` where it is not installed, which is a failure
+    /// where everything must be tested.
+    pub fn start(flavor: Flavor) -> Option<Self> {
+        let name = format!("hotcell-engine-{}", flavor.name());
+        let directory = std::env::temp_dir().join(name);
+        if !is_installed(flavor) {
+            let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+            assert!(!must, "{} is not installed, and CI=true", flavor.name());
+            eprintln!(
+                "skipped: {} is not installed, or we are not root",
+                flavor.name()
+            );
+            return None;
+        }
+        let lock = lock(&directory.with_extension("lock"));
+        let started = starter(flavor).arg(&directory).status();
+        let started = started.expect("bash is there");
+        assert!(started.success(), "{} does not start", flavor.name());
+        Some(Self {
+            socket: directory.join("sock"),
+            _lock: lock,
+        })
+    }
+
+    /// An engine of ours on it, with a scope of its own.
+    pub fn config(&self, flavor: Flavor, runtime: Option<&str>) -> DockerConfig {
+        DockerConfig {
+            flavor,
+            host: Host::Unix(self.socket.clone()),
+            runtime: runtime.map(str::to_owned),
+            scope: super::new_id().to_string(),
+            agent: hotcell_agent_image::AGENT,
+            require_limits: true,
+        }
+    }
+}
+
+/// Elsewhere than in its source tree a test has no starter, and no engine either.
+fn is_installed(flavor: Flavor) -> bool {
+    Path::new(STARTER).exists() && starter(flavor).status().is_ok_and(|said| said.success())
+}
+
+fn starter(flavor: Flavor) -> Command {
+    let mut command = Command::new("bash");
+    command.arg(STARTER).arg(flavor.name()).stdin(Stdio::null());
+    command
+}
+
+/// A shared lock on the file of that name, which the keeper removes when it takes the
+/// engine down.
+fn lock(path: &Path) -> File {
+    loop {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("the lock's file can be made");
+        file.lock_shared().expect("locks work here");
+        let ours = file.metadata().expect("it is open").ino();
+        if std::fs::metadata(path).is_ok_and(|there| there.ino() == ours) {
+            return file;
+        }
+    }
+}
+
+/// What the suite is run on.
+pub fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<Subject> {
+    let private = Private::start(flavor)?;
+    let config = private.config(flavor, runtime);
+    let make = move || -> Arc<dyn Engine> { Arc::new(Docker::new(config.clone())) };
+    let engine = make();
+    let reopen: Reopen = Box::new(move || {
+        let engine = make();
+        Box::pin(async { engine })
+    });
+    Some(Subject {
+        engine,
+        image: ImageRef::parse(IMAGE).expect("a reference"),
+        policy: Policy {
+            allow_root: true,
+            ..Policy::default()
+        },
+        traits,
+        reopen: Some(reopen),
+        keep: Box::new(private),
+    })
+}

@@ -1,0 +1,131 @@
+//! Stands between our engine and theirs, and spoils what it is told to.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+
+/// Room for the beginning of a request or an answer.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// How a call is spoiled. Each call is a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The engine never hears of it.
+    Refused,
+    /// The engine answers with an error of its own.
+    Failed,
+    /// The engine does it, and its answer is lost.
+    Unanswered,
+    /// The engine does it, and half its answer is lost.
+    Cut,
+    /// This call and all after it are refused, until the proxy is mended.
+    Gone,
+}
+
+/// What is spoiled next.
+#[derive(Debug, Default)]
+struct Plan {
+    calls: u32,
+    fault: Option<(u32, Fault)>,
+    is_gone: bool,
+}
+
+pub struct Proxy {
+    pub socket: PathBuf,
+    plan: Arc<Mutex<Plan>>,
+    task: JoinHandle<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Proxy {
+    /// Passes everything on to that socket.
+    pub fn start(engine: &Path) -> Self {
+        let directory = super::scratch();
+        let socket = directory.path().join("sock");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let plan = Arc::new(Mutex::new(Plan::default()));
+        let (engine, shared) = (engine.to_owned(), Arc::clone(&plan));
+        let task = tokio::spawn(async move {
+            while let Ok((ours, _)) = listener.accept().await {
+                let fault = shared.lock().expect("not poisoned").next();
+                tokio::spawn(pass_on(ours, engine.clone(), fault));
+            }
+        });
+        Self {
+            socket,
+            plan,
+            task,
+            _directory: directory,
+        }
+    }
+
+    /// Spoils the call of that number, counted from one and from now.
+    pub fn spoil(&self, call: u32, fault: Fault) {
+        let mut plan = self.plan.lock().expect("not poisoned");
+        *plan = Plan {
+            fault: Some((call, fault)),
+            ..Plan::default()
+        };
+    }
+
+    /// Passes everything on again; how many calls there were.
+    pub fn mend(&self) -> u32 {
+        std::mem::take(&mut *self.plan.lock().expect("not poisoned")).calls
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Plan {
+    fn next(&mut self) -> Option<Fault> {
+        self.calls += 1;
+        if self.is_gone {
+            return Some(Fault::Gone);
+        }
+        let (call, fault) = self.fault?;
+        self.is_gone = call == self.calls && fault == Fault::Gone;
+        (call == self.calls).then_some(fault)
+    }
+}
+
+async fn pass_on(mut ours: UnixStream, engine: PathBuf, fault: Option<Fault>) {
+    if matches!(fault, Some(Fault::Refused | Fault::Gone)) {
+        return;
+    }
+    if fault == Some(Fault::Failed) {
+        let mut request = vec![0; BUFFER_BYTES];
+        let _ = ours.read(&mut request).await;
+        let answer = "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\
+                      Content-Length: 23\r\nConnection: close\r\n\r\n{\"message\":\"no luck\"}\r\n";
+        let _ = ours.write_all(answer.as_bytes()).await;
+        return;
+    }
+    let Ok(mut theirs) = UnixStream::connect(engine).await else {
+        return;
+    };
+    if fault.is_none() {
+        let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
+        return;
+    }
+    let (mut reading, mut writing) = theirs.split();
+    let (mut asking, mut answering) = ours.split();
+    let mut answer = vec![0; BUFFER_BYTES];
+    // The request goes on while the engine has not begun to answer.
+    let count = tokio::select! {
+        count = reading.read(&mut answer) => count.unwrap_or(0),
+        () = async {
+            let _ = tokio::io::copy(&mut asking, &mut writing).await;
+            std::future::pending::<()>().await;
+        } => 0,
+    };
+    if fault == Some(Fault::Cut) {
+        let _ = answering.write_all(&answer[..count / 2]).await;
+    }
+}

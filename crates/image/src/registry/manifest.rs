@@ -1,0 +1,227 @@
+//! What manifests and configurations say, as far as we want to know.
+
+use hotcell_domain::{Digest, Reference};
+use serde::Deserialize;
+
+use crate::ImageError;
+use crate::bounds::Bounds;
+use crate::store::Config;
+
+/// Variables of an image's environment.
+const ENV_MAX: usize = 1024;
+const VARIABLE_BYTES_MAX: usize = 128 << 10;
+
+/// Manifests of an index.
+const PLATFORMS_MAX: usize = 1024;
+
+/// Names of platforms in a message.
+const PLATFORMS_SHOWN: usize = 16;
+
+/// Some content, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+}
+
+/// What a manifest says.
+#[derive(Debug)]
+pub(crate) enum Manifest {
+    /// One image.
+    Image {
+        config: Descriptor,
+        layers: Vec<Descriptor>,
+    },
+    /// The manifest of this host's platform.
+    Elsewhere(Descriptor),
+}
+
+#[derive(Deserialize)]
+struct RawManifest {
+    #[serde(rename = "schemaVersion")]
+    schema: u32,
+    manifests: Option<Vec<RawDescriptor>>,
+    config: Option<RawDescriptor>,
+    layers: Option<Vec<RawDescriptor>>,
+}
+
+#[derive(Deserialize)]
+struct RawDescriptor {
+    digest: String,
+    size: u64,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    architecture: String,
+    os: String,
+}
+
+#[derive(Deserialize)]
+struct RawConfig {
+    architecture: Option<String>,
+    os: Option<String>,
+    config: Option<RawProcess>,
+    rootfs: RawRootfs,
+}
+
+#[derive(Default, Deserialize)]
+struct RawProcess {
+    #[serde(rename = "Env")]
+    env: Option<Vec<String>>,
+    #[serde(rename = "WorkingDir")]
+    workdir: Option<String>,
+    #[serde(rename = "User")]
+    user: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawRootfs {
+    diff_ids: Vec<String>,
+}
+
+/// This host, as images name it.
+pub(crate) fn host_platform() -> (&'static str, &'static str) {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    ("linux", architecture)
+}
+
+/// Reads a manifest or an index.
+pub(crate) fn parse_manifest(
+    bytes: &[u8],
+    reference: &Reference,
+    bounds: &Bounds,
+) -> Result<Manifest, ImageError> {
+    let invalid = |reason: &str| ImageError::invalid("a manifest", reason);
+    let raw: RawManifest =
+        serde_json::from_slice(bytes).map_err(|_| invalid("it is not what manifests look like"))?;
+    if raw.schema != 2 {
+        return Err(invalid("it is of a version that is no longer used"));
+    }
+    if let Some(manifests) = raw.manifests {
+        return choose(&manifests, reference).map(Manifest::Elsewhere);
+    }
+    let (Some(config), Some(layers)) = (raw.config, raw.layers) else {
+        return Err(invalid("it has no configuration or no layers"));
+    };
+    if layers.is_empty() {
+        return Err(invalid("it has no layers"));
+    }
+    if layers.len() > bounds.layers_max {
+        return Err(ImageError::TooLarge {
+            what: "the number of an image's layers",
+            max: bounds.layers_max as u64,
+        });
+    }
+    let layers: Vec<_> = layers
+        .iter()
+        .map(RawDescriptor::parse)
+        .collect::<Result<_, _>>()?;
+    if layers
+        .iter()
+        .any(|layer| layer.size > bounds.blob_bytes_max)
+    {
+        return Err(ImageError::TooLarge {
+            what: "a layer",
+            max: bounds.blob_bytes_max,
+        });
+    }
+    Ok(Manifest::Image {
+        config: config.parse()?,
+        layers,
+    })
+}
+
+/// The first entry for this host.
+fn choose(manifests: &[RawDescriptor], reference: &Reference) -> Result<Descriptor, ImageError> {
+    let (os, architecture) = host_platform();
+    let manifests = &manifests[..manifests.len().min(PLATFORMS_MAX)];
+    let is_ours = |entry: &&RawDescriptor| {
+        entry
+            .platform
+            .as_ref()
+            .is_none_or(|it| it.os == os && it.architecture == architecture)
+    };
+    if let Some(entry) = manifests.iter().find(is_ours) {
+        return entry.parse();
+    }
+    let names = manifests.iter().filter_map(|entry| entry.platform.as_ref());
+    let names = names.filter(|it| it.os != "unknown").take(PLATFORMS_SHOWN);
+    let names: Vec<_> = names.map(|it| shown(&it.os, &it.architecture)).collect();
+    Err(ImageError::Platform {
+        reference: reference.to_string(),
+        wanted: shown(os, architecture),
+        found: names.join(", "),
+    })
+}
+
+/// Names that a registry chose, cut to what fits into a message.
+fn shown(os: &str, architecture: &str) -> String {
+    let plain = |text: &str| -> String {
+        let plain = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
+        text.chars().filter(plain).take(24).collect()
+    };
+    format!("{}/{}", plain(os), plain(architecture))
+}
+
+impl RawDescriptor {
+    fn parse(&self) -> Result<Descriptor, ImageError> {
+        let digest = Digest::parse(&self.digest)
+            .map_err(|error| ImageError::invalid("a manifest", error.to_string()))?;
+        Ok(Descriptor {
+            digest,
+            size: self.size,
+        })
+    }
+}
+
+/// Reads an image's configuration: what it says of its processes, and its layers.
+pub(crate) fn parse_config(
+    bytes: &[u8],
+    reference: &Reference,
+) -> Result<(Config, Vec<Digest>), ImageError> {
+    let what = "an image's configuration";
+    let raw: RawConfig = serde_json::from_slice(bytes)
+        .map_err(|_| ImageError::invalid(what, "it is not what configurations look like"))?;
+    let (os, architecture) = host_platform();
+    let (own_os, own) = (raw.os.as_deref(), raw.architecture.as_deref());
+    if own_os.is_some_and(|it| it != os) || own.is_some_and(|it| it != architecture) {
+        return Err(ImageError::Platform {
+            reference: reference.to_string(),
+            wanted: shown(os, architecture),
+            found: shown(own_os.unwrap_or(os), own.unwrap_or(architecture)),
+        });
+    }
+    let layers = raw
+        .rootfs
+        .diff_ids
+        .iter()
+        .map(|digest| Digest::parse(digest));
+    let layers = layers
+        .collect::<Result<_, _>>()
+        .map_err(|error| ImageError::invalid(what, error.to_string()))?;
+    let process = raw.config.unwrap_or_default();
+    let text = |value: Option<String>| value.filter(|text| !text.is_empty());
+    let config = Config {
+        env: environment(&process.env.unwrap_or_default()),
+        workdir: text(process.workdir),
+        user: text(process.user),
+    };
+    Ok((config, layers))
+}
+
+/// Variables that a process can be given; the rest are left out.
+fn environment(env: &[String]) -> Vec<(String, String)> {
+    env.iter()
+        .filter(|variable| variable.len() <= VARIABLE_BYTES_MAX && !variable.contains('\0'))
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .take(ENV_MAX)
+        .collect()
+}

@@ -1,0 +1,282 @@
+//! Speaking to a registry: another's machine, whose every answer is bounded.
+
+mod auth;
+mod credentials;
+mod fetch;
+mod manifest;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hotcell_domain::{Digest, Reference, Source, Transport};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Client, Response, StatusCode};
+use tokio::sync::RwLock;
+use tokio::time::timeout;
+
+pub use self::credentials::Credentials;
+pub(crate) use self::credentials::Login;
+pub(crate) use self::manifest::{Descriptor, Manifest, parse_config, parse_manifest};
+use crate::ImageError;
+use crate::bounds::{BACK_OFF, Bounds, REDIRECTS_MAX, TRIES_MAX};
+use crate::hash::digest_of;
+
+/// What Docker Hub's registry is really called.
+const HUB: &str = "docker.io";
+const HUB_HOST: &str = "registry-1.docker.io";
+
+/// The manifests we read.
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// One repository of a registry.
+pub(crate) struct Registry {
+    http: Client,
+    reference: Reference,
+    /// `https://host`.
+    base: String,
+    login: Option<Login>,
+    authorization: RwLock<Option<HeaderValue>>,
+    bounds: Bounds,
+}
+
+impl Registry {
+    /// Finds out how the registry is spoken to, within what is allowed.
+    pub(crate) async fn connect(
+        source: &Source,
+        login: Option<Login>,
+        bounds: Bounds,
+    ) -> Result<Self, ImageError> {
+        let reference = source.reference.clone();
+        let host = match reference.registry() {
+            HUB => HUB_HOST.to_owned(),
+            other => other.to_owned(),
+        };
+        let is_plain_allowed = match source.transport {
+            Transport::Nowhere => return Err(ImageError::NotHere { reference }),
+            Transport::Tls => false,
+            Transport::TlsOrPlain => true,
+        };
+        let mut registry = Self {
+            http: client(&bounds, is_plain_allowed)?,
+            base: format!("https://{host}"),
+            reference,
+            login,
+            authorization: RwLock::default(),
+            bounds,
+        };
+        if is_plain_allowed && !registry.has_tls().await {
+            registry.base = format!("http://{host}");
+        }
+        Ok(registry)
+    }
+
+    async fn has_tls(&self) -> bool {
+        let asked = self.http.get(format!("{}/v2/", self.base)).send();
+        matches!(timeout(self.bounds.connect_timeout, asked).await, Ok(Ok(_)))
+    }
+
+    /// A manifest by digest, or by tag if there is no digest.
+    pub(crate) async fn manifest(&self, digest: Option<&Digest>) -> Result<Bytes, ImageError> {
+        let wanted = match (digest, self.reference.tag()) {
+            (Some(digest), _) => digest.as_str(),
+            (None, tag) => tag.unwrap_or("latest"),
+        };
+        let max = self.bounds.manifest_bytes_max;
+        let bytes = self.small("manifests", wanted, "a manifest", max).await?;
+        check(digest, &bytes, "a manifest")?;
+        Ok(bytes)
+    }
+
+    /// A blob that is kept in memory.
+    pub(crate) async fn config(&self, digest: &Digest) -> Result<Bytes, ImageError> {
+        let max = self.bounds.config_bytes_max;
+        let what = "an image's configuration";
+        let bytes = self.small("blobs", digest.as_str(), what, max).await?;
+        check(Some(digest), &bytes, what)?;
+        Ok(bytes)
+    }
+
+    async fn small(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &'static str,
+        max: u64,
+    ) -> Result<Bytes, ImageError> {
+        let mut tries = 1;
+        loop {
+            let answer = async {
+                let response = self.get(kind, name, None).await?;
+                self.body(response, what, max).await
+            };
+            match answer.await {
+                Err(error) if error.is_passing() && tries < TRIES_MAX => {
+                    tracing::debug!(%error, tries, "a registry is asked again");
+                    tokio::time::sleep(back_off(tries)).await;
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Asks once; with the credentials that the registry then wants, once more.
+    async fn get(
+        &self,
+        kind: &str,
+        name: &str,
+        offset: Option<u64>,
+    ) -> Result<Response, ImageError> {
+        let repository = self.reference.repository();
+        let url = format!("{}/v2/{repository}/{kind}/{name}", self.base);
+        let known = self.authorization.read().await.clone();
+        let response = self.send(&url, known, offset).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return self.accepted(response);
+        }
+        let fresh = self.authorize(response.headers()).await?;
+        *self.authorization.write().await = Some(fresh.clone());
+        let response = self.send(&url, Some(fresh), offset).await?;
+        self.accepted(response)
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        authorization: Option<HeaderValue>,
+        offset: Option<u64>,
+    ) -> Result<Response, ImageError> {
+        let mut request = self.http.get(url).header(ACCEPT, MANIFESTS);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(offset) = offset.filter(|offset| *offset > 0) {
+            request = request.header(RANGE, format!("bytes={offset}-"));
+        }
+        self.within(request.send()).await
+    }
+
+    fn accepted(&self, response: Response) -> Result<Response, ImageError> {
+        match response.status() {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+                Ok(response)
+            }
+            StatusCode::NOT_FOUND => Err(ImageError::NotFound {
+                reference: self.reference.clone(),
+            }),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.denied()),
+            status => Err(ImageError::Status {
+                registry: self.reference.registry().to_owned(),
+                status: status.as_u16(),
+            }),
+        }
+    }
+
+    fn denied(&self) -> ImageError {
+        ImageError::Denied {
+            registry: self.reference.registry().to_owned(),
+            repository: self.reference.repository().to_owned(),
+        }
+    }
+
+    /// The whole of a body that must be small.
+    async fn body(
+        &self,
+        mut response: Response,
+        what: &'static str,
+        max: u64,
+    ) -> Result<Bytes, ImageError> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.within(response.chunk()).await? {
+            if (body.len() + piece.len()) as u64 > max {
+                return Err(ImageError::TooLarge { what, max });
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(body.into())
+    }
+
+    /// Waits for the registry, not for ever.
+    async fn within<T>(
+        &self,
+        answer: impl Future<Output = reqwest::Result<T>>,
+    ) -> Result<T, ImageError> {
+        let stall = self.bounds.stall_timeout;
+        match timeout(stall, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.unreachable(&cause(&error))),
+            Err(_) => {
+                Err(self.unreachable(&format!("it said nothing for {} s", stall.as_secs_f32())))
+            }
+        }
+    }
+
+    fn unreachable(&self, reason: &str) -> ImageError {
+        ImageError::Unreachable {
+            registry: self.reference.registry().to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// The innermost cause says what happened; those around it repeat the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+fn check(digest: Option<&Digest>, bytes: &[u8], what: &'static str) -> Result<(), ImageError> {
+    let found = digest_of(bytes);
+    match digest {
+        Some(expected) if *expected != found => Err(ImageError::WrongDigest {
+            what,
+            expected: expected.clone(),
+            found,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn client(bounds: &Bounds, is_plain_allowed: bool) -> Result<Client, ImageError> {
+    // Whoever was first decides for the whole process; all of them would do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::builder()
+        .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(bounds.connect_timeout)
+        .redirect(Policy::custom(move |attempt| {
+            redirect(attempt, is_plain_allowed)
+        }))
+        .build();
+    client.map_err(|error| {
+        ImageError::disk("read this host's certificates")(std::io::Error::other(error))
+    })
+}
+
+/// Registries send their clients to where blobs are stored; never from TLS to plain.
+fn redirect(attempt: Attempt<'_>, is_plain_allowed: bool) -> reqwest::redirect::Action {
+    if attempt.previous().len() > REDIRECTS_MAX {
+        return attempt.error("too many redirects");
+    }
+    let was_plain = attempt.previous().iter().all(|url| url.scheme() == "http");
+    match attempt.url().scheme() {
+        "https" => attempt.follow(),
+        "http" if is_plain_allowed && was_plain => attempt.follow(),
+        _ => attempt.error("a redirect away from TLS"),
+    }
+}
+
+/// Before the try after this one; with a little chance, so that many do not come at once.
+fn back_off(tries: u32) -> Duration {
+    let mut chance = [0_u8; 1];
+    // Without chance it is still a pause.
+    let _ = getrandom::fill(&mut chance);
+    let jitter = BACK_OFF.mul_f32(f32::from(chance[0]) / 512.0);
+    BACK_OFF * 2_u32.pow(tries.saturating_sub(1).min(5)) + jitter
+}

@@ -1,0 +1,171 @@
+//! Removing images and what nobody needs any more.
+//!
+//! Whoever removes has the store to itself. Things are moved to `new` under the lock and
+//! removed after it, so that nobody waits for a large tree to go.
+
+use std::collections::BTreeSet;
+use std::fs::{self, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use hotcell_domain::{Digest, Reference};
+
+use super::record::{layers_of, read};
+use super::{RefRecord, Store, remove};
+use crate::{ImageError, InUse};
+
+/// What was removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Names.
+    pub images: usize,
+    /// Unpacked layers.
+    pub layers: usize,
+    /// Parts of layers that a pull left.
+    pub partial: usize,
+}
+
+impl Store {
+    /// Removes a name, and what nothing else needs.
+    pub(crate) fn remove(
+        &self,
+        reference: &Reference,
+        in_use: InUse<'_>,
+    ) -> Result<Collected, ImageError> {
+        let lock = self.exclusive()?;
+        let in_use = &in_use().map_err(ImageError::disk("see which images are used"))?;
+        let image = self.find(reference).ok_or_else(|| ImageError::NotHere {
+            reference: reference.clone(),
+        })?;
+        if in_use.contains(&image.manifest) {
+            let reference = reference.clone();
+            return Err(ImageError::InUse { reference });
+        }
+        let removed = fs::remove_file(self.ref_path(reference));
+        removed.map_err(ImageError::disk("remove an image"))?;
+        let mut collected = self.collect(in_use, None)?;
+        collected.images += 1;
+        drop(lock);
+        self.empty();
+        Ok(collected)
+    }
+
+    /// Removes what no name and no container needs; with `idle`, also names whose image
+    /// was not used for so long.
+    pub(crate) fn gc(
+        &self,
+        in_use: InUse<'_>,
+        idle: Option<Duration>,
+    ) -> Result<Collected, ImageError> {
+        let lock = self.exclusive()?;
+        let in_use = &in_use().map_err(ImageError::disk("see which images are used"))?;
+        let mut collected = self.collect(in_use, idle)?;
+        for path in self.records("blobs")? {
+            collected.partial += usize::from(self.move_away(&path));
+        }
+        for path in self.records("locks")? {
+            // Whoever has one also has a share of the store's.
+            let _ = fs::remove_file(path);
+        }
+        drop(lock);
+        self.empty();
+        Ok(collected)
+    }
+
+    fn exclusive(&self) -> Result<fs::File, ImageError> {
+        let lock = self.lock_file()?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(ImageError::Busy),
+            Err(TryLockError::Error(error)) => Err(ImageError::disk("lock the image store")(error)),
+        }
+    }
+
+    fn collect(
+        &self,
+        in_use: &BTreeSet<Digest>,
+        idle: Option<Duration>,
+    ) -> Result<Collected, ImageError> {
+        let mut collected = Collected::default();
+        let mut needed = in_use.clone();
+        for path in self.records("refs")? {
+            match self.kept(&path, in_use, idle) {
+                Some(manifest) => drop(needed.insert(manifest)),
+                None => collected.images += usize::from(fs::remove_file(&path).is_ok()),
+            }
+        }
+        let mut layers = BTreeSet::new();
+        for path in self.records("images")? {
+            let is_needed = named(&path).is_some_and(|manifest| needed.contains(&manifest));
+            match layers_of(&path) {
+                Some(own) if is_needed => layers.extend(own),
+                _ => drop(fs::remove_file(&path)),
+            }
+        }
+        for path in self.records("layers")? {
+            let is_needed = named(&path).is_some_and(|layer| layers.contains(&layer));
+            collected.layers += usize::from(!is_needed && self.move_away(&path));
+        }
+        Ok(collected)
+    }
+
+    /// The image of a name that stays; `None` if the name goes.
+    fn kept(
+        &self,
+        path: &Path,
+        in_use: &BTreeSet<Digest>,
+        idle: Option<Duration>,
+    ) -> Option<Digest> {
+        let record: RefRecord = read(path)?;
+        let (manifest, used_at) = self.last_use(&record)?;
+        let age = SystemTime::now()
+            .duration_since(used_at)
+            .unwrap_or_default();
+        let is_idle = idle.is_some_and(|idle| age >= idle);
+        (!is_idle || in_use.contains(&manifest)).then_some(manifest)
+    }
+
+    fn last_use(&self, record: &RefRecord) -> Option<(Digest, SystemTime)> {
+        let manifest = Digest::parse(&record.manifest).ok()?;
+        let used_at = fs::metadata(self.image_path(&manifest))
+            .ok()?
+            .modified()
+            .ok()?;
+        Some((manifest, used_at))
+    }
+
+    fn move_away(&self, path: &Path) -> bool {
+        let Ok(mut fresh) = self.fresh() else {
+            return false;
+        };
+        let moved = fs::rename(path, &fresh.path).is_ok();
+        // It is removed with all the others, without the lock.
+        fresh.moved = true;
+        moved
+    }
+
+    /// Removes what was moved away, and what makers that died left. Makers that live hold
+    /// the store, so only what was there a moment ago goes.
+    fn empty(&self) {
+        let Ok(lock) = self.exclusive() else {
+            // Somebody makes something right now; the next collection removes the rest.
+            return;
+        };
+        let leftovers: Vec<PathBuf> = self.records("new").unwrap_or_default();
+        let aside = self.dir.join("new").join(".out");
+        let _ = fs::create_dir(&aside);
+        for path in leftovers.iter().filter(|path| **path != aside) {
+            if let Some(name) = path.file_name() {
+                let _ = fs::rename(path, aside.join(name));
+            }
+        }
+        drop(lock);
+        remove(&aside);
+    }
+}
+
+/// The digest that a file of ours is named after.
+fn named(path: &Path) -> Option<Digest> {
+    let stem = path.file_stem()?.to_str()?;
+    Digest::parse(&format!("sha256:{stem}")).ok()
+}

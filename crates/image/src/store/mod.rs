@@ -1,0 +1,191 @@
+//! Where images are kept.
+//!
+//! ```text
+//! DIR/lock              shared by who pulls or starts, exclusive to who removes
+//!   refs/HASH.json      what a name stands for
+//!   images/HEX.json     an image by its manifest: configuration and layers
+//!   layers/HEX/         a layer, unpacked, by the digest of its archive
+//!   blobs/HEX           what was fetched of a layer so far
+//!   new/                in the making, or on the way out
+//!   locks/              who fetches what
+//! ```
+//!
+//! Whatever can be seen in `refs`, `images` or `layers` is complete: it is made in `new`
+//! and moved. So a process that dies at any line leaves only things in `new` and `blobs`,
+//! and layers that no image has, all of which [`crate::Images::gc`] removes.
+
+mod gc;
+mod lock;
+mod record;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use hotcell_domain::{Digest, Reference};
+use rustix::fs::{CWD, Mode, OFlags};
+
+pub use self::gc::Collected;
+pub(crate) use self::lock::Lock;
+pub use self::record::{Config, Image, Origin};
+pub(crate) use self::record::{ImageRecord, RefRecord, now_s};
+use crate::ImageError;
+use crate::hash::digest_of;
+
+const DIRECTORIES: [&str; 6] = ["refs", "images", "layers", "blobs", "new", "locks"];
+
+/// A directory of images.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: PathBuf,
+}
+
+/// Keeps layers from being removed. Given up when dropped, or when we die.
+#[derive(Debug)]
+pub struct Hold {
+    _lock: File,
+}
+
+/// A place in `new` that is removed when it was not moved.
+pub(crate) struct Fresh {
+    path: PathBuf,
+    moved: bool,
+}
+
+impl Store {
+    /// Opens the store, and makes it if it is missing.
+    pub(crate) fn open(dir: &Path) -> Result<Self, ImageError> {
+        let directory = |path: &Path, mode| {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(mode).create(path)
+        };
+        let dir = std::path::absolute(dir).map_err(ImageError::disk("find the image store"))?;
+        let made = directory(&dir, 0o700).and_then(|()| {
+            DIRECTORIES
+                .iter()
+                // Containers walk through them; who may is decided by the directory above.
+                .try_for_each(|name| directory(&dir.join(name), 0o755))
+        });
+        made.map_err(ImageError::disk("make the image store"))?;
+        Ok(Self { dir })
+    }
+
+    fn lock_file(&self) -> Result<File, ImageError> {
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).read(true).write(true);
+        options
+            .open(self.dir.join("lock"))
+            .map_err(ImageError::disk("open the image store's lock"))
+    }
+
+    /// Keeps everything from being removed.
+    pub(crate) fn hold(&self) -> Result<Hold, ImageError> {
+        let lock = self.lock_file()?;
+        // Whoever removes is done in a moment: it moves things away before they are removed.
+        let held = rustix::io::retry_on_intr(|| {
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
+        });
+        held.map_err(ImageError::disk("lock the image store"))?;
+        Ok(Hold { _lock: lock })
+    }
+
+    /// Waits for whoever fetches the same, and says whether it had to.
+    pub(crate) async fn lock(&self, what: &str) -> Result<(Lock, bool), ImageError> {
+        Lock::acquire(&self.dir.join("locks").join(what)).await
+    }
+
+    pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
+        self.dir.join("blobs").join(digest.hex())
+    }
+
+    /// The directory that holds all layers.
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.dir.join("layers")
+    }
+
+    pub(crate) fn layer(&self, diff_id: &Digest) -> PathBuf {
+        self.layers().join(diff_id.hex())
+    }
+
+    pub(crate) fn has_layer(&self, diff_id: &Digest) -> bool {
+        self.layer(diff_id).is_dir()
+    }
+
+    /// A name in `new` that nobody has.
+    pub(crate) fn fresh(&self) -> Result<Fresh, ImageError> {
+        let mut random = [0_u8; 16];
+        let filled = getrandom::fill(&mut random);
+        filled.map_err(|error| ImageError::disk("draw a name")(io::Error::other(error)))?;
+        let name = u128::from_ne_bytes(random);
+        Ok(Fresh {
+            path: self.dir.join("new").join(format!("{name:032x}")),
+            moved: false,
+        })
+    }
+
+    fn write(&self, to: &Path, text: &[u8]) -> Result<(), ImageError> {
+        let step = "write a record";
+        let fresh = self.fresh()?;
+        let write = || -> io::Result<()> {
+            let mut file = File::create_new(&fresh.path)?;
+            file.write_all(text)?;
+            file.sync_data()
+        };
+        write().map_err(ImageError::disk(step))?;
+        fresh.move_to(to)
+    }
+
+    fn ref_path(&self, reference: &Reference) -> PathBuf {
+        let key = digest_of(reference.to_string().as_bytes());
+        self.dir.join("refs").join(format!("{}.json", key.hex()))
+    }
+
+    fn image_path(&self, manifest: &Digest) -> PathBuf {
+        let name = format!("{}.json", manifest.hex());
+        self.dir.join("images").join(name)
+    }
+}
+
+impl Fresh {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it an empty directory.
+    pub(crate) fn directory(&self) -> Result<OwnedFd, ImageError> {
+        let step = "make a directory for a layer";
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.mode(0o755).create(&self.path);
+        made.map_err(ImageError::disk(step))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, &self.path, flags, Mode::empty()).map_err(ImageError::disk(step))
+    }
+
+    /// Makes it visible, complete as it is.
+    pub(crate) fn move_to(mut self, path: &Path) -> Result<(), ImageError> {
+        match fs::rename(&self.path, path) {
+            Ok(()) => self.moved = true,
+            // Another was faster, with the same content; ours is removed.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) => return Err(ImageError::disk("move what was made")(error)),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if !self.moved {
+            remove(&self.path);
+        }
+    }
+}
+
+/// Removes a file or a tree; what stays in `new` goes with the next collection.
+fn remove(path: &Path) {
+    if fs::remove_file(path).is_err() {
+        let _ = fs::remove_dir_all(path);
+    }
+}

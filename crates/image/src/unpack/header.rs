@@ -1,0 +1,238 @@
+//! Reads members of an archive one by one, with every bound in our own hands.
+//!
+//! The tar crate knows the layout of a block; its reader of whole archives would take
+//! long names of any length into memory, so it is not used.
+
+use std::io::{self, Read};
+
+use tar::{EntryType, Header, PaxExtensions};
+
+use super::UnpackError;
+use crate::bounds::METADATA_BYTES_MAX;
+
+const BLOCK: usize = 512;
+const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// One member, without its content.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) kind: EntryType,
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
+    pub(crate) mtime_s: i64,
+}
+
+/// What precedes a member and changes it.
+#[derive(Default)]
+struct Overrides {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+    uid: Option<u64>,
+    gid: Option<u64>,
+    mtime_s: Option<i64>,
+}
+
+/// Members of the archive that `inner` yields.
+pub(crate) struct Members<R> {
+    inner: R,
+    /// Content and padding of the present member that was not read yet.
+    content_left: u64,
+    padding_left: u64,
+}
+
+impl<R: Read> Members<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self {
+            inner,
+            content_left: 0,
+            padding_left: 0,
+        }
+    }
+
+    pub(crate) fn source(&self) -> &R {
+        &self.inner
+    }
+
+    pub(crate) fn into_inner(self) -> R {
+        self.inner
+    }
+
+    /// The next member; `None` at the archive's end. What is left of the last one's
+    /// content is skipped.
+    pub(crate) fn next(&mut self) -> Result<Option<Member>, UnpackError> {
+        let mut overrides = Overrides::default();
+        loop {
+            self.skip()?;
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
+            let kind = header.entry_type();
+            let size = number(header.entry_size(), &header.as_old().size)?;
+            self.expect(size)?;
+            if kind.is_gnu_longname() {
+                overrides.path = Some(trimmed(self.metadata()?));
+            } else if kind.is_gnu_longlink() {
+                overrides.link = Some(trimmed(self.metadata()?));
+            } else if kind.is_pax_local_extensions() {
+                overrides.pax(&self.metadata()?)?;
+            } else if kind.is_pax_global_extensions() {
+                self.metadata()?;
+            } else {
+                return self.member(&header, overrides).map(Some);
+            }
+        }
+    }
+
+    fn member(&mut self, header: &Header, over: Overrides) -> Result<Member, UnpackError> {
+        if let Some(size) = over.size {
+            self.expect(size)?;
+        }
+        let old = header.as_old();
+        let link = || header.link_name_bytes().map(std::borrow::Cow::into_owned);
+        let mtime = || i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
+        Ok(Member {
+            kind: header.entry_type(),
+            path: over
+                .path
+                .unwrap_or_else(|| header.path_bytes().into_owned()),
+            link: over.link.or_else(link).unwrap_or_default(),
+            size: self.content_left,
+            mode: header.mode().map_err(malformed)?,
+            uid: over
+                .uid
+                .map_or_else(|| number(header.uid(), &old.uid), Ok)?,
+            gid: over
+                .gid
+                .map_or_else(|| number(header.gid(), &old.gid), Ok)?,
+            mtime_s: over.mtime_s.unwrap_or_else(mtime),
+        })
+    }
+
+    fn expect(&mut self, size: u64) -> Result<(), UnpackError> {
+        let blocks = size.checked_next_multiple_of(BLOCK_BYTES);
+        let blocks = blocks.ok_or(UnpackError::Malformed("a member's size cannot be"))?;
+        (self.content_left, self.padding_left) = (size, blocks - size);
+        Ok(())
+    }
+
+    /// A header, checked; `None` at the first empty block or where the bytes end.
+    fn header(&mut self) -> Result<Option<Header>, UnpackError> {
+        let mut header = Header::new_old();
+        let block = header.as_mut_bytes();
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.inner.read(&mut block[filled..])? {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(UnpackError::Truncated),
+                len => filled += len,
+            }
+        }
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let sum = |block: &[u8]| block.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+        // The checksum counts its own field as spaces.
+        let wanted = sum(&block[..148]) + sum(&block[156..]) + 8 * u32::from(b' ');
+        match header.cksum() {
+            Ok(found) if found == wanted => Ok(Some(header)),
+            _ => Err(UnpackError::Malformed("a header's checksum is wrong")),
+        }
+    }
+
+    fn metadata(&mut self) -> Result<Vec<u8>, UnpackError> {
+        if self.content_left > METADATA_BYTES_MAX {
+            return Err(UnpackError::Malformed("a name or attribute is too long"));
+        }
+        let mut bytes = Vec::new();
+        self.by_ref().read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn skip(&mut self) -> Result<(), UnpackError> {
+        io::copy(self, &mut io::sink())?;
+        let mut padding = [0_u8; BLOCK];
+        let len = usize::try_from(self.padding_left).unwrap_or(0);
+        self.inner.read_exact(&mut padding[..len])?;
+        self.padding_left = 0;
+        Ok(())
+    }
+}
+
+/// The content of the present member. An archive that ends inside of it is an error.
+impl<R: Read> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = usize::try_from(self.content_left).unwrap_or(usize::MAX);
+        let want = want.min(buffer.len());
+        if want == 0 {
+            return Ok(0);
+        }
+        let len = self.inner.read(&mut buffer[..want])?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.content_left -= len as u64;
+        Ok(len)
+    }
+}
+
+impl Overrides {
+    fn pax(&mut self, bytes: &[u8]) -> Result<(), UnpackError> {
+        for extension in PaxExtensions::new(bytes) {
+            let extension = extension.map_err(malformed)?;
+            let value = extension.value_bytes();
+            match extension.key_bytes() {
+                b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.link = Some(value.to_vec()),
+                b"size" => self.size = Some(decimal(value)?),
+                b"uid" => self.uid = Some(decimal(value)?),
+                b"gid" => self.gid = Some(decimal(value)?),
+                b"mtime" => self.mtime_s = Some(seconds(value)),
+                key if key.starts_with(b"GNU.sparse.") => {
+                    return Err(UnpackError::Malformed("a sparse file is not supported"));
+                }
+                // Extended attributes with the rest: an image that could set those of
+                // overlayfs could reach beyond its layer.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field that was left empty is 0, as other readers have it.
+fn number(parsed: io::Result<u64>, field: &[u8]) -> Result<u64, UnpackError> {
+    let is_empty = field.iter().all(|byte| matches!(byte, 0 | b' '));
+    if is_empty {
+        return Ok(0);
+    }
+    parsed.map_err(malformed)
+}
+
+fn decimal(value: &[u8]) -> Result<u64, UnpackError> {
+    let text = std::str::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok())
+        .ok_or(UnpackError::Malformed("a number is none"))
+}
+
+/// Whole seconds; a time that cannot be read is the epoch.
+fn seconds(value: &[u8]) -> i64 {
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    let whole = text.split('.').next().unwrap_or_default();
+    whole.parse().unwrap_or(0)
+}
+
+fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+fn malformed(_: io::Error) -> UnpackError {
+    UnpackError::Malformed("a header is damaged")
+}

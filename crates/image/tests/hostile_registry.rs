@@ -1,0 +1,378 @@
+//! Registries that lie, stall, cut and flood.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where its ground is missing"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use hotcell_image::{Credentials, ImageError, silent};
+use support::canned::{Answer, Canned, not_found, status};
+use support::made::{Made, digest, image, layer, noise};
+use support::{DEADLINE, Ground, admitted};
+
+fn small() -> Made {
+    image(&[layer(&[("a", b"x")])])
+}
+
+fn blob_path(made: &Made) -> String {
+    format!("/v2/x/blobs/{}", digest(&made.layers[0].blob))
+}
+
+/// Pulls an image with something changed, and fails unless nothing can be seen of it.
+async fn refused(made: &Made, changes: Vec<(String, Answer)>) -> ImageError {
+    let registry = Canned::serving(made, changes).await;
+    let ground = Ground::new();
+    let error = ground
+        .pull(&format!("{}/x", registry.host))
+        .await
+        .unwrap_err();
+    ground.assert_nothing_visible();
+    error
+}
+
+#[tokio::test]
+async fn content_that_is_not_what_its_digest_says_is_refused() {
+    let (made, other) = (small(), image(&[layer(&[("a", b"y")])]));
+    let mut blob = made.layers[0].blob.clone();
+    *blob.last_mut().unwrap() ^= 1;
+    let error = refused(&made, vec![(blob_path(&made), Answer::Body(blob))]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::WrongDigest {
+                what: "a layer",
+                ..
+            }
+        ),
+        "{error}"
+    );
+
+    let config = format!("/v2/x/blobs/{}", digest(&made.config));
+    let error = refused(&made, vec![(config, Answer::Body(other.config.clone()))]).await;
+    assert!(matches!(error, ImageError::WrongDigest { .. }), "{error}");
+
+    let registry = Canned::serving(&made, vec![]).await;
+    let pinned = format!("{}/x@{}", registry.host, digest(&other.manifest));
+    assert!(matches!(
+        Ground::new().pull(&pinned).await,
+        Err(ImageError::NotFound { .. })
+    ));
+    let path = format!("/v2/x/manifests/{}", digest(&other.manifest));
+    let registry = Canned::serving(&made, vec![(path, Answer::Body(made.manifest.clone()))]).await;
+    let pinned = format!("{}/x@{}", registry.host, digest(&other.manifest));
+    let error = Ground::new().pull(&pinned).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ImageError::WrongDigest {
+                what: "a manifest",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_layer_that_unpacks_to_something_else_is_refused() {
+    let mut made = small();
+    // The configuration lists another layer than the manifest.
+    let other = image(&[layer(&[("a", b"z")])]);
+    made.config.clone_from(&other.config);
+    let text = String::from_utf8(small().manifest).unwrap();
+    let text = text.replace(
+        digest(&small().config).as_str(),
+        digest(&made.config).as_str(),
+    );
+    made.manifest = text.into_bytes();
+    let error = refused(&made, vec![]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::WrongDigest {
+                what: "an unpacked layer",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn bombs_and_floods_stop_at_their_bounds() {
+    let bomb = image(&[layer(&[("zeros", &vec![0; 64 << 20])])]);
+    let error = refused(&bomb, vec![]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::TooLarge {
+                what: "the content of a layer",
+                ..
+            }
+        ),
+        "{error}"
+    );
+
+    let manifest = "/v2/x/manifests/latest".to_owned();
+    let flood = vec![b' '; 1 << 20];
+    let error = refused(&small(), vec![(manifest.clone(), Answer::Body(flood))]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::TooLarge {
+                what: "a manifest",
+                ..
+            }
+        ),
+        "{error}"
+    );
+
+    let many: Vec<_> = (0..9).map(|n: u8| layer(&[("a", &[n])])).collect();
+    let error = refused(&image(&many), vec![]).await;
+    assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
+
+    let made = small();
+    let long = [made.layers[0].blob.clone(), vec![0; 1000]].concat();
+    let error = refused(&made, vec![(blob_path(&made), Answer::Body(long))]).await;
+    assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
+
+    for text in [
+        "",
+        "{}",
+        "[]",
+        r#"{"schemaVersion":1}"#,
+        r#"{"schemaVersion":2}"#,
+    ] {
+        let answer = Answer::Body(text.as_bytes().to_vec());
+        let error = refused(&small(), vec![(manifest.clone(), answer)]).await;
+        assert!(
+            matches!(error, ImageError::Invalid { .. }),
+            "{text}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_is_no_archive_is_refused() {
+    let mut broken = layer(&[("../../out", b"x")].map(|(_, content)| ("out", &content[..])));
+    let name = broken.tar.windows(3).position(|it| it == b"out").unwrap();
+    broken.tar[name..name + 9].copy_from_slice(b"../../out");
+    broken.blob.clone_from(&broken.tar);
+    let error = refused(&image(&[broken]), vec![]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::Invalid {
+                what: "a layer",
+                ..
+            }
+        ),
+        "{error}"
+    );
+
+    let mut short = layer(&[("a", &noise(100_000))]);
+    short.blob.truncate(short.blob.len() / 2);
+    let error = refused(&image(&[short]), vec![]).await;
+    assert!(
+        matches!(
+            error,
+            ImageError::Invalid {
+                what: "a layer",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_interrupted_layer_is_continued_where_it_ended() {
+    let made = image(&[layer(&[("a", &noise(4 << 20))])]);
+    let (path, blob) = (blob_path(&made), made.layers[0].blob.clone());
+    let whole = Canned::serving(&made, vec![]).await;
+    drop(whole);
+    let (manifest, config) = (made.manifest.clone(), made.config.clone());
+    let config_path = format!("/v2/x/blobs/{}", digest(&config));
+    let (wanted, sent) = (path.clone(), blob.clone());
+    let registry = Canned::start(move |(asked, _)| match asked.as_str() {
+        "/v2/x/manifests/latest" => Answer::Body(manifest.clone()),
+        asked if asked == config_path => Answer::Body(config.clone()),
+        // A megabyte each time.
+        asked if asked == wanted => Answer::Cut(sent.clone(), 1 << 20),
+        _ => not_found(),
+    })
+    .await;
+    let ground = Ground::new();
+    ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+    let ranges: Vec<_> = registry
+        .asked()
+        .into_iter()
+        .filter(|(asked, _)| *asked == path)
+        .map(|(_, headers)| headers.contains("range: bytes="))
+        .collect();
+    assert!(ranges.len() >= 4, "{ranges:?}");
+    assert!(ranges[1..].iter().all(|is_range| *is_range), "{ranges:?}");
+}
+
+#[tokio::test]
+async fn a_later_pull_continues_what_an_earlier_one_left_even_if_that_was_damaged() {
+    for damage in [0_u8, 1] {
+        let made = image(&[layer(&[("a", &noise(2 << 20))])]);
+        let registry = Canned::serving(&made, vec![]).await;
+        let ground = Ground::new();
+        let partial = ground.dir.path().join("images/blobs");
+        let partial = partial.join(digest(&made.layers[0].blob).hex());
+        let mut half = made.layers[0].blob[..1 << 20].to_vec();
+        half[7] ^= damage;
+        std::fs::write(partial, half).unwrap();
+        ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+        let asked = registry.asked();
+        let ranges = asked
+            .iter()
+            .filter(|(_, headers)| headers.contains("range: bytes=1048576-"));
+        assert_eq!(ranges.count(), 1);
+        let blobs = asked
+            .iter()
+            .filter(|(path, _)| *path == blob_path(&made))
+            .count();
+        assert_eq!(blobs, 1 + usize::from(damage));
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_stalls_is_given_up() {
+    let made = small();
+    let blob = made.layers[0].blob.clone();
+    let stalled = [
+        (
+            "/v2/x/manifests/latest".to_owned(),
+            Answer::Stall(made.manifest.clone(), 10),
+        ),
+        (blob_path(&made), Answer::Stall(blob, 0)),
+    ];
+    for change in stalled {
+        let start = Instant::now();
+        let error = refused(&made, vec![change]).await;
+        assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
+        assert!(start.elapsed() < DEADLINE);
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_is_not_there_is_unreachable() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = free.local_addr().unwrap();
+    drop(free);
+    let error = Ground::new().pull(&format!("{host}/x")).await.unwrap_err();
+    assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn passing_errors_are_tried_again_and_lasting_ones_told() {
+    let made = small();
+    let tries = AtomicU32::new(0);
+    let manifest = made.manifest.clone();
+    let rest = Canned::serving(&made, vec![]).await;
+    drop(rest);
+    let blobs: Vec<_> = [&made.config, &made.layers[0].blob]
+        .map(|blob| (format!("/v2/x/blobs/{}", digest(blob)), blob.clone()))
+        .to_vec();
+    let registry = Canned::start(move |(path, _)| {
+        if path == "/v2/x/manifests/latest" {
+            if tries.fetch_add(1, Ordering::Relaxed) < 2 {
+                return status("503 Service Unavailable", "");
+            }
+            return Answer::Body(manifest.clone());
+        }
+        let found = blobs.iter().find(|(known, _)| known == path);
+        found.map_or_else(not_found, |(_, blob)| Answer::Body(blob.clone()))
+    })
+    .await;
+    Ground::new()
+        .pull(&format!("{}/x", registry.host))
+        .await
+        .unwrap();
+    let manifest = "/v2/x/manifests/latest".to_owned();
+    let error = refused(&made, vec![(manifest, status("500 Oops", ""))]).await;
+    assert!(
+        matches!(error, ImageError::Status { status: 500, .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn tokens_are_fetched_where_the_registry_says_and_never_from_tls_to_plain() {
+    let made = small();
+    let blobs: Vec<_> = [&made.config, &made.layers[0].blob]
+        .map(|blob| (format!("/v2/x/blobs/{}", digest(blob)), blob.clone()))
+        .to_vec();
+    let manifest = made.manifest.clone();
+    let registry = Canned::start(move |(path, headers)| {
+        let host = headers
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .unwrap_or_default();
+        if path.starts_with("/token?") {
+            let is_right =
+                path.contains("scope=repository%3Ax%3Apull") && path.contains("service=s");
+            assert!(is_right, "{path}");
+            return Answer::Body(br#"{"token": "secret"}"#.to_vec());
+        }
+        if !headers.contains("authorization: Bearer secret") {
+            let challenge =
+                format!("www-authenticate: Bearer realm=\"http://{host}/token\",service=\"s\"\r\n");
+            return status("401 Unauthorized", &challenge);
+        }
+        if path == "/v2/x/manifests/latest" {
+            return Answer::Body(manifest.clone());
+        }
+        let found = blobs.iter().find(|(known, _)| known == path);
+        found.map_or_else(not_found, |(_, blob)| Answer::Body(blob.clone()))
+    })
+    .await;
+    Ground::new()
+        .pull(&format!("{}/x", registry.host))
+        .await
+        .unwrap();
+    let elsewhere = "www-authenticate: Bearer realm=\"http://192.0.2.1/token\"\r\n";
+    let change = status("401 Unauthorized", elsewhere);
+    let error = refused(&made, vec![("/v2/x/manifests/latest".to_owned(), change)]).await;
+    assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_pull_that_is_dropped_leaves_nothing_visible() {
+    let made = small();
+    let stall = Answer::Stall(made.layers[0].blob.clone(), 10);
+    let registry = Canned::serving(&made, vec![(blob_path(&made), stall)]).await;
+    let ground = Ground::new();
+    let source = admitted(&format!("{}/x", registry.host));
+    let none = Credentials::none();
+    let report = silent();
+    let pull = ground.images.pull(&source, &none, &report);
+    let asked = async {
+        while !registry
+            .asked()
+            .iter()
+            .any(|(path, _)| *path == blob_path(&made))
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = pull => panic!("it cannot end"),
+        () = asked => {}
+    }
+    ground.assert_nothing_visible();
+    // Nothing is held any more.
+    ground
+        .images
+        .gc(&|| Ok(std::collections::BTreeSet::new()), None)
+        .unwrap();
+    assert_eq!(ground.names("blobs"), [""; 0]);
+}
