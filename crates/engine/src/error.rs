@@ -1,5 +1,7 @@
 //! What can go wrong in an engine, sorted by what the reader can do about it.
 
+use std::sync::Arc;
+
 use hotcell_domain::ContainerId;
 
 /// Why an engine could not do it.
@@ -50,6 +52,8 @@ pub enum EngineError {
     Image {
         /// Its reference, as it was asked for.
         image: String,
+        /// What the reader can do about it.
+        fault: ImageFault,
         /// Why not.
         reason: String,
         /// What the engine said, for the operator.
@@ -65,7 +69,52 @@ pub enum EngineError {
     },
 }
 
+/// Why an image cannot be had, by what the reader can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFault {
+    /// Its registry does not know it.
+    Unknown,
+    /// Its registry cannot be reached, or fails. The next try may do better.
+    Unreachable,
+    /// Its registry wants other credentials.
+    Forbidden,
+    /// It is broken, too large, or not for this host.
+    Unusable,
+}
+
 impl EngineError {
+    /// An error that several wait for, for one of them. All name the same cause.
+    pub(crate) fn shared(error: Arc<Self>) -> Self {
+        match &*error {
+            Self::NoImage { image } => Self::NoImage {
+                image: image.clone(),
+            },
+            Self::Unsupported { what } => Self::Unsupported { what: what.clone() },
+            Self::Exhausted { resource } => Self::Exhausted { resource },
+            Self::Unavailable { engine, hint, .. } => Self::Unavailable {
+                engine,
+                hint,
+                source: Box::new(error),
+            },
+            Self::Image {
+                image,
+                fault,
+                reason,
+                ..
+            } => Self::Image {
+                image: image.clone(),
+                fault: *fault,
+                reason: reason.clone(),
+                source: Some(Box::new(error)),
+            },
+            Self::Engine { step, .. } => Self::Engine {
+                step,
+                source: Box::new(error),
+            },
+            Self::NotFound { .. } | Self::Unlimited { .. } => Self::engine("pull the image")(error),
+        }
+    }
+
     /// Wraps the cause of a failed step, for `map_err`.
     pub fn engine<E>(step: &'static str) -> impl FnOnce(E) -> Self
     where

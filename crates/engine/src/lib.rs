@@ -13,6 +13,8 @@ mod embedded;
 mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod progress;
+mod pulls;
 mod stream;
 
 use async_trait::async_trait;
@@ -20,8 +22,9 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
 
 pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
-pub use error::EngineError;
+pub use error::{EngineError, ImageFault};
 pub use hotcell_runtime::{Enforced, Enforcement};
+pub use progress::{News, Progress, Pulling};
 pub use stream::AgentStream;
 
 /// Starts containers, opens streams to their agents and ends them.
@@ -29,6 +32,19 @@ pub use stream::AgentStream;
 pub trait Engine: Send + Sync + 'static {
     /// The engine's name as users write it: `embedded`, `docker`.
     fn name(&self) -> &'static str;
+
+    /// Makes sure that the image of a container to be is here, and tells how far that is.
+    ///
+    /// Those who want the same image at once share one pull, which stops when the last of
+    /// them is gone. `create` does it too, and tells nobody. An engine that pulls nothing
+    /// has nothing to do.
+    async fn fetch_image(
+        &self,
+        _spec: &Admitted<ContainerSpec>,
+        _progress: &Progress,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Makes the container and starts its agent; when it returns, `open` works.
     ///

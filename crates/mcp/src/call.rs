@@ -47,6 +47,15 @@ impl Call {
         what: &str,
         work: impl Future<Output = T>,
     ) -> Result<T, ToolError> {
+        self.attend_telling(|| what.to_owned(), work).await
+    }
+
+    /// The same; what the client is told may change meanwhile.
+    pub(crate) async fn attend_telling<T>(
+        &self,
+        what: impl Fn() -> String,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ToolError> {
         tokio::select! {
             biased;
             () = self.cancelled.cancelled() => Err(ToolError::cancelled()),
@@ -56,7 +65,7 @@ impl Call {
     }
 
     /// Progress is the seconds since the call began, so it only grows.
-    async fn report(&self, what: &str) {
+    async fn report(&self, what: impl Fn() -> String) {
         let Some((token, peer)) = &self.progress else {
             return std::future::pending().await;
         };
@@ -66,8 +75,8 @@ impl Call {
         loop {
             ticks.tick().await;
             let seconds = self.started.elapsed().as_secs_f64();
-            let progress = ProgressNotificationParam::new(token.clone(), seconds)
-                .with_message(what.to_owned());
+            let progress =
+                ProgressNotificationParam::new(token.clone(), seconds).with_message(what());
             // A client that is gone cancels the call; there is nothing to do here.
             let _ = peer.notify_progress(progress).await;
         }

@@ -2,7 +2,7 @@
 //!
 //! What a model reads of these is decided in `mcp`. A `source` is for the operator.
 
-use hotcell_engine::EngineError;
+use hotcell_engine::{EngineError, ImageFault};
 use hotcell_store::StoreError;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -167,9 +167,10 @@ impl From<EngineError> for ServiceError {
                 reason: error.to_string(),
                 source: Some(Box::new(error)),
             },
-            EngineError::Unsupported { .. } | EngineError::Image { .. } => Self::Invalid {
+            EngineError::Unsupported { .. } => Self::Invalid {
                 reason: error.to_string(),
             },
+            EngineError::Image { fault, .. } => of_image(fault, error),
             EngineError::Unlimited { .. } => Self::Unavailable {
                 reason: error.to_string(),
                 source: None,
@@ -179,5 +180,29 @@ impl From<EngineError> for ServiceError {
             },
             EngineError::Engine { step, source } => Self::Internal { step, source },
         }
+    }
+}
+
+/// Whether another image, another time or another operator helps. The cause is told to the
+/// operator here, because most of these carry none.
+fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
+    let reason = error.to_string();
+    let EngineError::Image { image, source, .. } = error else {
+        return ServiceError::Invalid { reason };
+    };
+    if let Some(cause) = source {
+        tracing::warn!(%image, %cause, "an image cannot be had");
+    }
+    match fault {
+        ImageFault::Unknown => ServiceError::NotFound {
+            what: "image",
+            name: image,
+        },
+        ImageFault::Unusable => ServiceError::Invalid { reason },
+        ImageFault::Unreachable => ServiceError::Unavailable {
+            reason,
+            source: None,
+        },
+        ImageFault::Forbidden => ServiceError::Denied { reason },
     }
 }

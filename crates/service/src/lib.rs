@@ -41,6 +41,7 @@ pub use file::{
     Precondition, WriteOptions,
 };
 pub use gc::Collected;
+pub use hotcell_engine::Progress;
 pub use reconcile::Reconciled;
 pub use settings::Settings;
 pub use status::{LimitView, Status};

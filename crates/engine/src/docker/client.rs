@@ -117,6 +117,13 @@ impl Client {
     }
 }
 
+impl Fault {
+    /// What the engine said. For the operator, and to be sorted.
+    pub(super) fn text(&self) -> String {
+        self.source.to_string()
+    }
+}
+
 impl From<Fault> for EngineError {
     fn from(fault: Fault) -> Self {
         match fault.kind {

@@ -1,13 +1,17 @@
 //! Images: there already, or pulled by the engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::models::{CreateImageInfo, ImageInspect};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt as _;
+use hotcell_domain::{Reference, Source, Transport};
 
 use super::client::{Client, Fault, FaultKind, optional};
-use crate::EngineError;
+use super::make::Maker;
+use crate::progress::Tally;
+use crate::{EngineError, ImageFault, Progress};
 
 /// How long a pull may be silent.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
@@ -21,17 +25,6 @@ pub(super) struct Found {
     pub(super) digest: Option<String>,
 }
 
-/// What an engine says while it pulls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    /// Which layer, if it is about one.
-    pub layer: Option<String>,
-    /// What happens, in the engine's words.
-    pub status: String,
-    /// Bytes so far, and of how many.
-    pub bytes: Option<(u64, u64)>,
-}
-
 /// Whether a reference is safe to be a part of an address: no component of it is a step
 /// up or empty.
 pub(super) fn is_plain(reference: &str) -> bool {
@@ -40,35 +33,37 @@ pub(super) fn is_plain(reference: &str) -> bool {
         .all(|part| !part.is_empty() && part.chars().any(char::is_alphanumeric))
 }
 
-/// Makes sure that the engine has the image.
-pub(super) async fn ensure(
-    client: &Client,
-    reference: &str,
-    told: impl FnMut(Progress) + Send,
-) -> Result<Found, EngineError> {
-    if !is_plain(reference) {
-        return Err(EngineError::Unsupported {
-            what: format!("image {reference}"),
-        });
+impl Maker {
+    /// The image, pulled if it is missing. Those who want the same at once share one pull.
+    pub(super) async fn image(
+        self: &Arc<Self>,
+        source: &Source,
+        progress: &Progress,
+    ) -> Result<Found, EngineError> {
+        let reference = source.reference.to_string();
+        if !is_plain(&reference) {
+            let what = format!("image {reference}");
+            return Err(EngineError::Unsupported { what });
+        }
+        // What no registry has named is this host's own.
+        let is_allowed = |found: &Found| source.local || found.digest.is_some();
+        if let Some(found) = inspect(self.client(), &reference).await?.filter(is_allowed) {
+            return Ok(found);
+        }
+        if source.transport == Transport::Nowhere {
+            return Err(EngineError::NoImage { image: reference });
+        }
+        let (maker, asked) = (Arc::clone(self), source.reference.clone());
+        let pull = |progress| async move { pull(maker.client(), asked, progress).await };
+        self.pulls().join(source, progress, pull).await?;
+        let found = inspect(self.client(), &reference).await?;
+        found.filter(is_allowed).ok_or_else(|| EngineError::Image {
+            image: reference,
+            fault: ImageFault::Unusable,
+            reason: "it was pulled and is not there".to_owned(),
+            source: None,
+        })
     }
-    if let Some(found) = inspect(client, reference).await? {
-        return Ok(found);
-    }
-    // No registry has images of this host.
-    if reference.starts_with("localhost/") {
-        return Err(EngineError::NoImage {
-            image: reference.to_owned(),
-        });
-    }
-    pull(client, reference, told)
-        .await
-        .map_err(|fault| unobtainable(reference, fault))?;
-    let found = inspect(client, reference).await?;
-    found.ok_or_else(|| EngineError::Image {
-        image: reference.to_owned(),
-        reason: "it was pulled and is not there".to_owned(),
-        source: None,
-    })
 }
 
 async fn inspect(client: &Client, reference: &str) -> Result<Option<Found>, EngineError> {
@@ -94,16 +89,29 @@ fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), Engin
         Some(theirs) if theirs == ours => Ok(()),
         Some(_) => Err(EngineError::Image {
             image: reference.to_owned(),
+            fault: ImageFault::Unusable,
             reason: "it is built for another architecture".to_owned(),
             source: None,
         }),
     }
 }
 
-async fn pull(
+async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(), EngineError> {
+    let reference = image.to_string();
+    let mut tally = Tally::new(image);
+    let told = |message: &CreateImageInfo| {
+        count(&mut tally, message);
+        progress.tell(tally.sum());
+    };
+    ask_for(client, &reference, told)
+        .await
+        .map_err(|fault| unobtainable(&reference, fault))
+}
+
+async fn ask_for(
     client: &Client,
     reference: &str,
-    mut told: impl FnMut(Progress) + Send,
+    mut told: impl FnMut(&CreateImageInfo) + Send,
 ) -> Result<(), Fault> {
     let step = "pull the image";
     let (name, tag) = name_and_tag(reference);
@@ -118,20 +126,28 @@ async fn pull(
             Err(_) => return Err(client.cut(step)),
             Ok(None) => return Ok(()),
             Ok(Some(Err(error))) => return Err(client.fault(step, error)),
-            Ok(Some(Ok(message))) => told(progress(message)),
+            Ok(Some(Ok(message))) => told(&message),
         }
     }
 }
 
-fn progress(message: CreateImageInfo) -> Progress {
-    let bytes = message.progress_detail.and_then(|detail| {
-        let current = u64::try_from(detail.current?).ok()?;
-        Some((current, u64::try_from(detail.total?).ok()?))
-    });
-    Progress {
-        layer: message.id,
-        status: message.status.unwrap_or_default(),
-        bytes,
+/// Docker tells bytes while it downloads and while it extracts; Podman tells none.
+fn count(tally: &mut Tally, message: &CreateImageInfo) {
+    let Some(layer) = message.id.as_deref() else {
+        return;
+    };
+    let detail = message.progress_detail.as_ref();
+    let bytes = |value: Option<i64>| u64::try_from(value?).ok();
+    let total = detail.and_then(|detail| bytes(detail.total));
+    match message.status.as_deref() {
+        Some("Downloading") => {
+            let done = detail.and_then(|detail| bytes(detail.current));
+            tally.set(layer, Some(done.unwrap_or(0)), total);
+        }
+        Some("Download complete" | "Pull complete" | "Already exists") => {
+            tally.set(layer, None, None);
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -139,10 +155,46 @@ fn unobtainable(reference: &str, fault: Fault) -> EngineError {
     if fault.kind == FaultKind::Away {
         return fault.into();
     }
+    let text = fault.text();
+    let kind = sort(&text);
+    let reason = match kind {
+        ImageFault::Unknown => "its registry does not have it, or needs credentials to show it",
+        ImageFault::Unreachable => "its registry cannot be reached",
+        ImageFault::Forbidden => "its registry denies access to it",
+        ImageFault::Unusable => "the engine does not have it and could not pull it",
+    };
     EngineError::Image {
         image: reference.to_owned(),
-        reason: "the engine does not have it and could not pull it".to_owned(),
+        fault: kind,
+        reason: reason.to_owned(),
         source: Some(EngineError::from(fault).into()),
+    }
+}
+
+/// What a pull failed of, by the engine's words: it has no codes for that.
+fn sort(text: &str) -> ImageFault {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let unreachable = [
+        "dial tcp",
+        "connection refused",
+        "no such host",
+        "timeout",
+        "deadline exceeded",
+        "EOF",
+        "server gave HTTP response",
+    ];
+    let unknown = [
+        "manifest unknown",
+        "name unknown",
+        "not found",
+        "does not exist",
+    ];
+    let forbidden = ["unauthorized", "denied", "authentication", "no basic auth"];
+    match () {
+        () if says(&unreachable) => ImageFault::Unreachable,
+        () if says(&unknown) => ImageFault::Unknown,
+        () if says(&forbidden) => ImageFault::Forbidden,
+        () => ImageFault::Unusable,
     }
 }
 
@@ -203,6 +255,31 @@ mod tests {
             ("a/b:c@sha256:00", "a/b", "sha256:00"),
         ] {
             assert_eq!(name_and_tag(reference), (name, tag), "{reference}");
+        }
+    }
+
+    #[test]
+    fn failed_pulls_are_sorted_by_the_engines_words() {
+        for (text, fault) in [
+            (
+                "manifest for a:b not found: manifest unknown",
+                ImageFault::Unknown,
+            ),
+            (
+                "pull access denied for a, repository does not exist",
+                ImageFault::Unknown,
+            ),
+            (
+                "Get \"http://a/v2/\": dial tcp: connect: connection refused",
+                ImageFault::Unreachable,
+            ),
+            (
+                "unauthorized: authentication required",
+                ImageFault::Forbidden,
+            ),
+            ("filesystem layer verification failed", ImageFault::Unusable),
+        ] {
+            assert_eq!(sort(text), fault, "{text}");
         }
     }
 

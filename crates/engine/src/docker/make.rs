@@ -11,7 +11,7 @@ use bollard::query_parameters::{
     WaitContainerOptionsBuilder,
 };
 use futures_util::StreamExt as _;
-use hotcell_domain::{ContainerId, ContainerSpec, Phase, Reference};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Source};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use super::client::{Client, Fault, FaultKind};
@@ -20,7 +20,8 @@ use super::describe::Abilities;
 use super::locks::{Lock, Locks};
 use super::stream::{self, ExecStream, OpenError};
 use super::{agent, archive, image, names, profile};
-use crate::{AgentStream, Container, EngineError};
+use crate::pulls::Pulls;
+use crate::{AgentStream, Container, EngineError, Progress};
 
 /// How long a wait for a container's end trusts the engine before it looks for itself.
 const WAIT_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,6 +33,7 @@ pub(super) struct Maker {
     client: Client,
     locks: Locks,
     abilities: OnceCell<Abilities>,
+    pulls: Pulls,
     agent_volume: String,
     /// Whether we have seen the agent's volume filled.
     agent_is_there: AsyncMutex<bool>,
@@ -72,6 +74,7 @@ impl Maker {
             client: Client::new(config.flavor, config.host.clone()),
             locks: Locks::default(),
             abilities: OnceCell::new(),
+            pulls: Pulls::default(),
             agent_volume: agent::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
             ready: Mutex::default(),
@@ -87,6 +90,10 @@ impl Maker {
         self.config.flavor
     }
 
+    pub(super) fn pulls(&self) -> &Pulls {
+        &self.pulls
+    }
+
     pub(super) fn locks(&self) -> &Locks {
         &self.locks
     }
@@ -100,10 +107,10 @@ impl Maker {
     pub(super) async fn create(
         self: &Arc<Self>,
         id: &ContainerId,
-        spec: &ContainerSpec,
+        spec: &Admitted<ContainerSpec>,
         is_abandoned: impl Fn() -> bool + Send + Sync,
     ) -> Result<Fresh, EngineError> {
-        let reference = profile::check(spec)?;
+        let source = profile::check(spec)?;
         let abilities = self.abilities().await?;
         abilities.check(self.config.require_limits)?;
         let lock = self.locks.lock(id).await;
@@ -115,7 +122,7 @@ impl Maker {
         if let Some(container) = self.existing(id).await? {
             return Ok(fresh(container, None));
         }
-        match self.make(id, spec, reference, &is_abandoned).await {
+        match self.make(id, spec.value(), &source, &is_abandoned).await {
             Ok(container) => Ok(fresh(container, Some(lock))),
             Err(error) => {
                 self.undo_now_or_later(id, lock).await;
@@ -140,10 +147,10 @@ impl Maker {
     }
 
     async fn make(
-        &self,
+        self: &Arc<Self>,
         id: &ContainerId,
         spec: &ContainerSpec,
-        reference: &Reference,
+        source: &Source,
         is_abandoned: &(impl Fn() -> bool + Sync),
     ) -> Result<Container, EngineError> {
         let go_on = || {
@@ -151,7 +158,7 @@ impl Maker {
             let wanted = (!is_abandoned()).then_some(());
             wanted.ok_or_else(|| nobody("nobody wants it any more"))
         };
-        let image = image::ensure(&self.client, &reference.to_string(), |_| ()).await?;
+        let image = self.image(source, &Progress::default()).await?;
         go_on()?;
         self.ensure_agent(id, &image).await?;
         go_on()?;

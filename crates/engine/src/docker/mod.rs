@@ -35,10 +35,9 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
 use tokio::sync::oneshot;
 
 use self::make::Maker;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError};
+use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress};
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
-pub use image::Progress;
 pub use probe::{About, about};
 
 /// Makes containers with Docker or Podman.
@@ -57,24 +56,21 @@ impl Docker {
             maker: Arc::new(Maker::new(config)),
         }
     }
-
-    /// Makes sure that the engine has the image, and tells its digest if it has one.
-    ///
-    /// What the engine says about a pull is passed on as it comes.
-    pub async fn pull(
-        &self,
-        reference: &str,
-        told: impl FnMut(Progress) + Send,
-    ) -> Result<Option<String>, EngineError> {
-        let found = image::ensure(self.maker.client(), reference, told).await?;
-        Ok(found.digest)
-    }
 }
 
 #[async_trait]
 impl Engine for Docker {
     fn name(&self) -> &'static str {
         self.maker.flavor().name()
+    }
+
+    async fn fetch_image(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
+    ) -> Result<(), EngineError> {
+        let source = profile::check(spec)?;
+        self.maker.image(&source, progress).await.map(drop)
     }
 
     async fn create(
@@ -88,9 +84,7 @@ impl Engine for Docker {
         // The work goes on when our caller is dropped; the answer that nobody takes then
         // unmakes the container.
         tokio::spawn(async move {
-            let made = maker
-                .create(&asked, spec.value(), || answer.is_closed())
-                .await;
+            let made = maker.create(&asked, &spec, || answer.is_closed()).await;
             drop(answer.send(made));
         });
         let fresh = answered

@@ -6,7 +6,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
     Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
-use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Reference};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Source};
 
 use super::agent::{AGENT_DIRECTORY, AGENT_PATH, FILTER_PATH};
 use super::config::{DockerConfig, Flavor};
@@ -57,10 +57,13 @@ const SANDBOX_PIDS: i64 = 256;
 const LOG_SIZE: &str = "256k";
 
 /// Whether this engine can make such a container at all; its image if so.
-pub(super) fn check(spec: &ContainerSpec) -> Result<&Reference, EngineError> {
+pub(super) fn check(spec: &Admitted<ContainerSpec>) -> Result<Source, EngineError> {
     let unsupported = |what: &str| EngineError::Unsupported { what: what.into() };
-    match &spec.image {
-        ImageRef::Oci(reference) => Ok(reference),
+    match &spec.value().image {
+        ImageRef::Oci(reference) => {
+            let source = spec.image().map(|source| source.value().clone());
+            source.ok_or_else(|| unsupported(&format!("image {reference}")))
+        }
         ImageRef::Host => Err(unsupported(
             "image \"host\": that is the embedded engine's; name an OCI image",
         )),
@@ -242,6 +245,8 @@ pub(super) fn volume(name: &str, target: &str, read_only: bool) -> Mount {
 
 #[cfg(test)]
 mod tests {
+    use hotcell_domain::Policy;
+
     use super::*;
 
     fn made(flavor: Flavor) -> ContainerCreateBody {
@@ -289,8 +294,13 @@ mod tests {
 
     #[test]
     fn images_of_the_host_are_refused_in_a_sentence() {
+        let policy = Policy {
+            allow_rootfs: true,
+            ..Policy::default()
+        };
         for image in [ImageRef::Host, ImageRef::Rootfs("/srv".into())] {
-            let refused = check(&ContainerSpec::new(image)).expect_err("refused");
+            let spec = policy.admit(ContainerSpec::new(image)).expect("admitted");
+            let refused = check(&spec).expect_err("refused");
             assert!(
                 refused.to_string().contains("name an OCI image"),
                 "{refused}"

@@ -19,6 +19,7 @@ use super::home::{Home, Lock, Owner, Record};
 use super::slots::Slots;
 use super::{EmbeddedConfig, remove, root, search, spec};
 use crate::EngineError;
+use crate::pulls::Pulls;
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -32,6 +33,7 @@ pub(super) struct Maker {
     slots: Slots,
     launcher: Mutex<Arc<Launcher>>,
     images: OnceLock<Images>,
+    pulls: Pulls,
 }
 
 /// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
@@ -70,6 +72,7 @@ impl Maker {
             slots: Slots::open(&config.home)?,
             launcher: Mutex::new(start_launcher(&config)?),
             images: OnceLock::new(),
+            pulls: Pulls::default(),
             config,
         })
     }
@@ -84,6 +87,10 @@ impl Maker {
 
     pub(super) fn images(&self) -> &OnceLock<Images> {
         &self.images
+    }
+
+    pub(super) fn pulls(&self) -> &Pulls {
+        &self.pulls
     }
 
     /// See [`crate::Engine::create`].

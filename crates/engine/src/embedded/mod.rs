@@ -13,6 +13,7 @@
 //! has one: a process that dies at any line leaves something that `list` shows and
 //! `destroy` removes.
 
+mod fetch;
 mod home;
 mod make;
 mod remove;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase, Reference};
-use hotcell_image::{Collected, Credentials, ImageError, Images, InUse};
+use hotcell_image::{Collected, ImageError, Images, InUse};
 use hotcell_runtime::cgroup;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
@@ -35,7 +36,7 @@ use tokio::sync::oneshot;
 
 use self::home::Record;
 use self::make::Maker;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError};
+use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress};
 
 /// What the embedded engine needs to know of its surroundings.
 #[derive(Debug, Clone)]
@@ -94,18 +95,6 @@ impl Embedded {
             .await
     }
 
-    /// Pulls the image of a container to be, if it is missing.
-    async fn fetch_image(&self, spec: &Admitted<ContainerSpec>) -> Result<(), EngineError> {
-        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
-            return Ok(());
-        };
-        let (credentials, report) = (Credentials::of_user(), hotcell_image::silent());
-        let fetched = images.ensure(&source, &credentials, &report).await;
-        fetched
-            .map(drop)
-            .map_err(|error| root::not_fetched(&source, error))
-    }
-
     async fn with_store<F>(&self, work: F) -> Result<Collected, ImageError>
     where
         F: FnOnce(&Images, InUse<'_>) -> Result<Collected, ImageError> + Send + 'static,
@@ -137,12 +126,29 @@ impl Engine for Embedded {
         "embedded"
     }
 
+    async fn fetch_image(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
+    ) -> Result<(), EngineError> {
+        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
+            return Ok(());
+        };
+        if images.find(&source).is_some() {
+            return Ok(());
+        }
+        let images = images.clone();
+        let asked = source.value().clone();
+        let pull = |progress| async move { fetch::pull(&images, &source, progress).await };
+        self.maker.pulls().join(&asked, progress, pull).await
+    }
+
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
-        self.fetch_image(spec).await?;
+        self.fetch_image(spec, &Progress::default()).await?;
         let (answer, answered) = oneshot::channel();
         let maker = Arc::clone(&self.maker);
         let (asked, spec) = (id.clone(), spec.clone());

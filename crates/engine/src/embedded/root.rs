@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use hotcell_domain::{Admitted, ContainerSpec, Digest, ImageRef, Source};
-use hotcell_image::{Hold, Image, ImageError, Images};
+use hotcell_domain::{Admitted, ContainerSpec, Digest, ImageRef};
+use hotcell_image::{Hold, Image, Images};
 use hotcell_runtime::Root;
 
 use super::home::Home;
@@ -52,32 +52,6 @@ pub(super) fn find(
                 _hold: Some(hold),
             })
         }
-    }
-}
-
-/// Why an image is not there, for whoever asked for a container of it.
-pub(super) fn not_fetched(source: &Admitted<Source>, error: ImageError) -> EngineError {
-    let image = source.value().reference.to_string();
-    match error {
-        ImageError::NotHere { .. } => EngineError::NoImage { image },
-        ImageError::Disk { .. } | ImageError::Busy | ImageError::Cancelled => {
-            EngineError::engine("fetch the image")(error)
-        }
-        ImageError::NotFound { .. }
-        | ImageError::Refused(_)
-        | ImageError::Denied { .. }
-        | ImageError::Unreachable { .. }
-        | ImageError::Status { .. }
-        | ImageError::WrongDigest { .. }
-        | ImageError::Invalid { .. }
-        | ImageError::TooLarge { .. }
-        | ImageError::Platform { .. }
-        | ImageError::Credentials { .. }
-        | ImageError::InUse { .. } => EngineError::Image {
-            image,
-            reason: error.to_string(),
-            source: Some(error.into()),
-        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotcell_domain::{Alias, Bytes, CpuMillis, ImageRef, Limits, Network, Pids};
-use hotcell_service::{ContainerView, ServiceError};
+use hotcell_service::{ContainerView, Progress, ServiceError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,13 +89,19 @@ impl Tool for Spawn {
 /// container is removed again, unless a key leads back to it.
 async fn spawn(
     server: &Server,
-    request: hotcell_service::Spawn,
+    mut request: hotcell_service::Spawn,
     call: &Call,
 ) -> Result<ContainerView, ToolError> {
+    let (progress, news) = Progress::watched();
+    request.progress = progress;
     let has_key = request.key.is_some();
     let (service, caller) = (server.service().clone(), call.caller.clone());
     let mut making = tokio::spawn(async move { service.spawn(&caller, request).await });
-    let made = call.attend("making the container", &mut making).await;
+    let what = || match &*news.borrow() {
+        Some(pulling) => pulling.to_string(),
+        None => "making the container".to_owned(),
+    };
+    let made = call.attend_telling(what, &mut making).await;
     if let Ok(made) = made {
         return Ok(made.unwrap_or_else(|_| Err(stopped()))?);
     }
@@ -132,6 +138,7 @@ impl Params {
             limits: self.limits(default)?,
             env: arguments::env(&self.env)?,
             labels: arguments::labels(&self.labels)?,
+            progress: Progress::default(),
         })
     }
 

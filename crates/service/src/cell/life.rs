@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, ContainerSpec, Phase};
-use hotcell_engine::{Engine, EngineError};
+use hotcell_engine::{Engine, EngineError, Progress};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Cell, Request, Wish};
 use crate::{Inner, ServiceError};
 
-/// How long an engine may take to make a container, and to pull its image before.
+/// How long an engine may take to pull an image.
+const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
+
+/// How long an engine may take to make a container of an image that is there.
 const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Attempts to reach the agent of a container that was just made.
@@ -31,8 +34,8 @@ pub(crate) struct Life {
 /// How a container comes into this server's memory.
 #[derive(Debug)]
 pub(crate) enum Birth {
-    /// It is to be made.
-    Made(Box<Admitted<ContainerSpec>>),
+    /// It is to be made, and somebody wants to hear how far its image is.
+    Made(Box<Admitted<ContainerSpec>>, Progress),
     /// It runs already.
     Found,
     /// It was being ended when the last server died, or is of no use.
@@ -74,7 +77,7 @@ impl Life {
 
     async fn live(mut self, birth: Birth) {
         let cause = match birth {
-            Birth::Made(spec) => match self.make(&spec).await {
+            Birth::Made(spec, progress) => match self.make(&spec, &progress).await {
                 Ok(()) => {
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
@@ -96,14 +99,21 @@ impl Life {
     }
 
     /// Makes it and connects to it. On `Err` something may be left.
-    async fn make(&self, spec: &Admitted<ContainerSpec>) -> Result<(), ServiceError> {
-        let environment = &self.inner.environment;
-        let create = environment.engine.create(self.cell.id(), spec);
-        let container = tokio::time::timeout(CREATE_TIMEOUT, create)
-            .await
-            .map_err(|_| ServiceError::Deadline {
-                reason: "the engine did not make the container in time".to_owned(),
-            })??;
+    async fn make(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
+    ) -> Result<(), ServiceError> {
+        let engine = &self.inner.environment.engine;
+        let late = |what: &str| ServiceError::Deadline {
+            reason: format!("the engine did not {what} in time"),
+        };
+        let fetch = engine.fetch_image(spec, progress);
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+        fetched.map_err(|_| late("pull the image"))??;
+        let create = engine.create(self.cell.id(), spec);
+        let created = tokio::time::timeout(CREATE_TIMEOUT, create).await;
+        let container = created.map_err(|_| late("make the container"))??;
         self.cell.note_made(container);
         self.connect().await?;
         self.set_phase(Phase::Running);

@@ -6,6 +6,7 @@ mod list;
 mod spawn;
 
 use hotcell_domain::{Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase};
+use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
 use crate::LimitView;
@@ -31,6 +32,8 @@ pub struct Spawn {
     pub env: Env,
     /// Notes on it.
     pub labels: Labels,
+    /// Who hears how far the pull of its image is.
+    pub progress: Progress,
 }
 
 /// A container as its owner sees it.

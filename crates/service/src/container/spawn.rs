@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Lifetime, Network, Phase};
+use hotcell_engine::Progress;
 use hotcell_store::{ContainerRow, Spawned, StoreError};
 
 use super::list::{view, view_of_row};
@@ -65,10 +66,11 @@ impl Inner {
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
         let admitted = self.admit(&request)?;
+        let progress = request.progress.clone();
         let mut row = self.row(caller, request, admitted.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
-            match self.make(&row, &admitted, keys_since).await? {
+            match self.make(&row, &admitted, &progress, keys_since).await? {
                 Found::New(cell) => return Ok(view(&cell, None, Vec::new())),
                 Found::Cell(cell) if cell.phase().is_final() => {
                     let ended = tokio::time::timeout(END_TIMEOUT, cell.ended());
@@ -143,6 +145,7 @@ impl Inner {
         self: &Arc<Self>,
         row: &ContainerRow,
         spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
         keys_since_unix_ms: u64,
     ) -> Result<Found, ServiceError> {
         let (cell, requests) = Cell::new(&self.environment, row.clone());
@@ -172,7 +175,7 @@ impl Inner {
             }
         }
         self.registry.name(&cell);
-        let birth = Birth::Made(Box::new(spec.clone()));
+        let birth = Birth::Made(Box::new(spec.clone()), progress.clone());
         Life::start(self, &cell, requests, birth);
         cell.made().await?;
         Ok(Found::New(cell))

@@ -1,0 +1,90 @@
+//! Pulling an image for a container, and what whoever asked for that hears of it.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hotcell_domain::{Admitted, Reference, Source};
+use hotcell_image::{Credentials, ImageError, Images, Report, layer_name};
+
+use crate::progress::Tally;
+use crate::{EngineError, ImageFault, Progress};
+
+/// Pulls what was let in, unless somebody else just did.
+pub(super) async fn pull(
+    images: &Images,
+    source: &Admitted<Source>,
+    progress: Progress,
+) -> Result<(), EngineError> {
+    let reference = &source.value().reference;
+    let report = report(reference.clone(), progress);
+    let pulled = images
+        .ensure(source, &Credentials::of_user(), &report)
+        .await;
+    pulled
+        .map(drop)
+        .map_err(|error| not_pulled(reference, error))
+}
+
+/// Passes on how far all layers are together.
+fn report(image: Reference, progress: Progress) -> Report {
+    use hotcell_image::Progress as Step;
+    let tally = Mutex::new(Tally::new(image));
+    Arc::new(move |step| {
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        match step {
+            Step::Resolved { layers, .. } => {
+                for (layer, size) in layers {
+                    tally.set(layer_name(&layer), Some(0), Some(size));
+                }
+            }
+            Step::Downloading {
+                layer,
+                bytes,
+                total,
+            } => tally.set(layer_name(&layer), Some(bytes), Some(total)),
+            Step::Shared { layer } | Step::Unpacked { layer } => {
+                tally.set(layer_name(&layer), None, None);
+            }
+            Step::Unpacking { .. } => {}
+        }
+        progress.tell(tally.sum());
+    })
+}
+
+/// Why an image is not there, for whoever asked for a container of it.
+fn not_pulled(reference: &Reference, error: ImageError) -> EngineError {
+    let fault = match &error {
+        ImageError::NotHere { .. } => {
+            let image = reference.to_string();
+            return EngineError::NoImage { image };
+        }
+        ImageError::Disk { source, .. } if is_full(source) => {
+            let resource = "disk space for images";
+            return EngineError::Exhausted { resource };
+        }
+        ImageError::Disk { .. } | ImageError::Busy | ImageError::Cancelled => {
+            return EngineError::engine("pull the image")(error);
+        }
+        ImageError::NotFound { .. } => ImageFault::Unknown,
+        ImageError::Unreachable { .. } | ImageError::Status { .. } => ImageFault::Unreachable,
+        ImageError::Denied { .. } | ImageError::Credentials { .. } | ImageError::Refused(_) => {
+            ImageFault::Forbidden
+        }
+        ImageError::WrongDigest { .. }
+        | ImageError::Invalid { .. }
+        | ImageError::TooLarge { .. }
+        | ImageError::Platform { .. }
+        | ImageError::InUse { .. } => ImageFault::Unusable,
+    };
+    EngineError::Image {
+        image: reference.to_string(),
+        fault,
+        reason: error.to_string(),
+        source: Some(error.into()),
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    full.contains(&error.kind())
+}

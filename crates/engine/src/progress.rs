@@ -1,0 +1,125 @@
+//! How far the pull of an image is, for whoever waits for a container of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use hotcell_domain::Reference;
+use tokio::sync::watch;
+
+/// Layers whose progress is counted. An image has no more; an engine may say anything.
+const LAYERS_MAX: usize = 256;
+
+/// How far a pull is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulling {
+    /// Which image.
+    pub image: Reference,
+    /// Bytes that are here.
+    pub done_bytes: u64,
+    /// Bytes that are to be fetched, as far as it is known.
+    pub total_bytes: u64,
+}
+
+impl fmt::Display for Pulling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+        write!(f, "pulling {}", self.image)?;
+        match self.total_bytes {
+            0 => Ok(()),
+            total if self.done_bytes >= total => write!(f, ": unpacking {} MB", mb(total)),
+            total => write!(f, ": {} of {} MB", mb(self.done_bytes), mb(total)),
+        }
+    }
+}
+
+/// Who is told how far a pull is: the last news, not each. Clones tell the same one; the
+/// default tells nobody.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Option<watch::Sender<Option<Pulling>>>);
+
+/// The last news of a pull.
+pub type News = watch::Receiver<Option<Pulling>>;
+
+impl Progress {
+    /// With somebody who looks at the news.
+    pub fn watched() -> (Self, News) {
+        let (sender, news) = watch::channel(None);
+        (Self(Some(sender)), news)
+    }
+
+    /// Tells it. Returns at once.
+    pub fn tell(&self, pulling: Pulling) {
+        if let Some(sender) = &self.0 {
+            sender.send_replace(Some(pulling));
+        }
+    }
+}
+
+/// Adds up what is told of single layers.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    image: Reference,
+    /// Bytes so far, and of how many, by the name that the teller has for the layer.
+    layers: BTreeMap<String, (u64, u64)>,
+}
+
+impl Tally {
+    pub(crate) fn new(image: Reference) -> Self {
+        let layers = BTreeMap::new();
+        Self { image, layers }
+    }
+
+    /// A layer is so far; `None` means that all of it is here.
+    pub(crate) fn set(&mut self, layer: &str, done: Option<u64>, total: Option<u64>) {
+        if !self.layers.contains_key(layer) && self.layers.len() >= LAYERS_MAX {
+            return;
+        }
+        let (known_done, known_total) = self.layers.entry(layer.to_owned()).or_default();
+        *known_total = total.unwrap_or(*known_total);
+        *known_done = done.unwrap_or(*known_total).min(*known_total);
+    }
+
+    /// All of them together.
+    pub(crate) fn sum(&self) -> Pulling {
+        let add = |all: u64, one: u64| all.saturating_add(one);
+        let layers = || self.layers.values();
+        Pulling {
+            image: self.image.clone(),
+            done_bytes: layers().map(|(done, _)| *done).fold(0, add),
+            total_bytes: layers().map(|(_, total)| *total).fold(0, add),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_added_up_into_a_sentence() {
+        let image = Reference::parse("python:3.12-slim").expect("a reference");
+        let mut tally = Tally::new(image);
+        let said = |tally: &Tally| tally.sum().to_string();
+        assert_eq!(said(&tally), "pulling docker.io/library/python:3.12-slim");
+        tally.set("a", Some(0), Some(100_000_000));
+        tally.set("b", Some(4_000_000), Some(20_000_000));
+        tally.set("a", Some(30_000_000), None);
+        let wanted = "pulling docker.io/library/python:3.12-slim: 34 of 120 MB";
+        assert_eq!(said(&tally), wanted);
+        tally.set("a", None, None);
+        tally.set("b", None, None);
+        let wanted = "pulling docker.io/library/python:3.12-slim: unpacking 120 MB";
+        assert_eq!(said(&tally), wanted);
+    }
+
+    #[test]
+    fn what_is_told_has_no_effect_beyond_its_bounds() {
+        let mut tally = Tally::new(Reference::parse("x").expect("a reference"));
+        for number in 0..2 * LAYERS_MAX {
+            tally.set(&number.to_string(), Some(u64::MAX), Some(u64::MAX));
+        }
+        let sum = tally.sum();
+        assert_eq!(tally.layers.len(), LAYERS_MAX);
+        assert_eq!((sum.done_bytes, sum.total_bytes), (u64::MAX, u64::MAX));
+    }
+}

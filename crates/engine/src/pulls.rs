@@ -1,0 +1,186 @@
+//! Pulls under way: those who want the same image at once share one, its progress and its
+//! end. It stops when the last of them is gone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hotcell_domain::Source;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::EngineError;
+use crate::progress::{News, Progress};
+
+/// Pulls under way, by what is pulled. Bounded by those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Pulls(Mutex<HashMap<Source, Weak<Pull>>>);
+
+/// How a pull ended.
+type End = Result<(), Arc<EngineError>>;
+
+#[derive(Debug)]
+struct Pull {
+    news: News,
+    /// `None` until it has ended.
+    end: watch::Receiver<Option<End>>,
+    work: AbortHandle,
+}
+
+impl Drop for Pull {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+impl Pulls {
+    /// Waits for the pull of this image that is under way, else for `pull`, which is told
+    /// whom to tell.
+    pub(crate) async fn join<W>(
+        &self,
+        source: &Source,
+        progress: &Progress,
+        pull: impl FnOnce(Progress) -> W,
+    ) -> Result<(), EngineError>
+    where
+        W: Future<Output = Result<(), EngineError>> + Send + 'static,
+    {
+        let shared = self.find_or_start(source, pull);
+        let (mut news, mut end) = (shared.news.clone(), shared.end.clone());
+        let pass_on = async {
+            loop {
+                if let Some(pulling) = news.borrow_and_update().clone() {
+                    progress.tell(pulling);
+                }
+                if news.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = end.wait_for(Option::is_some) => ended.ok().and_then(|end| end.clone()),
+            () = pass_on => unreachable!("it passes on for ever"),
+        };
+        match ended {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(EngineError::shared(error)),
+            None => Err(EngineError::engine("pull the image")(
+                "the pull ended early",
+            )),
+        }
+    }
+
+    fn find_or_start<W>(&self, source: &Source, pull: impl FnOnce(Progress) -> W) -> Arc<Pull>
+    where
+        W: Future<Output = Result<(), EngineError>> + Send + 'static,
+    {
+        let mut pulls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pulls.retain(|_, pull| pull.strong_count() > 0);
+        let under_way = pulls.get(source).and_then(Weak::upgrade);
+        if let Some(pull) = under_way.filter(|pull| pull.end.borrow().is_none()) {
+            return pull;
+        }
+        let (progress, news) = Progress::watched();
+        let (ended, end) = watch::channel(None);
+        let work = pull(progress);
+        let work = tokio::spawn(async move {
+            let end = work.await.map_err(Arc::new);
+            ended.send_replace(Some(end));
+        });
+        let work = work.abort_handle();
+        let pull = Arc::new(Pull { news, end, work });
+        pulls.insert(source.clone(), Arc::downgrade(&pull));
+        pull
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hotcell_domain::{ImagePolicy, Reference};
+    use tokio::sync::{Notify, oneshot};
+
+    use super::*;
+    use crate::progress::Pulling;
+
+    fn source() -> Source {
+        let reference = Reference::parse("a").expect("a reference");
+        let admitted = ImagePolicy::default().admit(reference).expect("admitted");
+        admitted.value().clone()
+    }
+
+    fn pulling() -> Pulling {
+        Pulling {
+            image: source().reference,
+            done_bytes: 1,
+            total_bytes: 2,
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_want_the_same_share_one_pull_its_progress_and_its_failure() {
+        let (pulls, starts, go) = (Pulls::default(), AtomicUsize::new(0), Notify::new());
+        let go = Arc::new(go);
+        let start = |progress: Progress| {
+            starts.fetch_add(1, Ordering::Relaxed);
+            let go = Arc::clone(&go);
+            async move {
+                progress.tell(pulling());
+                go.notified().await;
+                let image = "a".to_owned();
+                Err(EngineError::NoImage { image })
+            }
+        };
+        let source = source();
+        let (first, mut first_news) = Progress::watched();
+        let (second, mut second_news) = Progress::watched();
+        let heard = async {
+            for news in [&mut first_news, &mut second_news] {
+                let told = news.wait_for(Option::is_some).await;
+                assert_eq!(*told.expect("told"), Some(pulling()));
+            }
+            go.notify_one();
+        };
+        let (one, other, ()) = tokio::join!(
+            pulls.join(&source, &first, start),
+            pulls.join(&source, &second, start),
+            heard
+        );
+        for end in [one, other] {
+            assert!(matches!(end, Err(EngineError::NoImage { .. })), "{end:?}");
+        }
+        assert_eq!(starts.load(Ordering::Relaxed), 1);
+        go.notify_one();
+        let third = pulls.join(&source, &Progress::default(), start).await;
+        assert!(third.is_err(), "what has ended is not joined");
+        assert_eq!(starts.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_pull_goes_on_until_the_last_who_wants_it_is_gone() {
+        let pulls = Pulls::default();
+        let (dropped, mut was_dropped) = oneshot::channel::<()>();
+        let start = |progress: Progress| async move {
+            let _dropped = dropped;
+            progress.tell(pulling());
+            std::future::pending().await
+        };
+        let source = source();
+        let (first, mut news) = Progress::watched();
+        let mut one = Box::pin(pulls.join(&source, &first, start));
+        let never = |_: Progress| async { unreachable!("one is under way") };
+        let second = Progress::default();
+        let mut other = Box::pin(pulls.join(&source, &second, never));
+        tokio::select! {
+            _ = &mut one => unreachable!("it never ends"),
+            _ = &mut other => unreachable!("it never ends"),
+            told = news.wait_for(Option::is_some) => assert!(told.is_ok()),
+        }
+        drop(one);
+        tokio::task::yield_now().await;
+        assert!(was_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
+        drop(other);
+        assert!(was_dropped.await.is_err(), "the pull was dropped");
+    }
+}
