@@ -1,7 +1,7 @@
 //! Being PID 1: what is set up once, before the first connection, and the end.
 //!
-//! The agent handles no signal but SIGCHLD: as PID 1 it is then deaf to all others from
-//! inside its container. Any end of this function ends the container.
+//! The agent handles no signal but SIGCHLD and ignores all others, so nothing inside its
+//! container can end it by one. Any end of this function ends the container.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -36,7 +36,7 @@ pub fn close_to_others() -> io::Result<()> {
 
 /// Serves until the server shuts the agent down or nobody is left to serve.
 pub fn run(options: &Options) -> io::Result<()> {
-    sys::reset_fault_signals();
+    sys::ignore_signals();
     if let Some((uid, gid)) = options.user {
         privilege::become_user(uid, gid)?;
         // A change of user may make us readable again.

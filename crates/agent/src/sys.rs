@@ -15,6 +15,13 @@ use tokio::io::unix::AsyncFd;
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
+/// The kernel's `sigaction` for SIG_DFL and SIG_IGN: no flags, an empty mask.
+const DEFAULT_ACTION: [u64; 4] = [libc::SIG_DFL as u64, 0, 0, 0];
+const IGNORE_ACTION: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
+
+/// Signals with which libc talks to its own threads.
+const SIGNALS_OF_LIBC: [c_int; 2] = [32, 33];
+
 /// The kernel's size of a signal set.
 const SIGSET_BYTES: usize = 8;
 
@@ -257,24 +264,30 @@ pub fn reset_signals() {
     replace_signal_mask(0);
 }
 
-/// Takes back the handlers that Rust installs for faults. They would make PID 1 hear
-/// signals that it is deaf to without: two of them at once overflow their stack.
-pub fn reset_fault_signals() {
-    [libc::SIGSEGV, libc::SIGBUS]
-        .into_iter()
-        .for_each(reset_signal);
+/// Ignores every signal that can be ignored, but for SIGCHLD, which tells of children, and
+/// those that libc keeps for its threads. A fault of our own still ends us.
+///
+/// Being PID 1 is not enough: the kernel may deliver a signal to one thread that another had
+/// blocked when it was sent, and that kills PID 1 too. Rust's own handlers for faults go as
+/// well: two of those signals at once overflow their stack.
+pub fn ignore_signals() {
+    (1..=SIGNAL_MAX)
+        .filter(|signal| *signal != libc::SIGCHLD && !SIGNALS_OF_LIBC.contains(signal))
+        .for_each(|signal| set_signal_action(signal, IGNORE_ACTION));
 }
 
 fn reset_signal(signal: c_int) {
-    // The kernel's `sigaction`, all zeroes: SIG_DFL, no flags, an empty mask.
-    let default = [0_u64; 4];
-    // SAFETY: The kernel reads at most the 32 bytes of `default`; those signals whose
-    // action cannot be set answer EINVAL.
+    set_signal_action(signal, DEFAULT_ACTION);
+}
+
+fn set_signal_action(signal: c_int, action: [u64; 4]) {
+    // SAFETY: The kernel reads at most the 32 bytes of `action`, which name no handler in
+    // memory; those signals whose action cannot be set answer EINVAL.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
             signal,
-            default.as_ptr(),
+            action.as_ptr(),
             0,
             SIGSET_BYTES,
         );

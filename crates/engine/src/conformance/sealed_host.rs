@@ -1,14 +1,19 @@
 //! What a container sees of its host: nothing.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::cell::{Cell, Live};
 use super::sealed::sealed;
 use super::{Outcome, Subject, claimed};
 
 /// The agent, an exec's keeper, a shell and what it starts.
 const PROCESSES_MAX: usize = 8;
+
+/// Execs that are started in a hail of signals: enough to meet the moment that matters.
+const HAMMERED_EXECS: usize = 50;
 
 /// What the kernel puts into every network namespace once certain modules are loaded:
 /// ends of tunnels that lead nowhere.
@@ -123,10 +128,26 @@ pub(super) async fn the_agent_cannot_be_read_or_killed(subject: &Subject) -> Out
         let script = format!("kill -{signal} 1");
         cell.shell(&script).await.context(script)?;
     }
+    if subject.traits.linux {
+        hammer(&cell).await.context("a hail of signals")?;
+    }
     assert_eq!(cell.said("echo alive").await?, "alive\n");
     let again = cell.connect().await?;
     assert_eq!(again.hello().boot_id, cell.agent.hello().boot_id);
     cell.end().await
+}
+
+/// Signals come without pause while the agent forks, when it has all of them blocked.
+async fn hammer(cell: &Cell<'_>) -> Outcome {
+    let script =
+        "echo ready; while :; do kill -TERM 1; kill -HUP 1; kill -USR1 1; kill -SEGV 1; done";
+    let mut hail = Live::start(&cell.agent, &cell.sh(script)).await?;
+    hail.until("ready").await?;
+    for _ in 0..HAMMERED_EXECS {
+        cell.said("echo alive").await?;
+    }
+    cell.agent.cancel(&hail.exec_id, Duration::ZERO).await?;
+    Ok(())
 }
 
 pub(super) async fn host_files_are_absent(subject: &Subject) -> Outcome {
