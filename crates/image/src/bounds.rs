@@ -23,7 +23,8 @@ pub struct Bounds {
     pub entries_max: u64,
     /// Until a registry takes a connection.
     pub connect_timeout: Duration,
-    /// Without a byte for so long, an answer is given up.
+    /// Without a byte for so long, an answer is given up; also with fewer than
+    /// [`RATE_BYTES_S_MIN`] in that time.
     pub stall_timeout: Duration,
 }
 
@@ -41,6 +42,13 @@ impl Default for Bounds {
         }
     }
 }
+
+/// What a registry must send of a layer in a second, taken over the time after which one
+/// that sends nothing is given up. Slower ones would take days.
+pub(crate) const RATE_BYTES_S_MIN: f64 = 1024.0;
+
+/// Times that a registry's small answers may take the time of a stall.
+pub(crate) const SMALL_ANSWER_STALLS: u32 = 4;
 
 /// Layers fetched at once.
 pub(crate) const DOWNLOADS_MAX: usize = 4;

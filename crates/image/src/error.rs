@@ -39,6 +39,14 @@ pub enum ImageError {
         /// How that showed itself.
         reason: String,
     },
+    /// The registry sends a byte now and then.
+    #[error("registry {registry} is too slow: {reason}")]
+    TooSlow {
+        /// Which registry.
+        registry: String,
+        /// How slow.
+        reason: String,
+    },
     /// The registry answers with an error.
     #[error("registry {registry} answers with status {status}")]
     Status {
@@ -135,6 +143,7 @@ impl ImageError {
             Self::Unreachable { .. } => true,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             Self::NotFound { .. }
+            | Self::TooSlow { .. }
             | Self::NotHere { .. }
             | Self::Refused(_)
             | Self::Denied { .. }

@@ -8,7 +8,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hotcell_image::{Credentials, ImageError, silent};
 use support::canned::{Answer, Canned, not_found, status};
@@ -260,6 +260,24 @@ async fn a_registry_that_stalls_is_given_up() {
         let error = refused(&made, vec![change]).await;
         assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
         assert!(start.elapsed() < DEADLINE);
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_sends_a_byte_now_and_then_is_given_up() {
+    let made = small();
+    let pause = Duration::from_millis(10);
+    let blob = made.layers[0].blob.clone();
+    let dripping = [
+        (
+            "/v2/x/manifests/latest".to_owned(),
+            Answer::Drip(made.manifest.clone(), pause),
+        ),
+        (blob_path(&made), Answer::Drip(blob, pause)),
+    ];
+    for change in dripping {
+        let error = refused(&made, vec![change]).await;
+        assert!(matches!(error, ImageError::TooSlow { .. }), "{error}");
     }
 }
 

@@ -66,7 +66,9 @@ fn not_pulled(reference: &Reference, error: ImageError) -> EngineError {
             return EngineError::engine("pull the image")(error);
         }
         ImageError::NotFound { .. } => ImageFault::Unknown,
-        ImageError::Unreachable { .. } | ImageError::Status { .. } => ImageFault::Unreachable,
+        ImageError::Unreachable { .. } | ImageError::TooSlow { .. } | ImageError::Status { .. } => {
+            ImageFault::Unreachable
+        }
         ImageError::Denied { .. } | ImageError::Credentials { .. } | ImageError::Refused(_) => {
             ImageFault::Forbidden
         }

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hotcell_domain::Digest;
@@ -16,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Descriptor, Registry, back_off};
 use crate::ImageError;
-use crate::bounds::{BLOB_TRIES_MAX, PIECES_MAX, PROGRESS_STEP_BYTES, TRIES_MAX};
+use crate::bounds::{BLOB_TRIES_MAX, PIECES_MAX, PROGRESS_STEP_BYTES, RATE_BYTES_S_MIN, TRIES_MAX};
 use crate::hash::Hasher;
 
 const STEP: &str = "write what was fetched";
@@ -121,9 +122,14 @@ impl Registry {
             _ => 0,
         };
         let mut reported = at;
+        let mut pace = Pace::new();
         while let Some(piece) = self.within(response.chunk()).await? {
             let start = at;
             at += piece.len() as u64;
+            if pace.is_too_slow(piece.len(), self.bounds.stall_timeout) {
+                let reason = format!("less than {RATE_BYTES_S_MIN} bytes in a second");
+                return Err(self.too_slow(&reason));
+            }
             if at > size {
                 return Err(ImageError::invalid(
                     "a layer",
@@ -140,6 +146,36 @@ impl Registry {
             }
         }
         Ok(())
+    }
+}
+
+/// How fast a blob comes: counted over one time after the other, so that a pause in a fast
+/// one does not matter.
+struct Pace {
+    since: Instant,
+    bytes: usize,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let (since, bytes) = (Instant::now(), 0);
+        Self { since, bytes }
+    }
+
+    /// Counts a piece, and says at the end of each `span` whether it brought too few.
+    fn is_too_slow(&mut self, bytes: usize, span: Duration) -> bool {
+        self.bytes += bytes;
+        let elapsed = self.since.elapsed();
+        if elapsed < span {
+            return false;
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "it is compared with a rough bound"
+        )]
+        let rate = self.bytes as f64 / elapsed.as_secs_f64();
+        *self = Self::new();
+        rate < RATE_BYTES_S_MIN
     }
 }
 

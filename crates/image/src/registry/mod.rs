@@ -19,7 +19,7 @@ pub use self::credentials::Credentials;
 pub(crate) use self::credentials::Login;
 pub(crate) use self::manifest::{Descriptor, Manifest, parse_config, parse_manifest};
 use crate::ImageError;
-use crate::bounds::{BACK_OFF, Bounds, REDIRECTS_MAX, TRIES_MAX};
+use crate::bounds::{BACK_OFF, Bounds, REDIRECTS_MAX, SMALL_ANSWER_STALLS, TRIES_MAX};
 use crate::hash::digest_of;
 
 /// What Docker Hub's registry is really called.
@@ -190,14 +190,19 @@ impl Registry {
         what: &'static str,
         max: u64,
     ) -> Result<Bytes, ImageError> {
-        let mut body = Vec::new();
-        while let Some(piece) = self.within(response.chunk()).await? {
-            if (body.len() + piece.len()) as u64 > max {
-                return Err(ImageError::TooLarge { what, max });
+        let whole = async {
+            let mut body = Vec::new();
+            while let Some(piece) = self.within(response.chunk()).await? {
+                if (body.len() + piece.len()) as u64 > max {
+                    return Err(ImageError::TooLarge { what, max });
+                }
+                body.extend_from_slice(&piece);
             }
-            body.extend_from_slice(&piece);
-        }
-        Ok(body.into())
+            Ok(body.into())
+        };
+        let limit = self.bounds.stall_timeout * SMALL_ANSWER_STALLS;
+        let slow = |_| self.too_slow(&format!("{what} took more than {} s", limit.as_secs_f32()));
+        timeout(limit, whole).await.map_err(slow)?
     }
 
     /// Waits for the registry, not for ever.
@@ -212,6 +217,13 @@ impl Registry {
             Err(_) => {
                 Err(self.unreachable(&format!("it said nothing for {} s", stall.as_secs_f32())))
             }
+        }
+    }
+
+    fn too_slow(&self, reason: &str) -> ImageError {
+        ImageError::TooSlow {
+            registry: self.reference.registry().to_owned(),
+            reason: reason.to_owned(),
         }
     }
 

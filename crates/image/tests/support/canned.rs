@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::made::{Made, digest};
@@ -20,6 +22,10 @@ pub enum Answer {
     Cut(Vec<u8>, usize),
     /// The first bytes of a body, then nothing any more.
     Stall(Vec<u8>, usize),
+    /// The first bytes of a body, and the rest when the test says so.
+    Held(Vec<u8>, usize, Arc<Notify>),
+    /// A body, byte by byte with this pause between two.
+    Drip(Vec<u8>, Duration),
 }
 
 /// A request: its path and its headers in lower case.
@@ -109,6 +115,22 @@ async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec
                 send(&mut stream, &asked, &body, len).await;
                 // Until the other side gives up.
                 let _ = stream.read(&mut [0]).await;
+                false
+            }
+            Answer::Held(body, len, rest) => {
+                let rest = rest.notified();
+                send(&mut stream, &asked, &body, len).await;
+                rest.await;
+                stream.write_all(&body[len..]).await.is_ok()
+            }
+            Answer::Drip(body, pause) => {
+                send(&mut stream, &asked, &body, 0).await;
+                for byte in &body {
+                    if stream.write_all(&[*byte]).await.is_err() {
+                        break;
+                    }
+                    tokio::time::sleep(pause).await;
+                }
                 false
             }
         };
