@@ -2,6 +2,7 @@
 //!
 //! What a model reads of these is decided in `mcp`. A `source` is for the operator.
 
+use hotcell_domain::Refusal;
 use hotcell_engine::{EngineError, ImageFault};
 use hotcell_store::StoreError;
 
@@ -40,12 +41,15 @@ pub enum ServiceError {
         /// The file's etag as it is now, if that was the reason and there is a file.
         current_etag: Option<String>,
     },
-    /// Policy, or the container's boundary.
+    /// The container's boundary, or a registry.
     #[error("{reason}")]
     Denied {
         /// What forbids it.
         reason: String,
     },
+    /// A rule of the operator's. It was told to the operator.
+    #[error(transparent)]
+    Refused(Refusal),
     /// A bound, the disk, the process table.
     #[error("{reason}")]
     Exhausted {
@@ -118,6 +122,7 @@ impl ServiceError {
             Self::Denied { reason } => Self::Denied {
                 reason: reason.clone(),
             },
+            Self::Refused(refusal) => Self::Refused(refusal.clone()),
             Self::Exhausted { reason } => Self::Exhausted {
                 reason: reason.clone(),
             },

@@ -17,6 +17,7 @@ mod file;
 mod gc;
 mod metrics;
 mod reconcile;
+mod refusal;
 mod registry;
 mod settings;
 mod start;
@@ -43,6 +44,7 @@ pub use file::{
 pub use gc::Collected;
 pub use hotcell_engine::Progress;
 pub use reconcile::Reconciled;
+pub use refusal::tell_refusal;
 pub use settings::Settings;
 pub use status::{LimitView, Status};
 

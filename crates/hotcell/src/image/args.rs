@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgAction, ArgGroup, Args, Subcommand};
 use hotcell_domain::{ImagePolicy, Reference};
 
 use crate::cli::StateArgs;
@@ -40,6 +40,7 @@ pub(crate) struct PolicyArgs {
         value_name = "HOST,…",
         value_delimiter = ',',
         env = "HOTCELL_ALLOWED_REGISTRIES",
+        value_parser = registry,
         default_value = "docker.io,ghcr.io"
     )]
     allowed_registries: Vec<String>,
@@ -58,9 +59,21 @@ pub(crate) struct PolicyArgs {
         long,
         value_name = "HOST,…",
         value_delimiter = ',',
-        env = "HOTCELL_PLAIN_HTTP"
+        env = "HOTCELL_PLAIN_HTTP",
+        value_parser = registry
     )]
     plain_http: Vec<String>,
+
+    /// Use images that were loaded from a file or made on this host
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        default_value_t = true,
+        env = "HOTCELL_LOCAL_IMAGES",
+        value_parser = BoolishValueParser::new()
+    )]
+    local_images: bool,
 
     /// Use only images that are given with their digest
     #[arg(long, env = "HOTCELL_REQUIRE_DIGEST", value_parser = BoolishValueParser::new())]
@@ -68,15 +81,24 @@ pub(crate) struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Whoever may start this program may also load images.
     pub(crate) fn policy(&self) -> ImagePolicy {
         ImagePolicy {
             registries: self.allowed_registries.clone(),
             images: self.allowed_images.clone(),
             require_digest: self.require_digest,
-            local_images: true,
+            local_images: self.local_images,
             plain_http: self.plain_http.clone(),
         }
+    }
+}
+
+/// A registry as references name it: a rule that none can match is a mistake.
+fn registry(text: &str) -> Result<String, String> {
+    let found = Reference::parse(&format!("{text}/x/y"));
+    let found = found.map(|reference| reference.registry().to_owned());
+    match found {
+        Ok(found) if found == text || text == "index.docker.io" => Ok(found),
+        _ => Err("write a registry as its host, such as `ghcr.io` or `localhost:5000`".to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ mod pull;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Admitted, Refusal, Source};
+use hotcell_domain::{Admitted, Caller, Refusal, Source};
 use hotcell_image::{Credentials, Image, Images};
 use serde_json::{Value, json};
 
@@ -34,9 +34,9 @@ pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result
     Ok(pulled?)
 }
 
-/// One event for each refusal, whoever asked.
-pub(crate) fn tell_refusal(refusal: &Refusal) {
-    tracing::info!(policy.rule = refusal.rule(), %refusal, "denied");
+/// The operator may want to know; whoever asked is told by the error.
+pub(crate) fn tell_refusal(image: &impl std::fmt::Display, refusal: &Refusal) {
+    hotcell_service::tell_refusal(&Caller::local(), image, refusal);
 }
 
 /// `hotcell pull`.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hotcell_image::{Credentials, Image};
+use hotcell_image::{Credentials, Image, ImageError};
 use serde_json::Value;
 
 use super::{Bars, PullArgs, open, shown, tell_refusal};
@@ -24,10 +24,15 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
     if let Some(file) = &arguments.from {
         let name = arguments.image.as_ref();
         let loaded = images.load(file, name, &policy, &bars.report()).await;
+        if let Err(ImageError::Refused(refusal)) = &loaded {
+            tell_refusal(&file.display(), refusal);
+        }
         return loaded.with_context(|| format!("load {}", file.display()));
     }
     let reference = arguments.image.clone().context("an image is required")?;
-    let source = policy.admit(reference).inspect_err(tell_refusal)?;
+    let source = policy
+        .admit(reference.clone())
+        .inspect_err(|refusal| tell_refusal(&reference, refusal))?;
     let image = images
         .pull(&source, &Credentials::of_user(), &bars.report())
         .await?;

@@ -27,7 +27,7 @@ impl Running {
         let engine = open_engine(arguments)?.with_images(images.clone());
         let spec = policy(arguments)
             .admit(spec(arguments))
-            .inspect_err(image::tell_refusal)?;
+            .inspect_err(|refusal| image::tell_refusal(&arguments.image, refusal))?;
         let image = match spec.image() {
             Some(source) => Some(image::ensure(&images, &source).await?),
             None => None,

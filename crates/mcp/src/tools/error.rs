@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use hotcell_domain::Refusal;
 use hotcell_service::ServiceError;
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -214,6 +215,9 @@ impl From<ServiceError> for ToolError {
                 ..Self::new(Code::Conflict, message)
             },
             ServiceError::Denied { .. } => Self::new(Code::Denied, message),
+            ServiceError::Refused(refusal) => {
+                Self::new(Code::Denied, message).with_hint(way_around(&refusal))
+            }
             ServiceError::Exhausted { .. } => Self::new(Code::ResourceExhausted, message),
             ServiceError::Deadline { .. } => Self::new(Code::DeadlineExceeded, message),
             ServiceError::Unavailable { source, .. } => {
@@ -252,6 +256,19 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         next = error.source();
     }
     text
+}
+
+/// What a caller whom a rule of the operator's refused can do instead.
+fn way_around(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Rootfs => "name an OCI image, or leave `image` out",
+        Refusal::Network => "leave `network` out: a container needs none to run code",
+        Refusal::Root => "leave `as_root` out: /workspace is writable without",
+        Refusal::Registry { .. } => "name an image of one of those, or leave `image` out",
+        Refusal::Image { .. } => "leave `image` out, or ask the operator which are allowed",
+        Refusal::NoDigest { .. } => "name it as NAME@sha256:…, or leave `image` out",
+        Refusal::LocalImage { .. } => "name an image of a registry, or leave `image` out",
+    }
 }
 
 fn where_to_look(what: &str) -> &'static str {

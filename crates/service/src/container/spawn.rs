@@ -15,6 +15,7 @@ use super::list::{view, view_of_row};
 use super::{ContainerView, Spawn};
 use crate::cell::{Birth, Cell, Life};
 use crate::environment::millis;
+use crate::refusal::tell_refusal;
 use crate::registry::NotAdded;
 use crate::{Inner, Service, ServiceError};
 
@@ -65,7 +66,7 @@ impl Inner {
         caller: &Caller,
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
-        let admitted = self.admit(&request)?;
+        let admitted = self.admit(caller, &request)?;
         let progress = request.progress.clone();
         let mut row = self.row(caller, request, admitted.value())?;
         let mut keys_since = self.keys_since();
@@ -89,7 +90,11 @@ impl Inner {
     }
 
     /// Asks policy. Whether execs may be root is the operator's choice alone.
-    fn admit(&self, request: &Spawn) -> Result<Admitted<ContainerSpec>, ServiceError> {
+    fn admit(
+        &self,
+        caller: &Caller,
+        request: &Spawn,
+    ) -> Result<Admitted<ContainerSpec>, ServiceError> {
         let settings = &self.environment.settings;
         let image = request.image.clone();
         let spec = ContainerSpec {
@@ -100,12 +105,11 @@ impl Inner {
             env: request.env.clone(),
             allow_root: settings.policy.allow_root,
         };
-        settings
-            .policy
-            .admit(spec)
-            .map_err(|refusal| ServiceError::Denied {
-                reason: refusal.to_string(),
-            })
+        let image = spec.image.clone();
+        settings.policy.admit(spec).map_err(|refusal| {
+            tell_refusal(caller, &image, &refusal);
+            ServiceError::Refused(refusal)
+        })
     }
 
     fn row(

@@ -9,6 +9,7 @@ use super::Start;
 use super::command;
 use super::living::Exec;
 use super::table::{COMMANDS_BYTES_MAX, Shared, Table, turn_of};
+use crate::refusal::tell_refusal;
 use crate::{Service, ServiceError};
 
 impl Service {
@@ -34,7 +35,7 @@ impl Table {
         request: Start,
     ) -> Result<ExecId, ServiceError> {
         let shared = &self.0;
-        shared.check(&request)?;
+        shared.check(caller, &request)?;
         if !shared.reserve(&request.command) {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
@@ -52,15 +53,14 @@ impl Table {
 }
 
 impl Shared {
-    fn check(&self, request: &Start) -> Result<(), ServiceError> {
+    fn check(&self, caller: &Caller, request: &Start) -> Result<(), ServiceError> {
         if self.closing.borrow().is_some() {
             return Err(ServiceError::no_container(&self.container));
         }
         let may_be_root = self.allow_root && self.environment.settings.policy.allow_root;
         if request.command.as_root && !may_be_root {
-            return Err(ServiceError::Denied {
-                reason: Refusal::Root.to_string(),
-            });
+            tell_refusal(caller, &self.container, &Refusal::Root);
+            return Err(ServiceError::Refused(Refusal::Root));
         }
         command::check(&request.command, &self.env)
     }
