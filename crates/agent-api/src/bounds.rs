@@ -50,6 +50,18 @@ pub const ARGV_MAX: usize = 4096;
 /// Environment variables of one exec.
 pub const ENV_MAX: usize = 4096;
 
+/// Variables that an image sets for its processes: an engine refuses an image with more.
+pub const IMAGE_ENV_MAX: usize = 1024;
+
+/// Those variables together, each with its `=` and its NUL.
+pub const IMAGE_ENV_BYTES_MAX: usize = 32 << 10;
+
+/// Variables that an engine adds to the image's.
+pub const ENGINE_ENV_MAX: usize = 16;
+
+/// Those that it adds, counted in the same way.
+pub const ENGINE_ENV_BYTES_MAX: usize = 4 << 10;
+
 /// Arguments and environment together, below the kernel's own limit for a stack
 /// of 8 MiB.
 pub const ARGV_ENV_BYTES_MAX: usize = 1 << 20;

@@ -5,7 +5,7 @@ pub struct HelloRequest {
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HelloReply {
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
@@ -26,6 +26,10 @@ pub struct HelloReply {
     /// Whether an exec may ask for another uid.
     #[prost(bool, tag = "7")]
     pub can_switch_user: bool,
+    /// The variables that the agent itself was started with: those of the image, and
+    /// what the engine adds. An exec is given only what its start says.
+    #[prost(message, repeated, tag = "8")]
+    pub env: ::prost::alloc::vec::Vec<EnvVar>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExecRequest {

@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hotcell_agent_api::bounds::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION,
+    CONNECTION_WINDOW_BYTES, ENGINE_ENV_BYTES_MAX, ENGINE_ENV_MAX, FRAME_BYTES_MAX,
+    IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION,
     STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
 use hotcell_agent_api::v1::agent_client::AgentClient;
-use hotcell_agent_api::v1::{HelloReply, HelloRequest};
+use hotcell_agent_api::v1::{EnvVar, HelloReply, HelloRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::error::printable;
-use crate::{Agent, AgentError, Hello};
+use crate::{Agent, AgentError, Hello, Variable};
 
 /// How long an agent may take to say hello. A starting one needs a few milliseconds;
 /// a host under load, or an emulated one, needs more.
@@ -101,6 +102,18 @@ impl Hello {
             uid: reply.uid,
             gid: reply.gid,
             can_switch_user: reply.can_switch_user,
+            env: environment(&reply.env)?,
         })
     }
+}
+
+fn environment(env: &[EnvVar]) -> Result<Vec<Variable>, AgentError> {
+    let bytes = env.iter().map(|one| one.name.len() + one.value.len() + 2);
+    let fits = env.len() <= IMAGE_ENV_MAX + ENGINE_ENV_MAX
+        && bytes.sum::<usize>() <= IMAGE_ENV_BYTES_MAX + ENGINE_ENV_BYTES_MAX;
+    if !fits {
+        return Err(AgentError::Protocol("its environment is over its bounds"));
+    }
+    let pair = |one: &EnvVar| (one.name.to_vec(), one.value.to_vec());
+    Ok(env.iter().map(pair).collect())
 }

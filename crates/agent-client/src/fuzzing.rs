@@ -4,7 +4,8 @@
 //! its bound comes out.
 
 use hotcell_agent_api::bounds::{
-    CHUNK_BYTES_MAX, EXEC_ID_BYTES_MAX, EXECS_MAX, LIST_ENTRIES_MAX, PATH_BYTES_MAX,
+    CHUNK_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, EXECS_MAX, IMAGE_ENV_MAX, LIST_ENTRIES_MAX,
+    PATH_BYTES_MAX,
 };
 use hotcell_agent_api::v1::{self, BatchResult, ExecEvent, HelloReply, ListExecsReply, ListReply};
 use prost::Message;
@@ -46,6 +47,7 @@ pub fn hello(reply: HelloReply) {
     if let Ok(hello) = Hello::parse(reply) {
         assert!(hello.version.chars().count() <= MESSAGE_CHARS_MAX);
         assert!(hello.root.starts_with('/') && hello.root.len() <= PATH_BYTES_MAX);
+        assert!(hello.env.len() <= IMAGE_ENV_MAX + ENGINE_ENV_MAX);
         assert_plain(&hello.version);
         assert_plain(&hello.root);
     }
@@ -231,8 +233,10 @@ mod tests {
         #[test]
         fn whatever_a_hello_says_is_plain_or_refused(
             protocol in 0_u32..3, version in text(), boot_id in bytes(), root in text(), uid: u32,
+            env in vec((bytes(), bytes()), 0..4),
         ) {
-            hello(HelloReply { protocol, version, boot_id, root, uid, gid: uid, can_switch_user: true });
+            let env = env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect();
+            hello(HelloReply { protocol, version, boot_id, root, uid, gid: uid, can_switch_user: true, env });
         }
 
         #[test]

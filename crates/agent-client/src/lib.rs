@@ -49,6 +49,18 @@ pub struct Hello {
     pub gid: u32,
     /// Whether an exec may ask for another user.
     pub can_switch_user: bool,
+    /// What it was started with: the image's variables, and what the engine adds.
+    pub env: Vec<Variable>,
+}
+
+/// The name and the value of an environment variable.
+pub type Variable = (Vec<u8>, Vec<u8>);
+
+impl Hello {
+    /// The variables it was started with.
+    pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.env.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
 }
 
 impl Agent {

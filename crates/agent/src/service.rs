@@ -2,16 +2,20 @@
 //! into a status; nothing is decided here.
 
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, PROTOCOL_VERSION};
+use hotcell_agent_api::bounds::{
+    ENGINE_ENV_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX,
+    PROTOCOL_VERSION,
+};
 use hotcell_agent_api::v1::agent_server::Agent;
 use hotcell_agent_api::v1::exec_request::Request as ExecCall;
 use hotcell_agent_api::v1::{
     BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
-    ExecEvent, ExecRequest, ExitCause, ExportRequest, FileInfo, ForgetReply, ForgetRequest,
+    EnvVar, ExecEvent, ExecRequest, ExitCause, ExportRequest, FileInfo, ForgetReply, ForgetRequest,
     HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest, ListExecsReply,
     ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, ReadRequest, ResizeReply,
     ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply, SignalRequest, StatRequest,
@@ -33,6 +37,7 @@ const BOOT_ID_BYTES: usize = 16;
 pub struct About {
     root: String,
     boot_id: Vec<u8>,
+    env: Vec<EnvVar>,
 }
 
 impl About {
@@ -44,8 +49,26 @@ impl About {
         Ok(Self {
             root: root.to_owned(),
             boot_id,
+            env: own_environment(),
         })
     }
+}
+
+/// What we were started with. Engines refuse images whose variables are more than this.
+fn own_environment() -> Vec<EnvVar> {
+    let mut bytes_left = IMAGE_ENV_BYTES_MAX + ENGINE_ENV_BYTES_MAX;
+    std::env::vars_os()
+        .map(|(name, value)| EnvVar {
+            name: name.into_vec().into(),
+            value: value.into_vec().into(),
+        })
+        .take(IMAGE_ENV_MAX + ENGINE_ENV_MAX)
+        .take_while(|one| {
+            let fits = bytes_left.checked_sub(one.name.len() + one.value.len() + 2);
+            bytes_left = fits.unwrap_or(0);
+            fits.is_some()
+        })
+        .collect()
 }
 
 /// Answers the server.
@@ -89,6 +112,7 @@ impl Agent for AgentService {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             can_switch_user: self.execs.can_switch_user(),
+            env: self.about.env.clone(),
         }))
     }
 

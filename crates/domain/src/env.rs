@@ -8,6 +8,15 @@ const VARIABLES_MAX: usize = 1024;
 /// The largest value.
 const VALUE_BYTES_MAX: usize = 128 << 10;
 
+/// Variables that an image may set for its processes; one with more is refused.
+pub const IMAGE_VARIABLES_MAX: usize = 1024;
+
+/// Those variables together, each with its `=` and its NUL.
+pub const IMAGE_ENV_BYTES_MAX: usize = 32 << 10;
+
+/// Variables that engines set by themselves, each in its way: not for execs.
+const OF_ENGINES: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
+
 /// Where commands are looked up in a container.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -30,16 +39,33 @@ pub enum EnvError {
 }
 
 impl Env {
-    /// What every command in a container is given: where programs are, where its files
-    /// are, UTF-8, and with a terminal which.
-    pub fn of_container(home: &str, term: Option<&str>) -> Self {
-        let known = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
-        let term = term.map(|term| ("TERM", term));
-        let all = known.into_iter().chain(term);
-        Self(
-            all.map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-        )
+    /// What every command in a container is given: UTF-8 and where programs are, unless
+    /// its image says otherwise; what else the image says; where its files are, and with a
+    /// terminal which.
+    ///
+    /// What cannot be a variable is left out: the image chose it, and nobody can mend it.
+    pub fn of_container<'a>(
+        home: &str,
+        term: Option<&str>,
+        image: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Self {
+        let mut env = Self::default();
+        let mut set = |name: &str, value: &str| {
+            let _ = env.set(name, value);
+        };
+        set("LANG", "C.UTF-8");
+        set("PATH", PATH);
+        for (name, value) in image {
+            match (str::from_utf8(name), str::from_utf8(value)) {
+                (Ok(name), Ok(value)) if !OF_ENGINES.contains(&name) => set(name, value),
+                (_, _) => {}
+            }
+        }
+        set("HOME", home);
+        if let Some(term) = term {
+            set("TERM", term);
+        }
+        env
     }
 
     /// Sets every variable of another one, replacing earlier values.
@@ -96,12 +122,33 @@ mod tests {
 
     #[test]
     fn later_variables_replace_those_of_every_container() {
-        let mut env = Env::of_container("/workspace", None);
+        let mut env = Env::of_container("/workspace", None, []);
         let mut other = Env::default();
         other.set("HOME", "/tmp").unwrap();
         env.extend(&other);
         assert_eq!(env.get("HOME"), Some("/tmp"));
         assert_eq!((env.get("LANG"), env.get("TERM")), (Some("C.UTF-8"), None));
+    }
+
+    #[test]
+    fn an_images_variables_go_before_the_defaults_and_below_the_containers_own() {
+        let image: [(&[u8], &[u8]); 6] = [
+            (b"PATH", b"/opt/bin:/bin"),
+            (b"LANG", b"C"),
+            (b"HOME", b"/root"),
+            (b"container", b"podman"),
+            (b"no name", b"x"),
+            (b"BYTES", b"\xff"),
+        ];
+        let env = Env::of_container("/workspace", Some("xterm"), image);
+        let all: Vec<_> = env.iter().collect();
+        let wanted = [
+            ("HOME", "/workspace"),
+            ("LANG", "C"),
+            ("PATH", "/opt/bin:/bin"),
+            ("TERM", "xterm"),
+        ];
+        assert_eq!(all, wanted);
     }
 
     #[test]

@@ -22,12 +22,15 @@ pub struct Pulling {
 
 impl fmt::Display for Pulling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+        let (done, all) = (
+            self.done_bytes / 1_000_000,
+            self.total_bytes.div_ceil(1_000_000),
+        );
         write!(f, "pulling {}", self.image)?;
         match self.total_bytes {
             0 => Ok(()),
-            total if self.done_bytes >= total => write!(f, ": unpacking {} MB", mb(total)),
-            total => write!(f, ": {} of {} MB", mb(self.done_bytes), mb(total)),
+            total if self.done_bytes >= total => write!(f, ": unpacking {all} MB"),
+            _ => write!(f, ": {done} of {all} MB"),
         }
     }
 }

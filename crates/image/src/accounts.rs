@@ -117,8 +117,11 @@ fn read(at: BorrowedFd<'_>, name: &str) -> Option<String> {
     let mut text = Vec::new();
     let limit = ACCOUNTS_BYTES_MAX + 1;
     file.take(limit).read_to_end(&mut text).ok()?;
-    let fits = text.len() as u64 <= ACCOUNTS_BYTES_MAX && !text.contains(&0);
-    String::from_utf8(text).ok().filter(|_| fits)
+    let fits = text.len() as u64 <= ACCOUNTS_BYTES_MAX;
+    let is_text = |text: &String| text.chars().all(|c| !c.is_control() || c == '\n');
+    String::from_utf8(text)
+        .ok()
+        .filter(|text| fits && is_text(text))
 }
 
 fn is_opaque(directory: &OwnedFd) -> bool {

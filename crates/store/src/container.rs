@@ -121,6 +121,26 @@ impl Store {
             .await
     }
 
+    /// Notes that a container runs, and what its image's name meant. One that has ended
+    /// already stays as it is.
+    pub async fn set_container_made(
+        &self,
+        id: ContainerId,
+        image_digest: Option<String>,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE containers SET image_digest = coalesce(?, image_digest) WHERE id = ?";
+        self.clerk
+            .ask("note a container", move |database| {
+                let transaction = database.write()?;
+                set_phase(&transaction, &id, Phase::Running, None)?;
+                let mut statement = transaction.prepare_cached(sql)?;
+                statement.execute(params![image_digest, id.as_str()])?;
+                drop(statement);
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+
     /// Notes when containers were last used. Of one that is not there nothing is noted.
     pub async fn touch_containers(&self, used: Vec<(ContainerId, u64)>) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET last_used_unix_ms = max(last_used_unix_ms, ?)

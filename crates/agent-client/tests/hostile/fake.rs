@@ -69,6 +69,7 @@ pub fn honest_hello() -> HelloReply {
         uid: 1000,
         gid: 1000,
         can_switch_user: false,
+        env: Vec::new(),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use futures_util::future::join_all;
 use hotcell_agent_client::{Command, ExitCause};
+use hotcell_domain::ImageRef;
 
 use super::cell::{Cell, Live, Ran, noise};
 use super::exec_input::{feed, interactive};
-use super::{Outcome, Subject};
+use super::{Outcome, Subject, claimed};
 
 /// `ENOENT`.
 const NO_SUCH_FILE: i32 = 2;
@@ -102,6 +103,18 @@ pub(super) async fn the_environment_is_exactly_what_was_given(subject: &Subject)
         b"WORDS=a b=c $x",
     ];
     assert_eq!(lines, expected, "{}", ran.stdout_text());
+    cell.end().await
+}
+
+pub(super) async fn the_agent_tells_the_variables_of_its_image(subject: &Subject) -> Outcome {
+    if !claimed(matches!(subject.image, ImageRef::Oci(_)), "to have images") {
+        return Ok(());
+    }
+    let cell = Cell::make(subject).await?;
+    let wanted: (&[u8], &[u8]) = (b"FROM_IMAGE", b"yes");
+    let told: Vec<_> = cell.agent.hello().variables().collect();
+    assert!(told.contains(&wanted), "{told:?}");
+    assert_eq!(cell.said("echo ${FROM_IMAGE-unset}").await?, "unset\n");
     cell.end().await
 }
 

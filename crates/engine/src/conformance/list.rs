@@ -65,6 +65,7 @@ macro_rules! conformance_cases {
                 a_missing_directory_is_not_started
                 it_runs_in_the_directory_it_was_given
                 the_environment_is_exactly_what_was_given
+                the_agent_tells_the_variables_of_its_image
                 a_long_argument_arrives_whole
                 a_mebibyte_of_binary_output_arrives_byte_for_byte
                 a_broken_pipe_ends_the_writer_quietly

@@ -43,7 +43,7 @@ pub use run::run;
 pub struct Subject {
     /// The engine. Nobody else uses what it lists.
     pub engine: Arc<dyn Engine>,
-    /// An image with `/bin/sh` and coreutils or busybox.
+    /// With `/bin/sh` and coreutils or busybox; if it is one, with `FROM_IMAGE=yes`.
     pub image: ImageRef,
     /// Lets the image in, and root if [`Traits::root`] is claimed.
     pub policy: Policy,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::models::{CreateImageInfo, ImageInspect};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt as _;
-use hotcell_domain::{Reference, Source, Transport};
+use hotcell_domain::{IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Reference, Source, Transport};
 
 use super::client::{Client, Fault, FaultKind, optional};
 use super::make::Maker;
@@ -72,6 +72,7 @@ async fn inspect(client: &Client, reference: &str) -> Result<Option<Found>, Engi
         return Ok(None);
     };
     check_architecture(reference, &image)?;
+    check_environment(reference, &image)?;
     let digest = digest(reference, image.repo_digests.as_deref().unwrap_or_default());
     let id = image.id.unwrap_or_else(|| reference.to_owned());
     Ok(Some(Found { id, digest }))
@@ -94,6 +95,22 @@ fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), Engin
             source: None,
         }),
     }
+}
+
+/// The agent is started with the image's variables, and tells them.
+fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
+    let env = image.config.as_ref().and_then(|config| config.env.as_ref());
+    let env = env.map(Vec::as_slice).unwrap_or_default();
+    let bytes: usize = env.iter().map(|variable| variable.len() + 1).sum();
+    if env.len() <= IMAGE_VARIABLES_MAX && bytes <= IMAGE_ENV_BYTES_MAX {
+        return Ok(());
+    }
+    Err(EngineError::Image {
+        image: reference.to_owned(),
+        fault: ImageFault::Unusable,
+        reason: format!("its environment is larger than {IMAGE_ENV_BYTES_MAX} bytes"),
+        source: None,
+    })
 }
 
 async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(), EngineError> {

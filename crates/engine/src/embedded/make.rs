@@ -134,7 +134,8 @@ impl Maker {
         let log = File::create(self.home.directory(id).join("agent.log"));
         let log = log.map_err(EngineError::engine("make the agent's log"))?;
         let root = ground.root.clone();
-        let launch = spec::launch(id, spec, root, workspace, ids, self.config.cgroups);
+        let (cgroups, image) = (self.config.cgroups, ground.image.as_ref());
+        let launch = spec::launch(id, spec, root, workspace, ids, cgroups, image);
         let launched = self.launch(id, &launch, &log, &listener)?;
         let record = Record {
             pid: launched.pid,

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Network};
+use hotcell_agent_client::bounds;
+use hotcell_domain::{
+    ContainerId, ContainerSpec, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Lifetime, Network,
+};
+use hotcell_image::Image;
 use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
 
 use super::search;
@@ -16,6 +20,12 @@ const SHM_BYTES: u64 = 64 << 20;
 
 /// Open files of one process; what most hosts allow without asking.
 const OPEN_FILES: u64 = 4096;
+
+/// What images may set, and what agents may tell of it, are the same.
+const _: () = assert!(
+    IMAGE_ENV_BYTES_MAX == bounds::IMAGE_ENV_BYTES_MAX
+        && IMAGE_VARIABLES_MAX == bounds::IMAGE_ENV_MAX
+);
 
 /// Whether this engine can make such a container at all.
 pub(super) fn check(spec: &ContainerSpec) -> Result<(), EngineError> {
@@ -35,6 +45,7 @@ pub(super) fn launch(
     workspace: PathBuf,
     ids: IdMap,
     cgroup: bool,
+    image: Option<&Image>,
 ) -> LaunchSpec {
     let mut argv = search::argv(id);
     if spec.lifetime == Lifetime::WithOwner {
@@ -56,6 +67,14 @@ pub(super) fn launch(
         allow_root: spec.allow_root,
         cgroup,
         argv,
-        env: Vec::new(),
+        env: environment(image),
     }
+}
+
+/// The image's variables: the agent tells them to whoever starts execs. Its user, its
+/// directory and its entry point have no effect: the profile decides on those.
+fn environment(image: Option<&Image>) -> Vec<String> {
+    let env = image.map(|image| &image.config.env[..]).unwrap_or_default();
+    let variable = |(name, value): &(String, String)| format!("{name}={value}");
+    env.iter().map(variable).collect()
 }

@@ -17,7 +17,6 @@ pub(super) struct Running {
     id: ContainerId,
     agent: Agent,
     enforced: Enforced,
-    image_env: Vec<(String, String)>,
 }
 
 impl Running {
@@ -28,10 +27,9 @@ impl Running {
         let spec = policy(arguments)
             .admit(spec(arguments))
             .inspect_err(|refusal| image::tell_refusal(&arguments.image, refusal))?;
-        let image = match spec.image() {
-            Some(source) => Some(image::ensure(&images, &source).await?),
-            None => None,
-        };
+        if let Some(source) = spec.image() {
+            image::ensure(&images, &source).await?;
+        }
         let id = new_container_id()?;
         let container = engine.create(&id, &spec).await.map_err(advise)?;
         warn_of(container.enforced);
@@ -42,7 +40,6 @@ impl Running {
                 id,
                 agent,
                 enforced: container.enforced,
-                image_env: image.map(|image| image.config.env).unwrap_or_default(),
             }),
             Err(error) => {
                 engine.destroy(&id).await.map_err(advise)?;
@@ -53,11 +50,6 @@ impl Running {
 
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
-    }
-
-    /// Variables that the image sets for its processes.
-    pub(super) fn image_env(&self) -> &[(String, String)] {
-        &self.image_env
     }
 
     pub(super) fn enforced(&self) -> Enforced {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use hotcell_agent_client::{Command, WriteOptions};
+use hotcell_agent_client::{Command, Hello, Variable, WriteOptions};
 use hotcell_domain::{Env, Language};
 
 use super::container::Running;
@@ -102,7 +102,7 @@ impl What {
         };
         Ok(Command {
             argv,
-            env: environment(arguments, running.image_env())?,
+            env: environment(arguments, running.agent().hello())?,
             cwd: running.agent().hello().root.clone().into_bytes(),
             user: None,
             timeout: arguments.timeout,
@@ -113,14 +113,10 @@ impl What {
     }
 }
 
-fn environment(arguments: &RunArgs, image: &[(String, String)]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn environment(arguments: &RunArgs, hello: &Hello) -> Result<Vec<Variable>> {
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());
     let term = arguments.tty.then_some(term.as_str());
-    let mut env = Env::of_container("/workspace", term);
-    for (name, value) in image.iter().filter(|(name, _)| is_theirs(name)) {
-        // What cannot be a variable is left out: the image chose it, not our user.
-        let _ = env.set(name, value);
-    }
+    let mut env = Env::of_container("/workspace", term, hello.variables());
     for variable in &arguments.env {
         if let Some((name, value)) = variable.split_once('=') {
             env.set(name, value)?;
@@ -137,9 +133,4 @@ fn environment(arguments: &RunArgs, image: &[(String, String)]) -> Result<Vec<(V
         .iter()
         .map(|(name, value)| (bytes(name), bytes(value)))
         .collect())
-}
-
-/// An image does not know where its container's files are, nor which terminal we have.
-fn is_theirs(name: &str) -> bool {
-    !matches!(name, "HOME" | "TERM")
 }

@@ -166,7 +166,10 @@ impl Client {
     /// Waits for the answer to a request.
     pub fn answer(&mut self, id: u64) -> Result<Value, Value> {
         loop {
+            let early = self.notifications.iter().position(|one| one["id"] == id);
             let mut message = match &mut self.wire {
+                // It came while we waited for another.
+                _ if early.is_some() => self.notifications.remove(early.unwrap_or_default()),
                 Wire::Lines(lines) => lines.next(),
                 Wire::Http { http, session, .. } => {
                     let message = http.next_message();
@@ -187,6 +190,15 @@ impl Client {
                 Some(error) => Err(error.take()),
                 None => Ok(message["result"].take()),
             };
+        }
+    }
+
+    /// Waits for a notification with such parameters. Only on a pipe.
+    pub fn wait_for_notification(&mut self, is_it: impl Fn(&Value) -> bool) {
+        while !self.notifications.iter().any(|one| is_it(&one["params"])) {
+            let message = self.lines().next();
+            assert!(message.get("id").is_none(), "an answer: {message}");
+            self.notifications.push(message);
         }
     }
 
@@ -243,6 +255,11 @@ impl Client {
     /// Waits for a line of the server's log.
     pub fn wait_for_log(&mut self, words: &str) {
         server::wait_for(&self.server().1, words);
+    }
+
+    /// The server's log up to a line with these words.
+    pub fn log_until(&mut self, words: &str) -> Vec<String> {
+        server::log_until(&self.server().1, words)
     }
 
     /// Sends a signal to the server.

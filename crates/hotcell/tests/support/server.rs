@@ -120,6 +120,12 @@ impl Drop for Server {
 
 /// Waits for a line of a log.
 pub fn wait_for(log: &Receiver<String>, words: &str) -> String {
+    let mut said = log_until(log, words);
+    said.pop().expect("the line with the words")
+}
+
+/// A log up to a line with these words, which must come in time.
+pub fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
     let until = Instant::now() + deadline();
     let mut said = Vec::new();
     loop {
@@ -127,10 +133,11 @@ pub fn wait_for(log: &Receiver<String>, words: &str) -> String {
         let Ok(line) = log.recv_timeout(left) else {
             panic!("never said {words:?}, but {said:#?}");
         };
-        if line.contains(words) {
-            return line;
-        }
+        let is_it = line.contains(words);
         said.push(line);
+        if is_it {
+            return said;
+        }
     }
 }
 

@@ -1,15 +1,11 @@
 //! What manifests and configurations say, as far as we want to know.
 
-use hotcell_domain::{Digest, Reference};
+use hotcell_domain::{Digest, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Reference};
 use serde::Deserialize;
 
 use crate::ImageError;
 use crate::bounds::Bounds;
 use crate::store::Config;
-
-/// Variables of an image's environment.
-const ENV_MAX: usize = 1024;
-const VARIABLE_BYTES_MAX: usize = 128 << 10;
 
 /// Manifests of an index.
 const PLATFORMS_MAX: usize = 1024;
@@ -208,20 +204,56 @@ pub(crate) fn parse_config(
     let process = raw.config.unwrap_or_default();
     let text = |value: Option<String>| value.filter(|text| !text.is_empty());
     let config = Config {
-        env: environment(&process.env.unwrap_or_default()),
+        env: environment(&process.env.unwrap_or_default())?,
         workdir: text(process.workdir),
         user: text(process.user),
     };
     Ok((config, layers))
 }
 
-/// Variables that a process can be given; the rest are left out.
-fn environment(env: &[String]) -> Vec<(String, String)> {
-    env.iter()
-        .filter(|variable| variable.len() <= VARIABLE_BYTES_MAX && !variable.contains('\0'))
+/// Variables that a process can be given; what is none is left out. More than there may be
+/// are refused: a program that misses some fails in ways nobody understands.
+fn environment(env: &[String]) -> Result<Vec<(String, String)>, ImageError> {
+    let bytes: usize = env.iter().map(|variable| variable.len() + 1).sum();
+    if env.len() > IMAGE_VARIABLES_MAX || bytes > IMAGE_ENV_BYTES_MAX {
+        return Err(ImageError::TooLarge {
+            what: "an image's environment",
+            max: IMAGE_ENV_BYTES_MAX as u64,
+        });
+    }
+    let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    Ok(env
+        .iter()
+        .filter(|variable| variable.chars().all(is_text))
         .filter_map(|variable| variable.split_once('='))
         .filter(|(name, _)| !name.is_empty())
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .take(ENV_MAX)
-        .collect()
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_variable_is_left_out_and_too_many_are_refused() {
+        let texts = |all: &[&str]| {
+            all.iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let odd = texts(&["A=1", "no value", "=x", "B=\0", "C=\u{1}", "D=a=b\n"]);
+        let kept = environment(&odd).unwrap();
+        let kept: Vec<_> = kept.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(kept, ["A", "D"]);
+        let long = [format!("A={}", "x".repeat(IMAGE_ENV_BYTES_MAX))];
+        let many = vec!["A=1".to_owned(); IMAGE_VARIABLES_MAX + 1];
+        for env in [&long[..], &many[..]] {
+            let refused = environment(env);
+            assert!(
+                matches!(refused, Err(ImageError::TooLarge { .. })),
+                "{refused:?}"
+            );
+        }
+    }
 }

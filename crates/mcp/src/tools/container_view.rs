@@ -14,6 +14,9 @@ pub(super) struct Listed {
     alias: Option<String>,
     status: &'static str,
     image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    image_digest: Option<String>,
     persistent: bool,
     engine: String,
     created_at: String,
@@ -47,6 +50,7 @@ impl From<&ContainerView> for Listed {
             alias: view.alias.as_ref().map(ToString::to_string),
             status: view.phase.as_str(),
             image: view.image.to_string(),
+            image_digest: view.image_digest.clone(),
             persistent: view.is_persistent,
             engine: view.engine.clone(),
             created_at: rfc3339(view.created_unix_ms),

@@ -15,8 +15,9 @@ use super::error::SentError;
 use crate::cgroup::Place;
 use crate::spec::Enforced;
 
-/// The longest message. A spec with 256 layers and a full environment is shorter.
-pub(super) const MESSAGE_BYTES_MAX: usize = 96 * 1024;
+/// The longest message. A spec with 256 layers, two full files of accounts and a full
+/// environment is shorter, also if each character of those is written as two.
+pub(super) const MESSAGE_BYTES_MAX: usize = 160 * 1024;
 
 /// All descriptors of a container and its log.
 const MESSAGE_FDS_MAX: usize = FDS_MAX + 1;

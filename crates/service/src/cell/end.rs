@@ -9,6 +9,7 @@ use std::time::Duration;
 use hotcell_agent_client::AgentError;
 use hotcell_domain::{ExecStatus, Phase};
 use hotcell_engine::EngineError;
+use hotcell_store::StoreError;
 
 use super::life::{Cause, Life};
 use super::{Request, Wish};
@@ -157,16 +158,28 @@ impl Life {
         }
     }
 
+    /// Tells the store that the container runs, and of what.
+    pub(super) async fn note_made(&self) {
+        let digest = self.cell.image_digest().map(str::to_owned);
+        let store = &self.inner.environment.store;
+        let noted = store.set_container_made(self.cell.id().clone(), digest);
+        self.is_noted(Phase::Running, noted.await);
+    }
+
     /// Tells the store where the container is in its life; false if it does not know now.
     pub(super) async fn note(&self, phase: Phase) -> bool {
         let environment = &self.inner.environment;
         let id = self.cell.id().clone();
         let ended = phase.is_final().then(|| environment.clock.unix_ms());
         let noted = environment.store.set_container_phase(id, phase, ended);
-        match noted.await {
+        self.is_noted(phase, noted.await)
+    }
+
+    fn is_noted(&self, phase: Phase, noted: Result<(), StoreError>) -> bool {
+        match noted {
             Ok(()) => true,
             Err(error) => {
-                environment.metrics.store_failed();
+                self.inner.environment.metrics.store_failed();
                 tracing::error!(container.id = %self.cell.id(), ?phase, %error, "a phase is not noted");
                 false
             }

@@ -81,7 +81,7 @@ impl Life {
                 Ok(()) => {
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
-                    self.note(Phase::Running).await;
+                    self.note_made().await;
                     self.run().await
                 }
                 Err(failure) => {

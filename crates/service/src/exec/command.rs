@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use hotcell_agent_client::bounds::{ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, PATH_BYTES_MAX};
-use hotcell_agent_client::{Command as AgentCommand, Winsize};
+use hotcell_agent_client::bounds::{
+    ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, PATH_BYTES_MAX,
+};
+use hotcell_agent_client::{Command as AgentCommand, Variable, Winsize};
 use hotcell_domain::{Command, Env, Stdin};
 
 use crate::ServiceError;
@@ -15,12 +17,18 @@ const TERMINAL: Winsize = Winsize { rows: 24, cols: 80 };
 /// What a program on a terminal is told that it is.
 const TERM: &str = "xterm-256color";
 
+/// What a command and its caller's variables may have: the rest is for those of the image,
+/// which are known only where it is started.
+const COMMAND_BYTES_MAX: usize = ARGV_ENV_BYTES_MAX - IMAGE_ENV_BYTES_MAX - 8 * IMAGE_ENV_MAX;
+
 /// User and group of the container's root.
 const ROOT: (u32, u32) = (0, 0);
 
 /// What of a container shapes its commands.
 #[derive(Debug, Clone)]
 pub(super) struct Setting<'a> {
+    /// Variables of its image.
+    pub(super) image: &'a [Variable],
     /// Variables of every exec in it.
     pub(super) env: &'a Env,
     /// What its agent calls `/workspace`.
@@ -32,7 +40,9 @@ pub(super) struct Setting<'a> {
 /// Puts together what the agent is told. The same arguments give the same command, by which
 /// the agent knows a start that is repeated.
 pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentCommand {
-    let mut env = Env::of_container(setting.root, command.tty.then_some(TERM));
+    let image = setting.image.iter();
+    let image = image.map(|(name, value)| (&name[..], &value[..]));
+    let mut env = Env::of_container(setting.root, command.tty.then_some(TERM), image);
     env.extend(setting.env);
     env.extend(&command.env);
     let bytes = |text: &str| text.as_bytes().to_vec();
@@ -54,6 +64,7 @@ pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentComman
 /// Refuses a command that no agent would take.
 pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
     let setting = Setting {
+        image: &[],
         env,
         root: WORKSPACE,
         grace: Duration::ZERO,
@@ -68,9 +79,9 @@ pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
     let argv: usize = asked.argv.iter().map(|part| part.len() + 9).sum();
     let env = asked.env.iter();
     let env: usize = env.map(|(name, value)| name.len() + value.len() + 10).sum();
-    if argv + env > ARGV_ENV_BYTES_MAX {
+    if argv + env > COMMAND_BYTES_MAX {
         return Err(invalid(format!(
-            "cmd and env have more than {ARGV_ENV_BYTES_MAX} bytes together; write long input to a file or pass it as stdin"
+            "cmd and env have more than {COMMAND_BYTES_MAX} bytes together; write long input to a file or pass it as stdin"
         )));
     }
     Ok(())
@@ -106,12 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn an_execs_variables_go_before_the_containers_and_those_before_ours() {
+    fn an_execs_variables_go_before_the_containers_and_those_before_the_images() {
         let mut command = Command::new(vec!["env".into()]).unwrap();
         command.env = env(&[("A", "exec")]);
         command.tty = true;
         let container = env(&[("A", "container"), ("LANG", "C")]);
+        let image = [("LANG", "image"), ("ONLY", "image"), ("HOME", "/root")];
+        let image = image.map(|(name, value)| (name.into(), value.into()));
         let setting = Setting {
+            image: &image,
             env: &container,
             root: "/workspace",
             grace: Duration::from_secs(3),
@@ -119,6 +133,7 @@ mod tests {
         let asked = for_agent(&command, &setting);
         assert_eq!(value(&asked, "A").as_deref(), Some("exec"));
         assert_eq!(value(&asked, "LANG").as_deref(), Some("C"));
+        assert_eq!(value(&asked, "ONLY").as_deref(), Some("image"));
         assert_eq!(value(&asked, "HOME").as_deref(), Some("/workspace"));
         assert_eq!(value(&asked, "TERM").as_deref(), Some(TERM));
         assert!(value(&asked, "PATH").is_some());

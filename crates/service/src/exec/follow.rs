@@ -108,6 +108,7 @@ impl Shared {
             };
         }
         let setting = Setting {
+            image: &agent.hello().env,
             env: &self.env,
             root: &agent.hello().root,
             grace: self.environment.settings.kill_grace,
