@@ -230,6 +230,9 @@ async fn ask(helper: &str, key: &str) -> Result<Option<Login>, String> {
         Ok(talked) => talked.map_err(|error| format!("{program}: {error}"))?,
         Err(_) => return Err(format!("{program} does not answer")),
     };
+    if said.len() as u64 >= CREDENTIALS_BYTES_MAX {
+        return Err(format!("{program} says too much"));
+    }
     if !status.success() {
         tracing::debug!(program, %status, "a credential helper has nothing to say");
         return Ok(None);

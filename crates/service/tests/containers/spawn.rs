@@ -179,7 +179,7 @@ async fn what_policy_refuses_is_denied_and_leaves_nothing() {
     for request in [online, rootfs] {
         let refused = service.spawn(&me(), request).await;
         assert!(
-            matches!(refused, Err(ServiceError::Denied { .. })),
+            matches!(refused, Err(ServiceError::Refused(_))),
             "{refused:?}"
         );
     }

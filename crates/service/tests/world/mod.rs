@@ -297,7 +297,7 @@ pub fn said<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> String {
         ServiceError::NotFound { .. } => "not found",
         ServiceError::AlreadyExists { .. } => "exists",
         ServiceError::Conflict { .. } => "conflict",
-        ServiceError::Denied { .. } => "denied",
+        ServiceError::Denied { .. } | ServiceError::Refused(_) => "denied",
         ServiceError::Exhausted { .. } => "exhausted",
         ServiceError::Deadline { .. } => "deadline",
         ServiceError::Unavailable { .. } => "unavailable",

@@ -37,6 +37,27 @@ async fn a_container_is_read_back_as_it_was_noted() {
 }
 
 #[tokio::test]
+async fn what_an_images_name_stood_for_is_noted_once_it_is_known() {
+    let (_directory, store) = store();
+    let id = || container(1).id;
+    let made = |digest: Option<&str>| store.set_container_made(id(), digest.map(str::to_owned));
+    assert!(made(None).await.is_err(), "there is no such container");
+    store.insert_container(container(1), 0).await.unwrap();
+    made(Some("sha256:0")).await.unwrap();
+    made(None).await.unwrap();
+    let running = ContainerRow {
+        image_digest: Some("sha256:0".to_owned()),
+        phase: Phase::Running,
+        ..container(1)
+    };
+    assert_eq!(store.living_containers().await.unwrap(), [running]);
+    let ended = store.set_container_phase(id(), Phase::Stopped, Some(5));
+    ended.await.unwrap();
+    made(None).await.unwrap();
+    assert_eq!(store.living_containers().await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn the_same_key_means_the_same_container_until_it_is_too_old() {
     let (_directory, store) = store();
     let first = with_key(10, "k");
