@@ -196,7 +196,7 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
         return ServiceError::Invalid { reason };
     };
     if let Some(cause) = source {
-        tracing::warn!(%image, %cause, "an image cannot be had");
+        tracing::warn!(%image, cause = chain(&*cause), "an image cannot be had");
     }
     match fault {
         ImageFault::Unknown => ServiceError::NotFound {
@@ -210,4 +210,15 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
         },
         ImageFault::Forbidden => ServiceError::Denied { reason },
     }
+}
+
+/// An error with all its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }

@@ -181,6 +181,8 @@ fn kind(error: &ApiError) -> FaultKind {
             502..=504 => FaultKind::Away,
             _ => FaultKind::Refused,
         },
+        // What a pull says while it streams has no number.
+        ApiError::DockerStreamError { error } if is_about_nothing(error) => FaultKind::Missing,
         ApiError::RequestTimeoutError
         | ApiError::IOError { .. }
         | ApiError::HyperResponseError { .. }
@@ -188,6 +190,17 @@ fn kind(error: &ApiError) -> FaultKind {
         | ApiError::SocketNotFoundError(_) => FaultKind::Away,
         _ => FaultKind::Refused,
     }
+}
+
+/// Whether a registry said that it has no such image.
+fn is_about_nothing(error: &str) -> bool {
+    [
+        "manifest unknown",
+        "name unknown",
+        "repository does not exist",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
 }
 
 #[cfg(test)]
@@ -209,6 +222,15 @@ mod tests {
         assert_eq!(said(503), FaultKind::Away);
         assert_eq!(said(500), FaultKind::Refused);
         assert_eq!(kind(&ApiError::RequestTimeoutError), FaultKind::Away);
+        let streamed = |error: &str| {
+            let error = error.to_owned();
+            kind(&ApiError::DockerStreamError { error })
+        };
+        assert_eq!(
+            streamed("reading manifest one: manifest unknown"),
+            FaultKind::Missing
+        );
+        assert_eq!(streamed("connection refused"), FaultKind::Refused);
     }
 
     #[tokio::test]

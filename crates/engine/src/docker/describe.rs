@@ -81,14 +81,19 @@ impl Maker {
         let found = self.client().call("look for the container", |api| {
             api.inspect_container(&name, None::<InspectContainerOptions>)
         });
-        let found = optional(found.await)?;
-        Ok(found.filter(|found| {
+        let found = optional(found.await)?.filter(|found| {
             let labels = found
                 .config
                 .as_ref()
                 .and_then(|config| config.labels.as_ref());
             names::owner(&self.config.scope, labels).as_ref() == Some(id)
-        }))
+        });
+        if let Some(found) = &found
+            && self.client().host().may_be_local()
+        {
+            self.processes().note(id, found);
+        }
+        Ok(found)
     }
 
     /// See [`crate::Engine::inspect`].
@@ -123,7 +128,8 @@ impl Maker {
         }
     }
 
-    /// See [`crate::Engine::list`]. Tells no usage: that is one call for each container.
+    /// See [`crate::Engine::list`]. Tells the usage only where the kernel does: else that is
+    /// one call for each container.
     pub(super) async fn list(&self) -> Result<Vec<Container>, EngineError> {
         let step = "list the containers";
         let filter = names::filter(&self.config.scope, names::CONTAINER_LABEL);
@@ -164,13 +170,14 @@ impl Maker {
     }
 
     async fn plain(&self, id: ContainerId, summary: Summary) -> Result<Container, EngineError> {
+        let usage = self.processes().usage(&id).unwrap_or_default();
         Ok(Container {
             id,
             phase: summary.phase,
             lifetime: summary.lifetime,
             enforced: self.abilities().await?.enforced,
-            oom_kills: 0,
-            memory_bytes: None,
+            oom_kills: usage.oom_kills,
+            memory_bytes: usage.memory_bytes,
             image_digest: summary.image_digest,
         })
     }

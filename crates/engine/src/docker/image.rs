@@ -169,8 +169,13 @@ fn count(tally: &mut Tally, message: &CreateImageInfo) {
 }
 
 fn unobtainable(reference: &str, fault: Fault) -> EngineError {
-    if fault.kind == FaultKind::Away {
-        return fault.into();
+    match fault.kind {
+        FaultKind::Away => return fault.into(),
+        FaultKind::Missing => {
+            let image = reference.to_owned();
+            return EngineError::NoImage { image };
+        }
+        FaultKind::Conflict | FaultKind::Refused => {}
     }
     let text = fault.text();
     let kind = sort(&text);

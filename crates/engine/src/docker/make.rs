@@ -2,29 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use bollard::errors::Error as WaitError;
 use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
-    WaitContainerOptionsBuilder,
 };
-use futures_util::StreamExt as _;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Source};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
-use super::client::{Client, Fault, FaultKind};
+use super::client::{Client, FaultKind};
 use super::config::{DockerConfig, Flavor};
 use super::describe::Abilities;
 use super::locks::{Lock, Locks};
 use super::stream::{self, ExecStream, OpenError};
+use super::usage::Processes;
+use super::watch::Watches;
 use super::{agent, archive, image, names, profile};
 use crate::pulls::Pulls;
 use crate::{AgentStream, Container, EngineError, Progress};
-
-/// How long a wait for a container's end trusts the engine before it looks for itself.
-const WAIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Makes and unmakes containers, one step after the other.
 #[derive(Debug)]
@@ -32,6 +27,8 @@ pub(super) struct Maker {
     pub(super) config: DockerConfig,
     client: Client,
     locks: Locks,
+    watches: Watches,
+    processes: Processes,
     abilities: OnceCell<Abilities>,
     pulls: Pulls,
     agent_volume: String,
@@ -73,6 +70,8 @@ impl Maker {
         Self {
             client: Client::new(config.flavor, config.host.clone()),
             locks: Locks::default(),
+            watches: Watches::default(),
+            processes: Processes::default(),
             abilities: OnceCell::new(),
             pulls: Pulls::default(),
             agent_volume: agent::volume_name(config.agent),
@@ -96,6 +95,14 @@ impl Maker {
 
     pub(super) fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    pub(super) fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     pub(super) fn agent_volume(&self) -> &str {
@@ -169,7 +176,7 @@ impl Maker {
         self.start_with_workspace(id).await?;
         go_on()?;
         let stream = stream::open(&self.client, &names::of(id)).await?;
-        self.keep_ready(id, stream);
+        self.keep_ready(id, stream.watched(self.watch(id)));
         self.inspect(id).await
     }
 
@@ -259,7 +266,10 @@ impl Maker {
     }
 
     /// See [`crate::Engine::open`].
-    pub(super) async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        id: &ContainerId,
+    ) -> Result<AgentStream, EngineError> {
         if let Some(stream) = self.take_ready(id) {
             return Ok(AgentStream::new(stream));
         }
@@ -268,7 +278,7 @@ impl Maker {
             return Err(EngineError::NotFound { id: id.clone() });
         }
         match stream::open(&self.client, &names::of(id)).await {
-            Ok(stream) => Ok(AgentStream::new(stream)),
+            Ok(stream) => Ok(AgentStream::new(stream.watched(self.watch(id)))),
             Err(OpenError::Fault(fault)) if fault.kind == FaultKind::Missing => {
                 Err(EngineError::NotFound { id: id.clone() })
             }
@@ -277,38 +287,13 @@ impl Maker {
     }
 
     /// See [`crate::Engine::exited`].
-    pub(super) async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+    pub(super) async fn exited(self: &Arc<Self>, id: &ContainerId) -> Result<(), EngineError> {
         if self.look_up(id).await?.is_none() {
             self.inspect(id).await?;
             return Ok(());
         }
-        let step = "wait for the container's end";
-        let options = WaitContainerOptionsBuilder::default()
-            .condition("not-running")
-            .build();
-        let api = self.client.api().await?;
-        let mut waiting = Box::pin(api.wait_container(&names::of(id), Some(options)));
-        loop {
-            match tokio::time::timeout(WAIT_INTERVAL, waiting.next()).await {
-                Ok(Some(Ok(_) | Err(WaitError::DockerContainerWaitError { .. }))) => return Ok(()),
-                Ok(Some(Err(error))) => return Self::ended_by(self.client.fault(step, error)),
-                Ok(None) => return Err(self.client.cut(step).into()),
-                // An engine may forget to tell, and a connection may die unnoticed.
-                Err(_) => match self.inspect(id).await {
-                    Ok(found) if found.phase == Phase::Running => {}
-                    Ok(_) | Err(EngineError::NotFound { .. }) => return Ok(()),
-                    Err(error) => return Err(error),
-                },
-            }
-        }
-    }
-
-    /// A container that was removed while we waited has ended.
-    fn ended_by(fault: Fault) -> Result<(), EngineError> {
-        match fault.kind {
-            FaultKind::Missing => Ok(()),
-            FaultKind::Conflict | FaultKind::Away | FaultKind::Refused => Err(fault.into()),
-        }
+        self.watch(id).ended().await;
+        Ok(())
     }
 
     fn keep_ready(&self, id: &ContainerId, stream: ExecStream) {

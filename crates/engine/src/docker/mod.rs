@@ -27,6 +27,7 @@ mod profile;
 mod remove;
 mod stream;
 mod usage;
+mod watch;
 
 use std::sync::Arc;
 

@@ -43,6 +43,8 @@ impl Maker {
             Some(_) => self.remove_container(&names::of(id)).await?,
             None => false,
         };
+        self.watches().destroyed(id);
+        self.processes().forget(id);
         if self.remove_volume(id).await? || was_there {
             return Ok(());
         }

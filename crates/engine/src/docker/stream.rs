@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -19,13 +20,21 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use super::agent::AGENT_PATH;
 use super::client::{Client, Fault};
 use super::profile::{DOOR, DOOR_UID};
+use super::watch::{State, Watch};
 use crate::EngineError;
 
 /// From asking the engine for a stream until the agent has answered on it.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long what an agent said last may be on its way after its container has ended. The
+/// engine closes the stream sooner than this, or has forgotten to.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What the bridge may complain about before it ends.
 const COMPLAINT_BYTES_MAX: usize = 1024;
+
+/// How long it is listened to.
+const COMPLAINT_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, ApiError>> + Send>>;
 
@@ -44,6 +53,9 @@ pub(super) struct ExecStream {
     input: Pin<Box<dyn AsyncWrite + Send>>,
     unread: Bytes,
     complaint: Vec<u8>,
+    /// Comes when the container has ended, whether the engine closes the stream or not.
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    is_over: bool,
 }
 
 /// Opens a stream to the agent of a running container, and waits for its welcome.
@@ -74,6 +86,8 @@ pub(super) async fn open(client: &Client, name: &str) -> Result<ExecStream, Open
             input,
             unread: Bytes::new(),
             complaint: Vec::new(),
+            over: Box::pin(std::future::pending()),
+            is_over: false,
         },
         StartExecResults::Detached => return Err(OpenError::Fault(client.cut(step))),
     };
@@ -97,13 +111,34 @@ impl From<OpenError> for EngineError {
 }
 
 impl ExecStream {
+    /// Ends with the container.
+    pub(super) fn watched(mut self, watch: Arc<Watch>) -> Self {
+        self.over = Box::pin(async move {
+            if watch.ended().await != State::Destroyed {
+                tokio::time::sleep(LAST_WORDS_TIMEOUT).await;
+            }
+        });
+        self
+    }
+
     async fn wait_for_welcome(&mut self) -> io::Result<()> {
         match tokio::time::timeout(OPEN_TIMEOUT, self.read_u8()).await {
             Ok(Ok(DOOR_WELCOME)) => Ok(()),
-            Ok(Ok(_)) => Err(io::Error::other("what answered is not an agent")),
+            Ok(Ok(first)) => Err(io::Error::other(self.not_an_agent(first).await)),
             Ok(Err(_)) => Err(io::Error::other(self.complaint())),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+
+    /// What answered in an agent's place: the engine itself, most likely, to say why it could
+    /// not run the bridge.
+    async fn not_an_agent(&mut self, first: u8) -> String {
+        self.note(&[first]);
+        let mut rest = [0; COMPLAINT_BYTES_MAX];
+        if let Ok(Ok(count)) = tokio::time::timeout(COMPLAINT_TIMEOUT, self.read(&mut rest)).await {
+            self.note(&rest[..count]);
+        }
+        self.complaint()
     }
 
     fn complaint(&self) -> String {
@@ -123,11 +158,20 @@ impl ExecStream {
     /// Waits until there is something unread; false at the end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         while self.unread.is_empty() {
-            match ready!(self.output.as_mut().poll_next(cx)) {
-                None => return Poll::Ready(Ok(false)),
-                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
-                Some(Ok(LogOutput::StdOut { message })) => self.unread = message,
-                Some(Ok(other)) => self.note(&other.into_bytes()),
+            match self.output.as_mut().poll_next(cx) {
+                Poll::Pending => {
+                    if !self.is_over {
+                        ready!(self.over.as_mut().poll(cx));
+                        self.is_over = true;
+                    }
+                    return Poll::Ready(Ok(false));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(false)),
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(io::Error::other(error)));
+                }
+                Poll::Ready(Some(Ok(LogOutput::StdOut { message }))) => self.unread = message,
+                Poll::Ready(Some(Ok(other))) => self.note(&other.into_bytes()),
             }
         }
         Poll::Ready(Ok(true))

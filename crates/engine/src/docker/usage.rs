@@ -3,12 +3,15 @@
 //! Where the engine's processes are processes of this host, the kernel tells both for the
 //! price of two small files. Elsewhere the engine is asked, which counts what it remembers.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{EventsOptionsBuilder, StatsOptionsBuilder};
 use futures_util::StreamExt as _;
+use hotcell_domain::ContainerId;
 
 use super::client::Client;
 
@@ -27,10 +30,53 @@ pub(super) struct Usage {
     pub(super) memory_bytes: Option<u64>,
 }
 
+/// The first processes of containers that were looked at, for a list, which does not name them.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    known: Mutex<HashMap<ContainerId, (i32, String)>>,
+}
+
+impl Processes {
+    /// Notes what the engine told of a container.
+    pub(super) fn note(&self, id: &ContainerId, found: &ContainerInspectResponse) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match process(found) {
+            Some((pid, name)) => known.insert(id.clone(), (pid, name.to_owned())),
+            None => known.remove(id),
+        };
+    }
+
+    /// Forgets a container.
+    pub(super) fn forget(&self, id: &ContainerId) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(id);
+    }
+
+    /// What a container uses, if it is on this host and was looked at.
+    pub(super) fn usage(&self, id: &ContainerId) -> Option<Usage> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pid, name) = known.get(id).cloned()?;
+        drop(known);
+        of_process(pid, &name)
+    }
+}
+
+/// A container's first process, and the engine's own name of the container; nothing if it
+/// does not run.
+pub(super) fn process(found: &ContainerInspectResponse) -> Option<(i32, &str)> {
+    let pid = found.state.as_ref()?.pid.filter(|pid| *pid > 0)?;
+    Some((i32::try_from(pid).ok()?, found.id.as_deref()?))
+}
+
+/// Whether a process of this host is in a cgroup of that container.
+pub(super) fn is_in_group(pid: i32, id: &str) -> bool {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    groups.is_ok_and(|groups| memory_group(&groups, id).is_some())
+}
+
 /// What a container uses; nothing if it does not run or nobody knows.
 pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usage {
-    let pid = found.state.as_ref().and_then(|state| state.pid);
-    let (Some(pid), Some(id)) = (pid.filter(|pid| *pid > 0), found.id.as_deref()) else {
+    let Some((pid, id)) = process(found) else {
         return Usage::default();
     };
     let local = client.host().may_be_local().then(|| of_process(pid, id));
@@ -42,7 +88,7 @@ pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usa
 
 /// What the kernel of this host says, if that process is one of this host in a cgroup of
 /// that container.
-fn of_process(pid: i64, id: &str) -> Option<Usage> {
+fn of_process(pid: i32, id: &str) -> Option<Usage> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let (directory, is_v1) = memory_group(&groups, id)?;
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();

@@ -1,0 +1,249 @@
+//! The end of a container, told to everybody who is interested by one watcher.
+//!
+//! Where the container's first process is one of this host, the kernel tells at once and for
+//! nothing. Elsewhere the engine is asked to tell; because it may forget to, and a connection
+//! may die unnoticed, somebody looks from time to time.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bollard::models::ContainerInspectResponse;
+use bollard::query_parameters::WaitContainerOptionsBuilder;
+use futures_util::StreamExt as _;
+use hotcell_domain::{ContainerId, Phase};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::make::Maker;
+use super::{describe, names, usage};
+use crate::EngineError;
+
+/// How long a wait for a container's end trusts the engine before it looks for itself.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long the engine may take to notice an end that the kernel told.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// From an engine that does not answer to the next attempt.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a container is, as far as it matters to those who watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Runs,
+    /// By itself: what it said last may still be on its way.
+    Ended,
+    /// By us: nobody listens any more.
+    Destroyed,
+}
+
+/// A container that somebody watches. Dropped by all of them, the watcher ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    state: watch::Sender<State>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// The containers that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    known: Mutex<HashMap<ContainerId, Weak<Watch>>>,
+}
+
+impl Watch {
+    /// Waits for the end, and tells which.
+    pub(super) async fn ended(&self) -> State {
+        let mut state = self.state.subscribe();
+        let ended = state.wait_for(|state| *state != State::Runs).await;
+        // The sender is ours, so it is not gone.
+        ended.map_or(State::Ended, |state| *state)
+    }
+
+    fn end(&self, how: State) {
+        self.state.send_if_modified(|state| {
+            let runs = *state == State::Runs;
+            *state = if runs { how } else { *state };
+            runs
+        });
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+}
+
+impl Watches {
+    /// The watch of a container, and whether it is new and needs a watcher.
+    fn of(&self, id: &ContainerId) -> (Arc<Watch>, bool) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = known.get(id).and_then(Weak::upgrade) {
+            return (watch, false);
+        }
+        known.retain(|_, watch| watch.strong_count() > 0);
+        let watch = Arc::new(Watch {
+            state: watch::Sender::new(State::Runs),
+            task: Mutex::default(),
+        });
+        known.insert(id.clone(), Arc::downgrade(&watch));
+        (watch, true)
+    }
+
+    /// Tells everybody that a container was destroyed.
+    pub(super) fn destroyed(&self, id: &ContainerId) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = known.remove(id).and_then(|watch| watch.upgrade()) {
+            watch.end(State::Destroyed);
+        }
+    }
+}
+
+impl Maker {
+    /// Watches a container, together with whoever does already.
+    pub(super) fn watch(self: &Arc<Self>, id: &ContainerId) -> Arc<Watch> {
+        let (watch, is_new) = self.watches().of(id);
+        if is_new {
+            let (maker, id, ended) = (Arc::clone(self), id.clone(), Arc::downgrade(&watch));
+            let task = tokio::spawn(async move {
+                maker.until_ended(&id).await;
+                if let Some(watch) = ended.upgrade() {
+                    watch.end(State::Ended);
+                }
+            });
+            let mut kept = watch.task.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(task.abort_handle());
+        }
+        watch
+    }
+
+    async fn until_ended(&self, id: &ContainerId) {
+        loop {
+            match self.await_end(id).await {
+                Ok(()) | Err(EngineError::NotFound { .. }) => return,
+                Err(error) => {
+                    tracing::debug!(container.id = %id, %error, "a container is not watched");
+                    tokio::time::sleep(AWAY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn await_end(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let Some(found) = self.look_up(id).await? else {
+            return Ok(());
+        };
+        if describe::phase(found.state.as_ref()) != Phase::Running {
+            return Ok(());
+        }
+        let process = self.client().host().may_be_local().then(|| process(&found));
+        let Some(process) = process.flatten() else {
+            return self.ask_for_end(id).await;
+        };
+        gone(process).await?;
+        // What the engine says next shall be true.
+        let noticed = tokio::time::timeout(NOTICE_TIMEOUT, self.ask_for_end(id)).await;
+        noticed.unwrap_or(Ok(()))
+    }
+
+    /// Lets the engine tell.
+    async fn ask_for_end(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let step = "wait for the container's end";
+        let options = WaitContainerOptionsBuilder::default()
+            .condition("not-running")
+            .build();
+        let api = self.client().api().await?;
+        let mut waiting = Box::pin(api.wait_container(&names::of(id), Some(options)));
+        loop {
+            match tokio::time::timeout(LOOK_INTERVAL, waiting.next()).await {
+                Ok(Some(Ok(_))) => return Ok(()),
+                Ok(Some(Err(error))) => return self.ended_by(step, error),
+                Ok(None) => return Err(self.client().cut(step).into()),
+                Err(_) => match self.inspect(id).await {
+                    Ok(found) if found.phase == Phase::Running => {}
+                    other => return other.map(drop),
+                },
+            }
+        }
+    }
+
+    /// Whatever exit code it ended with, and also if it was removed meanwhile: it has ended.
+    fn ended_by(
+        &self,
+        step: &'static str,
+        error: bollard::errors::Error,
+    ) -> Result<(), EngineError> {
+        use super::client::FaultKind;
+        if matches!(
+            error,
+            bollard::errors::Error::DockerContainerWaitError { .. }
+        ) {
+            return Ok(());
+        }
+        let fault = self.client().fault(step, error);
+        match fault.kind {
+            FaultKind::Missing => Ok(()),
+            FaultKind::Conflict | FaultKind::Away | FaultKind::Refused => Err(fault.into()),
+        }
+    }
+}
+
+/// The container's first process, if it is one of this host. Its place is looked at after it
+/// is held, so that no other process can be taken for it.
+fn process(found: &ContainerInspectResponse) -> Option<OwnedFd> {
+    let (pid, id) = usage::process(found)?;
+    let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    usage::is_in_group(pid, id).then_some(held)
+}
+
+/// Waits until a process has ended.
+async fn gone(process: OwnedFd) -> Result<(), EngineError> {
+    let step = "watch the container";
+    #[expect(
+        deprecated,
+        reason = "an `OwnedFd` is the same descriptor for all its life"
+    )]
+    let process = AsyncFd::new(process).map_err(EngineError::engine(step))?;
+    let ended = process.readable().await;
+    ended.map_err(EngineError::engine(step))?.retain_ready();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> ContainerId {
+        ContainerId::from_parts(1, [7; 10])
+    }
+
+    #[tokio::test]
+    async fn everybody_who_watches_hears_the_first_end_only() {
+        let watches = Watches::default();
+        let ((one, is_new), (two, is_second)) = (watches.of(&id()), watches.of(&id()));
+        assert!(is_new && !is_second && Arc::ptr_eq(&one, &two));
+        watches.destroyed(&id());
+        one.end(State::Ended);
+        assert_eq!(one.ended().await, State::Destroyed);
+        assert_eq!(two.ended().await, State::Destroyed);
+        // Whoever asks later watches what has the name then.
+        assert!(watches.of(&id()).1);
+    }
+
+    #[test]
+    fn a_watch_that_nobody_has_is_forgotten() {
+        let watches = Watches::default();
+        for n in 0..100 {
+            drop(watches.of(&ContainerId::from_parts(n, [0; 10])));
+        }
+        let known = watches.known.lock().expect("not poisoned");
+        assert!(known.len() <= 1, "{}", known.len());
+    }
+}
