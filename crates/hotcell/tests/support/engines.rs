@@ -20,6 +20,8 @@ const STARTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/
 /// An engine that lives as long as somebody has one of these.
 pub struct Private {
     pub socket: PathBuf,
+    flavor: Flavor,
+    directory: PathBuf,
     _lock: File,
 }
 
@@ -27,8 +29,19 @@ impl Private {
     /// Finds or starts the engine. `None` where it is not installed, which is a failure
     /// where everything must be tested.
     pub fn start(flavor: Flavor) -> Option<Self> {
-        let name = format!("hotcell-engine-{}", flavor.name());
-        let directory = std::env::temp_dir().join(name);
+        Self::start_as(flavor, flavor.name(), &[])
+    }
+
+    /// Starts one that no other test uses, with these variables in its environment.
+    pub fn start_own(flavor: Flavor, variables: &[(&str, &str)]) -> Option<Self> {
+        let id = super::new_id().to_string();
+        let name = format!("{}-{}", flavor.name(), &id[id.len() - 5..]);
+        Self::start_as(flavor, &name, variables)
+    }
+
+    fn start_as(flavor: Flavor, name: &str, variables: &[(&str, &str)]) -> Option<Self> {
+        // Short: Podman takes no place whose path is longer than 50 characters.
+        let directory = std::env::temp_dir().join(format!("hc-{name}"));
         if !is_installed(flavor) {
             let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
             assert!(!must, "{} is not installed, and CI=true", flavor.name());
@@ -39,13 +52,57 @@ impl Private {
             return None;
         }
         let lock = lock(&directory.with_extension("lock"));
-        let started = starter(flavor).arg(&directory).status();
+        let started = starter(flavor)
+            .arg(&directory)
+            .envs(variables.iter().copied())
+            .status();
         let started = started.expect("bash is there");
         assert!(started.success(), "{} does not start", flavor.name());
         Some(Self {
             socket: directory.join("sock"),
+            flavor,
+            directory,
             _lock: lock,
         })
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(&self) {
+        self.command(&["kill"]);
+    }
+
+    /// Starts it again, after it was killed.
+    pub fn start_again(&self, variables: &[(&str, &str)]) {
+        let mut command = self.starter(&["again"]);
+        let started = command.envs(variables.iter().copied()).status();
+        assert!(started.expect("bash is there").success());
+    }
+
+    /// What the engine's own command line says.
+    pub fn says(&self, words: &[&str]) -> String {
+        self.command(&[&["do"], words].concat())
+    }
+
+    /// Where it is, as the environment says it.
+    pub fn address(&self) -> (&'static str, String) {
+        let name = match self.flavor {
+            Flavor::Docker => "DOCKER_HOST",
+            Flavor::Podman => "CONTAINER_HOST",
+        };
+        (name, format!("unix://{}", self.socket.display()))
+    }
+
+    fn command(&self, words: &[&str]) -> String {
+        let said = self.starter(words).stderr(Stdio::inherit()).output();
+        let said = said.expect("bash is there");
+        assert!(said.status.success(), "{words:?}: {}", said.status);
+        String::from_utf8(said.stdout).expect("text")
+    }
+
+    fn starter(&self, words: &[&str]) -> Command {
+        let mut command = starter(self.flavor);
+        command.arg(&self.directory).args(words);
+        command
     }
 
     /// An engine of ours on it, with a scope of its own.

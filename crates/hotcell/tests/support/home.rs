@@ -14,13 +14,21 @@ use super::{deadline, engine, leftovers, scratch};
 /// process of it is left.
 pub struct Home {
     directory: tempfile::TempDir,
+    variables: Vec<(String, String)>,
 }
 
 impl Home {
     pub fn new() -> Self {
         Self {
             directory: scratch(),
+            variables: Vec::new(),
         }
+    }
+
+    /// With a variable in the environment of everything that is started.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     pub fn path(&self) -> &Path {
@@ -39,6 +47,7 @@ impl Home {
             .args(arguments)
             .env("HOTCELL_STATE_DIR", self.path())
             .env_remove("HOTCELL_LOG")
+            .envs(self.variables.iter().cloned())
             .stdin(Stdio::null());
         command
     }

@@ -9,6 +9,7 @@ pub mod http;
 pub mod image;
 pub mod mcp;
 pub mod proxy;
+pub mod registry;
 pub mod server;
 
 use std::path::{Path, PathBuf};

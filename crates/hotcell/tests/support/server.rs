@@ -113,6 +113,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for line in self.log.try_iter() {
+                eprintln!("its log: {line}");
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,0 +1,391 @@
+//! The real server on Docker, Podman and gVisor: the same work as on its own engine; and
+//! whatever dies, server or engine, it goes on by itself.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use hotcell_engine::docker::Flavor;
+use serde_json::{Value, json};
+
+use crate::support::engines::{IMAGE, Private};
+use crate::support::home::Home;
+use crate::support::mcp::Client;
+use crate::support::registry::Registry;
+use crate::support::server::Server;
+
+/// Writes numbered lines until it is told to stop, and says so.
+const COUNTING: &str =
+    "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo end";
+
+/// Between two looks at what changes by itself.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+fn home(private: &Private) -> Home {
+    let (name, address) = private.address();
+    Home::new().with(name, &address)
+}
+
+fn serve(home: &Home, flavor: Flavor, more: &[&str]) -> Server {
+    let mut arguments = vec!["--engine", flavor.name(), "--default-image", IMAGE];
+    arguments.extend(["--drain-grace-s", "0"]);
+    home.serve_with(&[&arguments, more].concat())
+}
+
+/// Fails if the engine still has a container or a volume of this server's.
+fn expect_nothing_left(private: &Private, home: &Home) {
+    let scope = std::fs::read_to_string(home.path().join("scope")).unwrap();
+    let label = format!("label=io.hotcell.scope={scope}");
+    let containers = private.says(&["ps", "-aq", "--filter", &label]);
+    assert_eq!(containers, "", "containers are left");
+    let volumes = private.says(&["volume", "ls", "-q", "--filter", &label]);
+    let left: Vec<_> = volumes
+        .lines()
+        .filter(|name| !name.starts_with("hotcell-agent-"))
+        .collect();
+    assert_eq!(left, [""; 0], "volumes are left");
+}
+
+fn text(polled: &Value) -> String {
+    let messages = polled["messages"].as_array().unwrap().iter();
+    messages.map(|one| one["data"].as_str().unwrap()).collect()
+}
+
+/// Runs a script to its end, and answers what `exec_poll` says of it.
+fn sh(client: &mut Client, container: &Value, script: &str) -> Value {
+    let run = json!({ "container_id": container, "cmd": ["sh", "-c", script], "wait_s": 40 });
+    let ran = client.ok("exec_start", run);
+    assert_eq!(ran["complete"], true, "{script}: {ran}");
+    ran
+}
+
+/// Starts to count, and waits until the first line was seen, long before the end.
+fn start_counting(client: &mut Client, container: &Value) -> Value {
+    let run = json!({ "container_id": container, "cmd": ["sh", "-c", COUNTING] });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 30 }));
+    assert!(text(&polled).starts_with("1\n"), "{polled}");
+    assert_eq!(polled["complete"], false);
+    exec
+}
+
+/// Ends the counting, and fails if a line is missing or there twice.
+fn expect_whole_count(client: &mut Client, container: &Value, exec: &Value) {
+    let stop = json!({ "container_id": container, "path": "stop", "content": "" });
+    eventually("the container answers", || {
+        client.call("fs_write", stop.clone())["isError"] != true
+    });
+    eventually("the exec ends", || {
+        let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 10 }));
+        polled["complete"] == true
+    });
+    let polled = client.ok(
+        "exec_poll",
+        json!({ "exec_id": exec, "max_bytes": 1 << 20 }),
+    );
+    assert_eq!(polled["status"], "succeeded", "{polled}");
+    let said = text(&polled);
+    let lines: Vec<_> = said.lines().collect();
+    let (last, count) = lines.split_last().unwrap();
+    assert_eq!(*last, "end");
+    for (n, line) in (1..).zip(count) {
+        assert_eq!(*line, format!("{n}"));
+    }
+}
+
+fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let until = Instant::now() + support::deadline();
+    while !check() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// What an agent does all day, and what the operator sees of it.
+fn work(client: &mut Client, engine: &str) {
+    let made = client.ok("spawn", json!({ "alias": "work", "memory": "96m" }));
+    assert_eq!(
+        (&made["status"], &made["engine"], &made["image"]),
+        (&json!("running"), &json!(engine), &json!(IMAGE))
+    );
+    let id = made["container_id"].clone();
+    let exec = start_counting(client, &id);
+    expect_whole_count(client, &id, &exec);
+    let write = json!({ "container_id": "work", "path": "src/a.txt", "content": "one\n" });
+    client.ok("fs_write", write);
+    let ran = sh(
+        client,
+        &id,
+        "cat src/a.txt; echo two > src/b.txt; id -u; exit 3",
+    );
+    assert_eq!(
+        (text(&ran), &ran["exit_code"]),
+        ("one\n1000\n".into(), &json!(3))
+    );
+    let exported = client.ok("fs_export", json!({ "container_id": id, "path": "src" }));
+    let import = json!({ "container_id": id, "dest": "copy", "archive": exported["archive"] });
+    client.ok("fs_import", import);
+    let listed = sh(client, &id, "cat copy/b.txt copy/*/b.txt 2>/dev/null");
+    assert_eq!(text(&listed), "two\n");
+    expect_numbers(client, &id);
+    client.ok("kill", json!({ "container_id": id }));
+    let gone = json!({ "container_id": id, "path": "." });
+    assert_eq!(client.refused("fs_list", gone), "not_found");
+}
+
+/// A list and `stats://` show the memory that is used and the limit.
+fn expect_numbers(client: &mut Client, id: &Value) {
+    let listed = client.ok("list_containers", json!({}));
+    let memory = &listed["containers"][0]["memory"];
+    assert_eq!(memory["limit_bytes"], 96 << 20);
+    let is_used = |used: &Value| {
+        used.as_u64()
+            .is_some_and(|used| used > 0 && used < 96 << 20)
+    };
+    assert!(is_used(&memory["used_bytes"]), "{listed}");
+    let uri = format!("stats://{}", id.as_str().unwrap());
+    let read = client
+        .request("resources/read", json!({ "uri": uri }))
+        .unwrap();
+    let stats: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
+    assert!(is_used(&stats["memory"]["used_bytes"]), "{stats}");
+    assert_eq!(
+        (&stats["oom_kills"], &stats["enforced_by"]["memory"]),
+        (&json!(0), &json!("cgroup"))
+    );
+}
+
+/// Memory that runs out is told as such, and the container works on.
+fn run_out_of_memory(client: &mut Client) {
+    let made = client.ok("spawn", json!({ "memory": "64m" }));
+    let id = made["container_id"].clone();
+    let ran = sh(client, &id, "tail -c 1000000000 /dev/zero");
+    assert_eq!(ran["status"], "oom_killed", "{ran}");
+    assert_eq!(text(&sh(client, &id, "echo alive")), "alive\n");
+    client.ok("kill", json!({ "container_id": id, "force": true }));
+}
+
+/// The server dies and comes back: what runs goes on, and its output is whole.
+fn survive_the_server(home: &Home, flavor: Flavor, more: &[&str], server: Server) -> Server {
+    let mut client = server.client();
+    let id =
+        client.ok("spawn", json!({ "alias": "p", "persistent": true }))["container_id"].clone();
+    let exec = start_counting(&mut client, &id);
+    server.kill();
+    let server = serve(home, flavor, more);
+    let mut client = server.client();
+    expect_whole_count(&mut client, &id, &exec);
+    client.ok("kill", json!({ "container_id": id }));
+    server
+}
+
+#[test]
+fn an_agent_works_on_docker() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let home = home(&private);
+    let server = serve(&home, Flavor::Docker, &[]);
+    work(&mut server.client(), "docker");
+    run_out_of_memory(&mut server.client());
+    let server = survive_the_server(&home, Flavor::Docker, &[], server);
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+#[test]
+fn an_agent_works_on_docker_with_gvisor() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let home = home(&private);
+    let more = ["--runtime", "runsc"];
+    let server = serve(&home, Flavor::Docker, &more);
+    work(&mut server.client(), "docker");
+    let server = survive_the_server(&home, Flavor::Docker, &more, server);
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+#[test]
+fn an_agent_works_on_podman() {
+    let Some(private) = Private::start(Flavor::Podman) else {
+        return;
+    };
+    let home = home(&private);
+    let server = serve(&home, Flavor::Podman, &[]);
+    work(&mut server.client(), "podman");
+    run_out_of_memory(&mut server.client());
+    let server = survive_the_server(&home, Flavor::Podman, &[], server);
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+/// Whatever needs the engine says that it is away and what to do, and nothing hangs.
+fn expect_away(client: &mut Client, id: &Value, engine: &str) {
+    let file = json!({ "container_id": id, "path": "x", "content": "x" });
+    for (tool, arguments) in [("fs_write", file), ("spawn", json!({}))] {
+        let begun = Instant::now();
+        let answer = client.call(tool, arguments);
+        let said = &answer["structuredContent"];
+        assert_eq!(said["code"], "unavailable", "{tool}: {answer}");
+        let message = said["message"].as_str().unwrap();
+        assert!(
+            message.to_lowercase().contains(engine) && message.contains("start"),
+            "{tool}: {message}"
+        );
+        assert!(!said["hint"].as_str().unwrap().is_empty());
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{tool} took {:?}",
+            begun.elapsed()
+        );
+    }
+    client.ok("list_containers", json!({}));
+    client.ok("system_status", json!({}));
+}
+
+#[test]
+fn docker_dies_and_its_containers_with_it_and_the_server_goes_on() {
+    let Some(private) = Private::start_own(Flavor::Docker, &[]) else {
+        return;
+    };
+    let home = home(&private);
+    let server = serve(&home, Flavor::Docker, &[]);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let exec = start_counting(&mut client, &id);
+    private.kill();
+    expect_away(&mut client, &id, "docker");
+    private.start_again(&[]);
+    // Docker ends what it finds running.
+    eventually("its end is noted", || {
+        let listed = client.ok("list_containers", json!({}));
+        listed["containers"].as_array().unwrap().is_empty()
+    });
+    let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 30 }));
+    assert_eq!(
+        (&polled["status"], &polled["complete"]),
+        (&json!("lost"), &json!(true))
+    );
+    let made = client.ok("spawn", json!({}));
+    assert_eq!(
+        text(&sh(&mut client, &made["container_id"], "echo again")),
+        "again\n"
+    );
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+#[test]
+fn docker_dies_and_its_containers_live_on_and_so_do_their_execs() {
+    let live_restore = [("HOTCELL_ENGINE_OPTIONS", "--live-restore")];
+    let Some(private) = Private::start_own(Flavor::Docker, &live_restore) else {
+        return;
+    };
+    let home = home(&private);
+    let server = serve(&home, Flavor::Docker, &[]);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let exec = start_counting(&mut client, &id);
+    private.kill();
+    expect_away(&mut client, &id, "docker");
+    private.start_again(&live_restore);
+    expect_whole_count(&mut client, &id, &exec);
+    client.ok("kill", json!({ "container_id": id }));
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+/// Puts the image under another name into the registry and takes it away from the engine.
+fn push(private: &Private, registry: &Registry, more: &[&str]) -> String {
+    let name = format!("{}/box:one", registry.host);
+    private.says(&["tag", IMAGE, &name]);
+    private.says(&[&["push"], more, &[&name]].concat());
+    private.says(&["rmi", &name]);
+    name
+}
+
+/// A container of an image that the engine has to pull first; its digest is told.
+fn spawn_by_pull(client: &mut Client, name: &str) {
+    let made = client.ok("spawn", json!({ "image": name }));
+    let digest = made["image_digest"].as_str().unwrap_or_default();
+    assert!(
+        digest.starts_with("sha256:") && digest.len() == 71,
+        "{made}"
+    );
+    let by_digest = format!("{}@{digest}", name.rsplit_once(':').unwrap().0);
+    let again = client.ok("spawn", json!({ "image": by_digest }));
+    assert_eq!(again["image_digest"], digest);
+    for one in [made, again] {
+        client.ok(
+            "kill",
+            json!({ "container_id": one["container_id"], "force": true }),
+        );
+    }
+    let absent = json!({ "image": name.replace("box", "absent") });
+    let refused = client.call("spawn", absent);
+    assert_eq!(
+        refused["structuredContent"]["code"], "not_found",
+        "{refused}"
+    );
+}
+
+#[test]
+fn docker_pulls_what_it_does_not_have() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let Some(registry) = Registry::start() else {
+        return;
+    };
+    let name = push(&private, &registry, &[]);
+    let home = home(&private);
+    let server = serve(
+        &home,
+        Flavor::Docker,
+        &["--allowed-registries", &registry.host],
+    );
+    spawn_by_pull(&mut server.client(), &name);
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+    private.says(&["rmi", &name]);
+}
+
+#[test]
+fn podman_pulls_and_its_service_dies_and_the_execs_go_on() {
+    let Some(registry) = Registry::start() else {
+        return;
+    };
+    let scratch = support::scratch();
+    let config = scratch.path().join("registries.conf");
+    let insecure = format!(
+        "[[registry]]\nlocation = \"{}\"\ninsecure = true\n",
+        registry.host
+    );
+    std::fs::write(&config, insecure).unwrap();
+    let variables = [("CONTAINERS_REGISTRIES_CONF", config.to_str().unwrap())];
+    let Some(private) = Private::start_own(Flavor::Podman, &variables) else {
+        return;
+    };
+    let name = push(&private, &registry, &["--tls-verify=false"]);
+    let home = home(&private);
+    let server = serve(
+        &home,
+        Flavor::Podman,
+        &["--allowed-registries", &registry.host],
+    );
+    let mut client = server.client();
+    spawn_by_pull(&mut client, &name);
+    let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let exec = start_counting(&mut client, &id);
+    private.kill();
+    expect_away(&mut client, &id, "podman");
+    private.start_again(&variables);
+    expect_whole_count(&mut client, &id, &exec);
+    client.ok("kill", json!({ "container_id": id }));
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}

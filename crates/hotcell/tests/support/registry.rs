@@ -1,0 +1,65 @@
+//! Debian's `docker-registry`, on a loopback port and in a directory of its own.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "/usr/bin/docker-registry";
+
+/// Ended, and its images with it, when it is dropped.
+pub struct Registry {
+    /// `127.0.0.1:PORT`.
+    pub host: String,
+    process: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Registry {
+    /// Starts one. `None` where it is not installed, which is a failure where everything
+    /// must be tested.
+    pub fn start() -> Option<Self> {
+        if !Path::new(PROGRAM).exists() {
+            let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+            assert!(!must, "docker-registry is not installed, and CI=true");
+            eprintln!("skipped: docker-registry is not installed");
+            return None;
+        }
+        let directory = super::scratch();
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let host = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let config = format!(
+            "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  \
+             filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {host}\n",
+            directory.path().join("data").display()
+        );
+        let file = directory.path().join("config.yml");
+        std::fs::write(&file, config).expect("a file");
+        let process = Command::new(PROGRAM)
+            .arg("serve")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the registry starts");
+        let until = Instant::now() + super::deadline();
+        while TcpStream::connect(&host).is_err() {
+            assert!(Instant::now() < until, "the registry does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Self {
+            host,
+            process,
+            _directory: directory,
+        })
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
