@@ -7,6 +7,7 @@ mod support;
 
 use std::time::Duration;
 
+use hotcell_domain::ContainerId;
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
@@ -75,6 +76,10 @@ fn follow(client: &mut Client, exec: &Value) -> (String, Value) {
     }
 }
 
+fn parsed(id: &Value) -> ContainerId {
+    ContainerId::parse(id.as_str().unwrap()).unwrap()
+}
+
 /// Everything in the list answers; all of it can be killed; nothing is left.
 fn end(home: &Home, server: Server) {
     let ids = home.containers();
@@ -84,9 +89,12 @@ fn end(home: &Home, server: Server) {
         let id = &container["container_id"];
         client.ok("fs_list", json!({ "container_id": id, "path": "." }));
         client.ok("kill", json!({ "container_id": id, "force": true }));
+        let left = support::leftovers(&parsed(id), &home.engine_home());
+        assert_eq!(left, [] as [String; 0]);
     }
-    home.assert_empty(&ids);
+    // Of what is left the pool takes care, and nobody would of anything else.
     assert!(server.terminate().success());
+    home.assert_empty(&ids);
 }
 
 #[test]
@@ -304,7 +312,7 @@ fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
     let home = Home::new();
     let server = serve(&home);
     let mut client = server.client();
-    client.ok("spawn", json!({ "alias": "cell" }));
+    let id = client.ok("spawn", json!({ "alias": "cell" }))["container_id"].clone();
     let script = "until [ -e go ]; do sleep 0.01; done; echo told; exit 3";
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
     let exec = client.ok("exec_start", run)["exec_id"].clone();
@@ -313,11 +321,10 @@ fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
     let second = client.ok("exec_start", second)["exec_id"].clone();
     client.ok("exec_poll", json!({ "exec_id": second, "wait_s": 30 }));
     server.kill();
-    let agent = home.containers()[0].clone();
     let go = home
         .engine_home()
         .join("containers")
-        .join(agent.as_str())
+        .join(id.as_str().unwrap())
         .join("workspace/go");
     let until = std::time::Instant::now() + support::deadline();
     while !go.exists() && std::time::Instant::now() < until {
@@ -343,9 +350,8 @@ fn a_container_that_died_while_no_server_ran_is_noted_and_its_execs_are_lost() {
     server.kill();
     let engine = support::engine(&home.engine_home());
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let container = home.containers()[0].clone();
     runtime
-        .block_on(hotcell_engine::Engine::destroy(&engine, &container))
+        .block_on(hotcell_engine::Engine::destroy(&engine, &parsed(&id)))
         .unwrap();
     let server = serve(&home);
     let (_, last) = follow(&mut server.client(), &exec);

@@ -129,7 +129,8 @@ fn a_state_directory_that_cannot_be_made_is_named() {
 fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
     let home = with_container();
     let id = home.containers()[0].to_string();
-    let server = home.serve();
+    // A warm container that nobody knows of any more would be taken for somebody's.
+    let server = home.serve_with(&["--warm", "0"]);
     let attach = json!({ "target": "keep", "client_name": "test", "session_id": "1" });
     server.client().ok("attach", attach);
     std::fs::remove_file(database(&home)).unwrap();

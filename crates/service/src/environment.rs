@@ -5,13 +5,18 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hotcell_engine::Engine;
+use hotcell_domain::ContainerId;
+use hotcell_engine::{Engine, EngineError};
 use hotcell_store::Store;
 
 use crate::Settings;
 use crate::exec::Index;
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
+
+/// Attempts to remove a container, and the pause after the first; each is longer by as much.
+const DESTROYS_MAX: u32 = 5;
+const DESTROY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Tells the time. Waiting is tokio's, which tests can pause.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -44,6 +49,21 @@ pub(crate) struct Environment {
     pub(crate) tasks: Tasks,
     /// The execs that have not ended.
     pub(crate) execs: Index,
+}
+
+impl Environment {
+    /// Removes a container. One that is not there is removed already.
+    pub(crate) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let mut attempt = 1;
+        loop {
+            match self.engine.destroy(id).await {
+                Ok(()) | Err(EngineError::NotFound { .. }) => return Ok(()),
+                Err(error) if attempt >= DESTROYS_MAX => return Err(error),
+                Err(_) => tokio::time::sleep(DESTROY_PAUSE * attempt).await,
+            }
+            attempt += 1;
+        }
+    }
 }
 
 impl Clock for SystemClock {

@@ -213,7 +213,7 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
 }
 
 /// An error with all its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

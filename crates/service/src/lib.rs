@@ -1,5 +1,5 @@
 //! What Hotcell does, whoever asks and over whatever wire: containers, execs, files,
-//! attachments, reconcile, garbage collection.
+//! attachments, the warm pool, reconcile, garbage collection.
 //!
 //! The store knows what we want, the engine knows what runs, and only `reconcile` settles
 //! a difference. One task owns a container's phase; others ask it.
@@ -16,6 +16,7 @@ mod exec;
 mod file;
 mod gc;
 mod metrics;
+mod pool;
 mod reconcile;
 mod refusal;
 mod registry;
@@ -43,13 +44,15 @@ pub use file::{
 };
 pub use gc::Collected;
 pub use hotcell_engine::Progress;
+pub use pool::StockView;
 pub use reconcile::Reconciled;
 pub use refusal::tell_refusal;
-pub use settings::Settings;
+pub use settings::{Settings, Stock};
 pub use status::{LimitView, Status};
 
 use crate::cell::Cell;
 use crate::environment::Environment;
+use crate::pool::Pool;
 use crate::registry::Registry;
 
 /// All of it. Clones share it; when the last is dropped, everything in the background ends
@@ -66,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) environment: Arc<Environment>,
     /// The containers that have not ended.
     pub(crate) registry: Registry,
+    /// The containers that are nobody's yet.
+    pub(crate) pool: Arc<Pool>,
     /// Held by who connects to a container that was found at the start.
     pub(crate) reconnecting: Semaphore,
     /// Held by who reconciles: one at a time.

@@ -13,13 +13,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::{Collected, Reconciled};
+use crate::{Collected, Reconciled, StockView};
 
 type Label = (&'static str, &'static str);
 
 /// Upper ends of the buckets of an exec's time, in seconds.
 const EXEC_SECONDS: [f64; 12] = [
     0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 600.0,
+];
+
+/// Upper ends of the buckets of the age of a warm container when it is handed out, in
+/// seconds.
+const WARM_AGE_SECONDS: [f64; 9] = [
+    0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0,
 ];
 
 /// Counts what happens.
@@ -39,6 +45,11 @@ pub(crate) struct Metrics {
     collected: Family<[Label; 1], Counter>,
     reconciled: Family<[Label; 1], Counter>,
     store_errors: Counter,
+    warm_containers: Gauge,
+    warm_wanted: Gauge,
+    warm_hits: Counter,
+    warm_misses: Counter,
+    warm_age_seconds: Histogram,
 }
 
 /// What there is right now.
@@ -47,6 +58,7 @@ pub(crate) struct Now {
     pub(crate) phases: Vec<Phase>,
     pub(crate) execs_running: usize,
     pub(crate) execs_queued: usize,
+    pub(crate) warm: Vec<StockView>,
 }
 
 impl Default for Metrics {
@@ -66,9 +78,15 @@ impl Default for Metrics {
             collected: Family::default(),
             reconciled: Family::default(),
             store_errors: Counter::default(),
+            warm_containers: Gauge::default(),
+            warm_wanted: Gauge::default(),
+            warm_hits: Counter::default(),
+            warm_misses: Counter::default(),
+            warm_age_seconds: Histogram::new(WARM_AGE_SECONDS),
         };
         this.register_known();
         this.register_own();
+        this.register_warm();
         this.begin_at_zero();
         this
     }
@@ -108,6 +126,22 @@ impl Metrics {
         own.register("store_errors", "Notes that were not taken", errors);
     }
 
+    fn register_warm(&mut self) {
+        let warm = self.registry.sub_registry_with_prefix("hotcell_warm");
+        let ready = self.warm_containers.clone();
+        warm.register("containers", "Containers that are ready", ready);
+        let wanted = self.warm_wanted.clone();
+        warm.register("wanted", "Containers that shall be ready", wanted);
+        let hits = self.warm_hits.clone();
+        warm.register("hits", "Ready containers that were handed out", hits);
+        let misses = self.warm_misses.clone();
+        let help = "Containers that were made because none was ready";
+        warm.register("misses", help, misses);
+        let age = self.warm_age_seconds.clone();
+        let help = "Age of ready containers when they were handed out";
+        warm.register("age_seconds", help, age);
+    }
+
     /// A series that is there from the start tells nothing happened from nothing counted.
     fn begin_at_zero(&self) {
         for is_ok in [true, false] {
@@ -125,6 +159,15 @@ impl Metrics {
 
     pub(crate) fn container_spawned(&self, is_ok: bool) {
         self.spawns.get_or_create(&[outcome(is_ok)]).inc();
+    }
+
+    pub(crate) fn warm_hit(&self, age: Duration) {
+        self.warm_hits.inc();
+        self.warm_age_seconds.observe(age.as_secs_f64());
+    }
+
+    pub(crate) fn warm_missed(&self) {
+        self.warm_misses.inc();
     }
 
     pub(crate) fn exec_started(&self) {
@@ -177,16 +220,20 @@ impl Metrics {
 
     /// All of it in the `OpenMetrics` text format.
     pub(crate) fn text(&self, now: &Now) -> String {
-        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        let with = |phase| now.phases.iter().filter(|now| **now == phase).count();
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let with = |phase| now.phases.iter().filter(|now| **now == phase).count() as u64;
         self.active_containers.set(number(with(Phase::Running)));
         for phase in Phase::ALL.into_iter().filter(|phase| !phase.is_final()) {
             let label = ("phase", phase.as_str());
             let gauge = self.containers.get_or_create(&[label]);
             gauge.set(number(with(phase)));
         }
-        self.execs_running.set(number(now.execs_running));
-        self.execs_queued.set(number(now.execs_queued));
+        self.execs_running.set(number(now.execs_running as u64));
+        self.execs_queued.set(number(now.execs_queued as u64));
+        let ready: u64 = now.warm.iter().map(|stock| stock.ready).sum();
+        let wanted: u64 = now.warm.iter().map(|stock| stock.wanted).sum();
+        self.warm_containers.set(number(ready));
+        self.warm_wanted.set(number(wanted));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
         text

@@ -8,8 +8,8 @@
 //! | nothing | runs | adopted |
 //! | nothing | stopped, half made | removed |
 //!
-//! A container that is in memory has a task of its own, which settles it. One that ends
-//! with its owner is `hotcell run`'s and left alone. A list may be out of date when it
+//! A container that is in memory has a task of its own, which settles it. One of the warm
+//! pool is the pool's affair. One that ends with its owner is `hotcell run`'s and left alone. A list may be out of date when it
 //! arrives, so nothing is noted or removed on its word alone.
 
 use std::collections::{HashMap, HashSet};
@@ -25,16 +25,13 @@ use crate::{Inner, Service, ServiceError};
 /// Rows younger than this may belong to a container that came and went while we looked.
 const ROW_AGE_MS_MIN: u64 = 60_000;
 
-/// Attempts to remove what nobody wants.
-const DESTROYS_MAX: u32 = 3;
-
 /// The label of a container that was found without a row.
 const ADOPTED_LABEL: &str = "hotcell.adopted";
 
 /// What a reconciliation found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Containers the engine holds.
+    /// Containers the engine holds, but for those of the warm pool.
     pub discovered: u64,
     /// Containers without a row that have one now.
     pub adopted: u64,
@@ -95,8 +92,9 @@ impl Inner {
             .collect();
         let rows = self.environment.store.living_containers().await?;
         let listed = self.environment.engine.list().await?;
+        let has_row = |one: &Container| rows.iter().any(|row| row.id == one.id);
         let listed = listed.into_iter().filter(|one| {
-            one.lifetime == Lifetime::UntilDestroyed || rows.iter().any(|row| row.id == one.id)
+            has_row(one) || one.lifetime == Lifetime::UntilDestroyed && !self.pool.holds(&one.id)
         });
         let listed: HashMap<_, _> = listed.map(|one| (one.id.clone(), one)).collect();
         let mut found = Reconciled {
@@ -198,15 +196,16 @@ impl Inner {
 
     /// A container without a row.
     async fn settle_stranger(self: &Arc<Self>, id: &ContainerId) -> Result<Settled, ServiceError> {
-        // Whatever this server makes is in memory before the engine has it.
-        if self.registry.get(id).is_some() {
+        // Whatever this server makes is in memory before the engine has it. The pool is asked
+        // first: what it hands out is registered before it is not the pool's any more.
+        if self.pool.holds(id) || self.registry.get(id).is_some() {
             return Ok(Settled::Same);
         }
         match self.inspect(id).await?.map(|container| container.phase) {
             None => Ok(Settled::Same),
             Some(Phase::Running) => self.adopt(id).await,
             Some(Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed) => {
-                self.remove(id).await?;
+                self.environment.destroy(id).await?;
                 Ok(Settled::Orphaned)
             }
         }
@@ -238,6 +237,7 @@ impl Inner {
             last_used_unix_ms: now_unix_ms,
             expires_unix_ms: None,
             ended_unix_ms: None,
+            is_warm: false,
         };
         self.environment
             .store
@@ -246,17 +246,6 @@ impl Inner {
         self.admit_found(&row, Vec::new(), Birth::Found).await?;
         tracing::info!(container.id = %id, "a container without a row was adopted");
         Ok(Settled::Adopted)
-    }
-
-    async fn remove(&self, id: &ContainerId) -> Result<(), ServiceError> {
-        let mut attempt = 1;
-        loop {
-            match self.environment.engine.destroy(id).await {
-                Ok(()) | Err(EngineError::NotFound { .. }) => return Ok(()),
-                Err(error) if attempt >= DESTROYS_MAX => return Err(error.into()),
-                Err(_) => attempt += 1,
-            }
-        }
     }
 
     async fn inspect(&self, id: &ContainerId) -> Result<Option<Container>, ServiceError> {

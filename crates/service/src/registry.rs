@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use hotcell_domain::{Alias, ContainerId, ContainerRef, Principal};
+use hotcell_store::ContainerRow;
 
 use crate::cell::Cell;
 
@@ -39,7 +40,7 @@ impl Registry {
         containers_max: usize,
     ) -> Result<(), NotAdded> {
         let mut cells = self.write();
-        if let Some(before) = cells.keyed(cell, keys_since_unix_ms) {
+        if let Some(before) = cells.keyed(&cell.row, keys_since_unix_ms) {
             return Err(NotAdded::Before(before));
         }
         let is_owned = |other: &&Arc<Cell>| other.row.principal == cell.row.principal;
@@ -48,6 +49,11 @@ impl Registry {
         }
         cells.by_id.insert(cell.id().clone(), Arc::clone(cell));
         Ok(())
+    }
+
+    /// Whether [`Registry::add`] would find one that was asked for under the same key.
+    pub(crate) fn has_key_of(&self, row: &ContainerRow, keys_since_unix_ms: u64) -> bool {
+        self.read().keyed(row, keys_since_unix_ms).is_some()
     }
 
     /// Adds a container that runs already.
@@ -110,12 +116,12 @@ impl Registry {
 }
 
 impl Cells {
-    fn keyed(&self, wanted: &Cell, since_unix_ms: u64) -> Option<Arc<Cell>> {
-        let key = wanted.row.key.as_ref()?;
+    fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<Cell>> {
+        let key = wanted.key.as_ref()?;
         let is_it = |cell: &&Arc<Cell>| {
             let row = &cell.row;
             row.key.as_ref() == Some(key)
-                && row.principal == wanted.row.principal
+                && row.principal == wanted.principal
                 && row.created_unix_ms >= since_unix_ms
         };
         self.by_id.values().find(is_it).cloned()

@@ -35,6 +35,19 @@ pub struct Settings {
     pub gc_interval: Duration,
     /// How often store and engine are compared.
     pub reconcile_interval: Duration,
+    /// What is kept ready.
+    pub warm: Vec<Stock>,
+    /// How often a container that is kept ready is asked whether it is well.
+    pub warm_check_interval: Duration,
+}
+
+/// Containers that are kept ready, with the limits of one that names none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stock {
+    /// What they are made of.
+    pub image: ImageRef,
+    /// How many.
+    pub wanted: usize,
 }
 
 impl Default for Settings {
@@ -55,6 +68,8 @@ impl Default for Settings {
             transient_idle_max: HOUR * 24 * 7,
             gc_interval: Duration::from_mins(1),
             reconcile_interval: Duration::from_mins(5),
+            warm: Vec::new(),
+            warm_check_interval: Duration::from_secs(30),
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use crate::environment::{Clock, Environment, Random};
 use crate::exec::Index;
 use crate::metrics::Metrics;
+use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::status::limit_views;
 use crate::tasks::Tasks;
@@ -20,7 +21,8 @@ const RECONNECTS_MAX: usize = 16;
 
 impl Service {
     /// Takes over a state directory: reconciles with the engine, goes on with every exec,
-    /// reconnects to every container in the background, and starts the timers.
+    /// reconnects to every container in the background, begins to fill the warm pool, and
+    /// starts the timers.
     pub async fn start(
         engine: Arc<dyn Engine>,
         store: Store,
@@ -41,8 +43,10 @@ impl Service {
             execs: Index::default(),
         });
         let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
-        let inner = Arc::new(Inner::new(environment, enforced));
+        let pool = Arc::new(Pool::new(&environment)?);
+        let inner = Arc::new(Inner::new(environment, enforced, pool));
         inner.take_over().await?;
+        inner.pool.start();
         inner.start_timers();
         inner.set_ready(true);
         Ok(Self { inner, _end: end })
@@ -50,11 +54,12 @@ impl Service {
 }
 
 impl Inner {
-    fn new(environment: Arc<Environment>, enforced: Enforced) -> Self {
+    fn new(environment: Arc<Environment>, enforced: Enforced, pool: Arc<Pool>) -> Self {
         Self {
             started_unix_ms: environment.clock.unix_ms(),
             environment,
             registry: Registry::default(),
+            pool,
             reconnecting: Semaphore::new(RECONNECTS_MAX),
             reconciling: tokio::sync::Mutex::default(),
             reconciled: Mutex::default(),
@@ -63,8 +68,11 @@ impl Inner {
         }
     }
 
-    /// Finds the containers again, and gives each its execs.
+    /// Finds the containers again, and gives each its execs. Those that are nobody's are the
+    /// pool's before anybody asks whose they are.
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
+        let warm = self.environment.store.warm().await?;
+        self.pool.take_over(warm);
         let mut execs = self.living_execs().await?;
         self.reconcile_with(&mut execs).await?;
         for exec in execs.into_values().flatten() {

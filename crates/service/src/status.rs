@@ -7,7 +7,7 @@ use std::time::Duration;
 use hotcell_engine::{Enforced, Enforcement};
 
 use crate::metrics::Now;
-use crate::{Inner, Reconciled, Service, ServiceError};
+use crate::{Inner, Reconciled, Service, ServiceError, StockView};
 
 /// How long an engine may take to show that it is there.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,6 +23,8 @@ pub struct Status {
     pub started_unix_ms: u64,
     /// Containers that have not ended, of all principals.
     pub containers: u64,
+    /// What is kept ready.
+    pub warm: Vec<StockView>,
     /// Execs that run.
     pub execs_running: u64,
     /// Execs that wait.
@@ -58,6 +60,7 @@ impl Service {
             engine_is_up: matches!(listed, Ok(Ok(_))),
             started_unix_ms: inner.started_unix_ms,
             containers: now.phases.len() as u64,
+            warm: now.warm,
             execs_running: now.execs_running as u64,
             execs_queued: now.execs_queued as u64,
             limits: limit_views(inner.enforced()),
@@ -91,7 +94,10 @@ impl Service {
 impl Inner {
     /// What there is right now.
     fn now(&self) -> Now {
-        let mut now = Now::default();
+        let mut now = Now {
+            warm: self.pool.views(),
+            ..Now::default()
+        };
         for cell in self.registry.all() {
             let (running, queued) = cell.execs.counts();
             now.phases.push(cell.phase());

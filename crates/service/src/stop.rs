@@ -16,13 +16,15 @@ const ENDS_MAX: usize = 16;
 const ROUNDS_MAX: usize = 3;
 
 impl Service {
-    /// Stops: takes nothing new, lets execs end for as long as `grace`, ends what is left
-    /// in transient containers and removes them. Persistent containers, and the execs in
+    /// Stops: takes nothing new, removes warm containers, lets execs end for as long as
+    /// `grace`, ends what is left in transient containers and removes them. Persistent containers, and the execs in
     /// them, go on.
     pub async fn stop(&self, grace: Duration) {
         let inner = &self.inner;
         inner.set_ready(false);
-        if tokio::time::timeout(grace, inner.drained()).await.is_err() {
+        let drained = tokio::time::timeout(grace, inner.drained());
+        let (drained, ()) = tokio::join!(drained, inner.pool.drain());
+        if drained.is_err() {
             tracing::warn!("execs were still running when the grace was over");
         }
         inner.end_transient().await;

@@ -59,7 +59,8 @@ impl Inner {
         }
         match self.environment.engine.list().await {
             Ok(containers) => {
-                let used = containers.iter().filter_map(|one| one.memory_bytes).sum();
+                let owned = containers.iter().filter(|one| !self.pool.holds(&one.id));
+                let used = owned.filter_map(|one| one.memory_bytes).sum();
                 self.environment.metrics.memory_used(used);
             }
             Err(error) => tracing::warn!(%error, "the engine does not tell its memory"),

@@ -40,6 +40,8 @@ pub struct ContainerRow {
     pub expires_unix_ms: Option<u64>,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
+    /// Whether it was ready before it was asked for.
+    pub is_warm: bool,
 }
 
 /// What became of a request for a container.
@@ -158,7 +160,7 @@ impl Store {
     }
 }
 
-fn by_key(
+pub(crate) fn by_key(
     connection: &Connection,
     row: &ContainerRow,
     since_unix_ms: u64,
@@ -173,10 +175,10 @@ fn by_key(
     first(&mut connection.prepare_cached(sql)?, params)
 }
 
-fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
+pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
     let sql = "INSERT INTO containers VALUES (
         :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
-        :phase, :created, :last_used, :expires, :ended)";
+        :phase, :created, :last_used, :expires, :ended, :is_warm)";
     let done = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": row.id.as_str(),
         ":principal": row.principal.as_str(),
@@ -192,6 +194,7 @@ fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
         ":last_used": sql_ms(row.last_used_unix_ms),
         ":expires": row.expires_unix_ms.map(sql_ms),
         ":ended": row.ended_unix_ms.map(sql_ms),
+        ":is_warm": row.is_warm,
     });
     match done {
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
@@ -240,6 +243,7 @@ impl FromRow for ContainerRow {
             last_used_unix_ms: row.ms("last_used_unix_ms")?,
             expires_unix_ms: row.maybe_ms("expires_unix_ms")?,
             ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
+            is_warm: row.raw("is_warm")?,
         })
     }
 }

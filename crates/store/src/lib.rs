@@ -1,5 +1,5 @@
-//! What Hotcell remembers: containers, attachments and execs in SQLite, and what execs
-//! wrote in append-only logs beside it.
+//! What Hotcell remembers: containers, warm ones too, attachments and execs in SQLite, and
+//! what execs wrote in append-only logs beside it.
 //!
 //! One thread owns the database; everybody else asks it through a bounded queue. What a
 //! method has answered `Ok` to survives the death of this process.
@@ -25,6 +25,7 @@ mod log;
 mod row;
 #[cfg(test)]
 mod samples;
+mod warm;
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -36,6 +37,7 @@ pub use container::{ContainerRow, Spawned};
 pub use error::{OpenError, StoreError};
 pub use exec::{ExecRow, Started};
 pub use log::{LogMessage, LogPage, LogWriter};
+pub use warm::WarmRow;
 
 use clerk::Clerk;
 use lock::Lock;

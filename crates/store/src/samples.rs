@@ -36,6 +36,7 @@ pub(crate) fn container(number: u64) -> ContainerRow {
         last_used_unix_ms: number,
         expires_unix_ms: None,
         ended_unix_ms: None,
+        is_warm: false,
     }
 }
 

@@ -4,6 +4,7 @@ mod client;
 mod limits;
 mod run;
 mod serve;
+mod warm;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
 pub(crate) use limits::LimitArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
+pub(crate) use warm::WarmArgs;
 
 use crate::image::{ImageArgs, PullArgs};
 

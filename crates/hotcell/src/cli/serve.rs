@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::{LimitArgs, StateArgs};
+use super::{LimitArgs, StateArgs, WarmArgs};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -87,6 +87,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) warm: WarmArgs,
 
     /// How long running execs may go on when the server is told to stop
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
@@ -231,6 +234,11 @@ mod tests {
             ["--cpus", "0"],
             ["--pids", "1"],
             ["--tmp", "-1"],
+            ["--warm", "65"],
+            ["--warm-image", "python"],
+            ["--warm-image", "python=65"],
+            ["--warm-image", "a b=1"],
+            ["--warm-check-s", "0"],
         ] {
             assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
         }

@@ -1,7 +1,7 @@
 //! `hotcell serve`: the parts are put together here, started in order and stopped in order.
 //!
 //! ```text
-//! port ─▶ state directory ─▶ engine ─▶ service (reconcile) ─▶ socket ─▶ accept
+//! port ─▶ state directory ─▶ engine ─▶ service (reconcile, begin to warm) ─▶ socket ─▶ accept
 //! signal, or the client on stdio is gone ─▶ accept no more ─▶ drain ─▶ cut clients off
 //! ```
 
@@ -13,6 +13,7 @@ mod own;
 mod settings;
 mod stdio;
 mod stop;
+mod warm;
 mod whole;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ use hotcell_engine::Engine;
 use hotcell_mcp::{Options, Toolsets};
 use hotcell_service::Settings;
 
+use super::warm;
 use crate::cli::ServeArgs;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -25,12 +26,15 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         None if engine.name() == EMBEDDED => ImageRef::Host,
         None => ImageRef::parse(DEFAULT_IMAGE)?,
     };
+    let policy = Policy {
+        allow_rootfs: arguments.allow_rootfs,
+        allow_root: arguments.allow_as_root,
+        images: arguments.images.policy(),
+    };
     Ok(Settings {
-        policy: Policy {
-            allow_rootfs: arguments.allow_rootfs,
-            allow_root: arguments.allow_as_root,
-            images: arguments.images.policy(),
-        },
+        warm: warm::stocks(&arguments.warm, &policy, &default_image)?,
+        warm_check_interval: arguments.warm.warm_check_s,
+        policy,
         default_image,
         default_limits: arguments.limits.limits(),
         execs_running_max: arguments.execs_running_max,

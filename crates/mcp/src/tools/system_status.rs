@@ -1,6 +1,6 @@
 //! `system_status`: how the whole is.
 
-use hotcell_service::{LimitView, Reconciled, Service, Status};
+use hotcell_service::{LimitView, Reconciled, Service, Status, StockView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,8 @@ pub(super) struct Output {
     limits: Vec<Limit>,
     #[schemars(skip)]
     profile: Profile,
+    #[schemars(skip)]
+    warm: Vec<Warm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     reconciled: Option<Counts>,
@@ -51,6 +53,16 @@ struct Profile {
     tmp_bytes: u64,
     network: &'static str,
     user: &'static str,
+}
+
+/// Containers that are kept ready.
+#[derive(Serialize)]
+struct Warm {
+    image: String,
+    wanted: u64,
+    ready: u64,
+    hits: u64,
+    misses: u64,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -99,6 +111,7 @@ impl Output {
             execs_queued: status.execs_queued,
             limits: status.limits.iter().map(Limit::from).collect(),
             profile: Profile::of(server.service()),
+            warm: status.warm.iter().map(Warm::from).collect(),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),
         }
@@ -116,6 +129,18 @@ impl Profile {
             tmp_bytes: limits.tmp.get(),
             network: "none",
             user: "1000:1000",
+        }
+    }
+}
+
+impl From<&StockView> for Warm {
+    fn from(view: &StockView) -> Self {
+        Self {
+            image: view.image.to_string(),
+            wanted: view.wanted,
+            ready: view.ready,
+            hits: view.hits,
+            misses: view.misses,
         }
     }
 }

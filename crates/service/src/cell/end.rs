@@ -22,10 +22,6 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(2);
 /// anybody noticing.
 const SHUTDOWNS_MAX: usize = 2;
 
-/// Attempts to remove a container, and the pause between two.
-const DESTROYS_MAX: u32 = 5;
-const DESTROY_PAUSE: Duration = Duration::from_millis(50);
-
 /// From an engine that could not remove a container, however often it was asked, to the
 /// next round.
 const DESTROY_AGAIN: Duration = Duration::from_secs(30);
@@ -42,7 +38,7 @@ impl Life {
         if cause == (Cause::Wished { force: false }) {
             self.shut_down().await;
         }
-        while let Err(error) = self.destroy().await {
+        while let Err(error) = self.inner.environment.destroy(self.cell.id()).await {
             self.put_off(cause, error).await;
         }
         self.cell.execs.finish(status).await;
@@ -114,19 +110,6 @@ impl Life {
             }
         }
         std::future::pending::<()>().await;
-    }
-
-    async fn destroy(&self) -> Result<(), EngineError> {
-        let engine = &self.inner.environment.engine;
-        let mut attempt = 1;
-        loop {
-            match engine.destroy(self.cell.id()).await {
-                Ok(()) | Err(EngineError::NotFound { .. }) => return Ok(()),
-                Err(error) if attempt >= DESTROYS_MAX => return Err(error),
-                Err(_) => tokio::time::sleep(DESTROY_PAUSE * attempt).await,
-            }
-            attempt += 1;
-        }
     }
 
     /// Tells those who wait that it is not gone, and waits until it is time to try again.

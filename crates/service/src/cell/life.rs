@@ -4,20 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, ContainerSpec, Phase};
-use hotcell_engine::{Engine, EngineError, Progress};
+use hotcell_engine::{Container, Engine, EngineError, Progress};
 use tokio::sync::{mpsc, oneshot};
 
+use super::make::make;
 use super::{Cell, Request, Wish};
 use crate::{Inner, ServiceError};
-
-/// How long an engine may take to pull an image.
-const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
-
-/// How long an engine may take to make a container of an image that is there.
-const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// Attempts to reach the agent of a container that was just made.
-const FIRST_CONNECTS_MAX: u32 = 3;
 
 /// From an engine that could not watch a container to the next attempt.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -36,6 +28,8 @@ pub(crate) struct Life {
 pub(crate) enum Birth {
     /// It is to be made, and somebody wants to hear how far its image is.
     Made(Box<Admitted<ContainerSpec>>, Progress),
+    /// It was ready before it was asked for, and its row says that it runs.
+    Warm(Box<Container>),
     /// It runs already.
     Found,
     /// It was being ended when the last server died, or is of no use.
@@ -89,6 +83,11 @@ impl Life {
                     Cause::NotMade
                 }
             },
+            Birth::Warm(container) => {
+                self.cell.note_made(*container);
+                self.set_phase(Phase::Running);
+                self.run().await
+            }
             Birth::Found => {
                 self.reconnect();
                 self.run().await
@@ -104,29 +103,11 @@ impl Life {
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
     ) -> Result<(), ServiceError> {
-        let engine = &self.inner.environment.engine;
-        let late = |what: &str| ServiceError::Deadline {
-            reason: format!("the engine did not {what} in time"),
-        };
-        let fetch = engine.fetch_image(spec, progress);
-        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
-        fetched.map_err(|_| late("pull the image"))??;
-        let create = engine.create(self.cell.id(), spec);
-        let created = tokio::time::timeout(CREATE_TIMEOUT, create).await;
-        let container = created.map_err(|_| late("make the container"))??;
-        self.cell.note_made(container);
-        self.connect().await?;
+        let (environment, cell) = (&self.inner.environment, &self.cell);
+        let made = make(environment, cell.id(), spec, progress, &cell.connection).await?;
+        cell.note_made(made);
         self.set_phase(Phase::Running);
         Ok(())
-    }
-
-    async fn connect(&self) -> Result<(), ServiceError> {
-        for _ in 1..FIRST_CONNECTS_MAX {
-            if self.cell.connection.get().await.is_ok() {
-                return Ok(());
-            }
-        }
-        self.cell.connection.get().await.map(drop)
     }
 
     /// Connects in the background, a bounded number of containers at a time.

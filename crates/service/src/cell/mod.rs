@@ -13,6 +13,7 @@
 
 mod end;
 mod life;
+mod make;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,7 @@ use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::life::{Birth, Cause, Life};
+pub(crate) use self::make::{NotMade, make};
 use crate::ServiceError;
 use crate::connection::Connection;
 use crate::environment::Environment;
@@ -75,7 +77,16 @@ impl Cell {
         row: ContainerRow,
     ) -> (Arc<Self>, mpsc::Receiver<Request>) {
         let engine = Arc::clone(&environment.engine);
-        let connection = Arc::new(Connection::new(engine, row.id.clone()));
+        let connection = Connection::new(engine, row.id.clone());
+        Self::connected(environment, row, Arc::new(connection))
+    }
+
+    /// The same, with a connection that leads to its agent.
+    pub(crate) fn connected(
+        environment: &Arc<Environment>,
+        row: ContainerRow,
+        connection: Arc<Connection>,
+    ) -> (Arc<Self>, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let cell = Self {
             execs: Table::new(environment, &connection, &row),

@@ -40,7 +40,7 @@ impl Service {
                 views.push(view(&cell, engine.get(cell.id()), attached));
             }
         }
-        views.sort_by(|one, other| one.id.cmp(&other.id));
+        views.sort_by(|one, other| age(one).cmp(&age(other)));
         // One that ended while we looked was seen twice.
         views.dedup_by(|one, other| one.id == other.id);
         Ok(views)
@@ -87,6 +87,11 @@ impl Inner {
     }
 }
 
+/// By which containers are sorted. A warm one was made before it was asked for.
+fn age(view: &ContainerView) -> (u64, &ContainerId) {
+    (view.created_unix_ms, &view.id)
+}
+
 /// A container as its row, its task and its engine tell it.
 pub(super) fn view(
     cell: &Cell,
@@ -120,7 +125,7 @@ pub(super) fn view_of_row(row: ContainerRow) -> ContainerView {
         image_digest: row.image_digest,
         engine: row.engine,
         is_persistent: row.is_persistent,
-        is_warm: false,
+        is_warm: row.is_warm,
         labels: row.labels,
         network: row.spec.network,
         limits: row.spec.limits,

@@ -2,7 +2,7 @@
 //!
 //! It is in memory first, then it has a row, then the engine makes it: so a second request
 //! under the same key finds it at every moment, and a server that dies leaves either nothing
-//! or a row.
+//! or a row. One that the pool has ready is made already, and its row takes it from the pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use super::list::{view, view_of_row};
 use super::{ContainerView, Spawn};
 use crate::cell::{Birth, Cell, Life};
 use crate::environment::millis;
+use crate::pool::Claim;
 use crate::refusal::tell_refusal;
 use crate::registry::NotAdded;
 use crate::{Inner, Service, ServiceError};
@@ -58,6 +59,27 @@ enum Found {
     New(Arc<Cell>),
     Cell(Arc<Cell>),
     Ended(Box<ContainerRow>),
+}
+
+/// Whether a container has a row now.
+enum Noted {
+    New,
+    /// Its key was used before.
+    Before(Before),
+}
+
+/// The container that has a key already.
+enum Before {
+    Cell(Arc<Cell>),
+    Row(Box<ContainerRow>),
+}
+
+/// Why a container has no row.
+enum NotNoted {
+    /// It must not have one.
+    Refused(ServiceError),
+    /// The store could not, or cannot tell whether it did.
+    Failed(ServiceError),
 }
 
 impl Inner {
@@ -135,6 +157,7 @@ impl Inner {
             last_used_unix_ms: now_unix_ms,
             expires_unix_ms: ttl.map(|ttl| now_unix_ms.saturating_add(millis(ttl))),
             ended_unix_ms: None,
+            is_warm: false,
         })
     }
 
@@ -152,37 +175,84 @@ impl Inner {
         progress: &Progress,
         keys_since_unix_ms: u64,
     ) -> Result<Found, ServiceError> {
-        let (cell, requests) = Cell::new(&self.environment, row.clone());
-        let containers_max = self.environment.settings.containers_max;
-        match self.registry.add(&cell, keys_since_unix_ms, containers_max) {
-            Ok(()) => {}
-            Err(NotAdded::Before(before)) => {
-                before.made().await?;
-                return Ok(Found::Cell(before));
-            }
-            Err(NotAdded::Full) => return Err(too_many(containers_max)),
-        }
-        let noted = self
-            .environment
-            .store
-            .insert_container(row.clone(), keys_since_unix_ms);
-        match noted.await {
-            Ok(Spawned::New) => {}
-            Ok(Spawned::Before(before)) => {
-                self.abandon(&cell, None);
-                return self.find_before(before).await;
-            }
-            Err(error) => {
-                let failure = not_noted(error, row);
-                self.abandon(&cell, Some(failure.again()));
-                return Err(failure);
-            }
+        let claim = self.claim(row, keys_since_unix_ms).await;
+        let (cell, requests) = match &claim {
+            Some(claim) => Cell::connected(&self.environment, claim.row(row), claim.connection()),
+            None => Cell::new(&self.environment, row.clone()),
+        };
+        let noted = self.note(&cell, keys_since_unix_ms).await;
+        let claim = kept(claim, &noted);
+        match noted {
+            Ok(Noted::New) => {}
+            Ok(Noted::Before(before)) => return self.find_before(before).await,
+            Err(NotNoted::Refused(failure) | NotNoted::Failed(failure)) => return Err(failure),
         }
         self.registry.name(&cell);
-        let birth = Birth::Made(Box::new(spec.clone()), progress.clone());
+        let birth = self.birth(claim, spec, progress);
+        let is_warm = matches!(birth, Birth::Warm(_));
         Life::start(self, &cell, requests, birth);
         cell.made().await?;
+        if !is_warm {
+            self.pool.encourage(spec.value());
+        }
         Ok(Found::New(cell))
+    }
+
+    /// Takes a container from the pool, unless one was asked for under the same key.
+    async fn claim(&self, row: &ContainerRow, keys_since_unix_ms: u64) -> Option<Claim> {
+        if self.registry.has_key_of(row, keys_since_unix_ms) {
+            return None;
+        }
+        self.pool.claim(&row.spec).await
+    }
+
+    fn birth(
+        &self,
+        claim: Option<Claim>,
+        spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
+    ) -> Birth {
+        if let Some(claim) = claim {
+            return Birth::Warm(Box::new(claim.hand_over()));
+        }
+        self.pool.missed(spec.value());
+        Birth::Made(Box::new(spec.clone()), progress.clone())
+    }
+
+    /// Adds a container to memory, then to the store. If it is in the latter it is in both,
+    /// else in none.
+    async fn note(&self, cell: &Arc<Cell>, keys_since_unix_ms: u64) -> Result<Noted, NotNoted> {
+        let containers_max = self.environment.settings.containers_max;
+        match self.registry.add(cell, keys_since_unix_ms, containers_max) {
+            Ok(()) => {}
+            Err(NotAdded::Before(cell)) => return Ok(Noted::Before(Before::Cell(cell))),
+            Err(NotAdded::Full) => return Err(NotNoted::Refused(too_many(containers_max))),
+        }
+        let noted = self.insert(cell, keys_since_unix_ms).await;
+        match noted {
+            Ok(Spawned::New) => Ok(Noted::New),
+            Ok(Spawned::Before(before)) => {
+                self.abandon(cell, None);
+                Ok(Noted::Before(Before::Row(before)))
+            }
+            Err(error) => {
+                let failure = NotNoted::new(error, &cell.row);
+                self.abandon(cell, Some(failure.error().again()));
+                Err(failure)
+            }
+        }
+    }
+
+    async fn insert(&self, cell: &Cell, keys_since_unix_ms: u64) -> Result<Spawned, StoreError> {
+        let (store, row) = (&self.environment.store, cell.row.clone());
+        if !row.is_warm {
+            return store.insert_container(row, keys_since_unix_ms).await;
+        }
+        let running = ContainerRow {
+            phase: Phase::Running,
+            ..row
+        };
+        store.claim_warm(running, keys_since_unix_ms).await
     }
 
     fn abandon(&self, cell: &Cell, failure: Option<ServiceError>) {
@@ -190,15 +260,29 @@ impl Inner {
         cell.abandon(failure);
     }
 
-    async fn find_before(&self, before: Box<ContainerRow>) -> Result<Found, ServiceError> {
-        match self.registry.get(&before.id) {
-            Some(cell) => {
-                cell.made().await?;
-                Ok(Found::Cell(cell))
-            }
-            None => Ok(Found::Ended(before)),
-        }
+    /// The container that has the key, once it is made.
+    async fn find_before(&self, before: Before) -> Result<Found, ServiceError> {
+        let cell = match before {
+            Before::Cell(cell) => cell,
+            Before::Row(row) => match self.registry.get(&row.id) {
+                Some(cell) => cell,
+                None => return Ok(Found::Ended(row)),
+            },
+        };
+        cell.made().await?;
+        Ok(Found::Cell(cell))
     }
+}
+
+/// A claim that led to a row. Another one is undone.
+fn kept(claim: Option<Claim>, noted: &Result<Noted, NotNoted>) -> Option<Claim> {
+    let claim = claim?;
+    match noted {
+        Ok(Noted::New) => return Some(claim),
+        Ok(Noted::Before(_)) | Err(NotNoted::Refused(_)) => claim.give_back(),
+        Err(NotNoted::Failed(_)) => claim.throw_away(),
+    }
+    None
 }
 
 fn ttl(request: &Spawn) -> Result<Option<Duration>, ServiceError> {
@@ -228,12 +312,23 @@ fn too_many(containers_max: usize) -> ServiceError {
     }
 }
 
-fn not_noted(error: StoreError, row: &ContainerRow) -> ServiceError {
-    match (error, &row.alias) {
-        (StoreError::AliasTaken, Some(alias)) => ServiceError::AlreadyExists {
-            what: "alias",
-            name: alias.to_string(),
-        },
-        (error, _) => error.into(),
+impl NotNoted {
+    fn new(error: StoreError, row: &ContainerRow) -> Self {
+        match (error, &row.alias) {
+            (StoreError::AliasTaken, Some(alias)) => Self::Refused(ServiceError::AlreadyExists {
+                what: "alias",
+                name: alias.to_string(),
+            }),
+            (error @ (StoreError::AliasTaken | StoreError::Full), _) => Self::Refused(error.into()),
+            (error @ (StoreError::Unavailable | StoreError::Failed { .. }), _) => {
+                Self::Failed(error.into())
+            }
+        }
+    }
+
+    fn error(&self) -> &ServiceError {
+        match self {
+            Self::Refused(error) | Self::Failed(error) => error,
+        }
     }
 }

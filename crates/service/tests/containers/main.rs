@@ -5,6 +5,9 @@ mod garbage;
 #[path = "../support/ground.rs"]
 mod ground;
 mod odd;
+mod pool;
+mod pool_crash;
+mod pool_faults;
 mod reconcile;
 mod restart;
 mod spawn;

@@ -1,6 +1,6 @@
 //! Engines that do not do what they are asked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,14 +18,16 @@ use crate::ground::{Ground, by_id, me, named, until};
 const STREAM_BYTES: usize = 64 << 10;
 
 /// The fake engine, with wishes of its own.
-struct Odd {
+pub(crate) struct Odd {
     fake: Fake,
     /// Removes nothing.
-    keeps: AtomicBool,
+    pub(crate) keeps: AtomicBool,
     /// Says that its containers end with their owner.
     is_run_s: AtomicBool,
     /// Has no room.
-    is_full: AtomicBool,
+    pub(crate) is_full: AtomicBool,
+    /// Containers that it was asked to make.
+    pub(crate) creates: AtomicUsize,
     /// Every stream leads to this container.
     astray: Mutex<Option<ContainerId>>,
     /// What carries the streams there are.
@@ -33,12 +35,13 @@ struct Odd {
 }
 
 impl Odd {
-    fn new(ground: &Ground) -> Arc<Self> {
+    pub(crate) fn new(ground: &Ground) -> Arc<Self> {
         Arc::new(Self {
             fake: ground.engine(),
             keeps: AtomicBool::new(false),
             is_run_s: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            creates: AtomicUsize::new(0),
             astray: Mutex::default(),
             carriers: Mutex::default(),
         })
@@ -74,6 +77,7 @@ impl Engine for Odd {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
+        self.creates.fetch_add(1, Ordering::SeqCst);
         if self.is_full.load(Ordering::SeqCst) {
             return Err(EngineError::Exhausted { resource: "ids" });
         }

@@ -35,7 +35,7 @@ enum StoredLifetime {
 }
 
 /// Writes a spec.
-pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
+pub(crate) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     let image = spec.image.to_string();
     // A path that is not text would come back as another one.
     if ImageRef::parse(&image).as_ref() != Ok(&spec.image) {
@@ -61,7 +61,7 @@ pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
 }
 
 /// Reads a spec back.
-pub(super) fn read(text: &str) -> Result<ContainerSpec, String> {
+pub(crate) fn read(text: &str) -> Result<ContainerSpec, String> {
     let stored: Stored = serde_json::from_str(text).map_err(said)?;
     Ok(ContainerSpec {
         image: ImageRef::parse(&stored.image).map_err(said)?,

@@ -5,7 +5,10 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 1] = [include_str!("../../migrations/0001.sql")];
+const STEPS: [&str; 2] = [
+    include_str!("../../migrations/0001.sql"),
+    include_str!("../../migrations/0002.sql"),
+];
 
 /// The newest schema this program knows.
 #[expect(clippy::cast_possible_truncation, reason = "it is a short list")]

@@ -1,0 +1,99 @@
+//! What is kept ready, out of what the operator said.
+
+use anyhow::{Result, ensure};
+use hotcell_domain::{ContainerSpec, ImageRef, Policy};
+use hotcell_service::Stock;
+
+use crate::cli::WarmArgs;
+
+/// Containers of the default image that are kept ready if nobody says how many.
+const DEFAULT_COUNT: usize = 1;
+
+/// The most images of which containers are kept ready.
+const IMAGES_MAX: usize = 16;
+
+/// The stocks. An image that policy refuses is an error, unless nobody named it.
+pub(super) fn stocks(
+    arguments: &WarmArgs,
+    policy: &Policy,
+    default_image: &ImageRef,
+) -> Result<Vec<Stock>> {
+    let mut stocks = arguments.warm_images.clone();
+    if let Some(wanted) = count(arguments, policy, default_image) {
+        let image = default_image.clone();
+        stocks.push(Stock { image, wanted });
+    }
+    ensure!(
+        stocks.len() <= IMAGES_MAX,
+        "at most {IMAGES_MAX} images can be kept warm"
+    );
+    for (number, stock) in stocks.iter().enumerate() {
+        let is_first = stocks[..number].iter().all(|one| one.image != stock.image);
+        ensure!(
+            is_first,
+            "it is said twice how many {} are kept warm",
+            stock.image
+        );
+    }
+    Ok(stocks)
+}
+
+/// How many of the default image; `None` if that is not for us to say.
+fn count(arguments: &WarmArgs, policy: &Policy, image: &ImageRef) -> Option<usize> {
+    if arguments.warm.is_some() {
+        return arguments.warm;
+    }
+    if arguments
+        .warm_images
+        .iter()
+        .any(|warm| warm.image == *image)
+    {
+        return None;
+    }
+    match policy.admit(ContainerSpec::new(image.clone())) {
+        Ok(_) => Some(DEFAULT_COUNT),
+        Err(refusal) => {
+            tracing::warn!(%image, %refusal, "the default image is not kept warm");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(warm: Option<usize>, images: &[(&str, usize)]) -> Result<Vec<(String, usize)>> {
+        let image = |text| ImageRef::parse(text).expect("an image");
+        let named = images.iter().map(|(text, wanted)| Stock {
+            image: image(text),
+            wanted: *wanted,
+        });
+        let arguments = WarmArgs {
+            warm,
+            warm_images: named.collect(),
+            warm_check_s: std::time::Duration::from_secs(30),
+        };
+        let stocks = stocks(&arguments, &Policy::default(), &image("python"))?;
+        let words = stocks.into_iter();
+        Ok(words
+            .map(|stock| (stock.image.to_string(), stock.wanted))
+            .collect())
+    }
+
+    #[test]
+    fn one_of_the_default_image_is_kept_unless_it_is_said_otherwise() {
+        let python = |count| ("docker.io/library/python:latest".to_owned(), count);
+        assert_eq!(said(None, &[]).unwrap(), [python(1)]);
+        assert_eq!(said(Some(0), &[]).unwrap(), [python(0)]);
+        assert_eq!(said(None, &[("python", 5)]).unwrap(), [python(5)]);
+        let both = said(None, &[("host", 2)]).unwrap();
+        assert_eq!(both, [("host".to_owned(), 2), python(1)]);
+    }
+
+    #[test]
+    fn what_is_said_twice_is_refused() {
+        assert!(said(Some(1), &[("python", 5)]).is_err());
+        assert!(said(None, &[("host", 5), ("host", 4)]).is_err());
+    }
+}

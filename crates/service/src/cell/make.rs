@@ -1,0 +1,71 @@
+//! Making a container, for somebody or for the pool.
+
+use std::time::Duration;
+
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
+use hotcell_engine::{Container, EngineError, Progress};
+use hotcell_store::StoreError;
+
+use crate::ServiceError;
+use crate::connection::Connection;
+use crate::environment::Environment;
+
+/// How long an engine may take to pull an image.
+const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
+
+/// How long an engine may take to make a container of an image that is there.
+const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Attempts to reach the agent of a container that was just made.
+const CONNECTS_MAX: u32 = 3;
+
+/// Why a container was not made. Not yet an answer for a caller: there may be none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotMade {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Other(#[from] ServiceError),
+}
+
+/// Makes a container and connects to it. On `Err` something may be left.
+pub(crate) async fn make(
+    environment: &Environment,
+    id: &ContainerId,
+    spec: &Admitted<ContainerSpec>,
+    progress: &Progress,
+    connection: &Connection,
+) -> Result<Container, NotMade> {
+    let engine = &environment.engine;
+    let fetch = engine.fetch_image(spec, progress);
+    let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+    fetched.map_err(|_| late("pull the image"))??;
+    let create = engine.create(id, spec);
+    let made = tokio::time::timeout(CREATE_TIMEOUT, create).await;
+    let made = made.map_err(|_| late("make the container"))??;
+    for _ in 1..CONNECTS_MAX {
+        if connection.get().await.is_ok() {
+            return Ok(made);
+        }
+    }
+    connection.get().await?;
+    Ok(made)
+}
+
+fn late(what: &str) -> ServiceError {
+    ServiceError::Deadline {
+        reason: format!("the engine did not {what} in time"),
+    }
+}
+
+impl From<NotMade> for ServiceError {
+    fn from(failure: NotMade) -> Self {
+        match failure {
+            NotMade::Engine(error) => error.into(),
+            NotMade::Store(error) => error.into(),
+            NotMade::Other(error) => error,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Removing what is not wanted, or not well, and all of it when the server stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_domain::ContainerId;
+use hotcell_engine::EngineError;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::Pool;
+
+/// From an engine that could not remove a container to the next attempt.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// How long a stop waits for what is being made, which may be the pull of an image.
+const MAKINGS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Containers that are removed at once when all are.
+const REMOVALS_MAX: usize = 16;
+
+/// Rounds of removing what could not be removed before.
+const ROUNDS_MAX: usize = 3;
+
+impl Pool {
+    /// Removes a container that was on its way, or claimed.
+    pub(super) fn refuse(self: &Arc<Self>, id: &ContainerId, stock: usize) {
+        if self.shelf().refuse(id) {
+            self.remove_in_background(id.clone(), stock);
+        }
+    }
+
+    /// Removes a container that leaves, and has another made in its place.
+    pub(super) fn remove_in_background(self: &Arc<Self>, id: ContainerId, stock: usize) {
+        if let Some(kept) = self.stocks.get(stock) {
+            kept.changed.notify_one();
+        }
+        let pool = Arc::clone(self);
+        self.environment.tasks.spawn(async move {
+            while let Err(error) = pool.remove(&id).await {
+                tracing::error!(container.id = %id, %error, "a warm container cannot be removed");
+                tokio::time::sleep(AGAIN).await;
+            }
+            if let Some(kept) = pool.stocks.get(stock) {
+                kept.changed.notify_one();
+            }
+        });
+    }
+
+    /// Removes a container and forgets it, in this order: what dies on the way leaves a row
+    /// by which the next server goes on.
+    async fn remove(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.environment.destroy(id).await?;
+        if let Err(error) = self.environment.store.forget_warm(id.clone()).await {
+            self.environment.metrics.store_failed();
+            tracing::error!(container.id = %id, %error, "a warm container is not forgotten");
+        }
+        self.shelf().remove(id);
+        Ok(())
+    }
+
+    /// Makes and hands out nothing more, and removes everything. What cannot be removed is
+    /// left to the next server.
+    pub(crate) async fn drain(self: &Arc<Self>) {
+        let (coming, mut left) = self.shelf().close();
+        self.closing.cancel();
+        self.makers.close();
+        // A container that is being made while it is removed would stay.
+        let made = tokio::time::timeout(MAKINGS_TIMEOUT, self.makers.wait());
+        match made.await {
+            Ok(()) => left.extend(coming),
+            Err(_) => {
+                tracing::warn!(
+                    "warm containers are still being made; the next server removes them"
+                );
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            left = self.remove_all(left).await;
+            if left.is_empty() {
+                return;
+            }
+            tracing::error!(left = left.len(), "warm containers could not be removed");
+        }
+    }
+
+    /// Removes containers, a bounded number at a time, and answers those that are not gone.
+    async fn remove_all(self: &Arc<Self>, ids: Vec<ContainerId>) -> Vec<ContainerId> {
+        let turns = Arc::new(Semaphore::new(REMOVALS_MAX));
+        let mut removals = JoinSet::new();
+        for id in ids {
+            let (pool, turns) = (Arc::clone(self), Arc::clone(&turns));
+            removals.spawn(async move {
+                let _turn = turns.acquire().await;
+                pool.remove(&id).await.err().map(|_| id)
+            });
+        }
+        removals.join_all().await.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Warm containers: ready, and nobody's yet.
+//!
+//! A container is noted here before its engine makes it, and moves to `containers` in the
+//! transaction in which somebody gets it. So whoever finds a container after a crash finds it
+//! in one of the two tables, and never in both.
+
+use hotcell_domain::{ContainerId, ContainerSpec};
+use rusqlite::{Connection, params};
+
+use crate::container::{by_key, insert as insert_container, spec};
+use crate::database::Fault;
+use crate::row::{FromRow, Reading, RowError, all, sql_ms};
+use crate::{ContainerRow, Spawned, Store, StoreError};
+
+/// A warm container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmRow {
+    /// Its handle, which its owner will use.
+    pub id: ContainerId,
+    /// What it was made to be; `None` if that cannot be read any more.
+    pub spec: Option<ContainerSpec>,
+    /// When it was noted.
+    pub created_unix_ms: u64,
+}
+
+impl Store {
+    /// Notes a warm container that is about to be made.
+    pub async fn insert_warm(
+        &self,
+        id: ContainerId,
+        spec: ContainerSpec,
+        created_unix_ms: u64,
+    ) -> Result<(), StoreError> {
+        let sql = "INSERT INTO warm VALUES (?, ?, ?)";
+        self.clerk
+            .ask("note a warm container", move |database| {
+                let spec = spec::write(&spec).map_err(Fault::Misuse)?;
+                let transaction = database.write()?;
+                let params = params![id.as_str(), spec, sql_ms(created_unix_ms)];
+                transaction.prepare_cached(sql)?.execute(params)?;
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+
+    /// Every warm container, oldest first.
+    pub async fn warm(&self) -> Result<Vec<WarmRow>, StoreError> {
+        let sql = "SELECT * FROM warm ORDER BY created_unix_ms, id";
+        self.clerk
+            .ask("list warm containers", move |database| {
+                all(&mut database.read().prepare_cached(sql)?, [])
+            })
+            .await
+    }
+
+    /// Forgets a warm container. One that is not there is forgotten already.
+    pub async fn forget_warm(&self, id: ContainerId) -> Result<(), StoreError> {
+        self.clerk
+            .ask("forget a warm container", move |database| {
+                let transaction = database.write()?;
+                delete(&transaction, &id)?;
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+
+    /// Makes the warm container with the id of `row` somebody's: it is no warm one any more
+    /// and has that row. Nothing changes if its principal asked for a container under the
+    /// same key at `keys_since_unix_ms` or later, and on `Err`.
+    pub async fn claim_warm(
+        &self,
+        row: ContainerRow,
+        keys_since_unix_ms: u64,
+    ) -> Result<Spawned, StoreError> {
+        self.clerk
+            .ask("hand out a warm container", move |database| {
+                let transaction = database.write()?;
+                if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
+                    return Ok(Spawned::Before(Box::new(before)));
+                }
+                if delete(&transaction, &row.id)? == 0 {
+                    return Err(Fault::missing("warm container", &row.id));
+                }
+                insert_container(&transaction, &row)?;
+                transaction.commit()?;
+                Ok(Spawned::New)
+            })
+            .await
+    }
+}
+
+fn delete(connection: &Connection, id: &ContainerId) -> Result<usize, Fault> {
+    let sql = "DELETE FROM warm WHERE id = ?";
+    Ok(connection.prepare_cached(sql)?.execute([id.as_str()])?)
+}
+
+impl FromRow for WarmRow {
+    const TABLE: &'static str = "warm container";
+
+    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+        Ok(Self {
+            id: row.parsed("id", ContainerId::parse)?,
+            // One that cannot be read is still known to be nobody's.
+            spec: row.parsed("spec", spec::read).ok(),
+            created_unix_ms: row.ms("created_unix_ms")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotcell_domain::{Alias, ImageRef, Name};
+
+    use super::*;
+    use crate::samples;
+
+    async fn note(store: &Store, number: u64) -> WarmRow {
+        let id = samples::container(number).id;
+        let spec = ContainerSpec::new(ImageRef::Host);
+        let noted = store.insert_warm(id.clone(), spec.clone(), number);
+        noted.await.unwrap();
+        WarmRow {
+            id,
+            spec: Some(spec),
+            created_unix_ms: number,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_claimed_container_has_moved_from_one_table_to_the_other() {
+        let (_directory, store) = samples::store();
+        let (first, second) = (note(&store, 1).await, note(&store, 2).await);
+        assert_eq!(store.warm().await.unwrap(), [first, second.clone()]);
+        let row = ContainerRow {
+            is_warm: true,
+            ..samples::container(1)
+        };
+        let claimed = store.claim_warm(row.clone(), 0).await.unwrap();
+        assert_eq!(claimed, Spawned::New);
+        assert_eq!(store.warm().await.unwrap(), [second]);
+        assert_eq!(store.living_containers().await.unwrap(), [row]);
+    }
+
+    #[tokio::test]
+    async fn no_container_is_claimed_twice_or_unless_it_is_warm() {
+        let (_directory, store) = samples::store();
+        note(&store, 1).await;
+        store.claim_warm(samples::container(1), 0).await.unwrap();
+        for number in [1, 2] {
+            let claimed = store.claim_warm(samples::container(number), 0).await;
+            assert!(matches!(claimed, Err(StoreError::Failed { .. })));
+        }
+        assert_eq!(store.living_containers().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_loses_leaves_the_container_warm() {
+        let (_directory, store) = samples::store();
+        let warm = note(&store, 2).await;
+        let named = |number| ContainerRow {
+            alias: Some(Alias::parse("box").unwrap()),
+            key: Some(Name::parse(&format!("k{number}")).unwrap()),
+            ..samples::container(number)
+        };
+        store.insert_container(named(1), 0).await.unwrap();
+        let refused = store.claim_warm(named(2), 0).await;
+        assert!(matches!(refused, Err(StoreError::AliasTaken)));
+        let again = ContainerRow {
+            key: named(1).key,
+            ..samples::container(2)
+        };
+        let before = store.claim_warm(again, 0).await.unwrap();
+        assert_eq!(before, Spawned::Before(Box::new(named(1))));
+        let left = store.warm().await.unwrap();
+        assert_eq!(left, std::slice::from_ref(&warm));
+        store.forget_warm(warm.id.clone()).await.unwrap();
+        store.forget_warm(warm.id).await.unwrap();
+        assert_eq!(store.warm().await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_spec_that_cannot_be_read_hides_no_container() {
+        let (_directory, store) = samples::store();
+        let warm = note(&store, 1).await;
+        let spoil = "UPDATE warm SET spec = 'of another version'";
+        let spoiled = store.clerk.ask("spoil", move |database| {
+            let transaction = database.write()?;
+            transaction.execute(spoil, [])?;
+            Ok(transaction.commit()?)
+        });
+        spoiled.await.unwrap();
+        let unreadable = WarmRow { spec: None, ..warm };
+        assert_eq!(store.warm().await.unwrap(), [unreadable]);
+    }
+}
