@@ -6,6 +6,7 @@
 mod client;
 mod docker;
 mod ground;
+mod images;
 mod memory;
 mod ours;
 mod samples;
@@ -23,8 +24,11 @@ const ROUNDS: usize = 200;
 /// Docker is measured in every so many rounds: it takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-/// Runs the benchmark of the engine, of the server, or both, and prints a table for each.
+/// Runs the benchmark of the engine, of the server, of pulls, or all, and prints a table for each.
 pub(crate) fn run(areas: &[String]) -> Result<()> {
+    if areas == ["images"] {
+        return images::run();
+    }
     let docker = Docker::start().context("start Docker")?;
     if docker.is_none() {
         eprintln!("docker is not installed (or we are not root): compared with the floor only");
@@ -33,11 +37,12 @@ pub(crate) fn run(areas: &[String]) -> Result<()> {
     match areas[..] {
         [] => {
             ground::run(docker.as_ref())?;
-            server::run(docker.as_ref())
+            server::run(docker.as_ref())?;
+            images::run()
         }
         ["ground"] => ground::run(docker.as_ref()),
         ["server"] => server::run(docker.as_ref()),
-        _ => bail!("usage: bench [ground | server]"),
+        _ => bail!("usage: bench [ground | server | images]"),
     }
 }
 
