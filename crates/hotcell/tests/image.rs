@@ -52,8 +52,22 @@ fn an_image_is_loaded_run_listed_and_removed() {
     let list = said(&hotcell(state.path(), &["image", "ls", "--json"]));
     let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
     assert_eq!(list[0]["image"], "localhost/busybox:latest");
-    said(&hotcell(state.path(), &["image", "rm", name]));
-    assert_eq!(said(&hotcell(state.path(), &["image", "ls"])), "");
+    let list = said(&hotcell(state.path(), &["image", "ls"]));
+    let mut lines = list.lines();
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with("DIGEST")),
+        "{list}"
+    );
+    assert!(
+        lines
+            .next()
+            .is_some_and(|line| line.ends_with("localhost/busybox:latest")),
+        "{list}"
+    );
+    let removed = said(&hotcell(state.path(), &["image", "rm", name, "--json"]));
+    assert_eq!(removed, "{\"images\":1,\"layers\":1,\"partial\":0}\n");
+    let list = said(&hotcell(state.path(), &["image", "ls"]));
+    assert_eq!(list.lines().count(), 1, "{list}");
     let gone = hotcell(state.path(), &run);
     assert_eq!(gone.status.code(), Some(125));
     let told = String::from_utf8_lossy(&gone.stderr);

@@ -32,6 +32,10 @@ impl Images {
     ) -> Result<Vec<Image>, ImageError> {
         let _hold = self.store.hold()?;
         let opened = File::open(file).map_err(ImageError::disk("open the image archive"))?;
+        if opened.metadata().is_ok_and(|it| it.is_dir()) {
+            let reason = "it is a directory; make a tar of what is in it";
+            return Err(ImageError::invalid("an image archive", reason));
+        }
         let (store, bounds) = (std::sync::Arc::clone(&self.store), self.bounds);
         let read = move || {
             let index = Index::read(opened, &store, &bounds)?;

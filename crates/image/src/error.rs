@@ -112,7 +112,7 @@ pub enum ImageError {
     #[error("cancelled")]
     Cancelled,
     /// The disk would not take or give it.
-    #[error("could not {step}: {source}")]
+    #[error("could not {step}")]
     Disk {
         /// What was being done.
         step: &'static str,

@@ -135,6 +135,10 @@ pub(crate) struct RemoveArgs {
     #[arg(required = true, value_parser = Reference::parse)]
     pub(crate) images: Vec<Reference>,
 
+    /// Print what was removed as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
     #[command(flatten)]
     pub(crate) state: StateArgs,
 }

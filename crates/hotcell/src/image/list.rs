@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use hotcell_engine::{Embedded, EmbeddedConfig};
+use hotcell_image::Collected;
 use serde_json::{Value, json};
 
 use super::args::{CollectArgs, ListArgs, RemoveArgs};
@@ -28,6 +29,8 @@ pub(super) fn list(arguments: &ListArgs) -> Result<ExitCode> {
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (digest, size, age) = ("DIGEST", "SIZE", "AGE");
+    writeln!(out, "{digest:<DIGEST_SHOWN$}  {size:>9}  {age:>6}  IMAGE")?;
     for image in &images {
         let digest = &image.digest.hex()[..DIGEST_SHOWN];
         let age = SystemTime::now().duration_since(image.pulled_at);
@@ -41,9 +44,14 @@ pub(super) fn list(arguments: &ListArgs) -> Result<ExitCode> {
 
 pub(super) async fn remove(arguments: &RemoveArgs) -> Result<ExitCode> {
     let engine = engine(&arguments.state)?;
+    let mut all = Collected::default();
     for reference in &arguments.images {
-        engine.remove_image(reference).await?;
+        let removed = engine.remove_image(reference).await?;
+        all.images += removed.images;
+        all.layers += removed.layers;
+        all.partial += removed.partial;
     }
+    print(all, arguments.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -52,22 +60,28 @@ pub(super) async fn collect(arguments: &CollectArgs) -> Result<ExitCode> {
         .idle_days
         .map(|days| DAY * u32::try_from(days).unwrap_or(u32::MAX));
     let collected = engine(&arguments.state)?.collect_images(idle).await?;
+    print(collected, arguments.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what was removed.
+fn print(removed: Collected, is_json: bool) -> Result<()> {
+    let Collected {
+        images,
+        layers,
+        partial,
+    } = removed;
     let mut out = std::io::stdout().lock();
-    if arguments.json {
-        let removed = json!({
-            "images": collected.images,
-            "layers": collected.layers,
-            "partial": collected.partial,
-        });
+    if is_json {
+        let removed = json!({ "images": images, "layers": layers, "partial": partial });
         writeln!(out, "{removed}")?;
     } else {
         writeln!(
             out,
-            "removed {} images, {} layers, {} unfinished downloads",
-            collected.images, collected.layers, collected.partial
+            "removed {images} images, {layers} layers, {partial} unfinished downloads"
         )?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The engine knows which images its containers are made of.
