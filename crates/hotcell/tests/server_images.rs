@@ -131,7 +131,7 @@ fn an_image_that_cannot_be_had_is_told_by_a_code_and_leaves_nothing() {
     let forbidden = runtime.block_on(Canned::start(|_| canned::status("403 Forbidden", "")));
     let away = runtime.block_on(Canned::start(|_| canned::status("503 Away", "")));
     let all = [&empty, &wrong, &foreign, &forbidden, &away];
-    let mut client = serve(&home, &all, &[]);
+    let mut client = serve(&home, &all, &["--warm", "0"]);
     for (registry, code, words) in [
         (&empty, "not_found", "there is no image"),
         (&wrong, "invalid_argument", "a layer should be sha256:"),

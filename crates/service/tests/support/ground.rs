@@ -164,7 +164,10 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         let engine = self.engine();
+        let state = self.state.path().to_owned();
         let clear = move || {
+            // A service that was dropped may still be making a container.
+            let _alone = alone(&state);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
@@ -176,6 +179,18 @@ impl Drop for Ground {
         };
         std::thread::spawn(clear).join().expect("it is cleared");
     }
+}
+
+/// The store, once no service has it any more; `None` if one does not let go of it.
+fn alone(state: &Path) -> Option<Store> {
+    let began = Instant::now();
+    while began.elapsed() < DEADLINE {
+        match Store::open(state) {
+            Err(OpenError::Locked { .. }) => std::thread::sleep(LOOK_INTERVAL),
+            opened => return opened.ok(),
+        }
+    }
+    None
 }
 
 /// Begins something and gives it up where it waits for the first time.
