@@ -35,9 +35,14 @@ impl Service {
         }
         let engine = self.inner.engine_s_view().await;
         for cell in self.inner.registry.all() {
-            if cell.row.principal == caller.principal && !cell.phase().is_final() {
-                let attached = self.inner.attached(&cell).await?;
-                views.push(view(&cell, engine.get(cell.id()), attached));
+            if cell.row.principal != caller.principal {
+                continue;
+            }
+            let attached = self.inner.attached(&cell).await?;
+            let view = view(&cell, engine.get(cell.id()), attached);
+            // One that is being removed is an ended one when nothing is left of it.
+            if !view.phase.is_final() {
+                views.push(view);
             }
         }
         views.sort_by(|one, other| age(one).cmp(&age(other)));
