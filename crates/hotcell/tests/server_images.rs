@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "each test file uses its own part")]
 #[path = "../../image/tests/support/canned.rs"]
 mod canned;
+// It needs flate2: layers are sent compressed.
 #[allow(dead_code, reason = "each test file uses its own part")]
 #[path = "../../image/tests/support/made.rs"]
 mod made;
