@@ -87,7 +87,7 @@ impl World {
         let (near, far) = tokio::io::duplex(1 << 20);
         let server = Server::new(self.service.clone(), options);
         tokio::spawn(async move {
-            let running = server.serve(far).await.unwrap();
+            let running = Box::pin(server.serve(far)).await.unwrap();
             let _ = running.waiting().await;
         });
         let listener = Listener {
