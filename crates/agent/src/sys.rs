@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
-/// The kernel's `sigaction` for SIG_DFL and SIG_IGN: no flags, an empty mask.
+/// The kernel's `sigaction` for `SIG_DFL` and `SIG_IGN`: no flags, an empty mask.
 const DEFAULT_ACTION: [u64; 4] = [libc::SIG_DFL as u64, 0, 0, 0];
 const IGNORE_ACTION: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
 
