@@ -95,6 +95,8 @@ pub(super) fn body(
         }),
         image: Some(image.id.clone()),
         working_dir: Some(WORKSPACE.to_owned()),
+        // The agent is deaf to the usual one, and an engine that stops would wait for it.
+        stop_signal: Some("SIGKILL".to_owned()),
         labels: Some(labels(config, id, spec, image)),
         host_config: Some(HostConfig {
             mounts: Some(vec![
