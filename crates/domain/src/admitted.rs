@@ -49,6 +49,9 @@ pub struct Policy {
     pub allow_rootfs: bool,
     /// Allow execs as the container's root.
     pub allow_root: bool,
+    /// Allow containers that reach what the engine's host reaches. Only where the engine has
+    /// such.
+    pub allow_network: bool,
     /// Which images of registries are allowed.
     pub images: ImagePolicy,
 }
@@ -60,7 +63,7 @@ pub enum Refusal {
     #[error("images of the form rootfs:PATH are not allowed here (rule `allow_rootfs`)")]
     Rootfs,
     /// A network was asked for.
-    #[error("only network \"none\" is allowed here (rule `network`)")]
+    #[error("only network \"none\" is allowed here (rule `allow_network`)")]
     Network,
     /// Root was asked for.
     #[error("running as root is not allowed here (rule `allow_root`)")]
@@ -98,7 +101,7 @@ impl Refusal {
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Rootfs => "allow_rootfs",
-            Self::Network => "network",
+            Self::Network => "allow_network",
             Self::Root => "allow_root",
             Self::Registry { .. } => "allowed_registries",
             Self::Image { .. } => "allowed_images",
@@ -111,7 +114,7 @@ impl Refusal {
 impl Policy {
     /// Decides on a container.
     pub fn admit(&self, spec: ContainerSpec) -> Result<Admitted<ContainerSpec>, Refusal> {
-        if spec.network != Network::None {
+        if spec.network != Network::None && !self.allow_network {
             return Err(Refusal::Network);
         }
         if spec.allow_root && !self.allow_root {
@@ -146,7 +149,15 @@ mod tests {
 
         let mut online = ContainerSpec::new(ImageRef::Host);
         online.network = Network::Full;
-        assert_eq!(policy.admit(online).map(|_| ()), Err(Refusal::Network));
+        assert_eq!(
+            policy.admit(online.clone()).map(|_| ()),
+            Err(Refusal::Network)
+        );
+        let policy = Policy {
+            allow_network: true,
+            ..policy
+        };
+        assert_eq!(policy.admit(online).map(|_| ()), Ok(()));
 
         let mut root = ContainerSpec::new(ImageRef::Host);
         root.allow_root = true;

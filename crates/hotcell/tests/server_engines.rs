@@ -265,11 +265,10 @@ fn docker_dies_and_its_containers_with_it_and_the_server_goes_on() {
         let listed = client.ok("list_containers", json!({}));
         listed["containers"].as_array().unwrap().is_empty()
     });
-    let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 30 }));
-    assert_eq!(
-        (&polled["status"], &polled["complete"]),
-        (&json!("lost"), &json!(true))
-    );
+    eventually("the exec is noted as lost", || {
+        let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 1 }));
+        polled["complete"] == true && polled["status"] == "lost"
+    });
     let made = client.ok("spawn", json!({}));
     assert_eq!(
         text(&sh(&mut client, &made["container_id"], "echo again")),
@@ -386,6 +385,37 @@ fn podman_pulls_and_its_service_dies_and_the_execs_go_on() {
     private.start_again(&variables);
     expect_whole_count(&mut client, &id, &exec);
     client.ok("kill", json!({ "container_id": id }));
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+#[test]
+fn a_network_is_for_those_whom_the_operator_lets_have_one() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let home = home(&private);
+    let online = json!({ "network": "full" });
+    let server = serve(&home, Flavor::Docker, &[]);
+    let refused = server.client().call("spawn", online.clone());
+    let said = &refused["structuredContent"];
+    assert_eq!(said["code"], "denied", "{refused}");
+    assert!(
+        said["message"]
+            .as_str()
+            .unwrap()
+            .contains("`allow_network`")
+    );
+    assert!(server.terminate().success());
+
+    let server = serve(&home, Flavor::Docker, &["--allow-network"]);
+    let mut client = server.client();
+    for (arguments, mode) in [(online, "default"), (json!({}), "none")] {
+        let made = client.ok("spawn", arguments);
+        let name = format!("hotcell-{}", made["container_id"].as_str().unwrap());
+        let format = ["inspect", "--format", "{{.HostConfig.NetworkMode}}", &name];
+        assert_eq!(private.says(&format).trim(), mode);
+    }
     assert!(server.terminate().success());
     expect_nothing_left(&private, &home);
 }

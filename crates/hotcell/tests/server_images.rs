@@ -210,7 +210,7 @@ fn each_refusal_names_its_rule_to_the_caller_and_is_one_event() {
             "local_images",
         ),
         (json!({ "image": "rootfs:/srv" }), "allow_rootfs"),
-        (json!({ "network": "full" }), "network"),
+        (json!({ "network": "full" }), "allow_network"),
     ];
     for (mut arguments, rule) in refused {
         arguments["env"] = json!({ "TOKEN": "hunter2" });
@@ -232,7 +232,7 @@ fn each_refusal_names_its_rule_to_the_caller_and_is_one_event() {
         "require_digest",
         "local_images",
         "allow_rootfs",
-        "network",
+        "allow_network",
     ] {
         let event = format!("rule=\"{rule}\" principal=local");
         let events = log.iter().filter(|line| line.contains(&event)).count();

@@ -10,7 +10,7 @@ use bollard::errors::Error as ApiError;
 use bollard::{API_DEFAULT_VERSION, Docker as Api};
 use tokio::sync::OnceCell;
 
-use super::config::{Flavor, Host};
+use super::config::{Flavor, Host, Tls};
 use crate::EngineError;
 
 /// How long most calls may take. A loaded engine needs seconds.
@@ -158,15 +158,31 @@ fn connect(host: &Host) -> Result<Api, ApiError> {
         Host::Tcp(address) => {
             Api::connect_with_http(address, TRANSPORT_TIMEOUT_S, API_DEFAULT_VERSION)
         }
-        Host::Tls { address, tls } => Api::connect_with_ssl(
-            address,
-            &tls.key,
-            &tls.cert,
-            &tls.ca,
-            TRANSPORT_TIMEOUT_S,
-            API_DEFAULT_VERSION,
-        ),
+        Host::Tls { address, tls } => {
+            check_files(tls)?;
+            Api::connect_with_ssl(
+                address,
+                &tls.key,
+                &tls.cert,
+                &tls.ca,
+                TRANSPORT_TIMEOUT_S,
+                API_DEFAULT_VERSION,
+            )
+        }
     }
+}
+
+/// The library goes on without a certificate that it cannot read, and the engine then says
+/// only that ours is bad.
+fn check_files(tls: &Tls) -> Result<(), ApiError> {
+    for path in [&tls.ca, &tls.cert, &tls.key] {
+        std::fs::File::open(path).map_err(|error| {
+            let message = format!("{} cannot be read: {error}", path.display());
+            let err = std::io::Error::new(error.kind(), message);
+            ApiError::IOError { err }
+        })?;
+    }
+    Ok(())
 }
 
 #[expect(

@@ -71,7 +71,7 @@ impl Flavor {
     }
 
     /// What to do when it does not answer.
-    pub(super) fn hint(self) -> &'static str {
+    pub fn hint(self) -> &'static str {
         match self {
             Self::Docker => {
                 "start Docker (`systemctl start docker`), or say where it is with DOCKER_HOST"
@@ -115,6 +115,21 @@ impl Host {
         }
     }
 
+    /// Whether what is sent there stays on this host.
+    pub fn is_loopback(&self) -> bool {
+        let address = match self {
+            Self::Unix(_) => return true,
+            Self::Tcp(address) | Self::Tls { address, .. } => address,
+        };
+        let name = match address.rsplit_once(':') {
+            Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
+            _ => address,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let ip = name.parse::<std::net::IpAddr>();
+        name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    }
+
     /// Whether the engine's processes may be processes of this host.
     pub(super) fn may_be_local(&self) -> bool {
         matches!(self, Self::Unix(_))
@@ -145,6 +160,29 @@ mod tests {
         for text in ["tcp://a:2376", "https://a:2376/"] {
             let host = Host::parse(text, Some(directory)).expect("it is one");
             assert_eq!(host.to_string(), "https://a:2376");
+        }
+    }
+
+    #[test]
+    fn only_this_host_is_the_loopback() {
+        let is_loopback = |address: &str| Host::Tcp(address.to_owned()).is_loopback();
+        for near in [
+            "127.0.0.1:2375",
+            "localhost:1",
+            "[::1]:2375",
+            "127.1.2.3",
+            "::1",
+        ] {
+            assert!(is_loopback(near), "{near}");
+        }
+        for far in [
+            "10.0.0.1:2375",
+            "docker:2375",
+            "localhost.evil:1",
+            "127.0.0.1.evil:1",
+            "0.0.0.0:1",
+        ] {
+            assert!(!is_loopback(far), "{far}");
         }
     }
 

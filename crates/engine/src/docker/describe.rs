@@ -13,6 +13,7 @@ use hotcell_domain::{ContainerId, Lifetime, Phase};
 
 use super::client::{Client, optional};
 use super::make::Maker;
+use super::usage::Usage;
 use super::{names, usage};
 use crate::{Container, Enforced, Enforcement, EngineError};
 
@@ -102,6 +103,22 @@ impl Maker {
             return self.inspect_remains(id).await;
         };
         let usage = usage::of(self.client(), &found).await;
+        self.describe(id, found, usage).await
+    }
+
+    /// A container that was just made, which has used nothing worth asking for.
+    pub(super) async fn inspect_new(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        let found = self.look_up(id).await?;
+        let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
+        self.describe(id, found, Usage::default()).await
+    }
+
+    async fn describe(
+        &self,
+        id: &ContainerId,
+        found: ContainerInspectResponse,
+        usage: Usage,
+    ) -> Result<Container, EngineError> {
         let labels = found.config.and_then(|config| config.labels);
         let was_killed = found.state.as_ref().and_then(|state| state.oom_killed);
         Ok(Container {

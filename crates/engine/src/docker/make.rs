@@ -177,7 +177,7 @@ impl Maker {
         go_on()?;
         let stream = stream::open(&self.client, &names::of(id)).await?;
         self.keep_ready(id, stream.watched(self.watch(id)));
-        self.inspect(id).await
+        self.inspect_new(id).await
     }
 
     async fn ensure_agent(

@@ -14,6 +14,7 @@ use futures_util::StreamExt as _;
 use hotcell_domain::ContainerId;
 
 use super::client::Client;
+use super::names;
 
 /// Where cgroups are.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -21,8 +22,14 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// How long an engine may take to count.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How much later than the process that was killed an engine may hear of it.
+const OOM_EVENT_LAG: Duration = Duration::from_millis(300);
+
 /// Events that are counted at most: engines remember fewer.
-const EVENTS_MAX: usize = 1024;
+const EVENTS_MAX: u64 = 1024;
+
+/// How far an engine's clock may be behind ours.
+const CLOCK_SKEW_SECONDS_MAX: u64 = 24 * 60 * 60;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Usage {
@@ -155,22 +162,28 @@ async fn memory_bytes(client: &Client, id: &str) -> Option<u64> {
     stats.ok()?.memory_stats?.usage
 }
 
+/// Counts what the engine remembers. It is not told until when, because its clock may be
+/// another than ours: it goes on until there is a pause.
 async fn oom_events(client: &Client, id: &str, found: &ContainerInspectResponse) -> Option<u64> {
-    let since = found.state.as_ref()?.started_at.as_deref()?;
+    let labels = found.config.as_ref()?.labels.as_ref()?;
+    let made: u64 = labels.get(names::MADE_LABEL)?.parse().ok()?;
+    let since = made.saturating_sub(CLOCK_SKEW_SECONDS_MAX).to_string();
     let filters = [("container", id), ("event", "oom")]
         .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]));
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let options = EventsOptionsBuilder::default()
-        .since(since)
-        .until(&now.ok()?.as_secs().to_string())
+        .since(&since)
         .filters(&filters.into())
         .build();
     let api = client.api().await.ok()?;
-    let events = Box::pin(api.events(Some(options))).take(EVENTS_MAX);
-    let count = events
-        .filter(|event| std::future::ready(event.is_ok()))
-        .count();
-    u64::try_from(count.await).ok()
+    let mut events = Box::pin(api.events(Some(options)));
+    let mut count = 0;
+    while count < EVENTS_MAX {
+        match tokio::time::timeout(OOM_EVENT_LAG, events.next()).await {
+            Ok(Some(Ok(_))) => count += 1,
+            Ok(Some(Err(_)) | None) | Err(_) => break,
+        }
+    }
+    Some(count)
 }
 
 #[cfg(test)]

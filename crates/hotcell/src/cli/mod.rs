@@ -9,6 +9,7 @@ mod warm;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
@@ -84,7 +85,18 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
+    pub(crate) engines: EngineArgs,
+
+    #[command(flatten)]
     pub(crate) state: StateArgs,
+}
+
+/// How other engines may be reached.
+#[derive(Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Speak to Docker or Podman on another host although the way there is not encrypted
+    #[arg(long, env = "HOTCELL_ALLOW_PLAIN_TCP", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_plain_tcp: bool,
 }
 
 /// The longest timeout, a year, as the agent has it.

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::{LimitArgs, StateArgs, WarmArgs};
+use super::{EngineArgs, LimitArgs, StateArgs, WarmArgs};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -44,6 +44,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value = "auto", env = "HOTCELL_ENGINE")]
     pub(crate) engine: EngineChoice,
 
+    #[command(flatten)]
+    pub(crate) access: EngineArgs,
+
     /// OCI runtime that Docker or Podman starts containers with, such as `runsc` [default: theirs]
     #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
     pub(crate) runtime: Option<String>,
@@ -63,6 +66,10 @@ pub(crate) struct ServeArgs {
     /// Let execs be root in their container
     #[arg(long, env = "HOTCELL_ALLOW_AS_ROOT", value_parser = BoolishValueParser::new())]
     pub(crate) allow_as_root: bool,
+
+    /// Let callers have containers that reach what the engine's host reaches (`network: full`)
+    #[arg(long, env = "HOTCELL_ALLOW_NETWORK", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_network: bool,
 
     /// Let callers name a directory of this host as a container's root (`rootfs:/path`)
     #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]

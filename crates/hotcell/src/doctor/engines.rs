@@ -1,50 +1,41 @@
 //! Docker and Podman, asked what they are, and what `auto` makes of it all.
 
+use anyhow::Result;
 use hotcell_engine::Enforcement;
 use hotcell_engine::docker::{About, Flavor};
 
 use super::Finding;
-use crate::engines::{Choice, Found, NoEngine, choose, find};
+use crate::cli::EngineArgs;
+use crate::engines::{Absent, Choice, Found, NoEngine, choose, find};
 
-/// Asks both, and decides as `--engine auto` would. Neither is needed for the embedded
-/// engine, whose own probe came before.
-pub(super) fn probe(embedded: &Finding) -> Vec<Finding> {
+/// Asks both, and decides as `--engine auto` would, which is the last finding. Neither is
+/// needed for the embedded engine, whose own probe came before.
+pub(super) fn probe(embedded: &Finding, access: &EngineArgs) -> Result<Vec<Finding>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let (docker, podman) = match runtime {
-        Ok(runtime) => (
-            runtime.block_on(find(Flavor::Docker)),
-            runtime.block_on(find(Flavor::Podman)),
-        ),
-        Err(error) => (Err(error.to_string()), Err(error.to_string())),
-    };
+        .build()?;
+    let find = |flavor| find(flavor, access);
+    let (docker, podman) =
+        runtime.block_on(async { tokio::join!(find(Flavor::Docker), find(Flavor::Podman)) });
     let mut findings = vec![
-        describe(
-            "Docker",
-            &docker,
-            "start it, or set DOCKER_HOST, if you want it as an engine",
-        ),
-        describe(
-            "Podman",
-            &podman,
-            "run `systemctl --user start podman.socket` if you want it as an engine",
-        ),
+        describe("Docker", Flavor::Docker, &docker),
+        describe("Podman", Flavor::Podman, &podman),
     ];
     let embedded = embedded
         .ok
         .then_some(())
         .ok_or_else(|| embedded.found.clone());
     findings.push(decision(choose(embedded, docker, podman)));
-    findings
+    Ok(findings)
 }
 
-fn describe(name: &'static str, found: &Result<Found, String>, fix: &str) -> Finding {
+fn describe(name: &'static str, flavor: Flavor, found: &Result<Found, Absent>) -> Finding {
     let found = match found {
         Ok(found) => found,
-        Err(why) => {
+        Err(absent) => {
             let follows = "not available as an engine (the embedded one does not need it)";
-            return Finding::bad(name, why, follows).fixed_by(fix);
+            let fix = format!("if you want it as an engine: {}", absent.fix(flavor));
+            return Finding::bad(name, absent.to_string(), follows).fixed_by(fix);
         }
     };
     let said = said(found);
@@ -53,7 +44,11 @@ fn describe(name: &'static str, found: &Result<Found, String>, fix: &str) -> Fin
         return Finding::good(name, said);
     }
     let follows = format!("its containers have no {}", lacks.join(", no "));
-    Finding::bad(name, said, follows).fixed_by(
+    let finding = Finding::bad(name, said, follows);
+    if !found.about.is_rootless {
+        return finding;
+    }
+    finding.fixed_by(
         "delegate cgroups to it: `systemctl edit user@.service`, `[Service]`, `Delegate=cpu memory pids`, and log in again",
     )
 }
@@ -92,7 +87,10 @@ fn lacks(about: &About) -> Vec<&'static str> {
 fn decision(choice: Result<Choice, NoEngine>) -> Finding {
     let name = "--engine auto";
     match choice {
-        Ok(choice) => Finding::good(name, choice.reason),
+        Ok(choice) => {
+            let chosen = choice.chosen.name();
+            Finding::good(name, format!("takes {chosen}: {}", choice.reason))
+        }
         Err(refusal) => Finding::bad(name, refusal.to_string(), "containers cannot be made here"),
     }
 }

@@ -11,6 +11,9 @@ use super::Finding;
 /// The kernel that has everything we use.
 const KERNEL_MIN: (u32, u32) = (5, 14);
 
+/// The kernel that stacks layers which are mounted with other ids.
+const IDMAPPED_OVERLAY_KERNEL_MIN: (u32, u32) = (5, 19);
+
 const USERNS_RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
 /// How an ordinary user gets cgroups of their own.
@@ -40,6 +43,7 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
         "layers can be stacked",
         "only the image `host` can be used",
     ));
+    findings.extend(image_files());
     findings.push(outcome(
         "seccomp",
         probe::seccomp(),
@@ -51,7 +55,8 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
     findings
 }
 
-fn kernel() -> Finding {
+/// What the kernel is called, and its version.
+fn release() -> (String, (u32, u32)) {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
@@ -60,6 +65,31 @@ fn kernel() -> Finding {
         .split(['.', '-'])
         .map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (release, version)
+}
+
+/// Whose the files of an image are in a container. Only root's containers have ids of their
+/// own for which layers can be mounted.
+fn image_files() -> Option<Finding> {
+    let name = "files of images";
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    if release().1 >= IDMAPPED_OVERLAY_KERNEL_MIN {
+        let found = "belong to the container's root: layers can be mounted with other ids";
+        return Some(Finding::good(name, found));
+    }
+    let (major, minor) = IDMAPPED_OVERLAY_KERNEL_MIN;
+    let finding = Finding::bad(
+        name,
+        "layers cannot be mounted with other ids",
+        "they belong to nobody in a container, and those that not everybody may read cannot be read",
+    );
+    Some(finding.fixed_by(format!("use Linux {major}.{minor} or later")))
+}
+
+fn kernel() -> Finding {
+    let (release, version) = release();
     if version >= KERNEL_MIN {
         return Finding::good("kernel", format!("Linux {release}"));
     }

@@ -12,13 +12,13 @@ use anyhow::Result;
 use self::report::{Finding, Report};
 use crate::cli::DoctorArgs;
 
-/// Probes, prints, and exits with 0 if containers work here, else with 1.
+/// Probes, prints, and exits with 0 if containers work here with some engine, else with 1.
 pub(crate) fn run(arguments: &DoctorArgs) -> Result<ExitCode> {
     let state = crate::state::directory(arguments.state.state_dir.clone())?;
     let mut findings = host::probe(&state);
     let container = container::probe(&state);
-    let works = container.ok;
-    let engines = engines::probe(&container);
+    let engines = engines::probe(&container, &arguments.engines)?;
+    let works = engines.last().is_some_and(|decision| decision.ok);
     findings.push(container);
     findings.extend(engines);
     let report = Report { findings };

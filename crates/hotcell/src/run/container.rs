@@ -88,6 +88,7 @@ fn open_engine(arguments: &RunArgs) -> Result<Embedded> {
 /// Whoever may start this program may read the host's files anyway.
 fn policy(arguments: &RunArgs) -> Policy {
     Policy {
+        allow_network: false,
         allow_rootfs: true,
         allow_root: false,
         images: arguments.images.policy(),

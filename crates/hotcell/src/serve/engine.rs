@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Policy};
-use hotcell_engine::docker::{DockerConfig, Flavor, Host};
+use hotcell_engine::docker::{DockerConfig, Flavor};
 use hotcell_engine::{Docker, Embedded, EmbeddedConfig};
 use hotcell_engine::{Enforced, Enforcement, Engine, EngineError};
 
 use crate::cli::{EngineChoice, ServeArgs};
-use crate::engines::{Chosen, choose, find};
+use crate::engines::{Chosen, EMBEDDED_WORKS, Found, choose, find};
 use crate::id::new_container_id;
 use crate::image;
 
@@ -21,7 +21,10 @@ const SCOPE_FILE: &str = "scope";
 pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
     match arguments.engine {
         EngineChoice::Auto => open_any(arguments, state).await,
-        EngineChoice::Embedded => open_embedded(arguments, state).await,
+        EngineChoice::Embedded => match foreign_runtime(arguments) {
+            Some(refusal) => Err(anyhow!(refusal)),
+            None => open_embedded(arguments, state).await,
+        },
         EngineChoice::Docker => open_named(arguments, state, Flavor::Docker).await,
         EngineChoice::Podman => open_named(arguments, state, Flavor::Podman).await,
     }
@@ -29,17 +32,39 @@ pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn 
 
 /// The embedded engine if it works, else what else answers.
 async fn open_any(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
-    let broken = match open_embedded(arguments, state).await {
-        Ok(engine) => return Ok(engine),
-        Err(error) => error.root_cause().to_string(),
+    let embedded = match foreign_runtime(arguments) {
+        Some(refusal) => Err(refusal),
+        None => open_embedded(arguments, state)
+            .await
+            .map_err(|error| error.root_cause().to_string()),
     };
+    let broken = match embedded {
+        Ok(engine) => {
+            tracing::info!(
+                engine = "embedded",
+                reason = EMBEDDED_WORKS,
+                "chose an engine"
+            );
+            return Ok(engine);
+        }
+        Err(why) => why,
+    };
+    let find = |flavor| find(flavor, &arguments.access);
     let (docker, podman) = tokio::join!(find(Flavor::Docker), find(Flavor::Podman));
     let choice = choose(Err(broken), docker, podman)?;
-    tracing::info!(reason = %choice.reason, "chose an engine");
+    tracing::info!(engine = choice.chosen.name(), reason = %choice.reason, "chose an engine");
     match choice.chosen {
         Chosen::Embedded => open_embedded(arguments, state).await,
-        Chosen::Api(flavor, host) => open_api(arguments, state, flavor, host).await,
+        Chosen::Api(flavor, found) => open_api(arguments, state, flavor, *found).await,
     }
+}
+
+/// Why the embedded engine is not what was asked for, if it is not.
+fn foreign_runtime(arguments: &ServeArgs) -> Option<String> {
+    let name = arguments.runtime.as_ref()?;
+    Some(format!(
+        "it has no OCI runtimes, and --runtime {name} asks for one: that is for Docker and Podman"
+    ))
 }
 
 async fn open_named(
@@ -47,9 +72,11 @@ async fn open_named(
     state: &Path,
     flavor: Flavor,
 ) -> Result<Arc<dyn Engine>> {
-    let found = find(flavor).await;
-    let found = found.map_err(|why| anyhow!("{} cannot be used: {why}", flavor.name()))?;
-    open_api(arguments, state, flavor, found.host).await
+    let found = find(flavor, &arguments.access).await.map_err(|absent| {
+        let (name, fix) = (flavor.name(), absent.fix(flavor));
+        anyhow!("{name} cannot be used: {absent}; {fix}")
+    })?;
+    open_api(arguments, state, flavor, found).await
 }
 
 /// Docker or Podman. No container is made to try it: that takes an image.
@@ -57,11 +84,25 @@ async fn open_api(
     arguments: &ServeArgs,
     state: &Path,
     flavor: Flavor,
-    host: Host,
+    found: Found,
 ) -> Result<Arc<dyn Engine>> {
+    let known = &found.about.runtimes;
+    if let Some(name) = &arguments.runtime
+        && !known.is_empty()
+        && !known.contains(name)
+    {
+        let (flavor, known) = (flavor.name(), known.join(", "));
+        bail!("{flavor} does not know the runtime {name}; it has {known}");
+    }
+    tracing::info!(
+        engine = flavor.name(),
+        version = found.about.version,
+        host = %found.host,
+        "uses an engine"
+    );
     let engine = Docker::new(DockerConfig {
         flavor,
-        host,
+        host: found.host,
         runtime: arguments.runtime.clone(),
         scope: scope(state)?,
         agent: hotcell_agent_image::AGENT,

@@ -29,6 +29,7 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
     let policy = Policy {
         allow_rootfs: arguments.allow_rootfs,
         allow_root: arguments.allow_as_root,
+        allow_network: arguments.allow_network && has_network(engine),
         images: arguments.images.policy(),
     };
     Ok(Settings {
@@ -44,6 +45,16 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
         ..Settings::default()
     })
+}
+
+/// Whether an engine's containers can have a network. One that nobody can have is not
+/// silently absent.
+fn has_network(engine: &dyn Engine) -> bool {
+    let has = engine.name() != EMBEDDED;
+    if !has {
+        tracing::warn!("the embedded engine has no network; Docker and Podman do");
+    }
+    has
 }
 
 /// What the protocol's side is told. `url` is where HTTP is found, if it is.

@@ -16,6 +16,8 @@ use super::mcp::Client;
 pub struct Server {
     child: Child,
     log: Receiver<String>,
+    /// What it said before it listened.
+    before: Vec<String>,
     /// Where it listens: `http://127.0.0.1:PORT`.
     pub url: String,
 }
@@ -33,9 +35,10 @@ impl Server {
         let mut server = Self {
             child,
             log,
+            before: Vec::new(),
             url: String::new(),
         };
-        let line = server.wait_for("http://");
+        let line = server.wait_until_it_listens();
         let url = line
             .split_whitespace()
             .find_map(|word| word.split_once("http://"));
@@ -75,6 +78,26 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
         number.expect("a number of KiB")
+    }
+
+    fn wait_until_it_listens(&mut self) -> String {
+        let until = Instant::now() + deadline();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(line) = self.log.recv_timeout(left) else {
+                panic!("it does not listen, but says {:#?}", self.before);
+            };
+            if line.contains("http://") {
+                return line;
+            }
+            self.before.push(line);
+        }
+    }
+
+    /// What it said before it listened that contains these words.
+    pub fn said(&self, words: &str) -> &str {
+        let line = self.before.iter().find(|line| line.contains(words));
+        line.unwrap_or_else(|| panic!("never said {words:?}, but {:#?}", self.before))
     }
 
     /// Waits for a line of the log.

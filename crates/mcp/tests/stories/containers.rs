@@ -127,7 +127,7 @@ async fn a_container_that_cannot_be_made_says_why() {
     ok(&client, "spawn", json!({"alias": "one"})).await;
     said.push(refused(&client, "spawn", json!({})).await);
     insta::assert_snapshot!(said.join("\n"), @r#"
-    denied: only network "none" is allowed here (rule `network`)
+    denied: only network "none" is allowed here (rule `allow_network`)
     hint: do it another way; calling again will not help
     denied: `network` may be none, or full where the operator allows it
     hint: leave it out: a container needs no network to run code
