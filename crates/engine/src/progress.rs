@@ -50,6 +50,14 @@ impl Progress {
         (Self(Some(sender)), news)
     }
 
+    /// Waits until whoever looked at the news has gone; for ever, if nobody ever did.
+    pub async fn unwatched(&self) {
+        match &self.0 {
+            Some(sender) => sender.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Tells it. Returns at once.
     pub fn tell(&self, pulling: Pulling) {
         if let Some(sender) = &self.0 {

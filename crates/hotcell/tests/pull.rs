@@ -13,7 +13,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use canned::{Answer, Canned, not_found, status};
@@ -152,23 +151,8 @@ fn credentials_come_from_helpers_and_a_hostile_helper_is_refused() {
 #[test]
 fn a_pull_that_was_killed_is_continued_by_the_next() {
     let (home, runtime, made) = (Home::new(), runtime(), made());
-    let blob = made.layers[0].blob.clone();
-    let (half, path) = (blob.len() / 2, blob_path(&made));
-    let (was_asked, manifest, config) = (
-        AtomicBool::new(false),
-        made.manifest.clone(),
-        made.config.clone(),
-    );
-    let config_path = format!("/v2/x/blobs/{}", digest(&config));
-    let registry = runtime.block_on(Canned::start(move |(asked, _)| match asked {
-        asked if *asked == path && !was_asked.swap(true, Ordering::Relaxed) => {
-            Answer::Stall(blob.clone(), half)
-        }
-        asked if *asked == path => Answer::Body(blob.clone()),
-        asked if *asked == config_path => Answer::Body(config.clone()),
-        asked if asked == "/v2/x/manifests/latest" => Answer::Body(manifest.clone()),
-        _ => not_found(),
-    }));
+    let half = made.layers[0].blob.len() / 2;
+    let registry = runtime.block_on(Canned::stalling_once(&made));
     let mut killed = pull(&home, &registry).spawn().expect("it starts");
     let file = home
         .path()

@@ -10,6 +10,7 @@ mod made;
 mod support;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use canned::{Answer, Canned, not_found};
 use made::{Made, digest, image, image_for, layer};
@@ -118,6 +119,41 @@ fn a_spawn_that_pulls_tells_how_far_it_is_and_two_share_one_pull() {
 }
 
 #[test]
+fn a_spawn_that_is_cancelled_stops_its_pull_and_the_next_continues_it() {
+    let (home, runtime, made) = (Home::new(), runtime(), shell());
+    let registry = runtime.block_on(Canned::stalling_once(&made));
+    let mut client = serve(&home, &[&registry], &[]);
+    let image = format!("{}/x", registry.host);
+    let params = json!({
+        "name": "spawn", "arguments": { "image": image }, "_meta": { "progressToken": 1 },
+    });
+    let id = client.send("tools/call", params);
+    client.wait_for_notification(|params| {
+        let message = params["message"].as_str().unwrap_or_default();
+        message.contains(" of ")
+    });
+    client.cancel(id);
+    // It is not made, long before the registry is given up.
+    let until = Instant::now() + support::deadline() / 4;
+    while client.ok("list_containers", json!({ "include_stopped": true }))["containers"][0]["status"]
+        != "failed"
+    {
+        assert!(Instant::now() < until, "the pull goes on");
+    }
+    let container = client.ok("spawn", json!({ "image": image }));
+    let asked = registry.asked();
+    assert!(
+        asked
+            .iter()
+            .any(|(_, headers)| headers.contains("range: bytes="))
+    );
+    let all = client.ok("list_containers", json!({}));
+    assert_eq!(all["containers"].as_array().map(Vec::len), Some(1), "{all}");
+    client.ok("kill", json!({ "container_id": container["container_id"] }));
+    assert!(client.hang_up().success());
+}
+
+#[test]
 fn an_image_that_cannot_be_had_is_told_by_a_code_and_leaves_nothing() {
     let (home, runtime) = (Home::new(), runtime());
     let made = shell();
@@ -152,12 +188,12 @@ fn an_image_that_cannot_be_had_is_told_by_a_code_and_leaves_nothing() {
     );
     let left = client.ok("list_containers", json!({}));
     assert_eq!(left["containers"], json!([]));
-    home.assert_empty(&[]);
     for directory in ["refs", "images", "layers", "blobs", "new"] {
         let entries = std::fs::read_dir(home.path().join("images").join(directory));
         assert_eq!(entries.expect("it is there").count(), 0, "{directory}");
     }
     assert!(client.hang_up().success());
+    home.assert_empty(&[]);
 }
 
 #[test]

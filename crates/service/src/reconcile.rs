@@ -201,10 +201,12 @@ impl Inner {
         if self.pool.holds(id) || self.registry.get(id).is_some() {
             return Ok(Settled::Same);
         }
-        match self.inspect(id).await?.map(|container| container.phase) {
-            None => Ok(Settled::Same),
-            Some(Phase::Running) => self.adopt(id).await,
-            Some(Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed) => {
+        let Some(container) = self.inspect(id).await? else {
+            return Ok(Settled::Same);
+        };
+        match container.phase {
+            Phase::Running => self.adopt(container).await,
+            Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed => {
                 self.environment.destroy(id).await?;
                 Ok(Settled::Orphaned)
             }
@@ -213,21 +215,21 @@ impl Inner {
 
     /// Gives a container a row. What it was asked to be is not known any more. It is kept
     /// until somebody kills it, because it may hold somebody's work.
-    async fn adopt(self: &Arc<Self>, id: &ContainerId) -> Result<Settled, ServiceError> {
+    async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
         let settings = &self.environment.settings;
         let now_unix_ms = self.environment.clock.unix_ms();
         let mut labels = Labels::default();
         let labelled = labels.set(ADOPTED_LABEL, "true");
         debug_assert!(labelled.is_ok(), "the label is short and the first");
         let row = ContainerRow {
-            id: id.clone(),
+            id: container.id.clone(),
             principal: Principal::local(),
             alias: None,
             spec: ContainerSpec {
                 limits: settings.default_limits,
                 ..ContainerSpec::new(settings.default_image.clone())
             },
-            image_digest: None,
+            image_digest: container.image_digest,
             engine: self.environment.engine.name().to_owned(),
             labels,
             is_persistent: true,
@@ -244,7 +246,7 @@ impl Inner {
             .insert_container(row.clone(), now_unix_ms)
             .await?;
         self.admit_found(&row, Vec::new(), Birth::Found).await?;
-        tracing::info!(container.id = %id, "a container without a row was adopted");
+        tracing::info!(container.id = %container.id, "a container without a row was adopted");
         Ok(Settled::Adopted)
     }
 

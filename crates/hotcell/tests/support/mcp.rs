@@ -202,6 +202,13 @@ impl Client {
         }
     }
 
+    /// Says that the answer to a request is not wanted any more.
+    pub fn cancel(&mut self, id: u64) {
+        let params = json!({ "requestId": id });
+        let method = "notifications/cancelled";
+        self.write(json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+    }
+
     pub fn notify(&mut self, method: &str) {
         self.write(json!({ "jsonrpc": "2.0", "method": method }));
     }

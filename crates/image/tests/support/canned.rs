@@ -1,6 +1,7 @@
 //! A registry that answers as a test wants it to, byte by byte.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -67,6 +68,28 @@ impl Canned {
 
     /// Serves an image as `x:latest`, and other things in place of some paths.
     pub async fn serving(made: &Made, changes: Vec<(String, Answer)>) -> Self {
+        let changes: BTreeMap<_, _> = changes.into_iter().collect();
+        Self::serving_but(made, move |(path, _)| changes.get(path).cloned()).await
+    }
+
+    /// Serves an image as `x:latest`; its first layer stops half way when it is first asked
+    /// for.
+    pub async fn stalling_once(made: &Made) -> Self {
+        let blob = made.layers[0].blob.clone();
+        let path = format!("/v2/x/blobs/{}", digest(&blob));
+        let was_asked = AtomicBool::new(false);
+        let once = move |(asked, _): &Asked| {
+            let is_first = *asked == path && !was_asked.swap(true, Ordering::Relaxed);
+            is_first.then(|| Answer::Stall(blob.clone(), blob.len() / 2))
+        };
+        Self::serving_but(made, once).await
+    }
+
+    /// Serves an image as `x:latest`, unless `other` has another answer.
+    async fn serving_but(
+        made: &Made,
+        other: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Self {
         let mut answers = BTreeMap::new();
         let manifest = |name: &str| format!("/v2/x/manifests/{name}");
         for name in ["latest", digest(&made.manifest).as_str()] {
@@ -81,8 +104,11 @@ impl Canned {
             let path = format!("/v2/x/blobs/{}", digest(blob));
             answers.insert(path, Answer::Body(blob.clone()));
         }
-        answers.extend(changes);
-        Self::start(move |(path, _)| answers.get(path).cloned().unwrap_or_else(not_found)).await
+        Self::start(move |asked| {
+            let own = || answers.get(&asked.0).cloned();
+            other(asked).or_else(own).unwrap_or_else(not_found)
+        })
+        .await
     }
 
     pub fn asked(&self) -> Vec<Asked> {

@@ -86,7 +86,7 @@ impl Tool for Spawn {
 }
 
 /// Makes it. When the client gives up meanwhile, nobody will ever learn the handle, so the
-/// container is removed again, unless a key leads back to it.
+/// container is not made, or removed again, unless a key leads back to it.
 async fn spawn(
     server: &Server,
     mut request: hotcell_service::Spawn,

@@ -71,7 +71,7 @@ impl Life {
 
     async fn live(mut self, birth: Birth) {
         let cause = match birth {
-            Birth::Made(spec, progress) => match self.make(&spec, &progress).await {
+            Birth::Made(spec, progress) => match self.make_if_wanted(&spec, &progress).await {
                 Ok(()) => {
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
@@ -95,6 +95,25 @@ impl Life {
             Birth::Dying(cause) => cause,
         };
         self.end(cause).await;
+    }
+
+    /// Makes it, unless whoever asked goes away before: without a key nobody else can
+    /// wait for it. On `Err` something may be left.
+    async fn make_if_wanted(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        progress: &Progress,
+    ) -> Result<(), ServiceError> {
+        tokio::select! {
+            biased;
+            made = self.make(spec, progress) => made,
+            () = progress.unwatched(), if self.cell.row.key.is_none() => {
+                Err(ServiceError::Unavailable {
+                    reason: "nobody waits for it any more".to_owned(),
+                    source: None,
+                })
+            }
+        }
     }
 
     /// Makes it and connects to it. On `Err` something may be left.

@@ -32,7 +32,8 @@ pub struct Spawn {
     pub env: Env,
     /// Notes on it.
     pub labels: Labels,
-    /// Who hears how far the pull of its image is.
+    /// Who hears how far the pull of its image is. When they are gone, a container without
+    /// a key is not made: nobody would learn of it.
     pub progress: Progress,
 }
 

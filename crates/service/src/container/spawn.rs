@@ -34,7 +34,8 @@ impl Service {
     /// it was ended since; a new one, if it failed.
     ///
     /// Dropping the future does not undo it: a container that nobody waits for is made,
-    /// or not, and is in the list if it was.
+    /// or not, and is in the list if it was. What does undo it is that whoever heard of its
+    /// progress is gone, see [`Spawn`].
     pub async fn spawn(
         &self,
         caller: &Caller,
