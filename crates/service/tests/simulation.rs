@@ -220,7 +220,8 @@ async fn settle(ground: &Ground, service: &Service) -> anyhow::Result<()> {
         }
         let listed = service.containers(&me(), false).await?;
         let are_running = listed.iter().all(|view| view.phase == Phase::Running);
-        let listed: Vec<ContainerId> = listed.into_iter().map(|view| view.id).collect();
+        let mut listed: Vec<ContainerId> = listed.into_iter().map(|view| view.id).collect();
+        listed.sort_unstable();
         let held = ground.held().await;
         if listed == held && are_running {
             return check_aliases(service).await;
