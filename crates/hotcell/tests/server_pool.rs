@@ -72,9 +72,17 @@ fn a_container_is_there_before_it_is_asked_for() {
     assert_eq!(listed["containers"].as_array().unwrap().len(), 1);
     let expected = json!({ "image": "host", "wanted": 1, "ready": 1, "hits": 1, "misses": 0 });
     assert_eq!(stock(&mut client), expected);
+    let next = client.ok("spawn", json!({}));
+    assert_eq!(next["warm"], true, "{next}");
+    let list = json!({ "container_id": next["container_id"], "path": "." });
+    assert_eq!(
+        client.ok("fs_list", list)["entries"],
+        json!([]),
+        "it is untouched"
+    );
     let small = client.ok("spawn", json!({ "memory": "64m" }));
     assert_eq!(small["warm"], false, "other limits are another container");
-    assert_eq!(stock(&mut client), expected);
+    assert_eq!(stock(&mut client)["misses"], 0);
     assert!(server.terminate().success());
     assert_eq!(home.containers(), []);
 }
