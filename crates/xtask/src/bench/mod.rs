@@ -11,6 +11,7 @@ mod memory;
 mod ours;
 mod samples;
 mod server;
+mod warm;
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The whole server, over Streamable HTTP on loopback, beside Docker.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ use super::client::Client;
 use super::docker::Docker;
 use super::memory::rss_bytes;
 use super::samples::{Samples, verdict};
-use super::{DOCKER_EVERY, ROUNDS, timed};
+use super::{DOCKER_EVERY, ROUNDS, timed, warm};
 use crate::workspace;
 
 const SPAWN: &str = "spawn, cold";
+const SPAWN_WARM: &str = "spawn, warm";
 const EXEC: &str = "exec_start true, waited for";
 const WRITE_1K: &str = "fs_write 1 KB";
 const READ_1K: &str = "fs_read 1 KB";
@@ -56,7 +57,7 @@ const CALLS_PER_SECOND_MIN: f64 = 600.0;
 const POLL_MB_PER_SECOND_MIN: f64 = 50.0;
 
 /// The real binary, on a state directory of its own.
-struct Server {
+pub(super) struct Server {
     process: Child,
     address: SocketAddr,
     directory: PathBuf,
@@ -73,6 +74,7 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
     }
     starts.sort_unstable();
     let server = Server::start(&program)?;
+    warm::until_ready(&mut server.client()?)?;
     let idle_bytes = server.rss_bytes()?;
     calls(&server, docker)?;
     let start_ms = starts[STARTS / 2].as_millis();
@@ -91,7 +93,9 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
     tool_list(&server)?;
     poll(&server)?;
     callers(&server)?;
-    streams(&server)
+    streams(&server)?;
+    drop(server);
+    warm::run(&program)
 }
 
 /// One call after the other, each kind in each round.
@@ -102,10 +106,15 @@ fn calls(server: &Server, docker: Option<&Docker>) -> Result<()> {
     let (small, large) = ("x".repeat(1 << 10), "x".repeat(1 << 20));
     for round in 0..ROUNDS {
         samples.add(PING, timed(|| client.request("ping", &json!({})))?);
-        let start = Instant::now();
-        let fresh = spawn(&mut client)?;
-        samples.add(SPAWN, start.elapsed());
-        client.call("kill", &json!({"container_id": fresh, "force": true}))?;
+        for (row, request) in [(SPAWN, json!({"pids": 255})), (SPAWN_WARM, json!({}))] {
+            warm::until_ready(&mut client)?;
+            let start = Instant::now();
+            let fresh = client.call("spawn", &request)?;
+            samples.add(row, start.elapsed());
+            ensure!(fresh["warm"] == json!(row == SPAWN_WARM), "{row}: {fresh}");
+            let kill = json!({"container_id": fresh["container_id"], "force": true});
+            client.call("kill", &kill)?;
+        }
         samples.add(EXEC, timed(|| exec_true(&mut client, &container))?);
         for (write, read, content) in [(WRITE_1K, READ_1K, &small), (WRITE_1M, READ_1M, &large)] {
             let file = json!({"container_id": container, "path": "f", "content": content});
@@ -122,6 +131,7 @@ fn calls(server: &Server, docker: Option<&Docker>) -> Result<()> {
     client.call("kill", &json!({"container_id": container}))?;
     samples.print();
     samples.within(SPAWN, 15.0);
+    samples.within(SPAWN_WARM, 5.0);
     samples.within(EXEC, 3.0);
     samples.times_faster(EXEC, 25.0, DOCKER_EXEC);
     samples.within(WRITE_1K, 1.5);
@@ -302,7 +312,16 @@ fn as_mega(bytes: u64) -> f64 {
 
 impl Server {
     /// Starts it and waits for its first answer.
-    fn start(program: &std::path::Path) -> Result<Self> {
+    fn start(program: &Path) -> Result<Self> {
+        Self::start_with(program, &[], &[])
+    }
+
+    /// The same, with more arguments and variables.
+    pub(super) fn start_with(
+        program: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
         std::fs::create_dir_all(&directory)?;
@@ -312,6 +331,8 @@ impl Server {
             .arg(address.port().to_string())
             .arg("--state-dir")
             .arg(&directory)
+            .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("stderr"))?)
             .spawn()
@@ -332,7 +353,7 @@ impl Server {
         Ok(this)
     }
 
-    fn client(&self) -> Result<Client> {
+    pub(super) fn client(&self) -> Result<Client> {
         Client::connect(self.address)
     }
 
