@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// How long a Docker engine may take to answer.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-const IMAGE: &str = "hotcell-bench";
+/// By this name it is an image of this host, for Docker as for us.
+pub(super) const IMAGE: &str = "localhost/hotcell-bench:box";
 
 pub(super) struct Docker {
     engine: Child,
@@ -83,6 +84,29 @@ impl Docker {
         .map(drop)
     }
 
+    /// What our spawn is compared with: a container that stays.
+    pub(super) fn run_detached(&self) -> Result<String> {
+        let run = [
+            "run",
+            "-d",
+            "--network=none",
+            IMAGE,
+            "/bin/busybox",
+            "sleep",
+            "100",
+        ];
+        Ok(self.docker(&run)?.trim().to_owned())
+    }
+
+    pub(super) fn remove(&self, container: &str) -> Result<()> {
+        self.docker(&["rm", "-f", container]).map(drop)
+    }
+
+    /// Where it listens, as `DOCKER_HOST` says it.
+    pub(super) fn host(&self) -> String {
+        format!("unix://{}", self.directory.join("sock").display())
+    }
+
     pub(super) fn exec_true(&self) -> Result<()> {
         self.docker(&["exec", &self.live, "/bin/busybox", "true"])
             .map(drop)
@@ -107,6 +131,7 @@ impl Docker {
         let root = self.directory.join("root");
         std::fs::create_dir_all(root.join("bin"))?;
         std::fs::copy(busybox, root.join("bin/busybox"))?;
+        std::os::unix::fs::symlink("busybox", root.join("bin/true"))?;
         let archive = self.directory.join("root.tar");
         let tar = Command::new("tar")
             .arg("-C")
@@ -123,7 +148,7 @@ impl Docker {
     fn docker(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("docker")
             .arg("-H")
-            .arg(format!("unix://{}", self.directory.join("sock").display()))
+            .arg(self.host())
             .args(arguments)
             .output()
             .context("run docker")?;

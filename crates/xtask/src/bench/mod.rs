@@ -5,6 +5,7 @@
 
 mod client;
 mod docker;
+mod engines;
 mod ground;
 mod images;
 mod memory;
@@ -25,7 +26,8 @@ const ROUNDS: usize = 200;
 /// Docker is measured in every so many rounds: it takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-/// Runs the benchmark of the engine, of the server, of pulls, or all, and prints a table for each.
+/// Runs the benchmark of the embedded engine, of the server on it, of the server on Docker, of
+/// pulls, or all, and prints a table for each.
 pub(crate) fn run(areas: &[String]) -> Result<()> {
     if areas == ["images"] {
         return images::run();
@@ -39,11 +41,13 @@ pub(crate) fn run(areas: &[String]) -> Result<()> {
         [] => {
             ground::run(docker.as_ref())?;
             server::run(docker.as_ref())?;
+            engines::run(docker.as_ref())?;
             images::run()
         }
         ["ground"] => ground::run(docker.as_ref()),
         ["server"] => server::run(docker.as_ref()),
-        _ => bail!("usage: bench [ground | server | images]"),
+        ["engines"] => engines::run(docker.as_ref()),
+        _ => bail!("usage: bench [ground | server | engines | images]"),
     }
 }
 

@@ -278,7 +278,7 @@ fn spawn(client: &mut Client) -> Result<String> {
     Ok(id.to_owned())
 }
 
-fn exec_true(client: &mut Client, container: &str) -> Result<()> {
+pub(super) fn exec_true(client: &mut Client, container: &str) -> Result<()> {
     let exec = json!({"container_id": container, "cmd": ["true"], "wait_s": 20});
     let ended = client.call("exec_start", &exec)?;
     ensure!(ended["exit_code"] == json!(0), "{ended}");
