@@ -6,10 +6,11 @@ mod support;
 use std::process::Command as Process;
 use std::time::Duration;
 
-use hotcell_agent_client::{Agent, Command};
+use hotcell_agent_client::{Agent, Command, EventKind, ExitCause, WriteOptions};
 use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor, Host};
 use hotcell_engine::{Docker, Engine, EngineError};
+use serde_json::json;
 use support::engines::{IMAGE, Private};
 use support::proxy::{Fault, Proxy};
 use support::{chain, deadline, eventually, new_id};
@@ -17,9 +18,10 @@ use support::{chain, deadline, eventually, new_id};
 /// More calls than making a container takes, so that the last rounds meet no fault.
 const CALLS_MAX: u32 = 24;
 
-const FAULTS: [Fault; 5] = [
+const FAULTS: [Fault; 6] = [
     Fault::Refused,
     Fault::Failed,
+    Fault::Full,
     Fault::Unanswered,
     Fault::Cut,
     Fault::Gone,
@@ -86,10 +88,10 @@ fn is_clear(error: &EngineError) -> bool {
         EngineError::Unavailable { hint, .. } => hint.contains("start Docker"),
         EngineError::Engine { step, .. } => !step.is_empty(),
         EngineError::Image { image, .. } | EngineError::NoImage { image } => image == IMAGE,
+        EngineError::Exhausted { resource } => *resource == "disk",
         EngineError::NotFound { .. }
         | EngineError::Unsupported { .. }
-        | EngineError::Unlimited { .. }
-        | EngineError::Exhausted { .. } => false,
+        | EngineError::Unlimited { .. } => false,
     }
 }
 
@@ -98,9 +100,9 @@ async fn a_create_that_is_spoiled_at_any_call_leaves_nothing() {
     let Some(rig) = Rig::new() else { return };
     let mut failures = 0;
     for call in 1..=CALLS_MAX {
-        // Each call meets two of the five, and each fault meets every kind of call.
-        for turn in 0..2 {
-            let fault = FAULTS[(call as usize * 2 + turn) % FAULTS.len()];
+        // Each call meets two of them.
+        for turn in [0, 3] {
+            let fault = FAULTS[(call as usize + turn) % FAULTS.len()];
             failures += u32::from(spoiled_create(&rig, call, fault).await);
             rig.expect_nothing_left().await;
         }
@@ -220,6 +222,92 @@ async fn an_unknown_image_is_named_and_leaves_nothing() {
         }
     }
     rig.expect_nothing_left().await;
+}
+
+/// Gives the engine an image with one empty directory, for an architecture.
+fn load_empty(rig: &Rig, name: &str, architecture: &str) {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_size(0);
+    let mut layer = tar::Builder::new(Vec::new());
+    let added = layer.append_data(&mut header, "etc/", std::io::empty());
+    let layer = added.and_then(|()| layer.into_inner());
+    let layer = layer.expect("memory is enough");
+    let digest = support::image::digest(&layer);
+    let config = json!({ "architecture": architecture, "os": "linux", "config": {},
+        "rootfs": { "type": "layers", "diff_ids": [digest.as_str()] } });
+    let list = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
+    let scratch = support::scratch();
+    let file = scratch.path().join("image.tar");
+    let mut archive = tar::Builder::new(std::fs::File::create(&file).expect("a file"));
+    for (path, content) in [
+        ("layer.tar", layer),
+        ("config.json", config.to_string().into_bytes()),
+        ("manifest.json", list.to_string().into_bytes()),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        let added = archive.append_data(&mut header, path, &content[..]);
+        added.expect("a member");
+    }
+    archive.into_inner().expect("an archive");
+    let file = file.to_str().expect("a plain path");
+    rig.private.says(&["load", "-i", file]);
+}
+
+fn spec_of(name: &str) -> Admitted<ContainerSpec> {
+    let image = ImageRef::parse(name).expect("a reference");
+    let spec = Policy::default().admit(ContainerSpec::new(image));
+    spec.expect("it is admitted")
+}
+
+#[tokio::test]
+async fn an_image_with_nothing_in_it_works() {
+    let Some(rig) = Rig::new() else { return };
+    let (name, id) = ("localhost/hotcell-test:empty", new_id());
+    load_empty(&rig, name, support::image::architecture());
+    let made = rig.direct.create(&id, &spec_of(name)).await;
+    made.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let agent = Agent::connect(rig.direct.open(&id).await.expect("a stream"));
+    let agent = agent.await.expect("the agent says hello");
+    let written = agent.write_all(b"file", "one".into(), WriteOptions::default());
+    written.await.expect("files work");
+    let shell = agent.start("e1", &Command::new(["/bin/sh"])).await;
+    let mut shell = shell.expect("the agent answers");
+    let mut cause = None;
+    while let Some(event) = shell.next().await.expect("the agent answers") {
+        if let EventKind::Exit(exit) = event.kind {
+            cause = Some(exit.cause);
+        }
+    }
+    assert!(
+        matches!(cause, Some(ExitCause::NotStarted { .. })),
+        "{cause:?}"
+    );
+    rig.direct.destroy(&id).await.expect("it is destroyed");
+    rig.expect_nothing_left().await;
+    rig.private.says(&["rmi", name]);
+}
+
+#[tokio::test]
+async fn an_image_for_another_architecture_is_refused_as_such() {
+    let Some(rig) = Rig::new() else { return };
+    let other = match support::image::architecture() {
+        "amd64" => "arm64",
+        _ => "amd64",
+    };
+    let name = "localhost/hotcell-test:foreign";
+    load_empty(&rig, name, other);
+    let refused = rig.direct.create(&new_id(), &spec_of(name)).await;
+    let said = refused.expect_err("it cannot run").to_string();
+    assert!(
+        said.contains(name) && said.contains("another architecture"),
+        "{said}"
+    );
+    rig.expect_nothing_left().await;
+    rig.private.says(&["rmi", name]);
 }
 
 #[tokio::test]

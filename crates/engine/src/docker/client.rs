@@ -19,6 +19,9 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// The library's own limit, above all of ours.
 const TRANSPORT_TIMEOUT_S: u64 = 3600;
 
+/// How the kernel's word for a full disk reads, which engines pass on.
+const NO_SPACE: &str = "no space left on device";
+
 /// The way to one engine.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -45,6 +48,8 @@ pub(super) enum FaultKind {
     Conflict,
     /// The engine does not answer, or not to the end.
     Away,
+    /// Its disk is full.
+    Full,
     /// The engine could not or would not.
     Refused,
 }
@@ -132,6 +137,11 @@ impl From<Fault> for EngineError {
                 hint: fault.flavor.hint(),
                 source: fault.source,
             },
+            FaultKind::Full => {
+                let (step, source) = (fault.step, fault.source);
+                tracing::warn!(engine = fault.flavor.name(), step, %source, "the disk is full");
+                Self::Exhausted { resource: "disk" }
+            }
             FaultKind::Missing | FaultKind::Conflict | FaultKind::Refused => Self::Engine {
                 step: fault.step,
                 source: fault.source,
@@ -191,6 +201,10 @@ fn check_files(tls: &Tls) -> Result<(), ApiError> {
 )]
 fn kind(error: &ApiError) -> FaultKind {
     match error {
+        ApiError::DockerResponseServerError { message, .. } if message.contains(NO_SPACE) => {
+            FaultKind::Full
+        }
+        ApiError::DockerStreamError { error } if error.contains(NO_SPACE) => FaultKind::Full,
         ApiError::DockerResponseServerError { status_code, .. } => match status_code {
             404 => FaultKind::Missing,
             409 => FaultKind::Conflict,

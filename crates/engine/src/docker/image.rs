@@ -170,7 +170,7 @@ fn count(tally: &mut Tally, message: &CreateImageInfo) {
 
 fn unobtainable(reference: &str, fault: Fault) -> EngineError {
     match fault.kind {
-        FaultKind::Away => return fault.into(),
+        FaultKind::Away | FaultKind::Full => return fault.into(),
         FaultKind::Missing => {
             let image = reference.to_owned();
             return EngineError::NoImage { image };

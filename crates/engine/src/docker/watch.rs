@@ -190,7 +190,9 @@ impl Maker {
         let fault = self.client().fault(step, error);
         match fault.kind {
             FaultKind::Missing => Ok(()),
-            FaultKind::Conflict | FaultKind::Away | FaultKind::Refused => Err(fault.into()),
+            FaultKind::Conflict | FaultKind::Away | FaultKind::Full | FaultKind::Refused => {
+                Err(fault.into())
+            }
         }
     }
 }

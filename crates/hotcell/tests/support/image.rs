@@ -90,11 +90,11 @@ fn append(builder: &mut tar::Builder<Vec<u8>>, path: &str, content: &[u8], mode:
         .expect("memory");
 }
 
-fn digest(bytes: &[u8]) -> Digest {
+pub fn digest(bytes: &[u8]) -> Digest {
     Digest::from_sha256(Sha256::digest(bytes).into())
 }
 
-fn architecture() -> &'static str {
+pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -17,6 +17,8 @@ pub enum Fault {
     Refused,
     /// The engine answers with an error of its own.
     Failed,
+    /// The engine answers that its disk is full.
+    Full,
     /// The engine does it, and its answer is lost.
     Unanswered,
     /// The engine does it, and half its answer is lost.
@@ -99,11 +101,20 @@ async fn pass_on(mut ours: UnixStream, engine: PathBuf, fault: Option<Fault>) {
     if matches!(fault, Some(Fault::Refused | Fault::Gone)) {
         return;
     }
-    if fault == Some(Fault::Failed) {
+    let refusal = match fault {
+        Some(Fault::Failed) => Some("no luck"),
+        Some(Fault::Full) => Some("write /data/x: no space left on device"),
+        Some(Fault::Refused | Fault::Unanswered | Fault::Cut | Fault::Gone) | None => None,
+    };
+    if let Some(refusal) = refusal {
         let mut request = vec![0; BUFFER_BYTES];
         let _ = ours.read(&mut request).await;
-        let answer = "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\
-                      Content-Length: 23\r\nConnection: close\r\n\r\n{\"message\":\"no luck\"}\r\n";
+        let body = format!("{{\"message\":\"{refusal}\"}}");
+        let answer = format!(
+            "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
         let _ = ours.write_all(answer.as_bytes()).await;
         return;
     }
