@@ -63,6 +63,7 @@ impl Images {
         reference: &Reference,
         report: &Report,
     ) -> Result<Image, ImageError> {
+        report(found.resolved.announced());
         for (layer, part) in found.resolved.layers.iter().zip(&found.parts) {
             let diff_id = &layer.diff_id;
             let name = format!("layer-{}", diff_id.hex());

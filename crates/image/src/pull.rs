@@ -186,7 +186,8 @@ impl Resolved {
         layers
     }
 
-    fn announced(&self) -> Progress {
+    /// What is told before anything is fetched.
+    pub(crate) fn announced(&self) -> Progress {
         let layers = self.unique();
         let layers = layers
             .iter()

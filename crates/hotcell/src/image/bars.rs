@@ -82,7 +82,9 @@ impl State {
                         total,
                         word,
                     };
-                    self.order.push(digest.clone());
+                    if !self.layers.contains_key(&digest) {
+                        self.order.push(digest.clone());
+                    }
                     self.layers.insert(digest, layer);
                 }
             }
