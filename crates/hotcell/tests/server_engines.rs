@@ -354,6 +354,37 @@ fn docker_pulls_what_it_does_not_have() {
 }
 
 #[test]
+fn docker_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let Some(registry) = Registry::start() else {
+        return;
+    };
+    let name = format!("{}/local:one", registry.host);
+    private.says(&["tag", IMAGE, &name]);
+    let home = home(&private);
+    for (is_allowed, code) in [("false", Some("not_found")), ("true", None)] {
+        let policy = [
+            "--allowed-registries",
+            &registry.host,
+            "--local-images",
+            is_allowed,
+        ];
+        let server = serve(&home, Flavor::Docker, &policy);
+        let answer = server.client().call("spawn", json!({ "image": name }));
+        assert_eq!(
+            answer["structuredContent"]["code"].as_str(),
+            code,
+            "{answer}"
+        );
+        assert!(server.terminate().success());
+    }
+    expect_nothing_left(&private, &home);
+    private.says(&["rmi", &name]);
+}
+
+#[test]
 fn podman_pulls_and_its_service_dies_and_the_execs_go_on() {
     let Some(registry) = Registry::start() else {
         return;
