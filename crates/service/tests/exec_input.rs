@@ -190,6 +190,18 @@ async fn a_terminal_is_resized_and_pipes_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn input_that_a_command_reads_and_ends_on_was_taken() {
+    let world = World::new().await;
+    let container = world.spawn().await;
+    for round in 0..40 {
+        let id = world.start(&container, open_sh("read line")).await;
+        let sent = send(&world, &id, "go\n", false).await;
+        sent.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        world.finish(&id).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn input_waits_a_little_for_an_exec_that_waits() {
     let settings = Settings {
         execs_running_max: 1,

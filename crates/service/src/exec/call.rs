@@ -17,6 +17,9 @@ use crate::backoff::Backoff;
 /// How long an agent may take to answer, and a process to read its input.
 pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 
+/// How long an answer may be on its way after the end of its exec.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// What an agent is asked to do for an exec. Each can be repeated.
 pub(super) enum Ask<'a> {
     /// Tell how much was written.
@@ -82,11 +85,17 @@ impl Exec {
         deadline: Instant,
         ask: Ask<'_>,
     ) -> Result<(), NotDone> {
+        let attempts = tokio::time::timeout_at(deadline, self.attempts(table, ask));
+        tokio::pin!(attempts);
         tokio::select! {
-            done = tokio::time::timeout_at(deadline, self.attempts(table, ask)) => {
-                done.unwrap_or(Err(NotDone::TooLate))
-            }
-            _ = self.until_ended() => Err(NotDone::Ended),
+            biased;
+            done = &mut attempts => return done.unwrap_or(Err(NotDone::TooLate)),
+            _ = self.until_ended() => {}
+        }
+        // A command that read its last line may be gone before the agent's answer is here.
+        match tokio::time::timeout(ANSWER_WAIT_MAX, attempts).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            _ => Err(NotDone::Ended),
         }
     }
 
