@@ -1,6 +1,7 @@
 //! Which engine, where, and what our containers in it are marked with.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// What the engine needs to know of its surroundings.
@@ -121,13 +122,16 @@ impl Host {
             Self::Unix(_) => return true,
             Self::Tcp(address) | Self::Tls { address, .. } => address,
         };
-        let name = match address.rsplit_once(':') {
-            Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
-            _ => address,
+        let is_loopback = |name: &str| {
+            let ip = name.parse::<IpAddr>();
+            name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
         };
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        let ip = name.parse::<std::net::IpAddr>();
-        name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+        // One of the sixth version has colons of its own, and is in brackets before a port.
+        let without_port = address
+            .rsplit_once(':')
+            .map_or(&**address, |(name, _)| name);
+        let bare = without_port.trim_start_matches('[').trim_end_matches(']');
+        is_loopback(address) || is_loopback(bare)
     }
 
     /// Whether the engine's processes may be processes of this host.

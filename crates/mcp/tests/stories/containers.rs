@@ -128,7 +128,7 @@ async fn a_container_that_cannot_be_made_says_why() {
     said.push(refused(&client, "spawn", json!({})).await);
     insta::assert_snapshot!(said.join("\n"), @r#"
     denied: only network "none" is allowed here (rule `allow_network`)
-    hint: do it another way; calling again will not help
+    hint: leave `network` out: a container needs none to run code
     denied: `network` may be none, or full where the operator allows it
     hint: leave it out: a container needs no network to run code
     invalid_argument: `alias`: an alias is 1 to 63 characters of a-z, 0-9, `.`, `_` and `-`, and starts with a letter or digit
