@@ -3,11 +3,14 @@
 //! anywhere.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+/// Whose programs they are.
+const MANIFESTS: [&str; 2] = ["crates/hotcell/Cargo.toml", "crates/runtime/Cargo.toml"];
 
 /// What a tier outside Cargo needs to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,11 +33,11 @@ pub fn print() -> Result<()> {
     Ok(())
 }
 
-/// Builds them.
+/// Builds them, with all others: of a part of the workspace, Cargo would build some crates with
+/// other features once more.
 pub fn build() -> Result<Programs> {
     let output = Command::new("cargo")
-        .args(["test", "--no-run", "--package", "hotcell"])
-        .args(["--package", "hotcell-runtime", "--tests"])
+        .args(["test", "--no-run", "--workspace", "--all-targets"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(crate::workspace::root())
         .stderr(Stdio::inherit())
@@ -54,6 +57,10 @@ fn pick(messages: &str) -> Programs {
         let Some(path) = message["executable"].as_str().map(PathBuf::from) else {
             continue;
         };
+        let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
+        if !MANIFESTS.iter().any(|ours| manifest.ends_with(ours)) {
+            continue;
+        }
         let name = message["target"]["name"].as_str().unwrap_or_default();
         let is_test = message["profile"]["test"].as_bool() == Some(true);
         match message["target"]["kind"][0].as_str() {
@@ -71,12 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_and_the_binary_are_picked_and_unit_tests_are_not() {
+    fn tests_and_the_binary_are_picked_and_others_are_not() {
         let messages = r#"
-            {"reason":"compiler-artifact","target":{"kind":["test"],"name":"hostile"},"profile":{"test":true},"executable":"/t/hostile-1"}
-            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":true},"executable":"/t/hotcell-2"}
-            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":false},"executable":"/t/hotcell"}
-            {"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"profile":{"test":false},"executable":null}
+            {"manifest_path":"/w/crates/hotcell/Cargo.toml","target":{"kind":["test"],"name":"hostile"},"profile":{"test":true},"executable":"/t/hostile-1"}
+            {"manifest_path":"/w/crates/hotcell/Cargo.toml","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":true},"executable":"/t/hotcell-2"}
+            {"manifest_path":"/w/crates/hotcell/Cargo.toml","target":{"kind":["bin"],"name":"hotcell"},"profile":{"test":false},"executable":"/t/hotcell"}
+            {"manifest_path":"/w/crates/image/Cargo.toml","target":{"kind":["test"],"name":"pull"},"profile":{"test":true},"executable":"/t/pull-3"}
+            {"manifest_path":"/w/crates/runtime/Cargo.toml","target":{"kind":["lib"],"name":"x"},"profile":{"test":false},"executable":null}
             not json"#;
         let expected = Programs {
             binaries: vec![("hotcell".into(), "/t/hotcell".into())],
