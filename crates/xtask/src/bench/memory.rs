@@ -13,6 +13,14 @@ pub(super) fn rss_bytes(pid: u32) -> Result<u64> {
     Ok(kib.parse::<u64>()? << 10)
 }
 
+/// Memory that a process shares with no other.
+pub(super) fn private_bytes(pid: u32) -> Result<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let private = rollup.lines().filter(|line| line.starts_with("Private_"));
+    Ok(private.filter_map(kib).sum::<u64>() << 10)
+}
+
 /// The agent of a container, found by its command line.
 pub(super) fn agent_of(container: &str) -> Result<u32> {
     let is_agent = |pid: &u32| {

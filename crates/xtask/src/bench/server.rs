@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::docker::Docker;
-use super::memory::rss_bytes;
+use super::memory::{private_bytes, rss_bytes};
 use super::samples::{Samples, verdict};
 use super::{DOCKER_EVERY, ROUNDS, timed, warm};
 use crate::workspace;
@@ -357,12 +357,13 @@ impl Server {
         Client::connect(self.address)
     }
 
-    /// Of the server and of the launcher, its only child.
+    /// Of the server and of the launcher, its only child. Both run the same file: the pages
+    /// that they share are counted once.
     fn rss_bytes(&self) -> Result<u64> {
         let pid = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         let children: Vec<u32> = children.split_whitespace().flat_map(str::parse).collect();
-        let children = children.into_iter().flat_map(rss_bytes).sum::<u64>();
+        let children = children.into_iter().flat_map(private_bytes).sum::<u64>();
         Ok(rss_bytes(pid)? + children)
     }
 }
