@@ -5,6 +5,8 @@
 //! started, and removed. The mark is the last thing in the archive: where it is, all of
 //! the agent is.
 
+use std::time::Duration;
+
 use bollard::models::{ContainerCreateBody, HostConfig, VolumeCreateRequest};
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
@@ -12,7 +14,7 @@ use bollard::query_parameters::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::client::{Client, Fault, optional};
+use super::client::{Client, Fault, FaultKind, optional};
 use super::config::DockerConfig;
 use super::image::Found;
 use super::profile::volume;
@@ -36,6 +38,10 @@ const AGENT_NAME: &str = "hotcell-agent";
 
 /// What says that all of the agent is in the volume.
 const MARK_NAME: &str = "complete";
+
+/// Attempts to fill the volume, and from the first to the second; later ones wait longer.
+const FILLS_MAX: u32 = 6;
+const FILL_PAUSE: Duration = Duration::from_millis(100);
 
 /// The volume's name for this agent and our filter.
 pub(super) fn volume_name(agent: &[u8]) -> String {
@@ -108,7 +114,28 @@ async fn make_filler(
     Ok(())
 }
 
+/// Fills the volume unless it is filled. Podman refuses to write a file that another server
+/// writes at the same moment: then one of the two finds, a little later, that all is there.
 async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<(), EngineError> {
+    let mut attempt = 1;
+    while !is_filled(client, filler).await? {
+        match upload(client, config, filler).await? {
+            Ok(()) => return Ok(()),
+            Err(fault) if is_refusal(&fault) && attempt < FILLS_MAX => {
+                tokio::time::sleep(FILL_PAUSE * attempt).await;
+                attempt += 1;
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_refusal(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::Refused | FaultKind::Conflict)
+}
+
+async fn is_filled(client: &Client, filler: &str) -> Result<bool, Fault> {
     let mark = format!("{AGENT_DIRECTORY}/{MARK_NAME}");
     let options = ContainerArchiveInfoOptionsBuilder::default()
         .path(&mark)
@@ -117,9 +144,15 @@ async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<()
     let found = client.call(step, |api| {
         api.get_container_archive_info(filler, Some(options))
     });
-    if optional(found.await)?.is_some() {
-        return Ok(());
-    }
+    Ok(optional(found.await)?.is_some())
+}
+
+/// Writes everything. On the outside are our own failures, inside are the engine's.
+async fn upload(
+    client: &Client,
+    config: &DockerConfig,
+    filler: &str,
+) -> Result<Result<(), Fault>, EngineError> {
     let step = "fill the agent's volume";
     let archive = archive::files(&[
         (AGENT_NAME, config.agent),
@@ -134,7 +167,7 @@ async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<()
     let uploaded = client.call(step, |api| {
         api.upload_to_container(filler, Some(options), body)
     });
-    Ok(uploaded.await?)
+    Ok(uploaded.await)
 }
 
 /// Removes a container that fills, or was left by somebody who died while it did.
