@@ -173,6 +173,7 @@ mod tests {
         let second = Progress::default();
         let mut other = Box::pin(pulls.join(&source, &second, never));
         tokio::select! {
+            biased;
             _ = &mut one => unreachable!("it never ends"),
             _ = &mut other => unreachable!("it never ends"),
             told = news.wait_for(Option::is_some) => assert!(told.is_ok()),
