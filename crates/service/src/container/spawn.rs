@@ -23,8 +23,9 @@ use crate::{Inner, Service, ServiceError};
 /// The longest life that can be asked for.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
 
-/// How often a request may find that the container of its key has just ended or failed.
-const ROUNDS_MAX: usize = 4;
+/// How often a request may find that the container of its key has just ended or failed. Each
+/// time another request under that key tried, so this is how many may try at once.
+const ROUNDS_MAX: usize = 64;
 
 /// How long a request waits for the end of a container that had its key.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
