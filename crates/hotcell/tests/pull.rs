@@ -222,7 +222,7 @@ fn a_disk_that_is_full_or_read_only_is_told_and_nothing_half_made_is_left() {
             "No space left on device",
         ),
         (
-            "mount -t tmpfs none $D && mkdir $D/images && mount -o remount,ro $D",
+            "mount -t tmpfs none $D && mkdir $D/images && mount -o remount,bind,ro $D",
             "Read-only file system",
         ),
     ] {

@@ -24,7 +24,7 @@ pub struct Bounds {
     /// Until a registry takes a connection.
     pub connect_timeout: Duration,
     /// Without a byte for so long, an answer is given up; also with fewer than
-    /// [`RATE_BYTES_S_MIN`] in that time.
+    /// `RATE_BYTES_S_MIN` in that time.
     pub stall_timeout: Duration,
 }
 
