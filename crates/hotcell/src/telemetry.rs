@@ -15,7 +15,8 @@ const LEVEL: &str = "HOTCELL_LOG";
 const OURS: &str = "hotcell";
 
 /// Starts logging: of us, if the environment says nothing, what is at least as grave as
-/// `level`; of the libraries below us, warnings.
+/// `level`; of the libraries below us, warnings; of the protocol's, errors only, because a client that
+/// hangs up is none of ours.
 pub(crate) fn start(level: LevelFilter) -> Result<()> {
     let targets = match std::env::var(LEVEL) {
         Ok(asked) if !asked.is_empty() => {
@@ -25,6 +26,7 @@ pub(crate) fn start(level: LevelFilter) -> Result<()> {
         }
         _ => Targets::new()
             .with_default(LevelFilter::WARN)
+            .with_target("rmcp", LevelFilter::ERROR)
             .with_target(OURS, level),
     };
     let lines = tracing_subscriber::fmt::layer()
