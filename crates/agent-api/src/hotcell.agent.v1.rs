@@ -97,8 +97,9 @@ pub struct Winsize {
 pub struct ExecResume {
     #[prost(string, tag = "1")]
     pub exec_id: ::prost::alloc::string::String,
-    /// The last number the follower has; the stream goes on after it. Numbers that
-    /// were acknowledged are gone: asking for them is FAILED_PRECONDITION.
+    /// The last number the follower has; the stream goes on after it, and ends at once
+    /// after the number of `exit`. Numbers that were acknowledged are gone: asking for
+    /// them is FAILED_PRECONDITION.
     #[prost(uint64, tag = "2")]
     pub after_seq: u64,
 }

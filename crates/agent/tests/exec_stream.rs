@@ -242,6 +242,8 @@ async fn a_finished_exec_can_be_read_until_it_is_acknowledged() {
         let first = exec.next().await.unwrap().unwrap();
         assert_eq!(first.seq, after + 1);
     }
+    let mut after_exit = agent.resume("again", 3).await.unwrap();
+    assert_eq!(after_exit.next().await.unwrap(), None);
     assert_eq!(
         agent.resume("again", 9).await.err().unwrap().code(),
         Code::FailedPrecondition

@@ -70,12 +70,12 @@ impl Stream for Follower {
         }
         let result = ready!(self.exec.poll_event(self.number, self.seq, cx));
         match &result {
-            Ok(event) => {
+            Some(Ok(event)) => {
                 self.seq = event.seq;
                 self.is_done = matches!(event.event, Some(Event::Exit(_)));
             }
-            Err(_) => self.is_done = true,
+            Some(Err(_)) | None => self.is_done = true,
         }
-        Poll::Ready(Some(result))
+        Poll::Ready(result)
     }
 }

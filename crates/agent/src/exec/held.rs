@@ -250,25 +250,28 @@ impl Exec {
         Ok(state.follower)
     }
 
-    /// The event after `seq`, as soon as there is one.
+    /// The event after `seq`, as soon as there is one; `None` if that was the last.
     pub fn poll_event(
         &self,
         follower: u64,
         seq: u64,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<ExecEvent, ExecError>> {
+    ) -> Poll<Option<Result<ExecEvent, ExecError>>> {
         let mut state = self.lock();
         if state.follower != follower {
-            return Poll::Ready(Err(ExecError::TakenOver));
+            return Poll::Ready(Some(Err(ExecError::TakenOver)));
         }
         if let Some(complaint) = state.complaint {
-            return Poll::Ready(Err(complaint.into()));
+            return Poll::Ready(Some(Err(complaint.into())));
         }
         if let Some(event) = state.events.after(seq) {
-            return Poll::Ready(Ok(event.clone()));
+            return Poll::Ready(Some(Ok(event.clone())));
         }
         if state.is_forgotten {
-            return Poll::Ready(Err(ExecError::NotFound));
+            return Poll::Ready(Some(Err(ExecError::NotFound)));
+        }
+        if state.phase == Phase::Finished {
+            return Poll::Ready(None);
         }
         state.follower_waker = Some(cx.waker().clone());
         Poll::Pending
