@@ -2,14 +2,16 @@
 //! end. It stops when the last of them is gone.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use hotcell_domain::Source;
+use hotcell_domain::{Reference, Source};
+use hotcell_image::ImageError;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::EngineError;
 use crate::progress::{News, Progress};
+use crate::{EngineError, ImageFault};
 
 /// Pulls under way, by what is pulled. Bounded by those who wait.
 #[derive(Debug, Default)]
@@ -92,6 +94,46 @@ impl Pulls {
         pulls.insert(source.clone(), Arc::downgrade(&pull));
         pull
     }
+}
+
+/// Why an image is not there, for whoever asked for a container of it.
+pub(crate) fn not_pulled(reference: &Reference, error: ImageError) -> EngineError {
+    let fault = match &error {
+        ImageError::NotHere { .. } => {
+            let image = reference.to_string();
+            return EngineError::NoImage { image };
+        }
+        ImageError::Disk { source, .. } if is_full(source) => {
+            let resource = "disk space for images";
+            return EngineError::Exhausted { resource };
+        }
+        ImageError::Disk { .. } | ImageError::Busy | ImageError::Cancelled => {
+            return EngineError::engine("pull the image")(error);
+        }
+        ImageError::NotFound { .. } => ImageFault::Unknown,
+        ImageError::Unreachable { .. } | ImageError::TooSlow { .. } | ImageError::Status { .. } => {
+            ImageFault::Unreachable
+        }
+        ImageError::Denied { .. } | ImageError::Credentials { .. } | ImageError::Refused(_) => {
+            ImageFault::Forbidden
+        }
+        ImageError::WrongDigest { .. }
+        | ImageError::Invalid { .. }
+        | ImageError::TooLarge { .. }
+        | ImageError::Platform { .. }
+        | ImageError::InUse { .. } => ImageFault::Unusable,
+    };
+    EngineError::Image {
+        image: reference.to_string(),
+        fault,
+        reason: error.to_string(),
+        source: Some(error.into()),
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    full.contains(&error.kind())
 }
 
 #[cfg(test)]

@@ -7,13 +7,15 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hotcell_engine::docker::Flavor;
 use serde_json::{Value, json};
 
 use crate::support::engines::{IMAGE, Private};
 use crate::support::home::Home;
 use crate::support::mcp::Client;
-use crate::support::registry::Registry;
+use crate::support::registry::{PASSWORD, Registry, USER};
 use crate::support::server::Server;
 
 /// Writes numbered lines until it is told to stop, and says so.
@@ -299,10 +301,10 @@ fn docker_dies_and_its_containers_live_on_and_so_do_their_execs() {
 }
 
 /// Puts the image under another name into the registry and takes it away from the engine.
-fn push(private: &Private, registry: &Registry, more: &[&str]) -> String {
+fn push(private: &Private, registry: &Registry, push: &[&str]) -> String {
     let name = format!("{}/box:one", registry.host);
     private.says(&["tag", IMAGE, &name]);
-    private.says(&[&["push"], more, &[&name]].concat());
+    private.says(&[push, &[&name]].concat());
     private.says(&["rmi", &name]);
     name
 }
@@ -333,20 +335,26 @@ fn spawn_by_pull(client: &mut Client, name: &str) {
 }
 
 #[test]
-fn docker_pulls_what_it_does_not_have() {
+fn docker_pulls_what_it_does_not_have_with_our_credentials() {
     let Some(private) = Private::start(Flavor::Docker) else {
         return;
     };
-    let Some(registry) = Registry::start() else {
+    let Some(registry) = Registry::start_closed() else {
         return;
     };
-    let name = push(&private, &registry, &[]);
-    let home = home(&private);
-    let server = serve(
-        &home,
-        Flavor::Docker,
-        &["--allowed-registries", &registry.host],
-    );
+    let scratch = support::scratch();
+    let config = scratch.path().to_str().unwrap();
+    let login = ["--config", config, "login", "-u", USER, "-p", PASSWORD];
+    private.says(&[&login[..], &[&registry.host]].concat());
+    let name = push(&private, &registry, &["--config", config, "push"]);
+    let policy = ["--allowed-registries", &registry.host];
+    let stranger = home(&private).with("DOCKER_CONFIG", "/nonexistent");
+    let server = serve(&stranger, Flavor::Docker, &policy);
+    let refused = server.client().call("spawn", json!({ "image": name }));
+    assert_eq!(refused["structuredContent"]["code"], "denied", "{refused}");
+    assert!(server.terminate().success());
+    let home = home(&private).with("DOCKER_CONFIG", config);
+    let server = serve(&home, Flavor::Docker, &policy);
     spawn_by_pull(&mut server.client(), &name);
     assert!(server.terminate().success());
     expect_nothing_left(&private, &home);
@@ -385,11 +393,14 @@ fn docker_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
 }
 
 #[test]
-fn podman_pulls_and_its_service_dies_and_the_execs_go_on() {
-    let Some(registry) = Registry::start() else {
+fn podman_pulls_with_our_credentials_and_its_service_dies_and_the_execs_go_on() {
+    let Some(registry) = Registry::start_closed() else {
         return;
     };
     let scratch = support::scratch();
+    let key = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let docker = json!({ "auths": { &registry.host: { "auth": key } } });
+    std::fs::write(scratch.path().join("config.json"), docker.to_string()).unwrap();
     let config = scratch.path().join("registries.conf");
     let insecure = format!(
         "[[registry]]\nlocation = \"{}\"\ninsecure = true\n",
@@ -400,8 +411,9 @@ fn podman_pulls_and_its_service_dies_and_the_execs_go_on() {
     let Some(private) = Private::start_own(Flavor::Podman, &variables) else {
         return;
     };
-    let name = push(&private, &registry, &["--tls-verify=false"]);
-    let home = home(&private);
+    let login = format!("--creds={USER}:{PASSWORD}");
+    let name = push(&private, &registry, &["push", "--tls-verify=false", &login]);
+    let home = home(&private).with("DOCKER_CONFIG", scratch.path().to_str().unwrap());
     let server = serve(
         &home,
         Flavor::Podman,

@@ -32,7 +32,7 @@ pub use accounts::Accounts;
 pub use bounds::Bounds;
 pub use error::ImageError;
 pub use progress::{Progress, Report, silent};
-pub use registry::Credentials;
+pub use registry::{Credentials, Login};
 pub use store::{Collected, Config, Hold, Image, Origin};
 
 use crate::store::Store;

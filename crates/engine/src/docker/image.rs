@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bollard::auth::DockerCredentials;
 use bollard::models::{CreateImageInfo, ImageInspect};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::StreamExt as _;
 use hotcell_domain::{IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Reference, Source, Transport};
+use hotcell_image::{Credentials, Login};
 
 use super::client::{Client, Fault, FaultKind, optional};
 use super::make::Maker;
 use crate::progress::Tally;
+use crate::pulls::not_pulled;
 use crate::{EngineError, ImageFault, Progress};
 
 /// How long a pull may be silent.
@@ -115,19 +118,37 @@ fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), Engine
 
 async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(), EngineError> {
     let reference = image.to_string();
+    let login = Credentials::of_user().login(image.registry()).await;
+    let login = login.map_err(|error| not_pulled(&image, error))?;
     let mut tally = Tally::new(image);
     let told = |message: &CreateImageInfo| {
         count(&mut tally, message);
         progress.tell(tally.sum());
     };
-    ask_for(client, &reference, told)
+    ask_for(client, &reference, login.map(shown), told)
         .await
         .map_err(|fault| unobtainable(&reference, fault))
+}
+
+/// The engine shows the registry what we would.
+fn shown(login: Login) -> DockerCredentials {
+    match login {
+        Login::Password { user, password } => DockerCredentials {
+            username: Some(user),
+            password: Some(password),
+            ..DockerCredentials::default()
+        },
+        Login::Token(token) => DockerCredentials {
+            identitytoken: Some(token),
+            ..DockerCredentials::default()
+        },
+    }
 }
 
 async fn ask_for(
     client: &Client,
     reference: &str,
+    credentials: Option<DockerCredentials>,
     mut told: impl FnMut(&CreateImageInfo) + Send,
 ) -> Result<(), Fault> {
     let step = "pull the image";
@@ -137,7 +158,7 @@ async fn ask_for(
         .tag(tag)
         .build();
     let api = client.api().await?;
-    let mut messages = Box::pin(api.create_image(Some(options), None, None));
+    let mut messages = Box::pin(api.create_image(Some(options), None, credentials));
     loop {
         match tokio::time::timeout(PULL_SILENCE_MAX, messages.next()).await {
             Err(_) => return Err(client.cut(step)),

@@ -1,13 +1,13 @@
 //! Pulling an image for a container, and what whoever asked for that hears of it.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hotcell_domain::{Admitted, Reference, Source};
-use hotcell_image::{Credentials, ImageError, Images, Report, layer_name};
+use hotcell_image::{Credentials, Images, Report, layer_name};
 
 use crate::progress::Tally;
-use crate::{EngineError, ImageFault, Progress};
+use crate::pulls::not_pulled;
+use crate::{EngineError, Progress};
 
 /// Pulls what was let in, unless somebody else just did.
 pub(super) async fn pull(
@@ -49,44 +49,4 @@ fn report(image: Reference, progress: Progress) -> Report {
         }
         progress.tell(tally.sum());
     })
-}
-
-/// Why an image is not there, for whoever asked for a container of it.
-fn not_pulled(reference: &Reference, error: ImageError) -> EngineError {
-    let fault = match &error {
-        ImageError::NotHere { .. } => {
-            let image = reference.to_string();
-            return EngineError::NoImage { image };
-        }
-        ImageError::Disk { source, .. } if is_full(source) => {
-            let resource = "disk space for images";
-            return EngineError::Exhausted { resource };
-        }
-        ImageError::Disk { .. } | ImageError::Busy | ImageError::Cancelled => {
-            return EngineError::engine("pull the image")(error);
-        }
-        ImageError::NotFound { .. } => ImageFault::Unknown,
-        ImageError::Unreachable { .. } | ImageError::TooSlow { .. } | ImageError::Status { .. } => {
-            ImageFault::Unreachable
-        }
-        ImageError::Denied { .. } | ImageError::Credentials { .. } | ImageError::Refused(_) => {
-            ImageFault::Forbidden
-        }
-        ImageError::WrongDigest { .. }
-        | ImageError::Invalid { .. }
-        | ImageError::TooLarge { .. }
-        | ImageError::Platform { .. }
-        | ImageError::InUse { .. } => ImageFault::Unusable,
-    };
-    EngineError::Image {
-        image: reference.to_string(),
-        fault,
-        reason: error.to_string(),
-        source: Some(error.into()),
-    }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-    full.contains(&error.kind())
 }

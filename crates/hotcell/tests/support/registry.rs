@@ -7,6 +7,11 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "/usr/bin/docker-registry";
 
+/// Who may use a closed one.
+pub const USER: &str = "ann";
+pub const PASSWORD: &str = "pw";
+const HTPASSWD: &str = "ann:$2y$05$abcdefghijklmnopqrstuuHIrMEWpUCQe2YqFR3sXwQ75u4od..9q\n";
+
 /// Ended, and its images with it, when it is dropped.
 pub struct Registry {
     /// `127.0.0.1:PORT`.
@@ -19,6 +24,20 @@ impl Registry {
     /// Starts one. `None` where it is not installed, which is a failure where everything
     /// must be tested.
     pub fn start() -> Option<Self> {
+        Self::start_with(|_| String::new())
+    }
+
+    /// One that wants a password.
+    pub fn start_closed() -> Option<Self> {
+        Self::start_with(|directory| {
+            let users = directory.join("users");
+            std::fs::write(&users, HTPASSWD).expect("a file");
+            let users = users.display();
+            format!("auth:\n  htpasswd:\n    realm: test\n    path: {users}\n")
+        })
+    }
+
+    fn start_with(auth: impl FnOnce(&Path) -> String) -> Option<Self> {
         if !Path::new(PROGRAM).exists() {
             let must = std::env::var_os("CI").is_some_and(|ci| ci == "true");
             assert!(!must, "docker-registry is not installed, and CI=true");
@@ -31,8 +50,9 @@ impl Registry {
         drop(free);
         let config = format!(
             "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  \
-             filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {host}\n",
-            directory.path().join("data").display()
+             filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {host}\n{}",
+            directory.path().join("data").display(),
+            auth(directory.path())
         );
         let file = directory.path().join("config.yml");
         std::fs::write(&file, config).expect("a file");

@@ -29,9 +29,12 @@ pub struct Credentials {
 
 /// What to show a registry.
 #[derive(Clone)]
-pub(crate) enum Login {
+pub enum Login {
+    /// Who, and how they prove it.
     Password {
+        /// Who.
         user: String,
+        /// The secret.
         password: String,
     },
     /// An identity token, to be exchanged.
@@ -97,7 +100,8 @@ impl Credentials {
         }
     }
 
-    pub(crate) async fn login(&self, registry: &str) -> Result<Option<Login>, ImageError> {
+    /// What there is for a registry, which may be nothing.
+    pub async fn login(&self, registry: &str) -> Result<Option<Login>, ImageError> {
         let unreadable = |reason: String| ImageError::Credentials {
             registry: registry.to_owned(),
             reason,

@@ -15,8 +15,7 @@ use reqwest::{Client, Response, StatusCode};
 use tokio::sync::RwLock;
 use tokio::time::timeout;
 
-pub use self::credentials::Credentials;
-pub(crate) use self::credentials::Login;
+pub use self::credentials::{Credentials, Login};
 pub(crate) use self::manifest::{Descriptor, Manifest, parse_config, parse_manifest};
 use crate::ImageError;
 use crate::bounds::{BACK_OFF, Bounds, REDIRECTS_MAX, SMALL_ANSWER_STALLS, TRIES_MAX};
