@@ -66,7 +66,7 @@ pub enum Refusal {
     #[error("only network \"none\" is allowed here (rule `allow_network`)")]
     Network,
     /// Root was asked for.
-    #[error("running as root is not allowed here (rule `allow_root`)")]
+    #[error("running as root is not allowed here (rule `allow_as_root`)")]
     Root,
     /// The image's registry is not allowed.
     #[error("registry {registry} is not one of {allowed} (rule `allowed_registries`)")]
@@ -102,7 +102,7 @@ impl Refusal {
         match self {
             Self::Rootfs => "allow_rootfs",
             Self::Network => "allow_network",
-            Self::Root => "allow_root",
+            Self::Root => "allow_as_root",
             Self::Registry { .. } => "allowed_registries",
             Self::Image { .. } => "allowed_images",
             Self::NoDigest { .. } => "require_digest",

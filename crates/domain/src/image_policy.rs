@@ -112,13 +112,17 @@ impl ImagePolicy {
     }
 }
 
-/// A glob without a version matches every version.
+/// A glob without a version matches every version. Beside a digest a tag says nothing:
+/// the digest decides what is run, and the tag need not be its own.
 fn matches(glob: &str, reference: &Reference) -> bool {
     let glob = complete(glob);
     let name = reference.name();
-    let tagged = reference.tag().map(|tag| format!("{name}:{tag}"));
-    let whole = reference.to_string();
-    [Some(name), tagged, Some(whole)]
+    let version = match (reference.digest(), reference.tag()) {
+        (Some(digest), _) => Some(format!("{name}@{digest}")),
+        (None, Some(tag)) => Some(format!("{name}:{tag}")),
+        (None, None) => None,
+    };
+    [Some(name), version]
         .into_iter()
         .flatten()
         .any(|text| fast_glob::glob_match(&glob, &text))
@@ -194,6 +198,33 @@ mod tests {
             ("python", "ann/python"),
         ] {
             assert!(ask(&globs(&[glob]), text).is_err(), "{glob} {text}");
+        }
+    }
+
+    #[test]
+    fn a_tag_beside_a_digest_gets_nothing_past_a_glob() {
+        let [one, other] = ["a", "b"].map(|digit| format!("sha256:{}", digit.repeat(64)));
+        let policy = |glob: &str| ImagePolicy {
+            images: vec![glob.to_owned()],
+            ..ImagePolicy::default()
+        };
+        for (glob, text, is_allowed) in [
+            ("acme/app:good-*", format!("acme/app:good-1@{one}"), false),
+            ("acme/app", format!("acme/app:good-1@{one}"), true),
+            (&format!("acme/app@{one}"), format!("acme/app@{one}"), true),
+            (
+                &format!("acme/app@{one}"),
+                format!("acme/app:x@{one}"),
+                true,
+            ),
+            (
+                &format!("acme/app@{one}"),
+                format!("acme/app@{other}"),
+                false,
+            ),
+        ] {
+            let asked = ask(&policy(glob), &text);
+            assert_eq!(asked.is_ok(), is_allowed, "{glob} {text}");
         }
     }
 

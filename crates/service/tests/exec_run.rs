@@ -252,7 +252,7 @@ async fn root_is_refused_by_name_of_the_rule() {
     let refused = world.service.exec_start(&world.caller, &container, request);
     assert_eq!(
         said(refused.await),
-        "denied: running as root is not allowed here (rule `allow_root`)"
+        "denied: running as root is not allowed here (rule `allow_as_root`)"
     );
     let all = world
         .service

@@ -270,7 +270,7 @@ async fn a_command_that_cannot_be_run_says_why() {
     hint: correct the argument and call again
     invalid_argument: cwd must be a path of at most 4095 bytes without NUL
     hint: correct the argument and call again
-    denied: running as root is not allowed here (rule `allow_root`)
+    denied: running as root is not allowed here (rule `allow_as_root`)
     hint: leave `as_root` out: /workspace is writable without
     not_found: there is no container nobody
     hint: call list_containers to see what there is, or spawn to make one
