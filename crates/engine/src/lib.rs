@@ -1,4 +1,4 @@
-//! What starts containers: the [`Engine`] trait, one file per engine, and the suite
+//! What starts containers: the [`Engine`] trait, one directory per engine, and the suite
 //! that every engine must pass.
 //!
 //! An engine makes a container whose PID 1 is our agent and opens a byte stream to

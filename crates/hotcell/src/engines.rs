@@ -59,8 +59,7 @@ impl fmt::Display for NoEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no engine works here: embedded ({}); Docker ({}); Podman ({}). \
-             Run `hotcell doctor` to see how to mend one of them",
+            "no engine works here: embedded ({}); Docker ({}); Podman ({})",
             self.embedded, self.docker, self.podman
         )
     }
@@ -162,7 +161,10 @@ impl Absent {
                 "use a socket of your own: `systemctl --user start podman.socket`"
             }
             (Self::Address { .. }, _) => "correct the variable, or unset it",
-            (Self::Plain { .. }, _) => {
+            (Self::Plain { .. }, Flavor::Podman) => {
+                "use a tunnel (`ssh -L`) and tcp://127.0.0.1:PORT, or say --allow-plain-tcp if the network is yours alone"
+            }
+            (Self::Plain { .. }, Flavor::Docker) => {
                 "use TLS (DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH) or a tunnel (`ssh -L`), or say --allow-plain-tcp if the network is yours alone"
             }
             (
@@ -312,7 +314,7 @@ mod tests {
         );
         let refusal = choose(broken(), none(), none()).expect_err("none");
         assert!(refusal.to_string().starts_with(
-            "no engine works here: embedded (no user namespaces); Docker (no socket found); Podman (no socket found). Run `hotcell doctor`"
+            "no engine works here: embedded (no user namespaces); Docker (no socket found); Podman (no socket found)"
         ));
     }
 

@@ -181,20 +181,25 @@ fn auto_takes_what_there_is_and_says_why() {
         assert!(!output.status.success() && said.contains(words), "{said}");
     }
     let here = home(&docker, NOWHERE);
-    let output = here.run(&[
-        "serve",
-        "--port",
-        "0",
-        "--engine",
-        "docker",
-        "--runtime",
-        "steam",
-    ]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("docker does not know the runtime steam; it has"),
-        "{said}"
-    );
+    for (setting, words) in [
+        (
+            ["--runtime", "steam"],
+            "docker does not know the runtime steam; it has",
+        ),
+        (
+            ["--default-image", "host"],
+            "image host is for the embedded engine alone",
+        ),
+        (
+            ["--warm-image", "host=2"],
+            "image host is for the embedded engine alone",
+        ),
+    ] {
+        let serve = ["serve", "--port", "0", "--engine", "docker"];
+        let output = here.run(&[&serve[..], &setting].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(words), "{said}");
+    }
 }
 
 fn openssl(directory: &Path, line: &str) {

@@ -118,7 +118,10 @@ fn credentials_come_from_helpers_and_a_hostile_helper_is_refused() {
     helper(&home, "huge", "cat >/dev/null; yes hunter2");
     for (config, words) in [
         (r#"{"credHelpers": {"HOST": "none"}}"#, "denies access"),
-        (r#"{"credsStore": "none"}"#, "denies access"),
+        (
+            r#"{"credsStore": "none"}"#,
+            "log in with `docker login 127.0.0.1:",
+        ),
         (
             r#"{"credHelpers": {"HOST": "garbage"}}"#,
             "says nothing sensible",

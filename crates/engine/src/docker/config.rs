@@ -59,7 +59,9 @@ pub struct Tls {
 
 /// An address that cannot be one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not an engine's address; write unix:///path, tcp://host:port or https://host:port")]
+#[error(
+    "not an engine's address; write unix:///path or tcp://host:port (for Docker with TLS, set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH too)"
+)]
 pub struct HostError;
 
 impl Flavor {
@@ -78,7 +80,7 @@ impl Flavor {
                 "start Docker (`systemctl start docker`), or say where it is with DOCKER_HOST"
             }
             Self::Podman => {
-                "start Podman's socket (`systemctl --user start podman.socket`, or without --user as root)"
+                "start Podman's socket (`systemctl --user start podman.socket`, or without --user as root), or say where it is with CONTAINER_HOST"
             }
         }
     }

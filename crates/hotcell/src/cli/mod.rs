@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Serve MCP: containers for agents, over HTTP or stdio
     #[command(after_help = serve::EXAMPLES)]
     Serve(ServeArgs),
-    /// Run a snippet, a script or a command in a fresh sealed container
+    /// Run a snippet, a script or a command in a fresh container of the embedded engine
     ///
     /// Its output is streamed and its exit code becomes ours: 128+N after signal N,
     /// 124 after the timeout, 125 if Hotcell itself failed, 126 or 127 if the command
@@ -55,9 +55,9 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
-    /// Fetch an image, from its registry or from a file
+    /// Fetch an image for the embedded engine, from its registry or from a file
     Pull(PullArgs),
-    /// List and remove images
+    /// List and remove images of the embedded engine
     Image(ImageArgs),
 }
 

@@ -14,7 +14,11 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   hotcell serve                                  # http://127.0.0.1:8000/mcp
   hotcell serve --transport stdio                # for a desktop client
-  hotcell serve --toolsets workspace --port 9000";
+  hotcell serve --toolsets workspace --port 9000
+
+Also read: HOTCELL_LOG (error, warn, info, debug, trace, or by part: warn,hotcell_service=debug),
+DOCKER_HOST, DOCKER_TLS_VERIFY, DOCKER_CERT_PATH and CONTAINER_HOST (where engines are),
+DOCKER_CONFIG (credentials of registries), HTTPS_PROXY, XDG_STATE_HOME";
 
 /// How and what to serve.
 #[derive(Debug, Args)]
@@ -51,7 +55,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
     pub(crate) runtime: Option<String>,
 
-    /// Groups of tools to serve, with commas between them: workspace, code, codemode, admin [default: all]
+    /// Groups of tools to serve, with commas between them: workspace, admin; code and codemode have no tools yet [default: all]
     #[arg(long, value_parser = Toolsets::parse, env = "HOTCELL_TOOLSETS")]
     pub(crate) toolsets: Option<Toolsets>,
 

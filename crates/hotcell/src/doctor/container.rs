@@ -27,7 +27,7 @@ pub(super) fn probe(state: &Path) -> Finding {
             format!("{error:#}"),
             "containers cannot be made here",
         )
-        .fixed_by("mend what is marked ✗ above, from the top"),
+        .fixed_by("mend what is marked ✗ above, from the top; if nothing is, name a state directory of your own with --state-dir"),
     }
 }
 

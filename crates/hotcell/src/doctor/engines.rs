@@ -77,7 +77,7 @@ fn lacks(about: &About) -> Vec<&'static str> {
         ("memory limit", enforced.memory == Enforcement::Cgroup),
         ("cpu limit", enforced.cpus == Enforcement::Cgroup),
         ("pids limit", enforced.pids == Enforcement::Cgroup),
-        ("seccomp filter", about.has_seccomp),
+        ("seccomp filter but ours", about.has_seccomp),
     ]
     .into_iter()
     .filter_map(|(what, is_there)| (!is_there).then_some(what))
@@ -91,6 +91,11 @@ fn decision(choice: Result<Choice, NoEngine>) -> Finding {
             let chosen = choice.chosen.name();
             Finding::good(name, format!("takes {chosen}: {}", choice.reason))
         }
-        Err(refusal) => Finding::bad(name, refusal.to_string(), "containers cannot be made here"),
+        Err(_) => Finding::bad(
+            name,
+            "no engine works here",
+            "containers cannot be made here",
+        )
+        .fixed_by("mend one of the three above; the embedded engine needs nothing installed"),
     }
 }

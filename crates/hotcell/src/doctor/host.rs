@@ -16,6 +16,10 @@ const IDMAPPED_OVERLAY_KERNEL_MIN: (u32, u32) = (5, 19);
 
 const USERNS_RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
+/// How root gets cgroups.
+const MOUNT: &str = "mount the controller, or boot with \
+                     `systemd.unified_cgroup_hierarchy=1 cgroup_enable=memory`";
+
 /// How an ordinary user gets cgroups of their own.
 const DELEGATE: &str = "start it as root, or in a cgroup of your own: \
                         `systemd-run --user --scope -p Delegate=yes hotcell …`";
@@ -180,7 +184,7 @@ fn limits() -> Vec<Finding> {
         Ok(found) => found,
         Err(error) => {
             let finding = Finding::bad("cgroups", error.to_string(), "limits are rlimits at best");
-            return vec![finding];
+            return vec![finding.fixed_by(cgroups_fix())];
         }
     };
     let (host, enforced) = (&found.host, found.enforced);
@@ -189,6 +193,14 @@ fn limits() -> Vec<Finding> {
         limit("cpu limit", &host.cpu, enforced.cpus),
         limit("pids limit", &host.pids, enforced.pids),
     ]
+}
+
+fn cgroups_fix() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        MOUNT
+    } else {
+        DELEGATE
+    }
 }
 
 fn limit(name: &'static str, seat: &Seat, kind: Enforcement) -> Finding {
@@ -202,7 +214,7 @@ fn limit(name: &'static str, seat: &Seat, kind: Enforcement) -> Finding {
         Enforcement::Rlimit => "an rlimit stands in: per process or user, not per container",
         Enforcement::None => "containers are not limited in this",
     };
-    Finding::bad(name, reason, follows).fixed_by(DELEGATE)
+    Finding::bad(name, reason, follows).fixed_by(cgroups_fix())
 }
 
 /// The state directory, or what exists of the way to it.

@@ -54,7 +54,7 @@ pub(crate) struct PolicyArgs {
     )]
     allowed_images: Vec<String>,
 
-    /// Registries that may be spoken to without TLS, besides those on this host
+    /// Registries that the embedded engine may speak to without TLS, besides those on this host
     #[arg(
         long,
         value_name = "HOST,…",

@@ -1,5 +1,6 @@
 //! `hotcell pull` and `hotcell image`: the images that containers are made of.
 
+mod advice;
 mod args;
 mod bars;
 mod list;
@@ -12,6 +13,7 @@ use hotcell_domain::{Admitted, Caller, Refusal, Source};
 use hotcell_image::{Credentials, Image, Images};
 use serde_json::{Value, json};
 
+pub(crate) use self::advice::{advised, advised_refusal};
 use self::args::ImageCommand;
 pub(crate) use self::args::{ImageArgs, PolicyArgs, PullArgs};
 use self::bars::Bars;
@@ -21,7 +23,10 @@ use crate::state;
 /// Opens the images of a state directory.
 pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
     let directory = state::directory(arguments.state_dir.clone())?;
-    Images::open(&directory.join("images")).context("open the images")
+    Images::open(&directory.join("images")).with_context(|| {
+        let directory = directory.display();
+        format!("open the images in {directory} (another place: --state-dir)")
+    })
 }
 
 /// The image, pulled if it is missing; bars show how far that is.
@@ -31,7 +36,7 @@ pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result
         .ensure(source, &Credentials::of_user(), &bars.report())
         .await;
     bars.finish();
-    Ok(pulled?)
+    pulled.map_err(advised)
 }
 
 /// The operator may want to know; whoever asked is told by the error.

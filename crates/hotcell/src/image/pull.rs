@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use hotcell_image::{Credentials, Image, ImageError};
 use serde_json::Value;
 
-use super::{Bars, PullArgs, open, shown, tell_refusal};
+use super::{Bars, PullArgs, advised, advised_refusal, open, shown, tell_refusal};
 
 /// Pulls or loads, and prints what the name stands for now.
 pub(super) async fn run(arguments: &PullArgs) -> Result<ExitCode> {
@@ -27,15 +27,19 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
         if let Err(ImageError::Refused(refusal)) = &loaded {
             tell_refusal(&file.display(), refusal);
         }
-        return loaded.with_context(|| format!("load {}", file.display()));
+        return loaded
+            .map_err(advised)
+            .with_context(|| format!("load {}", file.display()));
     }
     let reference = arguments.image.clone().context("an image is required")?;
     let source = policy
         .admit(reference.clone())
-        .inspect_err(|refusal| tell_refusal(&reference, refusal))?;
+        .inspect_err(|refusal| tell_refusal(&reference, refusal))
+        .map_err(advised_refusal)?;
     let image = images
         .pull(&source, &Credentials::of_user(), &bars.report())
-        .await?;
+        .await
+        .map_err(advised)?;
     Ok(vec![image])
 }
 

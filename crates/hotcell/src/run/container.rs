@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use hotcell_agent_client::Agent;
 use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Policy};
 use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
@@ -26,7 +26,8 @@ impl Running {
         let engine = open_engine(arguments)?.with_images(images.clone());
         let spec = policy(arguments)
             .admit(spec(arguments))
-            .inspect_err(|refusal| image::tell_refusal(&arguments.image, refusal))?;
+            .inspect_err(|refusal| image::tell_refusal(&arguments.image, refusal))
+            .map_err(image::advised_refusal)?;
         if let Some(source) = spec.image() {
             image::ensure(&images, &source).await?;
         }
@@ -104,7 +105,8 @@ fn spec(arguments: &RunArgs) -> ContainerSpec {
 
 /// A person who sees the engine fail wants to know where to look.
 fn advise(error: hotcell_engine::EngineError) -> anyhow::Error {
-    anyhow::Error::new(error).context("run `hotcell doctor` to see what this host lacks")
+    let error = anyhow::Error::new(error);
+    anyhow!("{error:#}; `hotcell doctor` tells what this host lacks and how to mend it")
 }
 
 /// A limit that does not hold is never silently absent.
@@ -114,12 +116,17 @@ fn warn_of(enforced: Enforced) {
         ("cpus", enforced.cpus),
         ("pids", enforced.pids),
     ];
-    let absent = limits.iter().filter(|(_, kind)| *kind == Enforcement::None);
-    let absent: Vec<_> = absent.map(|(name, _)| *name).collect();
-    if !absent.is_empty() {
-        eprintln!(
-            "hotcell: this host does not limit {} here; `hotcell doctor` tells why",
-            absent.join(", ")
-        );
+    for (kind, how) in [
+        (Enforcement::None, "here"),
+        (Enforcement::Rlimit, "as a whole, only for each process"),
+    ] {
+        let these = limits.iter().filter(|(_, found)| *found == kind);
+        let these: Vec<_> = these.map(|(name, _)| *name).collect();
+        if !these.is_empty() {
+            let these = these.join(", ");
+            eprintln!(
+                "hotcell: this host does not limit {these} {how}; `hotcell doctor` tells why"
+            );
+        }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor};
-use hotcell_engine::{Docker, Embedded, EmbeddedConfig};
-use hotcell_engine::{Enforced, Enforcement, Engine, EngineError};
+use hotcell_engine::{Docker, Embedded, EmbeddedConfig, Engine};
 
 use crate::cli::{EngineChoice, ServeArgs};
 use crate::engines::{Chosen, EMBEDDED_WORKS, Found, choose, find};
@@ -22,8 +21,13 @@ pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn 
     match arguments.engine {
         EngineChoice::Auto => open_any(arguments, state).await,
         EngineChoice::Embedded => match foreign_runtime(arguments) {
-            Some(refusal) => Err(anyhow!(refusal)),
-            None => open_embedded(arguments, state).await,
+            Some(refusal) => {
+                let way = "leave --runtime out, or say --engine docker";
+                Err(anyhow!(
+                    "the embedded engine cannot be used: {refusal}; {way}"
+                ))
+            }
+            None => open_embedded(arguments, state).await.map_err(advise),
         },
         EngineChoice::Docker => open_named(arguments, state, Flavor::Docker).await,
         EngineChoice::Podman => open_named(arguments, state, Flavor::Podman).await,
@@ -36,7 +40,7 @@ async fn open_any(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>
         Some(refusal) => Err(refusal),
         None => open_embedded(arguments, state)
             .await
-            .map_err(|error| error.root_cause().to_string()),
+            .map_err(|error| format!("{error:#}")),
     };
     let broken = match embedded {
         Ok(engine) => {
@@ -51,10 +55,10 @@ async fn open_any(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>
     };
     let find = |flavor| find(flavor, &arguments.access);
     let (docker, podman) = tokio::join!(find(Flavor::Docker), find(Flavor::Podman));
-    let choice = choose(Err(broken), docker, podman)?;
+    let choice = choose(Err(broken), docker, podman).map_err(|none| advise(none.into()))?;
     tracing::info!(engine = choice.chosen.name(), reason = %choice.reason, "chose an engine");
     match choice.chosen {
-        Chosen::Embedded => open_embedded(arguments, state).await,
+        Chosen::Embedded => open_embedded(arguments, state).await.map_err(advise),
         Chosen::Api(flavor, found) => open_api(arguments, state, flavor, *found).await,
     }
 }
@@ -92,7 +96,9 @@ async fn open_api(
         && !known.contains(name)
     {
         let (flavor, known) = (flavor.name(), known.join(", "));
-        bail!("{flavor} does not know the runtime {name}; it has {known}");
+        bail!(
+            "{flavor} does not know the runtime {name}; it has {known}: name one of those, or register it there"
+        );
     }
     tracing::info!(
         engine = flavor.name(),
@@ -109,7 +115,7 @@ async fn open_api(
         require_limits: arguments.require_limits,
     });
     sweep(&engine).await;
-    warn_of(engine.limits().await.map_err(advise)?);
+    engine.limits().await?;
     Ok(Arc::new(engine))
 }
 
@@ -139,10 +145,10 @@ async fn open_embedded(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn En
         cgroups: true,
         require_limits: arguments.require_limits,
     };
-    let engine = Embedded::open(config).map_err(advise)?;
+    let engine = Embedded::open(config)?;
     let engine = engine.with_images(image::open(&arguments.state)?);
     sweep(&engine).await;
-    warn_of(probe(&engine).await?);
+    probe(&engine).await?;
     Ok(Arc::new(engine))
 }
 
@@ -153,35 +159,18 @@ async fn sweep(engine: &dyn Engine) {
 }
 
 /// Makes a container and removes it.
-async fn probe(engine: &Embedded) -> Result<Enforced> {
+async fn probe(engine: &Embedded) -> Result<()> {
     let mut spec = ContainerSpec::new(ImageRef::Host);
     spec.lifetime = Lifetime::WithOwner;
     let spec = Policy::default().admit(spec)?;
     let id = new_container_id()?;
-    let container = engine.create(&id, &spec).await.map_err(advise)?;
-    engine.destroy(&id).await.map_err(advise)?;
-    Ok(container.enforced)
+    engine.create(&id, &spec).await?;
+    Ok(engine.destroy(&id).await?)
 }
 
-/// A limit that does not hold is never silently absent.
-fn warn_of(enforced: Enforced) {
-    for (limit, enforcement) in [
-        ("memory", enforced.memory),
-        ("cpus", enforced.cpus),
-        ("pids", enforced.pids),
-    ] {
-        match enforcement {
-            Enforcement::Cgroup => {}
-            Enforcement::Rlimit => tracing::warn!(limit, "this host limits it per process only"),
-            Enforcement::None => tracing::warn!(limit, "this host does not limit it"),
-        }
-    }
-}
-
-fn advise(error: EngineError) -> anyhow::Error {
-    let advice =
-        "containers cannot be made here; `hotcell doctor` tells what is missing and how to mend it";
-    anyhow::Error::new(error).context(advice)
+#[expect(clippy::needless_pass_by_value, reason = "it is for `map_err`")]
+fn advise(error: anyhow::Error) -> anyhow::Error {
+    anyhow!("{error:#}; `hotcell doctor` tells what is missing and how to mend it")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hotcell_domain::{Caller, ImageRef, Policy};
 use hotcell_engine::Engine;
 use hotcell_mcp::{Options, Toolsets};
@@ -26,6 +26,8 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         None if engine.name() == EMBEDDED => ImageRef::Host,
         None => ImageRef::parse(DEFAULT_IMAGE)?,
     };
+    let warmed = arguments.warm.warm_images.iter().map(|stock| &stock.image);
+    refuse_foreign(engine, warmed.chain([&default_image]))?;
     let policy = Policy {
         allow_rootfs: arguments.allow_rootfs,
         allow_root: arguments.allow_as_root,
@@ -45,6 +47,22 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
         ..Settings::default()
     })
+}
+
+/// Images of this host's files are the embedded engine's alone.
+fn refuse_foreign<'a>(
+    engine: &dyn Engine,
+    images: impl Iterator<Item = &'a ImageRef>,
+) -> Result<()> {
+    let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
+    match images.next().filter(|_| engine.name() != EMBEDDED) {
+        None => Ok(()),
+        Some(image) => bail!(
+            "image {image} is for the embedded engine alone, and {} is used here; \
+             say --default-image {DEFAULT_IMAGE}, or --engine embedded",
+            engine.name()
+        ),
+    }
 }
 
 /// Whether an engine's containers can have a network. One that nobody can have is not

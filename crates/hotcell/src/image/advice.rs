@@ -1,0 +1,71 @@
+//! What a person at the command line can do when an image cannot be had.
+
+use anyhow::{Error, anyhow};
+use hotcell_domain::Refusal;
+use hotcell_image::ImageError;
+
+/// The failure, and the next step if there is one.
+pub(crate) fn advised(error: ImageError) -> Error {
+    let step = of_failure(&error);
+    with(Error::new(error), step)
+}
+
+/// The same for what policy says.
+pub(crate) fn advised_refusal(refusal: Refusal) -> Error {
+    let step = of_refusal(&refusal);
+    with(Error::new(refusal), Some(step))
+}
+
+fn with(error: Error, step: Option<String>) -> Error {
+    match step {
+        Some(step) => anyhow!("{error:#}; {step}"),
+        None => error,
+    }
+}
+
+fn of_failure(error: &ImageError) -> Option<String> {
+    let step = match error {
+        ImageError::Refused(refusal) => of_refusal(refusal),
+        ImageError::NotFound { reference } => {
+            let registry = reference.registry();
+            format!("check its name and tag, or log in with `docker login {registry}`")
+        }
+        ImageError::NotHere { .. } => "load it with `hotcell pull --from FILE`".to_owned(),
+        ImageError::Denied { registry, .. } => format!("log in with `docker login {registry}`"),
+        ImageError::Unreachable { .. } => "check the network, or HTTPS_PROXY".to_owned(),
+        ImageError::Status {
+            registry,
+            status: 429,
+        } => format!("wait a while, or log in with `docker login {registry}`"),
+        ImageError::Platform { .. } => "choose another tag".to_owned(),
+        ImageError::Credentials { .. } => {
+            "mend or remove its entry in Docker's config.json (~/.docker, or DOCKER_CONFIG)"
+                .to_owned()
+        }
+        ImageError::TooSlow { .. }
+        | ImageError::Status { .. }
+        | ImageError::WrongDigest { .. }
+        | ImageError::Invalid { .. }
+        | ImageError::TooLarge { .. }
+        | ImageError::InUse { .. }
+        | ImageError::Busy
+        | ImageError::Cancelled
+        | ImageError::Disk { .. } => return None,
+    };
+    Some(step)
+}
+
+fn of_refusal(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Registry { registry, allowed } => {
+            let allowed = allowed.replace(' ', "");
+            format!("allow it with --allowed-registries {allowed},{registry}")
+        }
+        Refusal::Image { .. } => "allow it with --allowed-images".to_owned(),
+        Refusal::NoDigest { .. } => "write NAME@sha256:…, or leave --require-digest out".to_owned(),
+        Refusal::LocalImage { .. } => "leave --local-images false out".to_owned(),
+        Refusal::Rootfs => "say --allow-rootfs".to_owned(),
+        Refusal::Network => "say --allow-network".to_owned(),
+        Refusal::Root => "say --allow-as-root".to_owned(),
+    }
+}
