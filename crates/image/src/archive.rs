@@ -51,6 +51,7 @@ impl Images {
         let mut images = Vec::new();
         for (image, reference) in named(&found, name)? {
             allow(policy, &reference)?;
+            image.resolved.check_digest_of(&reference)?;
             images.push(self.load_one(&index, image, &reference, report).await?);
         }
         Ok(images)

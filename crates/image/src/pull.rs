@@ -150,6 +150,7 @@ impl Images {
         resolved: &Resolved,
         origin: Origin,
     ) -> Result<Image, ImageError> {
+        resolved.check_digest_of(reference)?;
         let layers = resolved.unique();
         let paths: Vec<_> = layers
             .iter()
@@ -184,6 +185,18 @@ impl Resolved {
         let mut layers: Vec<_> = self.layers.iter().rev().filter(is_new).cloned().collect();
         layers.reverse();
         layers
+    }
+
+    /// A name with a digest stands for that alone, whoever gave the name.
+    pub(crate) fn check_digest_of(&self, reference: &Reference) -> Result<(), ImageError> {
+        match reference.digest() {
+            Some(expected) if *expected != self.digest => Err(ImageError::WrongDigest {
+                what: "an image that is named by its digest",
+                expected: expected.clone(),
+                found: self.digest.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// What is told before anything is fetched.

@@ -159,6 +159,56 @@ async fn a_name_may_be_given_and_policy_decides_on_it() {
 }
 
 #[tokio::test]
+async fn a_name_with_a_digest_never_stands_for_other_content() {
+    let (real, evil) = (made("real"), made("evil"));
+    let pinned = format!("app@{}", digest(&real.manifest));
+    let plain = docker_archive(&evil, &["app"]);
+    let cases = [
+        (docker_archive(&evil, &[&pinned]), None),
+        (oci_layout(&evil, &pinned), None),
+        (plain, Some(Reference::parse(&pinned).unwrap())),
+    ];
+    for (n, (bytes, name)) in cases.iter().enumerate() {
+        let ground = Ground::new();
+        let file = ground.file(bytes);
+        let policy = ImagePolicy::default();
+        let loaded = ground
+            .images
+            .load(&file, name.as_ref(), &policy, &silent())
+            .await;
+        assert!(
+            matches!(loaded, Err(ImageError::WrongDigest { .. })),
+            "case {n}: {loaded:?}"
+        );
+        ground.assert_nothing_visible();
+        assert!(ground.images.find(&admitted(&pinned)).is_none());
+    }
+    let ground = Ground::new();
+    let loaded = ground.load(&oci_layout(&real, &pinned)).await.unwrap();
+    assert_eq!(loaded[0].digest, digest(&real.manifest));
+}
+
+#[tokio::test]
+async fn a_record_that_contradicts_its_name_is_none() {
+    let ground = Ground::new();
+    ground
+        .load(&docker_archive(&made("x"), &["app"]))
+        .await
+        .unwrap();
+    let refs = ground.dir.path().join("images/refs");
+    let own = refs.join(&ground.names("refs")[0]);
+    let pinned = format!("docker.io/library/app@{}", digest(b"other"));
+    let mut record: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(own).unwrap()).unwrap();
+    record["reference"] = json!(pinned);
+    let forged = format!("{}.json", digest(pinned.as_bytes()).hex());
+    std::fs::write(refs.join(forged), record.to_string()).unwrap();
+    assert!(ground.images.find(&admitted(&pinned)).is_none());
+    assert!(ground.images.find(&admitted("app")).is_some());
+    assert_eq!(ground.images.list().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn broken_archives_load_nothing() {
     let made = made("x");
     let whole = docker_archive(&made, &["app"]);

@@ -110,9 +110,15 @@ impl Store {
         if !layers.iter().all(|layer| self.has_layer(layer)) {
             return None;
         }
+        let reference = Reference::parse(&record.reference).ok()?;
+        let digest = Digest::parse(&record.digest).ok()?;
+        // A name that says which content it means is never that of other content.
+        if reference.digest().is_some_and(|pinned| *pinned != digest) {
+            return None;
+        }
         Some(Image {
-            reference: Reference::parse(&record.reference).ok()?,
-            digest: Digest::parse(&record.digest).ok()?,
+            reference,
+            digest,
             manifest,
             layers,
             config: image.config,
