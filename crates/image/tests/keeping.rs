@@ -237,6 +237,25 @@ async fn broken_archives_load_nothing() {
 }
 
 #[tokio::test]
+async fn an_archive_with_a_name_that_no_file_could_have_is_refused() {
+    let long = "a/".repeat(2049);
+    let mut archive = docker_archive(&made("x"), &["app"]);
+    // In place of the archive's end.
+    archive.truncate(archive.len() - 1024);
+    let mut builder = tar::Builder::new(archive);
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_mode(0o777);
+    header.set_size(0);
+    builder.append_link(&mut header, "link", &long).unwrap();
+    let error = Ground::new()
+        .load(&builder.into_inner().unwrap())
+        .await
+        .unwrap_err();
+    assert!(error.to_string().ends_with("a name is too long"), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_used_stays_and_the_rest_is_removed() {
     let ground = Ground::new();
     let (one, two) = (made("1"), made("2"));

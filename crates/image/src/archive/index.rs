@@ -8,7 +8,7 @@ use tar::EntryType;
 
 use super::{PartReader, WHAT, is_plain};
 use crate::ImageError;
-use crate::bounds::{ARCHIVE_ENTRIES_MAX, ARCHIVE_SMALL_BYTES_MAX, Bounds};
+use crate::bounds::{ARCHIVE_ENTRIES_MAX, ARCHIVE_SMALL_BYTES_MAX, Bounds, PATH_BYTES_MAX};
 use crate::store::Store;
 use crate::unpack::{Members, decompressed};
 
@@ -67,6 +67,9 @@ impl Index {
                     what: "the number of files in an image archive",
                     max: ARCHIVE_ENTRIES_MAX as u64,
                 });
+            }
+            if member.path.len().max(member.link.len()) > PATH_BYTES_MAX {
+                return Err(ImageError::invalid(WHAT, "a name is too long"));
             }
             let part = Part {
                 offset: members.source().at,

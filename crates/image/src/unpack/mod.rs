@@ -11,6 +11,7 @@
 //! whole layer invalid (`..`, links for directories, sparse files).
 
 mod decode;
+mod filled;
 mod header;
 mod name;
 mod tree;

@@ -8,6 +8,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::filled::Filled;
 use super::header::Member;
 use super::name::{Mark, MemberPath, mark};
 use super::{OPAQUE, Unpack, UnpackError};
@@ -21,12 +22,6 @@ const NOBODY: u32 = 65534;
 /// that has it should not lie on the host's disk.
 const MODE_MASK: u32 = 0o1777;
 
-/// A directory whose time is set at the end, because filling it changes that.
-struct Filled {
-    path: Vec<u8>,
-    mtime_s: i64,
-}
-
 pub(super) struct Tree<'a> {
     root: OwnedFd,
     how: &'a Unpack<'a>,
@@ -37,7 +32,7 @@ pub(super) struct Tree<'a> {
     reported: u64,
     /// The directory of the last member: most are followed by their neighbours.
     parent: Option<(Vec<u8>, OwnedFd)>,
-    filled: Vec<Filled>,
+    filled: Filled,
     buffer: Vec<u8>,
 }
 
@@ -51,7 +46,7 @@ impl<'a> Tree<'a> {
             bytes: 0,
             reported: 0,
             parent: None,
-            filled: Vec::new(),
+            filled: Filled::default(),
             buffer: vec![0; DECODED_PIECE_BYTES],
         }
     }
@@ -266,19 +261,17 @@ impl<'a> Tree<'a> {
         }
         let mode = self.mode(member, 0o700);
         rustix::fs::fchmod(directory, mode).map_err(disk("set a mode"))?;
-        self.filled.push(Filled {
-            path: path.joined(),
-            mtime_s: member.mtime_s,
-        });
-        Ok(())
+        self.filled.insert(path.joined(), member.mtime_s)
     }
 
     /// Sets the times that had to wait.
     pub(super) fn finish(self) -> Result<(), UnpackError> {
-        for Filled { path, mtime_s } in &self.filled {
+        for (path, mtime_s) in self.filled.iter() {
             match open_beneath_for(self.root.as_fd(), path, OFlags::RDONLY) {
-                Ok(directory) => rustix::fs::futimens(&directory, &times(*mtime_s))
-                    .map_err(disk("set a time"))?,
+                Ok(directory) => {
+                    rustix::fs::futimens(&directory, &times(mtime_s))
+                        .map_err(disk("set a time"))?;
+                }
                 // Replaced by a later member.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(disk("open a directory")(errno)),
