@@ -13,6 +13,7 @@
 mod decode;
 mod filled;
 mod header;
+mod meter;
 mod name;
 mod tree;
 

@@ -341,6 +341,26 @@ fn bombs_stop_at_their_bounds() {
 }
 
 #[test]
+fn directories_that_are_only_implied_count_as_well() {
+    let bounds = Bounds {
+        entries_max: 100,
+        ..Bounds::default()
+    };
+    // Three files, and 97 directories that no member names.
+    let deep = |top: &str, depth: usize| file(&format!("{top}/{}x", "d/".repeat(depth - 1)), "");
+    let fits = archive(&[deep("a", 40), deep("b", 40), deep("c", 17)]);
+    Ground::new().unpack_with(&fits, &bounds).unwrap();
+    let many: Vec<_> = (0..60).map(|n| file(&format!("{n}/x"), "")).collect();
+    let error = Ground::new()
+        .unpack_with(&archive(&many), &bounds)
+        .unwrap_err();
+    assert!(
+        matches!(error, UnpackError::TooLarge { max: 100, .. }),
+        "{error}"
+    );
+}
+
+#[test]
 fn long_and_strange_names_work() {
     let ground = Ground::new();
     let long = "d/".repeat(60) + &"n".repeat(200);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::filled::Filled;
 use super::header::Member;
+use super::meter::Meter;
 use super::name::{Mark, MemberPath, mark};
 use super::{OPAQUE, Unpack, UnpackError};
 use crate::bounds::{DECODED_PIECE_BYTES, PATH_BYTES_MAX, PROGRESS_STEP_BYTES};
@@ -27,7 +28,8 @@ pub(super) struct Tree<'a> {
     how: &'a Unpack<'a>,
     /// Only root can give files away; another user owns all of them.
     is_root: bool,
-    entries: u64,
+    meter: Meter,
+    /// Written so far.
     bytes: u64,
     reported: u64,
     /// The directory of the last member: most are followed by their neighbours.
@@ -42,7 +44,7 @@ impl<'a> Tree<'a> {
             root,
             how,
             is_root: rustix::process::geteuid().is_root(),
-            entries: 0,
+            meter: Meter::of_layer(how.bounds),
             bytes: 0,
             reported: 0,
             parent: None,
@@ -57,7 +59,8 @@ impl<'a> Tree<'a> {
         member: &Member,
         content: &mut impl Read,
     ) -> Result<(), UnpackError> {
-        self.count(member)?;
+        self.meter.entry()?;
+        self.meter.bytes(member.size)?;
         let path = MemberPath::parse(&member.path)?;
         let Some((parents, name)) = path.split() else {
             let root = self.root.try_clone().map_err(disk("open the layer"))?;
@@ -75,24 +78,6 @@ impl<'a> Tree<'a> {
         };
         self.parent = Some((parents.join(&b'/'), parent));
         outcome
-    }
-
-    fn count(&mut self, member: &Member) -> Result<(), UnpackError> {
-        let bounds = self.how.bounds;
-        self.entries += 1;
-        if self.entries > bounds.entries_max {
-            return Err(UnpackError::TooLarge {
-                what: "the number of files in a layer",
-                max: bounds.entries_max,
-            });
-        }
-        if self.bytes.saturating_add(member.size) > bounds.unpacked_bytes_max {
-            return Err(UnpackError::TooLarge {
-                what: "the content of a layer",
-                max: bounds.unpacked_bytes_max,
-            });
-        }
-        Ok(())
     }
 
     fn plain(
@@ -307,9 +292,31 @@ impl<'a> Tree<'a> {
         }
         let mut at = self.root.try_clone().map_err(disk("open the layer"))?;
         for name in parents {
-            at = enter_or_make_parent(at.as_fd(), name)?;
+            at = self.enter_or_make_parent(at.as_fd(), name)?;
         }
         Ok(at)
+    }
+
+    /// A directory that the archive only implies: it takes the place of a deletion at most,
+    /// and counts as if it were a member.
+    fn enter_or_make_parent(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<OwnedFd, UnpackError> {
+        match kind_of(parent, name)? {
+            Some(FileType::Directory) => {}
+            None | Some(FileType::CharacterDevice) => {
+                self.meter.entry()?;
+                make_directory(parent, name)?;
+            }
+            Some(_) => {
+                return Err(UnpackError::Malformed(
+                    "something else stands for a directory",
+                ));
+            }
+        }
+        open_beneath(parent, name).map_err(disk("open a directory"))
     }
 }
 
@@ -330,20 +337,6 @@ fn enter_or_make(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, UnpackE
         make_directory(parent, name)?;
     }
     open_beneath_for(parent, name, OFlags::RDONLY).map_err(disk("open a directory"))
-}
-
-/// A directory that the archive only implies: it takes the place of a deletion at most.
-fn enter_or_make_parent(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, UnpackError> {
-    match kind_of(parent, name)? {
-        Some(FileType::Directory) => {}
-        None | Some(FileType::CharacterDevice) => make_directory(parent, name)?,
-        Some(_) => {
-            return Err(UnpackError::Malformed(
-                "something else stands for a directory",
-            ));
-        }
-    }
-    open_beneath(parent, name).map_err(disk("open a directory"))
 }
 
 fn make_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), UnpackError> {
