@@ -17,9 +17,9 @@ pub struct Bounds {
     pub layers_max: usize,
     /// One layer as it is sent.
     pub blob_bytes_max: u64,
-    /// The content of one layer's files.
+    /// One layer, decompressed, without the headers of its members.
     pub unpacked_bytes_max: u64,
-    /// Members of one layer.
+    /// Headers of one layer, and the directories that paths in it only imply.
     pub entries_max: u64,
     /// Until a registry takes a connection.
     pub connect_timeout: Duration,
@@ -110,8 +110,8 @@ pub(crate) const ACCOUNTS_BYTES_MAX: u64 = 16 << 10;
 /// Files of an image archive that are not layers: manifests, configurations, repositories.
 pub(crate) const ARCHIVE_SMALL_BYTES_MAX: u64 = 8 * MIB;
 
-/// Members of an image archive.
-pub(crate) const ARCHIVE_ENTRIES_MAX: usize = 8192;
+/// Headers of an image archive.
+pub(crate) const ARCHIVE_ENTRIES_MAX: u64 = 8192;
 
 /// Images of one image archive.
 pub(crate) const ARCHIVE_IMAGES_MAX: usize = 64;

@@ -256,6 +256,13 @@ async fn an_archive_with_a_name_that_no_file_could_have_is_refused() {
 }
 
 #[tokio::test]
+async fn an_archive_of_the_same_name_again_and_again_is_refused() {
+    let many = vec![("a".to_owned(), Vec::new()); 8193];
+    let error = Ground::new().load(&tar_of(&many)).await.unwrap_err();
+    assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_used_stays_and_the_rest_is_removed() {
     let ground = Ground::new();
     let (one, two) = (made("1"), made("2"));

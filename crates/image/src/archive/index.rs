@@ -8,9 +8,9 @@ use tar::EntryType;
 
 use super::{PartReader, WHAT, is_plain};
 use crate::ImageError;
-use crate::bounds::{ARCHIVE_ENTRIES_MAX, ARCHIVE_SMALL_BYTES_MAX, Bounds, PATH_BYTES_MAX};
+use crate::bounds::{ARCHIVE_SMALL_BYTES_MAX, Bounds, PATH_BYTES_MAX};
 use crate::store::Store;
-use crate::unpack::{Members, decompressed};
+use crate::unpack::{Members, Meter, UnpackError, decompressed};
 
 /// Links that lead to links.
 const LINKS_MAX: usize = 4;
@@ -59,15 +59,10 @@ impl Index {
             inner: BufReader::with_capacity(1 << 20, source),
             at: 0,
         };
-        let mut members = Members::new(counting);
+        let meter = Meter::of_image_archive();
+        let mut members = Members::new(counting, &meter);
         let mut entries = BTreeMap::new();
         while let Some(member) = members.next().map_err(malformed)? {
-            if entries.len() >= ARCHIVE_ENTRIES_MAX {
-                return Err(ImageError::TooLarge {
-                    what: "the number of files in an image archive",
-                    max: ARCHIVE_ENTRIES_MAX as u64,
-                });
-            }
             if member.path.len().max(member.link.len()) > PATH_BYTES_MAX {
                 return Err(ImageError::invalid(WHAT, "a name is too long"));
             }
@@ -141,11 +136,10 @@ fn unfold(file: File, store: &Store, bounds: &Bounds) -> Result<File, ImageError
     Ok(plain)
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the form that `map_err` wants"
-)]
-fn malformed(error: crate::unpack::UnpackError) -> ImageError {
+fn malformed(error: UnpackError) -> ImageError {
+    if matches!(error, UnpackError::TooLarge { .. }) {
+        return error.into();
+    }
     ImageError::invalid(WHAT, error.to_string())
 }
 

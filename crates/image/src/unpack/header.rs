@@ -7,7 +7,7 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use super::UnpackError;
+use super::{Meter, UnpackError};
 use crate::bounds::METADATA_BYTES_MAX;
 
 const BLOCK: usize = 512;
@@ -38,17 +38,19 @@ struct Overrides {
 }
 
 /// Members of the archive that `inner` yields.
-pub(crate) struct Members<R> {
+pub(crate) struct Members<'a, R> {
     inner: R,
+    meter: &'a Meter,
     /// Content and padding of the present member that was not read yet.
     content_left: u64,
     padding_left: u64,
 }
 
-impl<R: Read> Members<R> {
-    pub(crate) fn new(inner: R) -> Self {
+impl<'a, R: Read> Members<'a, R> {
+    pub(crate) fn new(inner: R, meter: &'a Meter) -> Self {
         Self {
             inner,
+            meter,
             content_left: 0,
             padding_left: 0,
         }
@@ -71,6 +73,7 @@ impl<R: Read> Members<R> {
             let Some(header) = self.header()? else {
                 return Ok(None);
             };
+            self.meter.entry()?;
             let kind = header.entry_type();
             let size = number(header.entry_size(), &header.as_old().size)?;
             self.expect(size)?;
@@ -92,6 +95,7 @@ impl<R: Read> Members<R> {
         if let Some(size) = over.size {
             self.expect(size)?;
         }
+        self.meter.bytes(self.content_left)?;
         let old = header.as_old();
         let link = || header.link_name_bytes().map(std::borrow::Cow::into_owned);
         let mtime = || i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
@@ -148,6 +152,7 @@ impl<R: Read> Members<R> {
         if self.content_left > METADATA_BYTES_MAX {
             return Err(UnpackError::Malformed("a name or attribute is too long"));
         }
+        self.meter.bytes(self.content_left)?;
         let mut bytes = Vec::new();
         self.by_ref().read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -164,7 +169,7 @@ impl<R: Read> Members<R> {
 }
 
 /// The content of the present member. An archive that ends inside of it is an error.
-impl<R: Read> Read for Members<R> {
+impl<R: Read> Read for Members<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let want = usize::try_from(self.content_left).unwrap_or(usize::MAX);
         let want = want.min(buffer.len());

@@ -1,11 +1,14 @@
-//! What a layer takes, counted against its bounds as soon as it is announced.
+//! What an archive takes, counted against its bounds as soon as it is announced.
+//!
+//! Everything counts, also what is skipped: reading it takes time. What is not counted is
+//! less than 1 KiB for each entry, its header and its padding.
 
 use std::cell::Cell;
 
 use super::UnpackError;
-use crate::bounds::Bounds;
+use crate::bounds::{ARCHIVE_ENTRIES_MAX, Bounds};
 
-/// Counts for one layer.
+/// Counts for one archive: who reads it and who writes what is in it share this.
 pub(crate) struct Meter {
     entries: Count,
     bytes: Count,
@@ -19,12 +22,21 @@ impl Meter {
         }
     }
 
-    /// One more file, or a directory that a path only implies.
+    /// For an image archive: a file of this host, whose length is known.
+    pub(crate) fn of_image_archive() -> Self {
+        let what = "the number of files in an image archive";
+        Self {
+            entries: Count::new(what, ARCHIVE_ENTRIES_MAX),
+            bytes: Count::new("an image archive", u64::MAX),
+        }
+    }
+
+    /// One more header, or a directory that a path only implies.
     pub(super) fn entry(&self) -> Result<(), UnpackError> {
         self.entries.add(1)
     }
 
-    /// So many more bytes.
+    /// So many more bytes, whatever becomes of them.
     pub(super) fn bytes(&self, len: u64) -> Result<(), UnpackError> {
         self.bytes.add(len)
     }

@@ -25,6 +25,7 @@ use hotcell_domain::Digest;
 
 pub(crate) use self::decode::decompressed;
 pub(crate) use self::header::Members;
+pub(crate) use self::meter::Meter;
 use self::tree::Tree;
 use crate::ImageError;
 use crate::bounds::{Bounds, TRAILER_BYTES_MAX};
@@ -91,8 +92,9 @@ impl Unpack<'_> {
         root: OwnedFd,
     ) -> Result<Digest, UnpackError> {
         decode::decoded(blob, self.stop, |archive| {
-            let mut members = Members::new(archive);
-            let mut tree = Tree::new(root, self);
+            let meter = Meter::of_layer(self.bounds);
+            let mut members = Members::new(archive, &meter);
+            let mut tree = Tree::new(root, self, &meter);
             while let Some(member) = members.next()? {
                 self.go_on()?;
                 tree.place(&member, &mut members)?;

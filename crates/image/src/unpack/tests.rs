@@ -361,6 +361,35 @@ fn directories_that_are_only_implied_count_as_well() {
 }
 
 #[test]
+fn what_is_skipped_counts_as_well() {
+    let bounds = Bounds {
+        unpacked_bytes_max: 1 << 20,
+        entries_max: 100,
+        ..Bounds::default()
+    };
+    let content = "0".repeat(100 << 10);
+    let skipped = [
+        made(EntryType::Block, "disk", "", &content),
+        made(EntryType::XGlobalHeader, "global", "", &content),
+        made(EntryType::Regular, ".wh..wh.aufs", "", &content),
+        made(EntryType::GNULongName, "././@LongLink", "", &content),
+    ];
+    for one in &skipped {
+        for (times, content) in [(11, &one.content[..]), (101, b"")] {
+            let content = content.to_vec();
+            let one = Made {
+                content,
+                ..one.clone()
+            };
+            let many = archive(&vec![one.clone(); times]);
+            let error = Ground::new().unpack_with(&many, &bounds).unwrap_err();
+            let is_refused = matches!(error, UnpackError::TooLarge { .. });
+            assert!(is_refused, "{:?} {times} times: {error}", one.kind);
+        }
+    }
+}
+
+#[test]
 fn long_and_strange_names_work() {
     let ground = Ground::new();
     let long = "d/".repeat(60) + &"n".repeat(200);

@@ -10,9 +10,8 @@ use rustix::io::Errno;
 
 use super::filled::Filled;
 use super::header::Member;
-use super::meter::Meter;
 use super::name::{Mark, MemberPath, mark};
-use super::{OPAQUE, Unpack, UnpackError};
+use super::{Meter, OPAQUE, Unpack, UnpackError};
 use crate::bounds::{DECODED_PIECE_BYTES, PATH_BYTES_MAX, PROGRESS_STEP_BYTES};
 
 /// Ids of a container; an id beyond belongs to nobody.
@@ -28,7 +27,7 @@ pub(super) struct Tree<'a> {
     how: &'a Unpack<'a>,
     /// Only root can give files away; another user owns all of them.
     is_root: bool,
-    meter: Meter,
+    meter: &'a Meter,
     /// Written so far.
     bytes: u64,
     reported: u64,
@@ -39,12 +38,12 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(root: OwnedFd, how: &'a Unpack<'a>) -> Self {
+    pub(super) fn new(root: OwnedFd, how: &'a Unpack<'a>, meter: &'a Meter) -> Self {
         Self {
             root,
             how,
             is_root: rustix::process::geteuid().is_root(),
-            meter: Meter::of_layer(how.bounds),
+            meter,
             bytes: 0,
             reported: 0,
             parent: None,
@@ -59,8 +58,6 @@ impl<'a> Tree<'a> {
         member: &Member,
         content: &mut impl Read,
     ) -> Result<(), UnpackError> {
-        self.meter.entry()?;
-        self.meter.bytes(member.size)?;
         let path = MemberPath::parse(&member.path)?;
         let Some((parents, name)) = path.split() else {
             let root = self.root.try_clone().map_err(disk("open the layer"))?;
