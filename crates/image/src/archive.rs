@@ -15,8 +15,9 @@ use tokio::task::spawn_blocking;
 use self::index::{Index, Part};
 use self::layout::Found;
 use crate::bounds::ARCHIVE_IMAGES_MAX;
+use crate::layer::Unpacker;
 use crate::store::{Image, Origin};
-use crate::{ImageError, Images, Progress, Report, layer};
+use crate::{ImageError, Images, Progress, Report};
 
 const WHAT: &str = "an image archive";
 
@@ -65,6 +66,7 @@ impl Images {
         report: &Report,
     ) -> Result<Image, ImageError> {
         report(found.resolved.announced());
+        let unpacker = Unpacker::new(&self.store, self.bounds, report);
         for (layer, part) in found.resolved.layers.iter().zip(&found.parts) {
             let diff_id = &layer.diff_id;
             let name = format!("layer-{}", diff_id.hex());
@@ -74,8 +76,7 @@ impl Images {
                 report(Progress::Shared { layer });
                 continue;
             }
-            let blob = index.open(part)?;
-            layer::unpack(&self.store, self.bounds, blob, diff_id, report).await?;
+            unpacker.unpack(index.open(part)?, diff_id).await?;
         }
         self.keep(reference, &found.resolved, Origin::File)
     }

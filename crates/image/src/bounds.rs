@@ -21,6 +21,11 @@ pub struct Bounds {
     pub unpacked_bytes_max: u64,
     /// Headers of one layer, and the directories that paths in it only imply.
     pub entries_max: u64,
+    /// The same for all layers of an image that one pull unpacks; those that are here
+    /// already take nothing.
+    pub image_unpacked_bytes_max: u64,
+    /// The same, in entries.
+    pub image_entries_max: u64,
     /// Until a registry takes a connection.
     pub connect_timeout: Duration,
     /// Without a byte for so long, an answer is given up; also with fewer than
@@ -37,6 +42,8 @@ impl Default for Bounds {
             blob_bytes_max: 10 * GIB,
             unpacked_bytes_max: 20 * GIB,
             entries_max: 1_000_000,
+            image_unpacked_bytes_max: 40 * GIB,
+            image_entries_max: 2_000_000,
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),
         }

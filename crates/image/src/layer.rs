@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use crate::bounds::Bounds;
 use crate::store::Store;
-use crate::unpack::Unpack;
+use crate::unpack::{Budget, Unpack};
 use crate::{ImageError, Progress, Report};
 
 /// Tells a thread that nobody waits for it any more.
@@ -22,58 +22,76 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Unpacks a layer out of a part of a file and puts it into the store. On `Err`, and when
-/// dropped, nothing of it can be seen.
-pub(crate) async fn unpack(
-    store: &Arc<Store>,
+/// Unpacks the layers of one image, which have one budget.
+#[derive(Clone)]
+pub(crate) struct Unpacker {
+    store: Arc<Store>,
     bounds: Bounds,
-    blob: impl Read + Send + 'static,
-    diff_id: &Digest,
-    report: &Report,
-) -> Result<(), ImageError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let _stop = StopOnDrop(Arc::clone(&stop));
-    let (store, diff_id, report) = (Arc::clone(store), diff_id.clone(), Arc::clone(report));
-    let work = move || unpack_now(&store, &bounds, blob, &diff_id, &report, &stop);
-    spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(ImageError::disk("unpack a layer")(io::Error::other(error))))
+    budget: Arc<Budget>,
+    report: Report,
 }
 
-fn unpack_now(
-    store: &Store,
-    bounds: &Bounds,
-    blob: impl Read + Send,
-    diff_id: &Digest,
-    report: &Report,
-    stop: &AtomicBool,
-) -> Result<(), ImageError> {
-    let fresh = store.fresh()?;
-    let layer = || diff_id.clone();
-    let unpack = Unpack {
-        bounds,
-        stop,
-        report: &|bytes| {
-            report(Progress::Unpacking {
-                layer: layer(),
-                bytes,
+impl Unpacker {
+    pub(crate) fn new(store: &Arc<Store>, bounds: Bounds, report: &Report) -> Self {
+        Self {
+            store: Arc::clone(store),
+            bounds,
+            budget: Arc::new(Budget::of_image(&bounds)),
+            report: Arc::clone(report),
+        }
+    }
+
+    /// Unpacks a layer out of a part of a file and puts it into the store. On `Err`, and
+    /// when dropped, nothing of it can be seen.
+    pub(crate) async fn unpack(
+        &self,
+        blob: impl Read + Send + 'static,
+        diff_id: &Digest,
+    ) -> Result<(), ImageError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let _stop = StopOnDrop(Arc::clone(&stop));
+        let (this, diff_id) = (self.clone(), diff_id.clone());
+        let work = move || this.unpack_now(blob, &diff_id, &stop);
+        let failed = |error| ImageError::disk("unpack a layer")(io::Error::other(error));
+        spawn_blocking(work)
+            .await
+            .unwrap_or_else(|error| Err(failed(error)))
+    }
+
+    fn unpack_now(
+        &self,
+        blob: impl Read + Send,
+        diff_id: &Digest,
+        stop: &AtomicBool,
+    ) -> Result<(), ImageError> {
+        let fresh = self.store.fresh()?;
+        let layer = || diff_id.clone();
+        let unpack = Unpack {
+            bounds: &self.bounds,
+            budget: &self.budget,
+            stop,
+            report: &|bytes| {
+                (self.report)(Progress::Unpacking {
+                    layer: layer(),
+                    bytes,
+                });
+            },
+        };
+        let found = unpack.layer(blob, fresh.directory()?)?;
+        if found != *diff_id {
+            return Err(ImageError::WrongDigest {
+                what: "an unpacked layer",
+                expected: layer(),
+                found,
             });
-        },
-    };
-    let found = unpack.layer(blob, fresh.directory()?)?;
-    if found != *diff_id {
-        return Err(ImageError::WrongDigest {
-            what: "an unpacked layer",
-            expected: layer(),
-            found,
-        });
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(ImageError::Cancelled);
+        }
+        fresh.move_to(&self.store.layer(diff_id))?;
+        (self.report)(Progress::Unpacked { layer: layer() });
+        Ok(())
     }
-    if stop.load(Ordering::Relaxed) {
-        return Err(ImageError::Cancelled);
-    }
-    fresh.move_to(&store.layer(diff_id))?;
-    report(Progress::Unpacked { layer: layer() });
-    Ok(())
 }
 
 /// Opens what was fetched.

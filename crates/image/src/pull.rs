@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use crate::accounts::Accounts;
 use crate::bounds::{DOWNLOADS_MAX, UNPACKS_MAX};
 use crate::hash::digest_of;
-use crate::layer;
+use crate::layer::{self, Unpacker};
 use crate::registry::{Credentials, Descriptor, Manifest, Registry, parse_config, parse_manifest};
 use crate::store::{Config, Image, ImageRecord, Origin, RefRecord, now_s};
 use crate::{ImageError, Images, Progress, Report};
@@ -97,11 +97,12 @@ impl Images {
         report: &Report,
     ) -> Result<(), ImageError> {
         let unpacks = Semaphore::new(UNPACKS_MAX);
+        let unpacker = Unpacker::new(&self.store, self.bounds, report);
         let layers = resolved.unique();
         // Collected, because a future with that closure in it could not change its thread.
         let fetched: Vec<_> = layers
             .iter()
-            .map(|layer| self.layer(registry, layer, &unpacks, report))
+            .map(|layer| self.layer(registry, layer, &unpacks, &unpacker, report))
             .collect();
         futures_util::stream::iter(fetched)
             .buffer_unordered(DOWNLOADS_MAX)
@@ -114,6 +115,7 @@ impl Images {
         registry: &Registry,
         layer: &Layer,
         unpacks: &Semaphore,
+        unpacker: &Unpacker,
         report: &Report,
     ) -> Result<(), ImageError> {
         let diff_id = &layer.diff_id;
@@ -135,12 +137,12 @@ impl Images {
         registry.blob(&layer.blob, &path, &downloading).await?;
         let _turn = unpacks.acquire().await.map_err(|_| ImageError::Cancelled)?;
         let blob = layer::open(&path)?;
-        let unpacked = layer::unpack(&self.store, self.bounds, blob, diff_id, report).await;
-        if !matches!(unpacked, Err(ImageError::Cancelled)) {
+        let outcome = unpacker.unpack(blob, diff_id).await;
+        if !matches!(outcome, Err(ImageError::Cancelled)) {
             // Either it is not needed any more, or it is no use.
             let _ = std::fs::remove_file(&path);
         }
-        unpacked
+        outcome
     }
 
     /// Makes an image visible whose layers are all here.

@@ -158,6 +158,40 @@ async fn bombs_and_floods_stop_at_their_bounds() {
 }
 
 #[tokio::test]
+async fn the_layers_of_an_image_have_one_budget() {
+    let zeros = vec![0; 20 << 20];
+    let large: Vec<_> = ["a", "b", "c"]
+        .map(|name| layer(&[(name, &zeros)]))
+        .to_vec();
+    let many = |n: u32| {
+        let names: Vec<_> = (0..600).map(|file| format!("{n}-{file}")).collect();
+        let files: Vec<_> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
+        layer(&files)
+    };
+    let many: Vec<_> = (0..3).map(many).collect();
+    for (layers, words) in [
+        (large, "the content of an image"),
+        (many, "the number of files in an image"),
+    ] {
+        let registry = Canned::serving(&image(&layers), vec![]).await;
+        let ground = Ground::new();
+        let name = format!("{}/x", registry.host);
+        let error = ground.pull(&name).await.unwrap_err();
+        assert!(
+            matches!(error, ImageError::TooLarge { what, .. } if what == words),
+            "{error}"
+        );
+        assert_eq!(ground.names("refs"), [""; 0]);
+        // Each alone is let in.
+        for one in &layers {
+            let registry = Canned::serving(&image(std::slice::from_ref(one)), vec![]).await;
+            let name = format!("{}/x", registry.host);
+            Ground::new().pull(&name).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_layer_that_is_no_archive_is_refused() {
     let mut broken = layer(&[("../../out", b"x")].map(|(_, content)| ("out", &content[..])));
     let name = broken.tar.windows(3).position(|it| it == b"out").unwrap();

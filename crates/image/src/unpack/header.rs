@@ -40,14 +40,14 @@ struct Overrides {
 /// Members of the archive that `inner` yields.
 pub(crate) struct Members<'a, R> {
     inner: R,
-    meter: &'a Meter,
+    meter: &'a Meter<'a>,
     /// Content and padding of the present member that was not read yet.
     content_left: u64,
     padding_left: u64,
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    pub(crate) fn new(inner: R, meter: &'a Meter) -> Self {
+    pub(crate) fn new(inner: R, meter: &'a Meter<'a>) -> Self {
         Self {
             inner,
             meter,

@@ -4,19 +4,41 @@
 //! less than 1 KiB for each entry, its header and its padding.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::UnpackError;
 use crate::bounds::{ARCHIVE_ENTRIES_MAX, Bounds};
 
 /// Counts for one archive: who reads it and who writes what is in it share this.
-pub(crate) struct Meter {
+pub(crate) struct Meter<'a> {
     entries: Count,
     bytes: Count,
+    image: Option<&'a Budget>,
 }
 
-impl Meter {
-    pub(crate) fn of_layer(bounds: &Bounds) -> Self {
+/// What all layers of one image that are unpacked may take together.
+pub(crate) struct Budget {
+    entries: AtomicU64,
+    entries_max: u64,
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl Budget {
+    pub(crate) fn of_image(bounds: &Bounds) -> Self {
         Self {
+            entries: AtomicU64::new(0),
+            entries_max: bounds.image_entries_max,
+            bytes: AtomicU64::new(0),
+            bytes_max: bounds.image_unpacked_bytes_max,
+        }
+    }
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn of_layer(bounds: &Bounds, image: &'a Budget) -> Self {
+        Self {
+            image: Some(image),
             entries: Count::new("the number of files in a layer", bounds.entries_max),
             bytes: Count::new("the content of a layer", bounds.unpacked_bytes_max),
         }
@@ -26,6 +48,7 @@ impl Meter {
     pub(crate) fn of_image_archive() -> Self {
         let what = "the number of files in an image archive";
         Self {
+            image: None,
             entries: Count::new(what, ARCHIVE_ENTRIES_MAX),
             bytes: Count::new("an image archive", u64::MAX),
         }
@@ -33,13 +56,31 @@ impl Meter {
 
     /// One more header, or a directory that a path only implies.
     pub(super) fn entry(&self) -> Result<(), UnpackError> {
-        self.entries.add(1)
+        self.entries.add(1)?;
+        let Some(image) = self.image else {
+            return Ok(());
+        };
+        let what = "the number of files in an image";
+        spend(&image.entries, 1, what, image.entries_max)
     }
 
     /// So many more bytes, whatever becomes of them.
     pub(super) fn bytes(&self, len: u64) -> Result<(), UnpackError> {
-        self.bytes.add(len)
+        self.bytes.add(len)?;
+        let Some(image) = self.image else {
+            return Ok(());
+        };
+        let what = "the content of an image";
+        spend(&image.bytes, len, what, image.bytes_max)
     }
+}
+
+/// `more` is within the bound of a layer, so that the sum of some layers does not overflow.
+fn spend(sum: &AtomicU64, more: u64, what: &'static str, max: u64) -> Result<(), UnpackError> {
+    if sum.fetch_add(more, Ordering::Relaxed) + more > max {
+        return Err(UnpackError::TooLarge { what, max });
+    }
+    Ok(())
 }
 
 struct Count {

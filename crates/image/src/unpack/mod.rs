@@ -25,7 +25,7 @@ use hotcell_domain::Digest;
 
 pub(crate) use self::decode::decompressed;
 pub(crate) use self::header::Members;
-pub(crate) use self::meter::Meter;
+pub(crate) use self::meter::{Budget, Meter};
 use self::tree::Tree;
 use crate::ImageError;
 use crate::bounds::{Bounds, TRAILER_BYTES_MAX};
@@ -77,6 +77,8 @@ impl From<UnpackError> for ImageError {
 /// How to unpack.
 pub(crate) struct Unpack<'a> {
     pub(crate) bounds: &'a Bounds,
+    /// Shared with the other layers of the image.
+    pub(crate) budget: &'a Budget,
     /// Set when nobody wants the result any more.
     pub(crate) stop: &'a AtomicBool,
     /// Told how many bytes of content were written so far.
@@ -92,7 +94,7 @@ impl Unpack<'_> {
         root: OwnedFd,
     ) -> Result<Digest, UnpackError> {
         decode::decoded(blob, self.stop, |archive| {
-            let meter = Meter::of_layer(self.bounds);
+            let meter = Meter::of_layer(self.bounds, self.budget);
             let mut members = Members::new(archive, &meter);
             let mut tree = Tree::new(root, self, &meter);
             while let Some(member) = members.next()? {
@@ -130,6 +132,7 @@ pub(crate) fn unpack_bytes(
 ) -> Result<Digest, UnpackError> {
     let unpack = Unpack {
         bounds,
+        budget: &Budget::of_image(bounds),
         stop: &AtomicBool::new(false),
         report: &|_| (),
     };

@@ -412,6 +412,7 @@ fn an_unpacking_that_nobody_wants_stops() {
     let ground = Ground::new();
     let unpack = Unpack {
         bounds: &Bounds::default(),
+        budget: &Budget::of_image(&Bounds::default()),
         stop: &AtomicBool::new(true),
         report: &|_| (),
     };

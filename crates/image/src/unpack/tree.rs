@@ -27,7 +27,7 @@ pub(super) struct Tree<'a> {
     how: &'a Unpack<'a>,
     /// Only root can give files away; another user owns all of them.
     is_root: bool,
-    meter: &'a Meter,
+    meter: &'a Meter<'a>,
     /// Written so far.
     bytes: u64,
     reported: u64,
@@ -38,7 +38,7 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(root: OwnedFd, how: &'a Unpack<'a>, meter: &'a Meter) -> Self {
+    pub(super) fn new(root: OwnedFd, how: &'a Unpack<'a>, meter: &'a Meter<'a>) -> Self {
         Self {
             root,
             how,

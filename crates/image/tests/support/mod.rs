@@ -30,6 +30,8 @@ pub fn small_bounds() -> Bounds {
         blob_bytes_max: 64 << 20,
         unpacked_bytes_max: 32 << 20,
         entries_max: 1000,
+        image_unpacked_bytes_max: 48 << 20,
+        image_entries_max: 1500,
         connect_timeout: Duration::from_millis(500),
         stall_timeout: Duration::from_millis(300),
     }
