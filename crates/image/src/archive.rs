@@ -38,7 +38,10 @@ impl Images {
             return Err(ImageError::invalid("an image archive", reason));
         }
         let (store, bounds) = (std::sync::Arc::clone(&self.store), self.bounds);
+        // It may be compressed as well.
+        let turn = self.turns.unpack().await?;
         let read = move || {
+            let _turn = turn;
             let index = Index::read(opened, &store, &bounds)?;
             let found = layout::images(&index, &bounds)?;
             Ok::<_, ImageError>((index, found))
@@ -66,7 +69,7 @@ impl Images {
         report: &Report,
     ) -> Result<Image, ImageError> {
         report(found.resolved.announced());
-        let unpacker = Unpacker::new(&self.store, self.bounds, report);
+        let unpacker = Unpacker::new(self, report);
         for (layer, part) in found.resolved.layers.iter().zip(&found.parts) {
             let diff_id = &layer.diff_id;
             let name = format!("layer-{}", diff_id.hex());

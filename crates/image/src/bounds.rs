@@ -57,10 +57,14 @@ pub(crate) const RATE_BYTES_S_MIN: f64 = 1024.0;
 /// Times that a registry's small answers may take the time of a stall.
 pub(crate) const SMALL_ANSWER_STALLS: u32 = 4;
 
-/// Layers fetched at once.
-pub(crate) const DOWNLOADS_MAX: usize = 4;
+/// Layers fetched at once for one pull.
+pub(crate) const PULL_DOWNLOADS_MAX: usize = 4;
 
-/// Layers unpacked at once.
+/// Layers fetched at once for all pulls: each takes a thread.
+pub(crate) const DOWNLOADS_MAX: usize = 16;
+
+/// Layers unpacked at once for all pulls: each takes two threads, and the window of a zstd
+/// frame.
 pub(crate) const UNPACKS_MAX: usize = 2;
 
 /// Tries of one request that bring nothing, before it is given up.

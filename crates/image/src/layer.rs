@@ -10,8 +10,9 @@ use tokio::task::spawn_blocking;
 
 use crate::bounds::Bounds;
 use crate::store::Store;
+use crate::turns::Turns;
 use crate::unpack::{Budget, Unpack};
-use crate::{ImageError, Progress, Report};
+use crate::{ImageError, Images, Progress, Report};
 
 /// Tells a thread that nobody waits for it any more.
 struct StopOnDrop(Arc<AtomicBool>);
@@ -26,32 +27,38 @@ impl Drop for StopOnDrop {
 #[derive(Clone)]
 pub(crate) struct Unpacker {
     store: Arc<Store>,
+    turns: Arc<Turns>,
     bounds: Bounds,
     budget: Arc<Budget>,
     report: Report,
 }
 
 impl Unpacker {
-    pub(crate) fn new(store: &Arc<Store>, bounds: Bounds, report: &Report) -> Self {
+    pub(crate) fn new(images: &Images, report: &Report) -> Self {
         Self {
-            store: Arc::clone(store),
-            bounds,
-            budget: Arc::new(Budget::of_image(&bounds)),
+            store: Arc::clone(&images.store),
+            turns: Arc::clone(&images.turns),
+            bounds: images.bounds,
+            budget: Arc::new(Budget::of_image(&images.bounds)),
             report: Arc::clone(report),
         }
     }
 
-    /// Unpacks a layer out of a part of a file and puts it into the store. On `Err`, and
-    /// when dropped, nothing of it can be seen.
+    /// Unpacks a layer out of a part of a file when it is its turn, and puts it into the
+    /// store. On `Err`, and when dropped, nothing of it can be seen.
     pub(crate) async fn unpack(
         &self,
         blob: impl Read + Send + 'static,
         diff_id: &Digest,
     ) -> Result<(), ImageError> {
+        let turn = self.turns.unpack().await?;
         let stop = Arc::new(AtomicBool::new(false));
         let _stop = StopOnDrop(Arc::clone(&stop));
         let (this, diff_id) = (self.clone(), diff_id.clone());
-        let work = move || this.unpack_now(blob, &diff_id, &stop);
+        let work = move || {
+            let _turn = turn;
+            this.unpack_now(blob, &diff_id, &stop)
+        };
         let failed = |error| ImageError::disk("unpack a layer")(io::Error::other(error));
         spawn_blocking(work)
             .await

@@ -18,6 +18,7 @@ mod progress;
 mod pull;
 mod registry;
 mod store;
+mod turns;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -36,11 +37,14 @@ pub use registry::{Credentials, Login};
 pub use store::{Collected, Config, Hold, Image, Origin};
 
 use crate::store::Store;
+use crate::turns::Turns;
 
-/// The images of one directory. Several processes may use it at once.
+/// The images of one directory. Several processes may use it at once; in one, clones
+/// share what pulls may take of the host.
 #[derive(Debug, Clone)]
 pub struct Images {
     store: Arc<Store>,
+    turns: Arc<Turns>,
     bounds: Bounds,
 }
 
@@ -52,8 +56,11 @@ impl Images {
 
     /// The same, with other bounds.
     pub fn open_with(dir: &Path, bounds: Bounds) -> Result<Self, ImageError> {
-        let store = Arc::new(Store::open(dir)?);
-        Ok(Self { store, bounds })
+        Ok(Self {
+            store: Arc::new(Store::open(dir)?),
+            turns: Arc::new(Turns::new()),
+            bounds,
+        })
     }
 
     /// What a name that was let in stands for, if it is here. A tag means what it meant

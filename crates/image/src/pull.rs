@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, TryStreamExt};
 use hotcell_domain::{Admitted, Digest, Reference, Source, Transport};
-use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
-use crate::bounds::{DOWNLOADS_MAX, UNPACKS_MAX};
+use crate::bounds::PULL_DOWNLOADS_MAX;
 use crate::hash::digest_of;
 use crate::layer::{self, Unpacker};
 use crate::registry::{Credentials, Descriptor, Manifest, Registry, parse_config, parse_manifest};
@@ -96,16 +95,15 @@ impl Images {
         resolved: &Resolved,
         report: &Report,
     ) -> Result<(), ImageError> {
-        let unpacks = Semaphore::new(UNPACKS_MAX);
-        let unpacker = Unpacker::new(&self.store, self.bounds, report);
+        let unpacker = Unpacker::new(self, report);
         let layers = resolved.unique();
         // Collected, because a future with that closure in it could not change its thread.
         let fetched: Vec<_> = layers
             .iter()
-            .map(|layer| self.layer(registry, layer, &unpacks, &unpacker, report))
+            .map(|layer| self.layer(registry, layer, &unpacker, report))
             .collect();
         futures_util::stream::iter(fetched)
-            .buffer_unordered(DOWNLOADS_MAX)
+            .buffer_unordered(PULL_DOWNLOADS_MAX)
             .try_collect()
             .await
     }
@@ -114,7 +112,6 @@ impl Images {
         &self,
         registry: &Registry,
         layer: &Layer,
-        unpacks: &Semaphore,
         unpacker: &Unpacker,
         report: &Report,
     ) -> Result<(), ImageError> {
@@ -134,8 +131,9 @@ impl Images {
                 total: layer.blob.size,
             });
         };
+        let turn = self.turns.download().await?;
         registry.blob(&layer.blob, &path, &downloading).await?;
-        let _turn = unpacks.acquire().await.map_err(|_| ImageError::Cancelled)?;
+        drop(turn);
         let blob = layer::open(&path)?;
         let outcome = unpacker.unpack(blob, diff_id).await;
         if !matches!(outcome, Err(ImageError::Cancelled)) {

@@ -10,10 +10,10 @@ mod support;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use hotcell_image::{Credentials, ImageError, silent};
+use hotcell_image::{Bounds, Credentials, ImageError, silent};
 use support::canned::{Answer, Canned, not_found, status};
 use support::made::{Made, digest, image, layer, noise};
-use support::{DEADLINE, Ground, admitted};
+use support::{DEADLINE, Ground, admitted, small_bounds};
 
 fn small() -> Made {
     image(&[layer(&[("a", b"x")])])
@@ -395,6 +395,75 @@ async fn tokens_are_fetched_where_the_registry_says_and_never_from_tls_to_plain(
     let change = status("401 Unauthorized", elsewhere);
     let error = refused(&made, vec![("/v2/x/manifests/latest".to_owned(), change)]).await;
     assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn pulls_that_are_dropped_give_their_turns_to_others() {
+    // Each holds one download, and more of them than there are turns for all.
+    let made: Vec<_> = (0..20_u8)
+        .map(|n| image(&[layer(&[("a", &[n])])]))
+        .collect();
+    let serving = made.iter().map(|made| {
+        let stall = Answer::Stall(made.layers[0].blob.clone(), 10);
+        Canned::serving(made, vec![(blob_path(made), stall)])
+    });
+    let registries = futures_util::future::join_all(serving).await;
+    let ground = Ground::with(Bounds {
+        stall_timeout: DEADLINE * 2,
+        ..small_bounds()
+    });
+    let names = registries
+        .iter()
+        .map(|registry| format!("{}/x", registry.host));
+    let names: Vec<_> = names.collect();
+    let stalled = futures_util::future::join_all(names.iter().map(|name| ground.pull(name)));
+    let is_asked = |(registry, made): (&Canned, &Made)| {
+        let asked = registry.asked();
+        asked.iter().any(|(path, _)| *path == blob_path(made))
+    };
+    let all_taken = async {
+        while registries
+            .iter()
+            .zip(&made)
+            .filter(|it| is_asked(*it))
+            .count()
+            < 16
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = stalled => panic!("they cannot end"),
+        () = all_taken => {}
+    }
+    let registry = Canned::serving(&small(), vec![]).await;
+    ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_who_want_the_same_layers_in_another_order_all_get_them() {
+    let layers: Vec<_> = (0..6_u8).map(|n| layer(&[("a", &[n; 1000])])).collect();
+    let turned = |n: usize| {
+        let mut layers = layers.clone();
+        layers.rotate_left(n % 6);
+        if n >= 6 {
+            layers.reverse();
+        }
+        image(&layers)
+    };
+    let made: Vec<_> = (0..12).map(turned).collect();
+    let serving = made.iter().map(|made| Canned::serving(made, vec![]));
+    let registries = futures_util::future::join_all(serving).await;
+    let ground = Ground::new();
+    let names = registries
+        .iter()
+        .map(|registry| format!("{}/x", registry.host));
+    let names: Vec<_> = names.collect();
+    let pulls = names.iter().map(|name| ground.pull(name));
+    for pulled in futures_util::future::join_all(pulls).await {
+        pulled.unwrap();
+    }
+    assert_eq!(ground.names("layers").len(), 6);
 }
 
 #[tokio::test]

@@ -1,0 +1,67 @@
+#[expect(dead_code, reason = "each test file uses its own part")]
+#[path = "../../tests/support/canned.rs"]
+mod canned;
+#[expect(dead_code, reason = "each test file uses its own part")]
+#[path = "../../tests/support/made.rs"]
+mod made;
+
+use canned::Canned;
+use futures_util::FutureExt as _;
+use hotcell_domain::{ImagePolicy, Reference};
+use made::{image, layer};
+
+use super::*;
+use crate::{Credentials, Image, Images, silent};
+
+async fn pull(images: &Images, registry: &Canned) -> Result<Image, ImageError> {
+    let reference = Reference::parse(&format!("{}/x", registry.host)).unwrap();
+    let policy = ImagePolicy {
+        registries: vec![registry.host.clone()],
+        ..ImagePolicy::default()
+    };
+    let source = policy.admit(reference).unwrap();
+    images.pull(&source, &Credentials::none(), &silent()).await
+}
+
+#[test]
+fn there_are_so_many_turns_and_each_comes_back() {
+    let turns = Turns::new();
+    let mut downloads: Vec<_> = (0..DOWNLOADS_MAX)
+        .map(|_| turns.download().now_or_never().unwrap().unwrap())
+        .collect();
+    assert!(turns.download().now_or_never().is_none());
+    downloads.pop();
+    assert!(turns.download().now_or_never().is_some());
+    let mut unpacks: Vec<_> = (0..UNPACKS_MAX)
+        .map(|_| turns.unpack().now_or_never().unwrap().unwrap())
+        .collect();
+    assert!(turns.unpack().now_or_never().is_none());
+    unpacks.pop();
+    assert!(turns.unpack().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn all_pulls_of_a_process_take_their_turns_from_one_place() {
+    let made = image(&[layer(&[("a", b"x")])]);
+    let registry = Canned::serving(&made, vec![]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let take: [fn(&Turns); 2] = [
+        |turns| turns.downloads.close(),
+        |turns| turns.unpacks.close(),
+    ];
+    // Nobody gets a turn any more, so who asks for one is told.
+    for (n, take) in take.iter().enumerate() {
+        let images = Images::open(&dir.path().join(n.to_string())).unwrap();
+        let other = images.clone();
+        take(&images.turns);
+        let pulled = pull(&other, &registry).await;
+        assert!(
+            matches!(pulled, Err(ImageError::Cancelled)),
+            "{n}: {pulled:?}"
+        );
+    }
+    let images = Images::open(&dir.path().join("free")).unwrap();
+    pull(&images, &registry).await.unwrap();
+    assert_eq!(images.turns.downloads.available_permits(), DOWNLOADS_MAX);
+    assert_eq!(images.turns.unpacks.available_permits(), UNPACKS_MAX);
+}
