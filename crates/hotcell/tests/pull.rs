@@ -157,10 +157,9 @@ fn a_pull_that_was_killed_is_continued_by_the_next() {
     let half = made.layers[0].blob.len() / 2;
     let registry = runtime.block_on(Canned::stalling_once(&made));
     let mut killed = pull(&home, &registry).spawn().expect("it starts");
-    let file = home
-        .path()
-        .join("images/blobs")
-        .join(digest(&made.layers[0].blob).hex());
+    let (blob, tar) = (&made.layers[0].blob, &made.layers[0].tar);
+    let file = format!("{}-{}", digest(blob).hex(), digest(tar).hex());
+    let file = home.path().join("images/blobs").join(file);
     let has_half = || std::fs::metadata(&file).is_ok_and(|it| it.len() == half as u64);
     wait_until("half of the layer is here", has_half);
     killed.kill().expect("it runs");

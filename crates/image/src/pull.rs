@@ -117,13 +117,13 @@ impl Images {
     ) -> Result<(), ImageError> {
         let diff_id = &layer.diff_id;
         let name = format!("layer-{}", diff_id.hex());
-        let (_lock, _) = self.store.lock(&name).await?;
+        let (lock, _) = self.store.lock(&name).await?;
         if self.store.has_layer(diff_id) {
             let layer = diff_id.clone();
             report(Progress::Shared { layer });
             return Ok(());
         }
-        let path = self.store.blob(&layer.blob.digest);
+        let path = self.store.blob(&layer.blob.digest, diff_id);
         let downloading = |bytes| {
             report(Progress::Downloading {
                 layer: diff_id.clone(),
@@ -132,7 +132,8 @@ impl Images {
             });
         };
         let turn = self.turns.download().await?;
-        registry.blob(&layer.blob, &path, &downloading).await?;
+        let file = (path.as_path(), &lock);
+        registry.blob(&layer.blob, file, &downloading).await?;
         drop(turn);
         let blob = layer::open(&path)?;
         let outcome = unpacker.unpack(blob, diff_id).await;

@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use hotcell_image::{Bounds, Credentials, ImageError, silent};
 use support::canned::{Answer, Canned, not_found, status};
 use support::made::{Made, digest, image, layer, noise};
 use support::{DEADLINE, Ground, admitted, small_bounds};
+use tokio::sync::Notify;
 
 fn small() -> Made {
     image(&[layer(&[("a", b"x")])])
@@ -21,6 +23,13 @@ fn small() -> Made {
 
 fn blob_path(made: &Made) -> String {
     format!("/v2/x/blobs/{}", digest(&made.layers[0].blob))
+}
+
+/// Where the first layer is fetched to.
+fn partial(ground: &Ground, made: &Made) -> std::path::PathBuf {
+    let one = &made.layers[0];
+    let name = format!("{}-{}", digest(&one.blob).hex(), digest(&one.tar).hex());
+    ground.dir.path().join("images/blobs").join(name)
 }
 
 /// Pulls an image with something changed, and fails unless nothing can be seen of it.
@@ -259,8 +268,7 @@ async fn a_later_pull_continues_what_an_earlier_one_left_even_if_that_was_damage
         let made = image(&[layer(&[("a", &noise(2 << 20))])]);
         let registry = Canned::serving(&made, vec![]).await;
         let ground = Ground::new();
-        let partial = ground.dir.path().join("images/blobs");
-        let partial = partial.join(digest(&made.layers[0].blob).hex());
+        let partial = partial(&ground, &made);
         let mut half = made.layers[0].blob[..1 << 20].to_vec();
         half[7] ^= damage;
         std::fs::write(partial, half).unwrap();
@@ -276,6 +284,44 @@ async fn a_later_pull_continues_what_an_earlier_one_left_even_if_that_was_damage
             .count();
         assert_eq!(blobs, 1 + usize::from(damage));
     }
+}
+
+#[tokio::test]
+async fn an_image_that_lies_about_anothers_layer_leaves_its_download_alone() {
+    let made = image(&[layer(&[("a", &noise(1 << 20))])]);
+    let blob = made.layers[0].blob.clone();
+    let rest = Arc::new(Notify::new());
+    let held = Answer::Held(blob.clone(), blob.len() / 2, Arc::clone(&rest));
+    let registry = Canned::serving(&made, vec![(blob_path(&made), held)]).await;
+    // It lists the other's layer as its own, with a size and a content of its choice.
+    let mut liar = small();
+    let mut manifest: serde_json::Value = serde_json::from_slice(&liar.manifest).unwrap();
+    manifest["layers"][0]["digest"] = digest(&blob).as_str().into();
+    manifest["layers"][0]["size"] = 1.into();
+    liar.manifest = manifest.to_string().into_bytes();
+    let wrong = Canned::serving(&liar, vec![(blob_path(&made), Answer::Body(blob.clone()))]).await;
+    let ground = Ground::with(Bounds {
+        stall_timeout: DEADLINE,
+        ..small_bounds()
+    });
+    let name = format!("{}/x", registry.host);
+    let lies = async {
+        let half = blob.len() as u64 / 2;
+        let path = partial(&ground, &made);
+        while std::fs::metadata(&path).map_or(0, |it| it.len()) < half {
+            tokio::task::yield_now().await;
+        }
+        let refused = ground.pull(&format!("{}/x", wrong.host)).await;
+        rest.notify_waiters();
+        refused
+    };
+    let (pulled, refused) = tokio::join!(ground.pull(&name), lies);
+    assert!(matches!(refused, Err(ImageError::Invalid { .. })));
+    let content = ground.read(&pulled.unwrap(), "a").unwrap();
+    assert_eq!(content, noise(1 << 20));
+    let asked = registry.asked();
+    let asked = asked.iter().filter(|(path, _)| *path == blob_path(&made));
+    assert_eq!(asked.count(), 1);
 }
 
 #[tokio::test]

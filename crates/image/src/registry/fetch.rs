@@ -19,6 +19,7 @@ use super::{Descriptor, Registry, back_off};
 use crate::ImageError;
 use crate::bounds::{BLOB_TRIES_MAX, PIECES_MAX, PROGRESS_STEP_BYTES, RATE_BYTES_S_MIN, TRIES_MAX};
 use crate::hash::Hasher;
+use crate::store::Lock;
 
 const STEP: &str = "write what was fetched";
 
@@ -26,27 +27,29 @@ const STEP: &str = "write what was fetched";
 struct Partial {
     path: PathBuf,
     file: File,
+    /// A thread may still write when nobody waits for it any more.
+    _lock: Lock,
     hasher: Hasher,
     len: u64,
 }
 
 impl Registry {
-    /// Fetches a blob. On `Ok` the file is all of it, verified; on `Err` it may hold a
-    /// part that the next try continues.
+    /// Fetches a blob into a file whose lock we have. On `Ok` the file is all of it,
+    /// verified; on `Err` it may hold a part that the next try continues.
     pub(crate) async fn blob(
         &self,
         blob: &Descriptor,
-        path: &Path,
+        (path, lock): (&Path, &Lock),
         report: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<(), ImageError> {
-        let mut partial = Partial::open(path.to_owned(), blob.size).await?;
+        let mut partial = Partial::open(path, lock, blob.size).await?;
         let was_begun = partial.len > 0;
         report(partial.len);
         partial = self.complete(blob, partial, report).await?;
         match partial.verified(&blob.digest) {
             // What an earlier process left may be what is wrong.
             Err(ImageError::WrongDigest { .. }) if was_begun => {
-                let fresh = Partial::open(path.to_owned(), blob.size).await?;
+                let fresh = Partial::open(path, lock, blob.size).await?;
                 let whole = self.complete(blob, fresh, report).await?;
                 whole.verified(&blob.digest)
             }
@@ -196,7 +199,8 @@ fn range_start(response: &Response) -> Option<u64> {
 
 impl Partial {
     /// What is here already; more than there should be is nothing.
-    async fn open(path: PathBuf, size: u64) -> Result<Self, ImageError> {
+    async fn open(path: &Path, lock: &Lock, size: u64) -> Result<Self, ImageError> {
+        let (path, lock) = (path.to_owned(), lock.clone());
         let open = move || -> io::Result<Self> {
             let mut options = File::options();
             let options = options.create(true).truncate(false).read(true).write(true);
@@ -210,6 +214,7 @@ impl Partial {
             Ok(Self {
                 path,
                 file,
+                _lock: lock,
                 hasher,
                 len: this_len,
             })

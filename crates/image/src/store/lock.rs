@@ -3,14 +3,16 @@
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::ImageError;
 use crate::bounds::LOCK_PAUSE;
 
-/// Held while something is fetched. Given up when dropped, or when we die.
-#[derive(Debug)]
+/// Held while something is fetched. Given up when the last clone is dropped, or when we
+/// die.
+#[derive(Debug, Clone)]
 pub(crate) struct Lock {
-    _file: File,
+    _file: Arc<File>,
 }
 
 impl Lock {
@@ -27,7 +29,12 @@ impl Lock {
                 .open(path)
                 .map_err(ImageError::disk(step))?;
             match file.try_lock() {
-                Ok(()) => return Ok((Self { _file: file }, has_waited)),
+                Ok(()) => {
+                    let lock = Self {
+                        _file: Arc::new(file),
+                    };
+                    return Ok((lock, has_waited));
+                }
                 Err(TryLockError::WouldBlock) => {
                     has_waited = true;
                     tokio::time::sleep(LOCK_PAUSE).await;

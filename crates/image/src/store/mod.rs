@@ -5,7 +5,7 @@
 //!   refs/HASH.json      what a name stands for
 //!   images/HEX.json     an image by its manifest: configuration and layers
 //!   layers/HEX/         a layer, unpacked, by the digest of its archive
-//!   blobs/HEX           what was fetched of a layer so far
+//!   blobs/HEX-HEX       what was fetched of a layer so far, by both of its digests
 //!   new/                in the making, or on the way out
 //!   locks/              who fetches what
 //! ```
@@ -96,8 +96,11 @@ impl Store {
         Lock::acquire(&self.dir.join("locks").join(what)).await
     }
 
-    pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
-        self.dir.join("blobs").join(digest.hex())
+    /// Where a layer is fetched to. Named by both digests: who has the lock of the layer is
+    /// then the only one to write there, whatever other images claim of the blob.
+    pub(crate) fn blob(&self, digest: &Digest, diff_id: &Digest) -> PathBuf {
+        let name = format!("{}-{}", digest.hex(), diff_id.hex());
+        self.dir.join("blobs").join(name)
     }
 
     /// The directory that holds all layers.
