@@ -100,6 +100,10 @@ pub(crate) fn parse_manifest(
         return Err(invalid("it is of a version that is no longer used"));
     }
     if let Some(manifests) = raw.manifests {
+        // One digest, two images: which of them is meant would depend on the reader.
+        if raw.config.is_some() || raw.layers.is_some() {
+            return Err(invalid("it is an index and an image at once"));
+        }
         return choose(&manifests, reference).map(Manifest::Elsewhere);
     }
     let (Some(config), Some(layers)) = (raw.config, raw.layers) else {
@@ -234,6 +238,30 @@ fn environment(env: &[String]) -> Result<Vec<(String, String)>, ImageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_that_is_an_index_and_an_image_at_once_is_refused() {
+        let reference = Reference::parse("app").unwrap();
+        let bounds = Bounds::default();
+        let digest = crate::hash::digest_of(b"x");
+        let one = format!(r#"{{"digest": "{digest}", "size": 1}}"#);
+        let parse = |fields: &str| {
+            let text = format!(r#"{{"schemaVersion": 2, {fields}}}"#);
+            parse_manifest(text.as_bytes(), &reference, &bounds)
+        };
+        let index = format!(r#""manifests": [{one}]"#);
+        let (config, layers) = (
+            format!(r#""config": {one}"#),
+            format!(r#""layers": [{one}]"#),
+        );
+        assert!(matches!(parse(&index), Ok(Manifest::Elsewhere(_))));
+        let image = parse(&format!("{config}, {layers}"));
+        assert!(matches!(image, Ok(Manifest::Image { .. })));
+        for own in [&config, &layers, r#""layers": []"#] {
+            let refused = parse(&format!("{index}, {own}"));
+            assert!(refused.is_err(), "{own}: {refused:?}");
+        }
+    }
 
     #[test]
     fn what_is_no_variable_is_left_out_and_too_many_are_refused() {
