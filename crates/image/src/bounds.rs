@@ -127,6 +127,12 @@ pub(crate) const ARCHIVE_ENTRIES_MAX: u64 = 8192;
 /// Images of one image archive.
 pub(crate) const ARCHIVE_IMAGES_MAX: usize = 64;
 
+/// What was fetched of a layer is kept for the next try for so long.
+pub(crate) const PARTIAL_AGE_MAX: Duration = Duration::from_hours(24);
+
+/// What was fetched of layers and is kept for the next try, of the newest.
+pub(crate) const PARTIAL_BYTES_MAX: u64 = 20 * GIB;
+
 /// Between two looks at a lock that another holds.
 pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(50);
 

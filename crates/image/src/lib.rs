@@ -127,7 +127,8 @@ impl Images {
     }
 
     /// Removes what no name and no container needs, and what pulls that died left; with
-    /// `idle`, also images of which no container was made for so long.
+    /// `idle`, also images of which no container was made for so long. What was fetched of
+    /// a layer stays for a day, so that the next pull can continue it.
     pub fn gc(&self, in_use: InUse<'_>, idle: Option<Duration>) -> Result<Collected, ImageError> {
         self.store.gc(in_use, idle)
     }

@@ -9,13 +9,15 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hotcell_domain::{Digest, ImagePolicy, Reference};
 use hotcell_image::{Image, ImageError, Origin, silent};
 use serde_json::json;
 use support::made::{Made, digest, image, layer};
 use support::{Ground, admitted};
+
+const DAY: Duration = Duration::from_hours(24);
 
 fn tar_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
@@ -305,12 +307,40 @@ async fn an_image_whose_name_went_to_another_stays_while_a_container_has_it() {
     assert_eq!(ground.gc(&[], None).layers, 1);
 }
 
+/// Makes a file as old as this.
+fn made_before(path: &std::path::Path, age: Duration) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
+#[tokio::test]
+async fn a_download_that_was_interrupted_is_kept_for_a_day() {
+    let ground = Ground::new();
+    let blobs = ground.dir.path().join("images/blobs");
+    for (name, age) in [("new", DAY / 2), ("old", DAY + Duration::from_secs(1))] {
+        std::fs::write(blobs.join(name), "part").unwrap();
+        made_before(&blobs.join(name), age);
+    }
+    assert_eq!(ground.gc(&[], None).partial, 1);
+    assert_eq!(ground.names("blobs"), ["new"]);
+    // Holes take no room here, but are counted as if they did.
+    for (name, age) in [("newest", DAY / 4), ("older", DAY / 3)] {
+        let file = std::fs::File::create(blobs.join(name)).unwrap();
+        file.set_len(15 << 30).unwrap();
+        made_before(&blobs.join(name), age);
+    }
+    assert_eq!(ground.gc(&[], None).partial, 2);
+    assert_eq!(ground.names("blobs"), ["newest"]);
+}
+
 #[tokio::test]
 async fn what_a_crash_left_is_collected_and_nothing_goes_while_the_store_is_held() {
     let ground = Ground::new();
     let store = ground.dir.path().join("images");
     std::fs::create_dir_all(store.join("new/half/tree")).unwrap();
-    std::fs::write(store.join("blobs").join("a".repeat(64)), "part").unwrap();
+    let part = store.join("blobs").join("a".repeat(64));
+    std::fs::write(&part, "part").unwrap();
+    made_before(&part, DAY);
     std::fs::create_dir(store.join("layers").join("b".repeat(64))).unwrap();
     std::fs::write(store.join("refs/x.json"), "{").unwrap();
     let hold = ground.images.hold().unwrap();

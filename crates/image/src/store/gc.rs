@@ -12,6 +12,7 @@ use hotcell_domain::{Digest, Reference};
 
 use super::record::{layers_of, read};
 use super::{RefRecord, Store, remove};
+use crate::bounds::{PARTIAL_AGE_MAX, PARTIAL_BYTES_MAX};
 use crate::{ImageError, InUse};
 
 /// What was removed.
@@ -51,7 +52,7 @@ impl Store {
     }
 
     /// Removes what no name and no container needs; with `idle`, also names whose image
-    /// was not used for so long.
+    /// was not used for so long. What a pull may still continue stays.
     pub(crate) fn gc(
         &self,
         in_use: InUse<'_>,
@@ -60,7 +61,7 @@ impl Store {
         let lock = self.exclusive()?;
         let in_use = &in_use().map_err(ImageError::disk("see which images are used"))?;
         let mut collected = self.collect(in_use, idle)?;
-        for path in self.records("blobs")? {
+        for path in self.given_up()? {
             collected.partial += usize::from(self.move_away(&path));
         }
         for path in self.records("locks")? {
@@ -107,6 +108,32 @@ impl Store {
             collected.layers += usize::from(!is_needed && self.move_away(&path));
         }
         Ok(collected)
+    }
+
+    /// What was fetched of layers and no pull is likely to continue: what is old, and what
+    /// is older than as much as is kept.
+    fn given_up(&self) -> Result<Vec<PathBuf>, ImageError> {
+        let now = SystemTime::now();
+        let mut partial: Vec<_> = self
+            .records("blobs")?
+            .into_iter()
+            .map(|path| {
+                let metadata = fs::symlink_metadata(&path).ok();
+                let modified = metadata.as_ref().and_then(|it| it.modified().ok());
+                let age = modified.map_or(Duration::MAX, |it| {
+                    now.duration_since(it).unwrap_or_default()
+                });
+                (age, metadata.map_or(0, |it| it.len()), path)
+            })
+            .collect();
+        partial.sort();
+        let mut kept_bytes = 0_u64;
+        let goes = |(age, len, path): (Duration, u64, PathBuf)| {
+            kept_bytes = kept_bytes.saturating_add(len);
+            let is_kept = age < PARTIAL_AGE_MAX && kept_bytes <= PARTIAL_BYTES_MAX;
+            (!is_kept).then_some(path)
+        };
+        Ok(partial.into_iter().filter_map(goes).collect())
     }
 
     /// The image of a name that stays; `None` if the name goes.

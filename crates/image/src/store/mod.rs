@@ -12,7 +12,8 @@
 //!
 //! Whatever can be seen in `refs`, `images` or `layers` is complete: it is made in `new`
 //! and moved. So a process that dies at any line leaves only things in `new` and `blobs`,
-//! and layers that no image has, all of which [`crate::Images::gc`] removes.
+//! and layers that no image has, all of which [`crate::Images::gc`] removes: blobs after a
+//! day, the others at once.
 
 mod gc;
 mod lock;
