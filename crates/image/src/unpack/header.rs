@@ -5,8 +5,9 @@
 
 use std::io::{self, Read};
 
-use tar::{EntryType, Header, PaxExtensions};
+use tar::{EntryType, Header};
 
+use super::pax::records;
 use super::{Meter, UnpackError};
 use crate::bounds::METADATA_BYTES_MAX;
 
@@ -187,10 +188,9 @@ impl<R: Read> Read for Members<'_, R> {
 
 impl Overrides {
     fn pax(&mut self, bytes: &[u8]) -> Result<(), UnpackError> {
-        for extension in PaxExtensions::new(bytes) {
-            let extension = extension.map_err(malformed)?;
-            let value = extension.value_bytes();
-            match extension.key_bytes() {
+        for record in records(bytes) {
+            let (key, value) = record?;
+            match key {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
                 b"size" => self.size = Some(decimal(value)?),

@@ -15,6 +15,7 @@ mod filled;
 mod header;
 mod meter;
 mod name;
+mod pax;
 mod tree;
 
 use std::io::{self, Read};

@@ -408,6 +408,20 @@ fn long_and_strange_names_work() {
 }
 
 #[test]
+fn attributes_and_names_may_hold_a_newline() {
+    let ground = Ground::new();
+    let mut pax = made(EntryType::XHeader, "pax", "", "");
+    let capability = b"36 SCHILY.xattr.security.cap=a\nb=\n\xff\n";
+    pax.content = [&capability[..], b"12 path=a\nb\n"].concat();
+    ground.unpack(&archive(&[pax, file("other", "y")])).unwrap();
+    assert_eq!(fs::read(ground.path("a\nb")).unwrap(), b"y");
+    // Its length is that of another.
+    let mut pax = made(EntryType::XHeader, "pax", "", "");
+    pax.content = b"13 path=a\nb\n".to_vec();
+    assert_eq!(refused(&[pax, file("x", "")]), "a header is damaged");
+}
+
+#[test]
 fn an_unpacking_that_nobody_wants_stops() {
     let ground = Ground::new();
     let unpack = Unpack {
