@@ -6,7 +6,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
 
-use super::{Login, Registry};
+use super::{Login, Registry, client};
 use crate::ImageError;
 use crate::bounds::TOKEN_BYTES_MAX;
 
@@ -60,7 +60,9 @@ impl Registry {
                 let form = Url::parse_with_params("x:/", &fields).map_err(|_| self.denied())?;
                 let form = form.query().unwrap_or_default().to_owned();
                 let kind = "application/x-www-form-urlencoded";
-                self.http.post(url).header("content-type", kind).body(form)
+                // The token is in the body, which a redirect would take along.
+                let http = client::staying(&self.bounds)?;
+                http.post(url).header("content-type", kind).body(form)
             }
             login => {
                 let mut url = url;

@@ -1,6 +1,7 @@
 //! Speaking to a registry: another's machine, whose every answer is bounded.
 
 mod auth;
+mod client;
 mod credentials;
 mod fetch;
 mod manifest;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hotcell_domain::{Digest, Reference, Source, Transport};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE};
-use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, Response, StatusCode};
 use tokio::sync::RwLock;
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 pub use self::credentials::{Credentials, Login};
 pub(crate) use self::manifest::{Descriptor, Manifest, parse_config, parse_manifest};
 use crate::ImageError;
-use crate::bounds::{BACK_OFF, Bounds, REDIRECTS_MAX, SMALL_ANSWER_STALLS, TRIES_MAX};
+use crate::bounds::{BACK_OFF, Bounds, SMALL_ANSWER_STALLS, TRIES_MAX};
 use crate::hash::digest_of;
 
 /// What Docker Hub's registry is really called.
@@ -60,7 +60,7 @@ impl Registry {
             Transport::TlsOrPlain => true,
         };
         let mut registry = Self {
-            http: client(&bounds, is_plain_allowed)?,
+            http: client::following(&bounds, is_plain_allowed)?,
             base: format!("https://{host}"),
             reference,
             login,
@@ -252,34 +252,6 @@ fn check(digest: Option<&Digest>, bytes: &[u8], what: &'static str) -> Result<()
             found,
         }),
         _ => Ok(()),
-    }
-}
-
-fn client(bounds: &Bounds, is_plain_allowed: bool) -> Result<Client, ImageError> {
-    // Whoever was first decides for the whole process; all of them would do.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::builder()
-        .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(bounds.connect_timeout)
-        .redirect(Policy::custom(move |attempt| {
-            redirect(attempt, is_plain_allowed)
-        }))
-        .build();
-    client.map_err(|error| {
-        ImageError::disk("read this host's certificates")(std::io::Error::other(error))
-    })
-}
-
-/// Registries send their clients to where blobs are stored; never from TLS to plain.
-fn redirect(attempt: Attempt<'_>, is_plain_allowed: bool) -> reqwest::redirect::Action {
-    if attempt.previous().len() > REDIRECTS_MAX {
-        return attempt.error("too many redirects");
-    }
-    let was_plain = attempt.previous().iter().all(|url| url.scheme() == "http");
-    match attempt.url().scheme() {
-        "https" => attempt.follow(),
-        "http" if is_plain_allowed && was_plain => attempt.follow(),
-        _ => attempt.error("a redirect away from TLS"),
     }
 }
 
