@@ -95,7 +95,7 @@ impl Unpacker {
         if stop.load(Ordering::Relaxed) {
             return Err(ImageError::Cancelled);
         }
-        fresh.move_to(&self.store.layer(diff_id))?;
+        fresh.move_tree_to(&self.store.layer(diff_id))?;
         (self.report)(Progress::Unpacked { layer: layer() });
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use hotcell_domain::{Digest, ImagePolicy, Reference};
 use hotcell_image::{Image, ImageError, Origin, silent};
 use serde_json::json;
-use support::made::{Made, digest, image, layer};
+use support::made::{Made, digest, image, layer, noise};
 use support::{Ground, admitted};
 
 const DAY: Duration = Duration::from_hours(24);
@@ -262,6 +262,28 @@ async fn an_archive_of_the_same_name_again_and_again_is_refused() {
     let many = vec![("a".to_owned(), Vec::new()); 8193];
     let error = Ground::new().load(&tar_of(&many)).await.unwrap_err();
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_layer_that_can_be_seen_is_on_the_disk() {
+    let ground = Ground::new();
+    let image = image(&[layer(&[("a", &noise(1 << 20))])]);
+    let loaded = ground
+        .load(&docker_archive(&image, &["app"]))
+        .await
+        .unwrap();
+    // It tells which extents have no place on the disk yet, where the filesystem has such.
+    let file = ground.images.layers_dir();
+    let file = file.join(hotcell_image::layer_name(&loaded[0].layers[0]));
+    let told = std::process::Command::new("/usr/sbin/filefrag")
+        .arg("-v")
+        .arg(file.join("a"))
+        .output();
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    match told {
+        Ok(told) if told.contains("extent") => assert!(!told.contains("delalloc"), "{told}"),
+        _ => eprintln!("not tested: filefrag says nothing here"),
+    }
 }
 
 #[tokio::test]

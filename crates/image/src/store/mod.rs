@@ -10,8 +10,8 @@
 //!   locks/              who fetches what
 //! ```
 //!
-//! Whatever can be seen in `refs`, `images` or `layers` is complete: it is made in `new`
-//! and moved. So a process that dies at any line leaves only things in `new` and `blobs`,
+//! Whatever can be seen in `refs`, `images` or `layers` is complete: it is made in `new`,
+//! brought to the disk, and moved. So a process or a host that dies at any line leaves only things in `new` and `blobs`,
 //! and layers that no image has, all of which [`crate::Images::gc`] removes: blobs after a
 //! day, the others at once.
 
@@ -165,6 +165,19 @@ impl Fresh {
         made.map_err(ImageError::disk(step))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, &self.path, flags, Mode::empty()).map_err(ImageError::disk(step))
+    }
+
+    /// Makes a tree visible when the disk has all of it: after a power cut it is there
+    /// complete or not at all. What was written elsewhere on its filesystem is waited for
+    /// too; to sync each file by itself would take far longer.
+    pub(crate) fn move_tree_to(self, path: &Path) -> Result<(), ImageError> {
+        let step = "bring a layer to the disk";
+        let tree = File::open(&self.path).map_err(ImageError::disk(step))?;
+        rustix::fs::syncfs(&tree).map_err(ImageError::disk(step))?;
+        self.move_to(path)?;
+        let parent = path.parent().unwrap_or(path);
+        let synced = File::open(parent).and_then(|directory| directory.sync_all());
+        synced.map_err(ImageError::disk(step))
     }
 
     /// Makes it visible, complete as it is.
