@@ -60,8 +60,9 @@ pub(crate) const SMALL_ANSWER_STALLS: u32 = 4;
 /// Layers fetched at once for one pull.
 pub(crate) const PULL_DOWNLOADS_MAX: usize = 4;
 
-/// Layers fetched at once for all pulls: each takes a thread.
-pub(crate) const DOWNLOADS_MAX: usize = 16;
+/// Layers fetched at once for all pulls: each takes a thread. Many, so that a few pulls from
+/// slow registries do not keep all others waiting.
+pub(crate) const DOWNLOADS_MAX: usize = 64;
 
 /// Layers unpacked at once for all pulls: each takes two threads, and the window of a zstd
 /// frame.
