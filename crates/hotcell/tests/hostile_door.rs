@@ -12,7 +12,7 @@ use support::engines::{IMAGE, Private};
 use support::{deadline, new_id};
 
 /// The agent, as everybody inside sees it.
-const AGENT: &str = "/.hotcell/hotcell-agent";
+const AGENT: &str = "/.hotcell-*/hotcell-agent";
 
 /// What a script that is run in a container says, with that user.
 async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {

@@ -4,9 +4,14 @@
 //! host too. That call needs a container that has the volume mounted, so one is made, never
 //! started, and removed. The mark is the last thing in the archive: where it is, all of
 //! the agent is.
+//!
+//! An image is hostile, and may bring files, links and volumes at any path it can name. So
+//! each container, the one that fills too, has the volume at a [`Place`] that was drawn
+//! after its image was chosen: nothing of the image can be there, in its stead or below it.
 
 use std::time::Duration;
 
+use bollard::container::PathStatResponse;
 use bollard::models::{ContainerCreateBody, HostConfig, VolumeCreateRequest};
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
@@ -17,20 +22,11 @@ use sha2::{Digest as _, Sha256};
 use super::client::{Client, Fault, FaultKind, optional};
 use super::config::DockerConfig;
 use super::image::Found;
-use super::profile::volume;
+use super::profile::{Volume, mounted};
 use super::{archive, names};
 use crate::EngineError;
 
-/// Where the volume is in a container.
-pub(super) const AGENT_DIRECTORY: &str = "/.hotcell";
-
-/// The agent in a container.
-pub(super) const AGENT_PATH: &str = "/.hotcell/hotcell-agent";
-
-/// Our filter of system calls in a container.
-pub(super) const FILTER_PATH: &str = "/.hotcell/filter";
-
-/// The same in the volume.
+/// Our filter of system calls in the volume.
 const FILTER_NAME: &str = "filter";
 
 /// The agent in the volume.
@@ -43,6 +39,38 @@ const MARK_NAME: &str = "complete";
 const FILLS_MAX: u32 = 6;
 const FILL_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where the volume is in one container: a directory of the root that no image can have.
+#[derive(Debug)]
+pub(super) struct Place(String);
+
+impl Place {
+    /// Draws one. Whoever makes an image cannot guess it.
+    pub(super) fn draw() -> Result<Self, EngineError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(EngineError::engine("draw a random name"))?;
+        let random = u128::from_ne_bytes(random);
+        Ok(Self(format!("/.hotcell-{random:032x}")))
+    }
+
+    pub(super) fn directory(&self) -> &str {
+        &self.0
+    }
+
+    /// The agent in the container.
+    pub(super) fn agent(&self) -> String {
+        self.file(AGENT_NAME)
+    }
+
+    /// Our filter of system calls in the container.
+    pub(super) fn filter(&self) -> String {
+        self.file(FILTER_NAME)
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+}
+
 /// The volume's name for this agent and our filter.
 pub(super) fn volume_name(agent: &[u8]) -> String {
     let digest = Sha256::new().chain_update(agent).chain_update(filter());
@@ -54,14 +82,15 @@ pub(super) fn volume_name(agent: &[u8]) -> String {
 /// Makes sure that there is such a volume with the whole agent in it.
 ///
 /// Idempotent, and safe beside others who do the same: they write the same bytes, and only
-/// where the mark is missing. On `Err` the filler may be there.
+/// where something is missing. Whether something was. On `Err` the filler may be there.
 pub(super) async fn ensure(
     client: &Client,
     config: &DockerConfig,
     name: &str,
     filler: &str,
     image: &Found,
-) -> Result<(), EngineError> {
+) -> Result<bool, EngineError> {
+    let place = Place::draw()?;
     let mut labels = names::common(&config.scope);
     labels.insert(names::ROLE_LABEL.to_owned(), names::AGENT_ROLE.to_owned());
     let request = VolumeCreateRequest {
@@ -75,9 +104,11 @@ pub(super) async fn ensure(
         let there = client.call(step, |api| api.inspect_volume(name)).await;
         optional(there)?.ok_or(fault)?;
     }
-    make_filler(client, name, filler, image, labels).await?;
-    fill(client, config, filler).await?;
-    Ok(remove_filler(client, filler).await?)
+    let body = filler_body(config, &place, name, image, labels);
+    make_filler(client, filler, body).await?;
+    let was_missing = fill(client, config, filler, &place).await?;
+    remove_filler(client, filler).await?;
+    Ok(was_missing)
 }
 
 /// The embedded engine's filter of system calls, as the bytes of its instructions. The
@@ -86,25 +117,40 @@ fn filter() -> Vec<u8> {
     hotcell_runtime::filter()
 }
 
-/// A container that is never started: its command is one that no image has.
-async fn make_filler(
-    client: &Client,
+/// A container that is never started.
+fn filler_body(
+    config: &DockerConfig,
+    place: &Place,
     name: &str,
-    filler: &str,
     image: &Found,
     labels: names::Labels,
-) -> Result<(), Fault> {
-    let body = ContainerCreateBody {
-        image: Some(image.id.clone()),
-        entrypoint: Some(vec![AGENT_PATH.to_owned()]),
-        labels: Some(labels),
-        host_config: Some(HostConfig {
-            network_mode: Some("none".to_owned()),
-            mounts: Some(vec![volume(name, AGENT_DIRECTORY, false)]),
-            ..HostConfig::default()
-        }),
-        ..ContainerCreateBody::default()
+) -> ContainerCreateBody {
+    let volume = Volume {
+        name,
+        target: place.directory(),
+        is_read_only: false,
     };
+    ContainerCreateBody {
+        image: Some(image.id.clone()),
+        entrypoint: Some(vec![place.agent()]),
+        labels: Some(labels),
+        host_config: Some(mounted(
+            config.flavor,
+            &[volume],
+            HostConfig {
+                network_mode: Some("none".to_owned()),
+                ..HostConfig::default()
+            },
+        )),
+        ..ContainerCreateBody::default()
+    }
+}
+
+async fn make_filler(
+    client: &Client,
+    filler: &str,
+    body: ContainerCreateBody,
+) -> Result<(), Fault> {
     let options = CreateContainerOptionsBuilder::default()
         .name(filler)
         .build();
@@ -114,13 +160,19 @@ async fn make_filler(
     Ok(())
 }
 
-/// Fills the volume unless it is filled. Podman refuses to write a file that another server
-/// writes at the same moment: then one of the two finds, a little later, that all is there.
-async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<(), EngineError> {
+/// Fills the volume unless it is filled; whether it was not. Podman refuses to write a file
+/// that another server writes at the same moment: then one of the two finds, a little later,
+/// that all is there.
+async fn fill(
+    client: &Client,
+    config: &DockerConfig,
+    filler: &str,
+    place: &Place,
+) -> Result<bool, EngineError> {
     let mut attempt = 1;
-    while !is_filled(client, filler).await? {
-        match upload(client, config, filler).await? {
-            Ok(()) => return Ok(()),
+    while !is_filled(client, config, filler, place).await? {
+        match upload(client, config, filler, place).await? {
+            Ok(()) => return Ok(true),
             Err(fault) if is_refusal(&fault) && attempt < FILLS_MAX => {
                 tokio::time::sleep(FILL_PAUSE * attempt).await;
                 attempt += 1;
@@ -128,23 +180,43 @@ async fn fill(client: &Client, config: &DockerConfig, filler: &str) -> Result<()
             Err(fault) => return Err(fault.into()),
         }
     }
-    Ok(())
+    Ok(attempt > 1)
 }
 
 fn is_refusal(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Refused | FaultKind::Conflict)
 }
 
-async fn is_filled(client: &Client, filler: &str) -> Result<bool, Fault> {
-    let mark = format!("{AGENT_DIRECTORY}/{MARK_NAME}");
-    let options = ContainerArchiveInfoOptionsBuilder::default()
-        .path(&mark)
-        .build();
-    let step = "look into the agent's volume";
-    let found = client.call(step, |api| {
-        api.get_container_archive_info(filler, Some(options))
-    });
-    Ok(optional(found.await)?.is_some())
+/// Whether the mark is there, and the agent with all its bytes: a host that lost its power
+/// may have kept a name without what was written.
+async fn is_filled(
+    client: &Client,
+    config: &DockerConfig,
+    filler: &str,
+    place: &Place,
+) -> Result<bool, Fault> {
+    for (name, size) in [(MARK_NAME, 0), (AGENT_NAME, config.agent.len())] {
+        let path = place.file(name);
+        let options = ContainerArchiveInfoOptionsBuilder::default()
+            .path(&path)
+            .build();
+        let step = "look into the agent's volume";
+        let found = client.call(step, |api| {
+            api.get_container_archive_info(filler, Some(options))
+        });
+        let is_whole = optional(found.await)?
+            .is_some_and(|found| is_plain_file(&found) && usize::try_from(found.size) == Ok(size));
+        if !is_whole {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// By the bits that engines tell the kind of a file with; a plain one has none of them.
+fn is_plain_file(found: &PathStatResponse) -> bool {
+    const KINDS: u32 = 1 << 31 | 1 << 27 | 0b111 << 24 | 1 << 21 | 1 << 19;
+    found.file_mode & KINDS == 0
 }
 
 /// Writes everything. On the outside are our own failures, inside are the engine's.
@@ -152,6 +224,7 @@ async fn upload(
     client: &Client,
     config: &DockerConfig,
     filler: &str,
+    place: &Place,
 ) -> Result<Result<(), Fault>, EngineError> {
     let step = "fill the agent's volume";
     let archive = archive::files(&[
@@ -161,7 +234,7 @@ async fn upload(
     ]);
     let archive = archive.map_err(EngineError::engine(step))?;
     let options = UploadToContainerOptionsBuilder::default()
-        .path(AGENT_DIRECTORY)
+        .path(place.directory())
         .build();
     let body = bollard::body_full(archive.into());
     let uploaded = client.call(step, |api| {

@@ -19,6 +19,9 @@ use crate::{EngineError, ImageFault, Progress};
 /// How long a pull may be silent.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
 
+/// Volumes of an image.
+const VOLUMES_MAX: usize = 32;
+
 /// An image that the engine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -76,6 +79,7 @@ async fn inspect(client: &Client, reference: &str) -> Result<Option<Found>, Engi
     };
     check_architecture(reference, &image)?;
     check_environment(reference, &image)?;
+    check_volumes(reference, &image)?;
     let digest = digest(reference, image.repo_digests.as_deref().unwrap_or_default());
     let id = image.id.unwrap_or_else(|| reference.to_owned());
     Ok(Some(Found { id, digest }))
@@ -112,6 +116,21 @@ fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), Engine
         image: reference.to_owned(),
         fault: ImageFault::Unusable,
         reason: format!("its environment is larger than {IMAGE_ENV_BYTES_MAX} bytes"),
+        source: None,
+    })
+}
+
+/// The engine makes each of them anew for each container.
+fn check_volumes(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
+    let config = image.config.as_ref();
+    let volumes = config.and_then(|config| config.volumes.as_ref());
+    if volumes.map_or(0, Vec::len) <= VOLUMES_MAX {
+        return Ok(());
+    }
+    Err(EngineError::Image {
+        image: reference.to_owned(),
+        fault: ImageFault::Unusable,
+        reason: format!("it has more than {VOLUMES_MAX} volumes"),
         source: None,
     })
 }

@@ -10,7 +10,7 @@ use bollard::query_parameters::{
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Source};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
-use super::client::{Client, FaultKind};
+use super::client::{Client, Fault, FaultKind};
 use super::config::{DockerConfig, Flavor};
 use super::describe::Abilities;
 use super::locks::{Lock, Locks};
@@ -171,27 +171,31 @@ impl Maker {
         go_on()?;
         self.make_volume(id).await?;
         go_on()?;
-        self.make_container(id, spec, &image).await?;
+        let place = agent::Place::draw()?;
+        self.make_container(id, spec, &image, &place).await?;
         go_on()?;
-        self.start_with_workspace(id).await?;
+        self.start_with_workspace(id, &image).await?;
         go_on()?;
-        let stream = stream::open(&self.client, &names::of(id)).await?;
+        let stream = stream::open(&self.client, &names::of(id), &place.agent()).await?;
         self.keep_ready(id, stream.watched(self.watch(id)));
         self.inspect_new(id).await
     }
 
+    /// Whether the agent had to be brought.
     async fn ensure_agent(
         &self,
         id: &ContainerId,
         image: &image::Found,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let mut is_there = self.agent_is_there.lock().await;
-        if !*is_there {
-            let (volume, filler) = (&self.agent_volume, names::of_filler(id));
-            agent::ensure(&self.client, &self.config, volume, &filler, image).await?;
-            *is_there = true;
+        if *is_there {
+            return Ok(false);
         }
-        Ok(())
+        let (volume, filler) = (&self.agent_volume, names::of_filler(id));
+        let ensured = agent::ensure(&self.client, &self.config, volume, &filler, image);
+        let was_missing = ensured.await?;
+        *is_there = true;
+        Ok(was_missing)
     }
 
     async fn make_volume(&self, id: &ContainerId) -> Result<(), EngineError> {
@@ -211,9 +215,14 @@ impl Maker {
         id: &ContainerId,
         spec: &ContainerSpec,
         image: &image::Found,
+        place: &agent::Place,
     ) -> Result<(), EngineError> {
         let (name, abilities) = (names::of(id), self.abilities().await?);
-        let body = profile::body(&self.config, abilities, id, spec, image, &self.agent_volume);
+        let agent = profile::Agent {
+            volume: &self.agent_volume,
+            place,
+        };
+        let body = profile::body(&self.config, abilities, id, spec, image, &agent);
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         let step = "make the container";
         let made = self
@@ -224,15 +233,19 @@ impl Maker {
     }
 
     /// Starts the container, and gives its workspace to its user: a new volume is root's.
-    async fn start_with_workspace(&self, id: &ContainerId) -> Result<(), EngineError> {
+    async fn start_with_workspace(
+        &self,
+        id: &ContainerId,
+        image: &image::Found,
+    ) -> Result<(), EngineError> {
         match self.config.flavor {
             Flavor::Docker => {
                 self.give_workspace(id).await?;
-                self.start(id).await
+                self.start(id, image).await
             }
             // Podman gives a new volume to whoever a container starts as.
             Flavor::Podman => {
-                self.start(id).await?;
+                self.start(id, image).await?;
                 self.give_workspace(id).await
             }
         }
@@ -252,17 +265,29 @@ impl Maker {
         Ok(given.await?)
     }
 
-    async fn start(&self, id: &ContainerId) -> Result<(), EngineError> {
+    /// Starts the container. The agent's volume may have been removed behind our back, and
+    /// the engine then made an empty one: once, the agent is brought again.
+    async fn start(&self, id: &ContainerId, image: &image::Found) -> Result<(), EngineError> {
+        let Err(fault) = self.try_start(id).await else {
+            return Ok(());
+        };
+        *self.agent_is_there.lock().await = false;
+        let is_worth_a_look = matches!(
+            fault.kind,
+            FaultKind::Missing | FaultKind::Conflict | FaultKind::Refused
+        );
+        if is_worth_a_look && self.ensure_agent(id, image).await? {
+            return Ok(self.try_start(id).await?);
+        }
+        Err(fault.into())
+    }
+
+    async fn try_start(&self, id: &ContainerId) -> Result<(), Fault> {
         let name = names::of(id);
         let started = self.client.call("start the container", |api| {
             api.start_container(&name, None::<StartContainerOptions>)
         });
-        if let Err(fault) = started.await {
-            // The agent's volume may have been removed behind our back: look again.
-            *self.agent_is_there.lock().await = false;
-            return Err(fault.into());
-        }
-        Ok(())
+        started.await
     }
 
     /// See [`crate::Engine::open`].
@@ -274,10 +299,10 @@ impl Maker {
             return Ok(AgentStream::new(stream));
         }
         let found = self.look_up(id).await?;
-        if found.is_none() {
-            return Err(EngineError::NotFound { id: id.clone() });
-        }
-        match stream::open(&self.client, &names::of(id)).await {
+        let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
+        // PID 1 is the agent, wherever it was put when the container was made.
+        let agent = found.path.unwrap_or_default();
+        match stream::open(&self.client, &names::of(id), &agent).await {
             Ok(stream) => Ok(AgentStream::new(stream.watched(self.watch(id)))),
             Err(OpenError::Fault(fault)) if fault.kind == FaultKind::Missing => {
                 Err(EngineError::NotFound { id: id.clone() })

@@ -1,9 +1,9 @@
 //! Docker and Podman, over the API that both speak.
 //!
 //! ```text
-//! container hotcell-c_…   PID 1 is /.hotcell/hotcell-agent, user 1000
+//! container hotcell-c_…   PID 1 is /.hotcell-…/hotcell-agent, user 1000
 //!   volume hotcell-c_…      /workspace, goes with the container
-//!   volume hotcell-agent-…  /.hotcell, read-only, one for each version of the agent
+//!   volume hotcell-agent-…  /.hotcell-…, read-only, one for each version of the agent
 //! open() = one exec of `hotcell-agent connect` as another user: a stream to the agent
 //! ```
 //!

@@ -8,7 +8,7 @@ use bollard::models::{
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Source};
 
-use super::agent::{AGENT_DIRECTORY, AGENT_PATH, FILTER_PATH};
+use super::agent::Place;
 use super::config::{DockerConfig, Flavor};
 use super::describe::Abilities;
 use super::image::Found;
@@ -73,6 +73,12 @@ pub(super) fn check(spec: &Admitted<ContainerSpec>) -> Result<Source, EngineErro
     }
 }
 
+/// The agent's volume, and where it is to be in a container.
+pub(super) struct Agent<'a> {
+    pub(super) volume: &'a str,
+    pub(super) place: &'a Place,
+}
+
 /// What the engine is asked for. The spec has passed [`check`].
 pub(super) fn body(
     config: &DockerConfig,
@@ -80,13 +86,25 @@ pub(super) fn body(
     id: &ContainerId,
     spec: &ContainerSpec,
     image: &Found,
-    agent_volume: &str,
+    agent: &Agent<'_>,
 ) -> ContainerCreateBody {
+    let volumes = [
+        Volume {
+            name: &names::of(id),
+            target: WORKSPACE,
+            is_read_only: false,
+        },
+        Volume {
+            name: agent.volume,
+            target: agent.place.directory(),
+            is_read_only: true,
+        },
+    ];
     ContainerCreateBody {
         hostname: Some("hotcell".to_owned()),
         user: Some(if spec.allow_root { AGENT_ROOT } else { USER }.to_owned()),
         env: Some(vec![format!("HOME={WORKSPACE}")]),
-        entrypoint: Some(agent_command(id, spec)),
+        entrypoint: Some(agent_command(agent.place, id, spec)),
         cmd: Some(Vec::new()),
         // An image's own would be run inside, by the engine, for ever.
         healthcheck: Some(HealthConfig {
@@ -98,22 +116,16 @@ pub(super) fn body(
         // The agent is deaf to the usual one, and an engine that stops would wait for it.
         stop_signal: Some("SIGKILL".to_owned()),
         labels: Some(labels(config, id, spec, image)),
-        host_config: Some(HostConfig {
-            mounts: Some(vec![
-                volume(&names::of(id), WORKSPACE, false),
-                volume(agent_volume, AGENT_DIRECTORY, true),
-            ]),
-            ..sealed(config, host, spec)
-        }),
+        host_config: Some(mounted(config.flavor, &volumes, sealed(config, host, spec))),
         ..ContainerCreateBody::default()
     }
 }
 
-fn agent_command(id: &ContainerId, spec: &ContainerSpec) -> Vec<String> {
-    let id = id.to_string();
+fn agent_command(place: &Place, id: &ContainerId, spec: &ContainerSpec) -> Vec<String> {
+    let (agent, filter, id) = (place.agent(), place.filter(), id.to_string());
     let uid = DOOR_UID.to_string();
     let mut command = vec![
-        AGENT_PATH,
+        &agent,
         "init",
         "--container",
         &id,
@@ -123,7 +135,7 @@ fn agent_command(id: &ContainerId, spec: &ContainerSpec) -> Vec<String> {
         DOOR,
         &uid,
         "--filter",
-        FILTER_PATH,
+        &filter,
     ];
     let linger = LINGER_MS.to_string();
     if spec.lifetime == Lifetime::WithOwner {
@@ -230,19 +242,45 @@ fn ulimits(flavor: Flavor, host: Abilities) -> Vec<ResourcesUlimits> {
     limits
 }
 
-/// A named volume that takes nothing over from the image.
-pub(super) fn volume(name: &str, target: &str, read_only: bool) -> Mount {
+/// A named volume in a container.
+pub(super) struct Volume<'a> {
+    pub(super) name: &'a str,
+    pub(super) target: &'a str,
+    pub(super) is_read_only: bool,
+}
+
+/// The same container with these volumes, which take nothing over from the image: Podman
+/// keeps that promise only to those who ask in the older of the two ways.
+pub(super) fn mounted(flavor: Flavor, volumes: &[Volume<'_>], host: HostConfig) -> HostConfig {
+    match flavor {
+        Flavor::Docker => HostConfig {
+            mounts: Some(volumes.iter().map(mount).collect()),
+            ..host
+        },
+        Flavor::Podman => HostConfig {
+            binds: Some(volumes.iter().map(bind).collect()),
+            ..host
+        },
+    }
+}
+
+fn mount(volume: &Volume<'_>) -> Mount {
     Mount {
-        target: Some(target.to_owned()),
-        source: Some(name.to_owned()),
+        target: Some(volume.target.to_owned()),
+        source: Some(volume.name.to_owned()),
         typ: Some(MountType::VOLUME),
-        read_only: Some(read_only),
+        read_only: Some(volume.is_read_only),
         volume_options: Some(MountVolumeOptions {
             no_copy: Some(true),
             ..MountVolumeOptions::default()
         }),
         ..Mount::default()
     }
+}
+
+fn bind(volume: &Volume<'_>) -> String {
+    let access = if volume.is_read_only { "ro" } else { "rw" };
+    format!("{}:{}:{access},nocopy", volume.name, volume.target)
 }
 
 #[cfg(test)]
@@ -266,7 +304,11 @@ mod tests {
         };
         let id = ContainerId::from_parts(1, [7; 10]);
         let spec = ContainerSpec::new(ImageRef::parse("a").expect("a reference"));
-        body(&config, Abilities::default(), &id, &spec, &image, "agent")
+        let agent = Agent {
+            volume: "agent",
+            place: &Place::draw().expect("random bytes"),
+        };
+        body(&config, Abilities::default(), &id, &spec, &image, &agent)
     }
 
     #[test]
@@ -292,6 +334,20 @@ mod tests {
         let mounts = host.mounts.expect("there are some");
         let read_only: Vec<_> = mounts.iter().map(|mount| mount.read_only).collect();
         assert_eq!(read_only, [Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn no_volume_takes_over_what_an_image_has_at_its_place() {
+        let host = made(Flavor::Docker).host_config.expect("there is one");
+        for mount in host.mounts.expect("there are some") {
+            let options = mount.volume_options.expect("there are some");
+            assert_eq!(options.no_copy, Some(true));
+        }
+        let host = made(Flavor::Podman).host_config.expect("there is one");
+        assert_eq!(host.mounts, None);
+        for bind in host.binds.expect("there are some") {
+            assert!(bind.ends_with(",nocopy"), "{bind}");
+        }
     }
 
     #[test]

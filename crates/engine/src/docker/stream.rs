@@ -17,7 +17,6 @@ use futures_util::Stream;
 use hotcell_agent_client::bounds::DOOR_WELCOME;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use super::agent::AGENT_PATH;
 use super::client::{Client, Fault};
 use super::profile::{DOOR, DOOR_UID};
 use super::watch::{State, Watch};
@@ -58,19 +57,20 @@ pub(super) struct ExecStream {
     is_over: bool,
 }
 
-/// Opens a stream to the agent of a running container, and waits for its welcome.
-pub(super) async fn open(client: &Client, name: &str) -> Result<ExecStream, OpenError> {
+/// Opens a stream to the agent of a running container, which is at that path inside, and
+/// waits for its welcome.
+pub(super) async fn open(
+    client: &Client,
+    name: &str,
+    agent: &str,
+) -> Result<ExecStream, OpenError> {
     let step = "open a stream to the agent";
     let uid = DOOR_UID.to_string();
     let config = ExecConfig {
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        cmd: Some(
-            [AGENT_PATH, "connect", "--door", DOOR]
-                .map(str::to_owned)
-                .into(),
-        ),
+        cmd: Some([agent, "connect", "--door", DOOR].map(str::to_owned).into()),
         user: Some(format!("{uid}:{uid}")),
         working_dir: Some("/".to_owned()),
         ..ExecConfig::default()
