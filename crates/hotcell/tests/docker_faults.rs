@@ -164,6 +164,40 @@ async fn a_destroy_that_is_spoiled_can_be_repeated() {
 }
 
 #[tokio::test]
+async fn a_container_that_the_engine_made_late_is_destroyed_with_its_volume() {
+    for flavor in [Flavor::Docker, Flavor::Podman] {
+        let Some(private) = Private::start(flavor) else {
+            return;
+        };
+        let config = private.config(flavor, None);
+        let (id, scope) = (new_id(), config.scope.clone());
+        let (name, engine) = (format!("hotcell-{id}"), Docker::new(config));
+        let container = format!("io.hotcell.container={id}");
+        let scope = format!("io.hotcell.scope={scope}");
+        let volume = format!("{name}:/workspace");
+        let named = ["create", "--name", &name, "--volume", &volume];
+        let labelled = ["--label", &container, "--label", &scope, IMAGE, "/bin/true"];
+        private.says(&[&named[..], &labelled].concat());
+        assert!(volumes(&private).contains(&name));
+        engine.destroy(&id).await.expect("it is destroyed");
+        assert!(!volumes(&private).contains(&name), "{}", flavor.name());
+        // What is nobody's and has no container of ours stays.
+        private.says(&["volume", "create", &name]);
+        let answer = engine.destroy(&id).await;
+        assert!(
+            matches!(answer, Err(EngineError::NotFound { .. })),
+            "{answer:?}"
+        );
+        private.says(&["volume", "rm", &name]);
+    }
+}
+
+fn volumes(private: &Private) -> Vec<String> {
+    let listed = private.says(&["volume", "ls", "-q"]);
+    listed.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
 async fn an_engine_that_comes_back_is_found_again() {
     let Some(rig) = Rig::new() else { return };
     let (engine, id) = (rig.engine(), new_id());

@@ -91,8 +91,7 @@ pub(super) async fn ensure(
     image: &Found,
 ) -> Result<bool, EngineError> {
     let place = Place::draw()?;
-    let mut labels = names::common(&config.scope);
-    labels.insert(names::ROLE_LABEL.to_owned(), names::AGENT_ROLE.to_owned());
+    let labels = names::of_agent(&config.scope);
     let request = VolumeCreateRequest {
         name: Some(name.to_owned()),
         labels: Some(labels.clone()),
@@ -129,6 +128,7 @@ fn filler_body(
         name,
         target: place.directory(),
         is_read_only: false,
+        labels: labels.clone(),
     };
     ContainerCreateBody {
         image: Some(image.id.clone()),

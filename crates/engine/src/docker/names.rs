@@ -26,7 +26,7 @@ pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 pub(super) const MADE_LABEL: &str = "io.hotcell.made";
 
 /// The role of the volume with the agent, and of the container that fills it.
-pub(super) const AGENT_ROLE: &str = "agent";
+const AGENT_ROLE: &str = "agent";
 
 /// [`LIFETIME_LABEL`] of a container that ends with its owner.
 pub(super) const WITH_OWNER: &str = "owner";
@@ -45,7 +45,7 @@ pub(super) fn of_filler(id: &ContainerId) -> String {
 }
 
 /// The labels of everything we make.
-pub(super) fn common(scope: &str) -> Labels {
+fn common(scope: &str) -> Labels {
     let made = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
@@ -62,6 +62,13 @@ pub(super) fn common(scope: &str) -> Labels {
 pub(super) fn labels(scope: &str, id: &ContainerId) -> Labels {
     let mut labels = common(scope);
     labels.insert(CONTAINER_LABEL.to_owned(), id.to_string());
+    labels
+}
+
+/// The labels of the agent's volume, and of a container that fills it.
+pub(super) fn of_agent(scope: &str) -> Labels {
+    let mut labels = common(scope);
+    labels.insert(ROLE_LABEL.to_owned(), AGENT_ROLE.to_owned());
     labels
 }
 

@@ -93,11 +93,13 @@ pub(super) fn body(
             name: &names::of(id),
             target: WORKSPACE,
             is_read_only: false,
+            labels: names::labels(&config.scope, id),
         },
         Volume {
             name: agent.volume,
             target: agent.place.directory(),
             is_read_only: true,
+            labels: names::of_agent(&config.scope),
         },
     ];
     ContainerCreateBody {
@@ -247,6 +249,9 @@ pub(super) struct Volume<'a> {
     pub(super) name: &'a str,
     pub(super) target: &'a str,
     pub(super) is_read_only: bool,
+    /// What it was made with. Docker makes it again, with these, where it was removed before
+    /// the container was made; Podman makes it without any.
+    pub(super) labels: names::Labels,
 }
 
 /// The same container with these volumes, which take nothing over from the image: Podman
@@ -272,6 +277,7 @@ fn mount(volume: &Volume<'_>) -> Mount {
         read_only: Some(volume.is_read_only),
         volume_options: Some(MountVolumeOptions {
             no_copy: Some(true),
+            labels: Some(volume.labels.clone()),
             ..MountVolumeOptions::default()
         }),
         ..Mount::default()
@@ -337,11 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn no_volume_takes_over_what_an_image_has_at_its_place() {
+    fn volumes_take_nothing_over_from_an_image_and_are_ours_whoever_makes_them() {
         let host = made(Flavor::Docker).host_config.expect("there is one");
         for mount in host.mounts.expect("there are some") {
             let options = mount.volume_options.expect("there are some");
             assert_eq!(options.no_copy, Some(true));
+            let labels = options.labels.expect("there are some");
+            assert_eq!(labels[names::SCOPE_LABEL], "here");
         }
         let host = made(Flavor::Podman).host_config.expect("there is one");
         assert_eq!(host.mounts, None);

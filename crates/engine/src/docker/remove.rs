@@ -45,7 +45,7 @@ impl Maker {
         };
         self.watches().destroyed(id);
         self.processes().forget(id);
-        if self.remove_volume(id).await? || was_there {
+        if self.remove_volume(id, was_there).await? || was_there {
             return Ok(());
         }
         Err(EngineError::NotFound { id: id.clone() })
@@ -199,14 +199,27 @@ impl Maker {
         ))
     }
 
-    /// Removes a container's volume, if it is ours; false if there was none.
-    async fn remove_volume(&self, id: &ContainerId) -> Result<bool, EngineError> {
+    /// Removes a container's volume, if it is ours; false if there was none. An engine that
+    /// makes a container late makes its volume too, if that was removed meanwhile, and that
+    /// may have no labels: it is ours if the container was.
+    async fn remove_volume(
+        &self,
+        id: &ContainerId,
+        container_was_ours: bool,
+    ) -> Result<bool, EngineError> {
         let name = names::of(id);
         let found = self
             .client()
             .call("look for the workspace", |api| api.inspect_volume(&name));
-        let labels = optional(found.await)?.map(|volume| volume.labels);
-        if names::owner(&self.config.scope, labels.as_ref()).as_ref() != Some(id) {
+        let Some(volume) = optional(found.await)? else {
+            return Ok(false);
+        };
+        let owner = names::owner(&self.config.scope, Some(&volume.labels));
+        let is_ours = match owner {
+            Some(owner) => owner == *id,
+            None => container_was_ours && !volume.labels.contains_key(names::SCOPE_LABEL),
+        };
+        if !is_ours {
             return Ok(false);
         }
         for _ in 0..BUSY_TRIES_MAX {
