@@ -433,6 +433,27 @@ fn podman_pulls_with_our_credentials_and_its_service_dies_and_the_execs_go_on() 
 }
 
 #[test]
+fn more_cores_than_the_host_has_are_refused_with_the_number_that_it_has() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let cores = private.says(&["info", "--format", "{{.NCPU}}"]);
+    let cores: u32 = cores.trim().parse().unwrap();
+    let home = home(&private);
+    let server = serve(&home, Flavor::Docker, &[]);
+    let mut client = server.client();
+    let refused = client.call("spawn", json!({ "cpus": cores + 1 }));
+    let said = &refused["structuredContent"];
+    assert_eq!(said["code"], "invalid_argument", "{refused}");
+    let words = format!("no more than {cores} cpus");
+    assert!(said["message"].as_str().unwrap().contains(&words), "{said}");
+    let made = client.ok("spawn", json!({ "cpus": cores }));
+    client.ok("kill", json!({ "container_id": made["container_id"] }));
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+}
+
+#[test]
 fn a_network_is_for_those_whom_the_operator_lets_have_one() {
     let Some(private) = Private::start(Flavor::Docker) else {
         return;

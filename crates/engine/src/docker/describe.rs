@@ -9,9 +9,10 @@ use bollard::models::{
 use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
 };
-use hotcell_domain::{ContainerId, Lifetime, Phase};
+use hotcell_domain::{ContainerId, CpuMillis, Lifetime, Limits, Phase};
 
 use super::client::{Client, optional};
+use super::config::{DockerConfig, Flavor};
 use super::make::Maker;
 use super::usage::Usage;
 use super::{names, usage};
@@ -24,6 +25,8 @@ pub(super) struct Abilities {
     pub(super) enforced: Enforced,
     /// Whether the engine runs as an ordinary user.
     pub(super) is_rootless: bool,
+    /// Cores of its host, if it tells.
+    pub(super) cores: Option<u32>,
 }
 
 impl Default for Abilities {
@@ -31,6 +34,7 @@ impl Default for Abilities {
         Self {
             enforced: Enforced::NOTHING,
             is_rootless: false,
+            cores: None,
         }
     }
 }
@@ -57,17 +61,30 @@ impl Abilities {
             is_rootless: options
                 .into_iter()
                 .any(|option| option.contains("rootless")),
+            cores: info.ncpu.and_then(|cores| u32::try_from(cores).ok()),
         }
     }
 
     /// Refuses where a limit is asked for that the host cannot keep.
-    pub(super) fn check(self, require_limits: bool) -> Result<(), EngineError> {
+    pub(super) fn check(self, config: &DockerConfig, limits: &Limits) -> Result<(), EngineError> {
+        self.check_cpus(config.flavor, limits.cpus)?;
         let Enforced { memory, cpus, pids } = self.enforced;
         let limits = [("memory", memory), ("cpus", cpus), ("pids", pids)];
         let missing = limits.iter().find(|(_, by)| *by != Enforcement::Cgroup);
         match missing {
-            Some((limit, _)) if require_limits => Err(EngineError::Unlimited { limit }),
+            Some((limit, _)) if config.require_limits => Err(EngineError::Unlimited { limit }),
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Docker takes no limit above what its host has, and says so in words of its own.
+    fn check_cpus(self, flavor: Flavor, cpus: CpuMillis) -> Result<(), EngineError> {
+        match (flavor, self.cores) {
+            (Flavor::Docker, Some(cores)) if cpus.get() > cores.saturating_mul(1000) => {
+                let what = format!("more than {cores} cpus; ask for {cores} or fewer");
+                Err(EngineError::Unsupported { what })
+            }
+            (Flavor::Docker | Flavor::Podman, _) => Ok(()),
         }
     }
 }

@@ -119,7 +119,7 @@ impl Maker {
     ) -> Result<Fresh, EngineError> {
         let source = profile::check(spec)?;
         let abilities = self.abilities().await?;
-        abilities.check(self.config.require_limits)?;
+        abilities.check(&self.config, &spec.value().limits)?;
         let lock = self.locks.lock(id).await;
         let fresh = |container, unmake| Fresh {
             maker: Arc::clone(self),
