@@ -51,10 +51,12 @@ impl Abilities {
             Some(true) => Enforcement::Cgroup,
             Some(false) | None => Enforcement::None,
         };
+        // What memory does not hold goes to swap, unless that is limited too.
+        let memory = info.memory_limit.zip(info.swap_limit);
         let options = info.security_options.iter().flatten();
         Self {
             enforced: Enforced {
-                memory: by_cgroup(info.memory_limit),
+                memory: by_cgroup(memory.map(|(memory, swap)| memory && swap)),
                 cpus: by_cgroup(info.cpu_cfs_quota),
                 pids: by_cgroup(info.pids_limit),
             },
@@ -282,5 +284,31 @@ fn summary_phase(container: &ContainerSummary) -> Phase {
         }
         Some(State::EXITED) if ended_well => Phase::Stopped,
         Some(State::EXITED | State::DEAD | State::REMOVING | State::EMPTY) | None => Phase::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_limited_only_where_swap_is() {
+        let of = |memory, swap| {
+            let info = SystemInfo {
+                memory_limit: memory,
+                swap_limit: swap,
+                ..SystemInfo::default()
+            };
+            Abilities::of(&info).enforced.memory
+        };
+        assert_eq!(of(Some(true), Some(true)), Enforcement::Cgroup);
+        for (memory, swap) in [
+            (Some(true), Some(false)),
+            (Some(false), Some(true)),
+            (Some(true), None),
+            (None, None),
+        ] {
+            assert_eq!(of(memory, swap), Enforcement::None, "{memory:?} {swap:?}");
+        }
     }
 }

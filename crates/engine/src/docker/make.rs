@@ -228,7 +228,9 @@ impl Maker {
         let made = self
             .client
             .call(step, |api| api.create_container(Some(options), body));
-        made.await?;
+        for warning in made.await?.warnings {
+            tracing::warn!(container.id = %id, warning, "the engine does not do all it was asked");
+        }
         Ok(())
     }
 
