@@ -404,3 +404,18 @@ async fn two_servers_on_one_engine_do_not_see_each_others_containers() {
     rig.direct.destroy(&id).await.expect("it is destroyed");
     rig.expect_nothing_left().await;
 }
+
+#[tokio::test]
+async fn gvisor_as_the_engines_own_choice_has_the_processes_it_needs() {
+    let gvisor = [("HOTCELL_ENGINE_OPTIONS", "--default-runtime runsc")];
+    let Some(private) = Private::start_own(Flavor::Docker, &gvisor) else {
+        return;
+    };
+    let engine = Docker::new(private.config(Flavor::Docker, None));
+    let id = new_id();
+    engine.create(&id, &spec()).await.expect("it is made");
+    let name = format!("hotcell-{id}");
+    let limit = ["inspect", "--format", "{{.HostConfig.PidsLimit}}", &name];
+    assert_eq!(private.says(&limit).trim(), "1280");
+    engine.destroy(&id).await.expect("it is destroyed");
+}

@@ -27,6 +27,8 @@ pub(super) struct Abilities {
     pub(super) is_rootless: bool,
     /// Cores of its host, if it tells.
     pub(super) cores: Option<u32>,
+    /// Whether the runtime of our containers is a kernel of its own (gVisor).
+    pub(super) has_own_kernel: bool,
 }
 
 impl Default for Abilities {
@@ -35,18 +37,19 @@ impl Default for Abilities {
             enforced: Enforced::NOTHING,
             is_rootless: false,
             cores: None,
+            has_own_kernel: false,
         }
     }
 }
 
 impl Abilities {
-    /// Asks the engine.
-    pub(super) async fn ask(client: &Client) -> Result<Self, EngineError> {
+    /// Asks the engine; absent, the runtime is its own choice.
+    pub(super) async fn ask(client: &Client, runtime: Option<&str>) -> Result<Self, EngineError> {
         let info = client.call("ask the engine what it can", bollard::Docker::info);
-        Ok(Self::of(&info.await?))
+        Ok(Self::of(&info.await?, runtime))
     }
 
-    pub(super) fn of(info: &SystemInfo) -> Self {
+    pub(super) fn of(info: &SystemInfo, runtime: Option<&str>) -> Self {
         let by_cgroup = |claim: Option<bool>| match claim {
             Some(true) => Enforcement::Cgroup,
             Some(false) | None => Enforcement::None,
@@ -64,6 +67,7 @@ impl Abilities {
                 .into_iter()
                 .any(|option| option.contains("rootless")),
             cores: info.ncpu.and_then(|cores| u32::try_from(cores).ok()),
+            has_own_kernel: is_gvisor(info, runtime),
         }
     }
 
@@ -89,6 +93,19 @@ impl Abilities {
             (Flavor::Docker | Flavor::Podman, _) => Ok(()),
         }
     }
+}
+
+/// Whether the runtime that will be used is gVisor, by its name or its program's: an operator
+/// may call it anything, and may have made it the engine's own choice.
+fn is_gvisor(info: &SystemInfo, runtime: Option<&str>) -> bool {
+    let Some(name) = runtime.or(info.default_runtime.as_deref()) else {
+        return false;
+    };
+    let known = info.runtimes.as_ref().and_then(|known| known.get(name));
+    let program = known.and_then(|runtime| runtime.path.as_deref());
+    let program = program.and_then(|path| path.rsplit('/').next());
+    let is_one = |text: &str| text.contains("runsc") || text.contains("gvisor");
+    is_one(name) || program.is_some_and(is_one)
 }
 
 impl Maker {
@@ -289,7 +306,39 @@ fn summary_phase(container: &ContainerSummary) -> Phase {
 
 #[cfg(test)]
 mod tests {
+    use bollard::models::Runtime;
+
     use super::*;
+
+    #[test]
+    fn gvisor_is_known_under_any_name_and_as_the_engines_own_choice() {
+        let at = |path: &str| Runtime {
+            path: Some(path.to_owned()),
+            ..Runtime::default()
+        };
+        let runtimes = [
+            ("runc", "runc"),
+            ("sealed", "/usr/local/bin/runsc"),
+            ("io.containerd.runsc.v1", ""),
+        ];
+        let runtimes = runtimes.map(|(name, path)| (name.to_owned(), at(path)));
+        let info = |default: &str| SystemInfo {
+            runtimes: Some(runtimes.clone().into()),
+            default_runtime: Some(default.to_owned()),
+            ..SystemInfo::default()
+        };
+        for (default, asked, is_one) in [
+            ("runc", None, false),
+            ("runc", Some("sealed"), true),
+            ("sealed", None, true),
+            ("sealed", Some("runc"), false),
+            ("io.containerd.runsc.v1", None, true),
+            ("/usr/sbin/runc", None, false),
+        ] {
+            let abilities = Abilities::of(&info(default), asked);
+            assert_eq!(abilities.has_own_kernel, is_one, "{default} {asked:?}");
+        }
+    }
 
     #[test]
     fn memory_is_limited_only_where_swap_is() {
@@ -299,7 +348,7 @@ mod tests {
                 swap_limit: swap,
                 ..SystemInfo::default()
             };
-            Abilities::of(&info).enforced.memory
+            Abilities::of(&info, None).enforced.memory
         };
         assert_eq!(of(Some(true), Some(true)), Enforcement::Cgroup);
         for (memory, swap) in [

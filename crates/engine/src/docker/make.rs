@@ -336,7 +336,7 @@ impl Maker {
     }
 
     pub(super) async fn abilities(&self) -> Result<Abilities, EngineError> {
-        let ask = || Abilities::ask(&self.client);
+        let ask = || Abilities::ask(&self.client, self.config.runtime.as_deref());
         self.abilities.get_or_try_init(ask).await.copied()
     }
 }

@@ -51,7 +51,7 @@ pub async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
 }
 
 fn describe(info: &SystemInfo, version: String, api_version: String) -> About {
-    let abilities = Abilities::of(info);
+    let abilities = Abilities::of(info, None);
     let names = info.runtimes.iter().flat_map(|runtimes| runtimes.keys());
     let mut runtimes: Vec<_> = names.cloned().collect();
     runtimes.sort();

@@ -187,7 +187,7 @@ fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostC
         memory: Some(memory),
         memory_swap: Some(memory),
         nano_cpus: Some(i64::from(spec.limits.cpus.get()) * 1_000_000),
-        pids_limit: Some(pids(config.runtime.as_deref(), spec)),
+        pids_limit: Some(pids(host, spec)),
         ulimits: Some(ulimits(config.flavor, host)),
         tmpfs: Some(tmpfs(spec)),
         shm_size: Some(SHM_BYTES),
@@ -208,12 +208,12 @@ fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostC
 
 /// A sandbox with a kernel of its own runs each process in several of the host's, and needs
 /// some for itself; without them it dies.
-fn pids(runtime: Option<&str>, spec: &ContainerSpec) -> i64 {
+fn pids(host: Abilities, spec: &ContainerSpec) -> i64 {
     let pids = i64::from(spec.limits.pids.get());
-    match runtime {
-        Some(name) if name.contains("runsc") => pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS,
-        Some(_) | None => pids,
+    if host.has_own_kernel {
+        return pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS;
     }
+    pids
 }
 
 fn network(network: Network) -> &'static str {
@@ -314,7 +314,11 @@ mod tests {
             volume: "agent",
             place: &Place::draw().expect("random bytes"),
         };
-        body(&config, Abilities::default(), &id, &spec, &image, &agent)
+        let host = Abilities {
+            has_own_kernel: true,
+            ..Abilities::default()
+        };
+        body(&config, host, &id, &spec, &image, &agent)
     }
 
     #[test]
