@@ -62,9 +62,13 @@ pub(super) async fn the_root_is_read_only(subject: &Subject) -> Outcome {
         return Ok(());
     };
     for directory in [
-        "/", "/usr", "/bin", "/etc", "/lib", "/home", "/root", "/sys",
+        "/", "/usr", "/bin", "/etc", "/lib", "/home", "/root", "/sys", "/run", "/var", "/var/tmp",
     ] {
-        expect_unwritable(&cell, &format!("{directory}/hotcell-probe")).await?;
+        // Another name of `/tmp` is as bounded as that.
+        let script = format!("readlink -f {directory} || echo none");
+        if cell.said(&script).await?.trim() != "/tmp" {
+            expect_unwritable(&cell, &format!("{directory}/hotcell-probe")).await?;
+        }
     }
     cell.end().await
 }

@@ -42,6 +42,9 @@ const LINGER_MS: u32 = 2000;
 /// `/dev/shm`.
 const SHM_BYTES: i64 = 64 << 20;
 
+/// Where Podman mounts a tmpfs of any size into a read-only root unless it is told of another.
+const PODMANS_TMPFS: [&str; 2] = ["/run", "/var/tmp"];
+
 /// Open files of one process.
 const OPEN_FILES: i64 = 4096;
 
@@ -189,7 +192,7 @@ fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostC
         nano_cpus: Some(i64::from(spec.limits.cpus.get()) * 1_000_000),
         pids_limit: Some(pids(host, spec)),
         ulimits: Some(ulimits(config.flavor, host)),
-        tmpfs: Some(tmpfs(spec)),
+        tmpfs: Some(tmpfs(config.flavor, spec)),
         shm_size: Some(SHM_BYTES),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -223,10 +226,16 @@ fn network(network: Network) -> &'static str {
     }
 }
 
-fn tmpfs(spec: &ContainerSpec) -> HashMap<String, String> {
+fn tmpfs(flavor: Flavor, spec: &ContainerSpec) -> HashMap<String, String> {
     let size = spec.limits.tmp.get();
     let options = format!("rw,exec,nosuid,nodev,size={size},mode=1777");
-    HashMap::from([("/tmp".to_owned(), options)])
+    let mut mounts = HashMap::from([("/tmp".to_owned(), options)]);
+    if flavor == Flavor::Podman {
+        let read_only = "ro,nosuid,nodev,noexec,mode=755";
+        let more = PODMANS_TMPFS.map(|path| (path.to_owned(), read_only.to_owned()));
+        mounts.extend(more);
+    }
+    mounts
 }
 
 fn ulimits(flavor: Flavor, host: Abilities) -> Vec<ResourcesUlimits> {
