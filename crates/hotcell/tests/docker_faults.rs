@@ -197,6 +197,39 @@ fn volumes(private: &Private) -> Vec<String> {
     listed.lines().map(str::to_owned).collect()
 }
 
+/// Makes what a dead server leaves: containers that were to fill a volume, and volumes.
+fn leave(rig: &Rig, fillers: usize, volumes: usize) {
+    let scope = format!("io.hotcell.scope={}", rig.spoiled.scope);
+    let labels = ["--label", &scope, "--label", "io.hotcell.role=agent"];
+    for _ in 0..fillers {
+        let words = [&["create"], &labels[..], &[IMAGE, "/bin/true"]].concat();
+        rig.private.says(&words);
+    }
+    for _ in 0..volumes {
+        let name = format!("hotcell-agent-{}", new_id());
+        let words = [&["volume", "create"], &labels[..], &[&name]].concat();
+        rig.private.says(&words);
+    }
+}
+
+#[tokio::test]
+async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
+    let Some(rig) = Rig::new() else { return };
+    let engine = rig.engine();
+    // Three lists come before the first is removed.
+    leave(&rig, 2, 2);
+    rig.proxy.spoil(4, Fault::Failed);
+    assert_eq!(engine.sweep().await.expect("it sweeps"), 3);
+    rig.proxy.mend();
+    // One more removal and one more list come before the first volume is.
+    leave(&rig, 0, 2);
+    rig.proxy.spoil(6, Fault::Failed);
+    assert_eq!(engine.sweep().await.expect("it sweeps"), 2);
+    rig.proxy.mend();
+    assert_eq!(engine.sweep().await.expect("it sweeps"), 1);
+    rig.expect_nothing_left().await;
+}
+
 #[tokio::test]
 async fn an_engine_that_comes_back_is_found_again() {
     let Some(rig) = Rig::new() else { return };

@@ -151,8 +151,14 @@ impl Maker {
         };
         let mut swept = 0;
         for filler in found.await?.into_iter().filter(is_old) {
-            agent::remove_filler(self.client(), &filler.id.unwrap_or_default()).await?;
-            swept += 1;
+            let name = filler.id.unwrap_or_default();
+            match agent::remove_filler(self.client(), &name).await {
+                Ok(()) => swept += 1,
+                Err(fault) => {
+                    let cause = fault.text();
+                    tracing::warn!(container = name, cause, "an abandoned container stays");
+                }
+            }
         }
         Ok(swept)
     }
@@ -169,8 +175,15 @@ impl Maker {
             .call(step, |api| api.list_volumes(Some(options)));
         let mut swept = 0;
         for volume in found.await?.volumes.unwrap_or_default() {
-            if volume.name != self.agent_volume() {
-                swept += usize::from(self.try_remove_volume(&volume.name).await? == Some(true));
+            if volume.name == self.agent_volume() {
+                continue;
+            }
+            match self.try_remove_volume(&volume.name).await {
+                Ok(removed) => swept += usize::from(removed == Some(true)),
+                Err(fault) => {
+                    let cause = fault.text();
+                    tracing::warn!(volume = volume.name, cause, "an unused agent stays");
+                }
             }
         }
         Ok(swept)
