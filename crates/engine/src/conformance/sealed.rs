@@ -161,6 +161,32 @@ pub(super) async fn kernel_settings_are_not_writable(subject: &Subject) -> Outco
     cell.end().await
 }
 
+pub(super) async fn what_the_kernel_counts_for_a_user_is_bounded(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.linux, "to run Linux") {
+        return Ok(());
+    }
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    let limits = Status::new(cell.said("cat /proc/self/limits").await?);
+    for (name, max) in [
+        ("Max core file size", 1),
+        ("Max open files", 4096),
+        ("Max locked memory", 8 << 20),
+        ("Max pending signals", 1024),
+        ("Max msgqueue size", 128 << 10),
+        ("Max nice priority", 0),
+        ("Max realtime priority", 0),
+    ] {
+        let fields = limits.fields(name)?;
+        for value in &fields[..2] {
+            let is_bounded = value.parse::<u64>().is_ok_and(|value| value <= max);
+            ensure!(is_bounded, "{name}: {fields:?}");
+        }
+    }
+    cell.end().await
+}
+
 pub(super) async fn devices_are_the_usual_ones(subject: &Subject) -> Outcome {
     let Some(cell) = sealed(subject).await? else {
         return Ok(());

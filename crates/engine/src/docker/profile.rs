@@ -7,6 +7,9 @@ use bollard::models::{
     Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Source};
+use hotcell_runtime::{
+    CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX,
+};
 
 use super::agent::Place;
 use super::config::{DockerConfig, Flavor};
@@ -46,11 +49,11 @@ const SHM_BYTES: i64 = 64 << 20;
 const PODMANS_TMPFS: [&str; 2] = ["/run", "/var/tmp"];
 
 /// Open files of one process.
-const OPEN_FILES: i64 = 4096;
+const OPEN_FILES: u64 = 4096;
 
 /// Processes of one user id of the host, over all containers. Only where the engine would
 /// else ask for more than a host may allow.
-const USER_PROCESSES: i64 = 16_384;
+const USER_PROCESSES: u64 = 16_384;
 
 /// Processes of the host behind one in gVisor, and those that gVisor itself has.
 const SANDBOX_PIDS_FACTOR: i64 = 4;
@@ -239,18 +242,31 @@ fn tmpfs(flavor: Flavor, spec: &ContainerSpec) -> HashMap<String, String> {
 }
 
 fn ulimits(flavor: Flavor, host: Abilities) -> Vec<ResourcesUlimits> {
-    let both = |name: &str, value| ResourcesUlimits {
-        name: Some(name.to_owned()),
-        soft: Some(value),
-        hard: Some(value),
+    let both = |(name, value): (&str, u64)| {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        ResourcesUlimits {
+            name: Some(name.to_owned()),
+            soft: Some(value),
+            hard: Some(value),
+        }
     };
-    let mut limits = vec![both("nofile", OPEN_FILES), both("core", 0)];
-    // Podman as root asks for a million by itself, which some hosts refuse; as a user it
-    // asks for what the user has, and we may not ask for more.
-    if flavor == Flavor::Podman && !host.is_rootless {
-        limits.push(both("nproc", USER_PROCESSES));
+    let mut limits = vec![
+        ("nofile", OPEN_FILES),
+        ("core", CORE_BYTES_MAX),
+        ("msgqueue", MESSAGE_QUEUE_BYTES_MAX),
+        ("rtprio", 0),
+        ("nice", 0),
+    ];
+    // An engine that is an ordinary user may not ask for more than the user has.
+    if !host.is_rootless {
+        limits.push(("memlock", LOCKED_BYTES_MAX));
+        limits.push(("sigpending", PENDING_SIGNALS_MAX));
+        // Podman asks for a million by itself, which some hosts refuse.
+        if flavor == Flavor::Podman {
+            limits.push(("nproc", USER_PROCESSES));
+        }
     }
-    limits
+    limits.into_iter().map(both).collect()
 }
 
 /// A named volume in a container.

@@ -17,12 +17,17 @@ pub const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
 
 /// One byte is too little for any core file, and unlike none at all it also keeps the
 /// kernel from running the host's handler of crashes, where it has one.
-const CORE_BYTES_MAX: u64 = 1;
-const LOCKED_BYTES_MAX: u64 = 8 << 20;
-/// Enough for one queue of the default size, and for 1024 timers or signals. Of these the
-/// kernel counts every container's together with those of whoever made it.
-const MESSAGE_QUEUE_BYTES_MAX: u64 = 128 << 10;
-const PENDING_SIGNALS_MAX: u64 = 1024;
+pub const CORE_BYTES_MAX: u64 = 1;
+
+/// Memory that a process may lock.
+pub const LOCKED_BYTES_MAX: u64 = 8 << 20;
+
+/// Enough for one queue of the default size. The kernel counts every container's together
+/// with those of whoever made it.
+pub const MESSAGE_QUEUE_BYTES_MAX: u64 = 128 << 10;
+
+/// Timers and waiting signals, which the kernel counts in the same way.
+pub const PENDING_SIGNALS_MAX: u64 = 1024;
 
 /// Descriptors of the init program besides `/dev/null` at 0 and 1.
 pub struct Fds {

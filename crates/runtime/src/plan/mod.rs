@@ -23,7 +23,10 @@ use rustix::process::Resource;
 
 pub(crate) use builder::is_plain_name;
 pub use builder::{Builder, Invalid};
-pub use finish::{Fds, KEPT_CAPABILITIES, finish};
+pub use finish::{
+    CORE_BYTES_MAX, Fds, KEPT_CAPABILITIES, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX,
+    PENDING_SIGNALS_MAX, finish,
+};
 
 use crate::seccomp::Profile;
 use crate::sys::ExecArgs;
