@@ -209,16 +209,11 @@ fn count(tally: &mut Tally, message: &CreateImageInfo) {
 }
 
 fn unobtainable(reference: &str, fault: Fault) -> EngineError {
-    match fault.kind {
+    let kind = match fault.kind {
         FaultKind::Away | FaultKind::Full => return fault.into(),
-        FaultKind::Missing => {
-            let image = reference.to_owned();
-            return EngineError::NoImage { image };
-        }
-        FaultKind::Conflict | FaultKind::Refused => {}
-    }
-    let text = fault.text();
-    let kind = sort(&text);
+        FaultKind::Missing => ImageFault::Unknown,
+        FaultKind::Conflict | FaultKind::Refused => sort(&fault.text()),
+    };
     let reason = match kind {
         ImageFault::Unknown => "its registry does not have it, or needs credentials to show it",
         ImageFault::Unreachable => "its registry cannot be reached",
@@ -343,6 +338,31 @@ mod tests {
         ] {
             assert_eq!(sort(text), fault, "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_registry_does_not_have_is_told_with_the_engines_words() {
+        let client = Client::new(
+            super::super::config::Flavor::Docker,
+            super::super::config::Host::Unix("/s".into()),
+        );
+        let message = "pull access denied for a, may require 'docker login'".to_owned();
+        let denied = bollard::errors::Error::DockerResponseServerError {
+            status_code: 404,
+            message,
+        };
+        let error = unobtainable("a:b", client.fault("pull the image", denied));
+        let EngineError::Image {
+            fault,
+            source: Some(source),
+            ..
+        } = error
+        else {
+            panic!("{error:?}");
+        };
+        assert_eq!(fault, ImageFault::Unknown);
+        let cause = std::error::Error::source(&*source).expect("the engine's own");
+        assert!(cause.to_string().contains("docker login"), "{cause}");
     }
 
     #[test]
