@@ -40,7 +40,8 @@ fn serve(home: &Home, flavor: Flavor, more: &[&str]) -> Server {
 fn expect_nothing_left(private: &Private, home: &Home) {
     let scope = std::fs::read_to_string(home.path().join("scope")).unwrap();
     let label = format!("label=io.hotcell.scope={scope}");
-    let containers = private.says(&["ps", "-aq", "--filter", &label]);
+    let format = ["--format", "{{.Names}} {{.Status}}"];
+    let containers = private.says(&[&["ps", "-a", "--filter", &label], &format[..]].concat());
     assert_eq!(containers, "", "containers are left");
     let volumes = private.says(&["volume", "ls", "-q", "--filter", &label]);
     let left: Vec<_> = volumes
@@ -390,6 +391,51 @@ fn docker_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
     }
     expect_nothing_left(&private, &home);
     private.says(&["rmi", &name]);
+}
+
+#[test]
+fn podman_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
+    let Some(registry) = Registry::start() else {
+        return;
+    };
+    let scratch = support::scratch();
+    let config = scratch.path().join("registries.conf");
+    let insecure = format!(
+        "[[registry]]\nlocation = \"{}\"\ninsecure = true\n",
+        registry.host
+    );
+    std::fs::write(&config, insecure).unwrap();
+    let variables = [("CONTAINERS_REGISTRIES_CONF", config.to_str().unwrap())];
+    let Some(private) = Private::start_own(Flavor::Podman, &variables) else {
+        return;
+    };
+    let name = format!("{}/local:one", registry.host);
+    private.says(&["tag", IMAGE, &name]);
+    let home = home(&private);
+    let spawn = |is_allowed: &str| {
+        let policy = [
+            "--allowed-registries",
+            &registry.host,
+            "--local-images",
+            is_allowed,
+        ];
+        let server = serve(&home, Flavor::Podman, &policy);
+        let mut client = server.client();
+        let answers = [1, 2].map(|_| {
+            let answer = client.call("spawn", json!({ "image": name }));
+            answer["structuredContent"]["code"]
+                .as_str()
+                .map(str::to_owned)
+        });
+        assert!(server.terminate().success());
+        answers
+    };
+    let unknown = Some("not_found".to_owned());
+    assert_eq!(spawn("false"), [unknown.clone(), unknown]);
+    assert_eq!(spawn("true"), [None, None]);
+    private.says(&["push", "--tls-verify=false", &name]);
+    assert_eq!(spawn("false"), [None, None]);
+    expect_nothing_left(&private, &home);
 }
 
 #[test]

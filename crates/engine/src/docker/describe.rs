@@ -29,6 +29,8 @@ pub(super) struct Abilities {
     pub(super) cores: Option<u32>,
     /// Whether the runtime of our containers is a kernel of its own (gVisor).
     pub(super) has_own_kernel: bool,
+    /// Whether images are in containerd's store.
+    pub(super) has_containerd_store: bool,
 }
 
 impl Default for Abilities {
@@ -38,6 +40,7 @@ impl Default for Abilities {
             is_rootless: false,
             cores: None,
             has_own_kernel: false,
+            has_containerd_store: false,
         }
     }
 }
@@ -56,6 +59,7 @@ impl Abilities {
         };
         // What memory does not hold goes to swap, unless that is limited too.
         let memory = info.memory_limit.zip(info.swap_limit);
+        let mut store = info.driver_status.iter().flatten().flatten();
         let options = info.security_options.iter().flatten();
         Self {
             enforced: Enforced {
@@ -68,6 +72,7 @@ impl Abilities {
                 .any(|option| option.contains("rootless")),
             cores: info.ncpu.and_then(|cores| u32::try_from(cores).ok()),
             has_own_kernel: is_gvisor(info, runtime),
+            has_containerd_store: store.any(|word| word.contains("io.containerd.snapshotter")),
         }
     }
 
@@ -338,6 +343,20 @@ mod tests {
             let abilities = Abilities::of(&info(default), asked);
             assert_eq!(abilities.has_own_kernel, is_one, "{default} {asked:?}");
         }
+    }
+
+    #[test]
+    fn containerds_store_is_told_from_dockers_own() {
+        let of = |key: &str, value: &str| {
+            let status = vec![vec![key.to_owned(), value.to_owned()]];
+            let info = SystemInfo {
+                driver_status: Some(status),
+                ..SystemInfo::default()
+            };
+            Abilities::of(&info, None).has_containerd_store
+        };
+        assert!(of("driver-type", "io.containerd.snapshotter.v1"));
+        assert!(!of("Backing Filesystem", "extfs"));
     }
 
     #[test]

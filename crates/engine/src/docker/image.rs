@@ -1,6 +1,7 @@
 //! Images: there already, or pulled by the engine.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::auth::DockerCredentials;
@@ -11,6 +12,7 @@ use hotcell_domain::{IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Reference, Source
 use hotcell_image::{Credentials, Login};
 
 use super::client::{Client, Fault, FaultKind, optional};
+use super::config::Flavor;
 use super::make::Maker;
 use crate::progress::Tally;
 use crate::pulls::not_pulled;
@@ -18,6 +20,9 @@ use crate::{EngineError, ImageFault, Progress};
 
 /// How long a pull may be silent.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
+
+/// Pulled images that are remembered.
+const PULLED_MAX: usize = 1024;
 
 /// Volumes of an image.
 const VOLUMES_MAX: usize = 32;
@@ -52,8 +57,11 @@ impl Maker {
             return Err(EngineError::Unsupported { what });
         }
         // What no registry has named is this host's own.
-        let is_allowed = |found: &Found| source.local || found.digest.is_some();
-        if let Some(found) = inspect(self.client(), &reference).await?.filter(is_allowed) {
+        let is_named = |found: &Found| source.local || found.digest.is_some();
+        let found = inspect(self.client(), &reference).await?.filter(is_named);
+        if let Some(found) = found
+            && self.is_of_its_registry(source, &reference, &found).await?
+        {
             return Ok(found);
         }
         if source.transport == Transport::Nowhere {
@@ -62,13 +70,54 @@ impl Maker {
         let (maker, asked) = (Arc::clone(self), source.reference.clone());
         let pull = |progress| async move { pull(maker.client(), asked, progress).await };
         self.pulls().join(source, progress, pull).await?;
-        let found = inspect(self.client(), &reference).await?;
-        found.filter(is_allowed).ok_or_else(|| EngineError::Image {
+        let found = inspect(self.client(), &reference).await?.filter(is_named);
+        if let Some(found) = found {
+            self.pulled().note(&reference, &found.id);
+            return Ok(found);
+        }
+        Err(EngineError::Image {
             image: reference,
             fault: ImageFault::Unusable,
             reason: "it was pulled and is not there".to_owned(),
             source: None,
         })
+    }
+
+    /// Whether an image that the engine has came from the registry in its name, where only
+    /// such may be used. Docker's own store tells. Podman and containerd's store have a
+    /// digest under the name of whatever was tagged or imported; there it must be named by
+    /// its digest, or we must have pulled it.
+    async fn is_of_its_registry(
+        &self,
+        source: &Source,
+        reference: &str,
+        found: &Found,
+    ) -> Result<bool, EngineError> {
+        if source.local || reference.contains('@') || self.pulled().has(reference, &found.id) {
+            return Ok(true);
+        }
+        let is_docker = self.flavor() == Flavor::Docker;
+        Ok(is_docker && !self.abilities().await?.has_containerd_store)
+    }
+}
+
+/// What we pulled: names, and the engine's own names of what they stood for then.
+#[derive(Debug, Default)]
+pub(super) struct Pulled(Mutex<HashSet<(String, String)>>);
+
+impl Pulled {
+    fn note(&self, reference: &str, id: &str) {
+        let mut pulled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whatever is forgotten is pulled again.
+        if pulled.len() >= PULLED_MAX {
+            pulled.clear();
+        }
+        pulled.insert((reference.to_owned(), id.to_owned()));
+    }
+
+    fn has(&self, reference: &str, id: &str) -> bool {
+        let pulled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pulled.contains(&(reference.to_owned(), id.to_owned()))
     }
 }
 
@@ -343,7 +392,7 @@ mod tests {
     #[test]
     fn what_a_registry_does_not_have_is_told_with_the_engines_words() {
         let client = Client::new(
-            super::super::config::Flavor::Docker,
+            Flavor::Docker,
             super::super::config::Host::Unix("/s".into()),
         );
         let message = "pull access denied for a, may require 'docker login'".to_owned();

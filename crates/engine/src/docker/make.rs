@@ -31,6 +31,7 @@ pub(super) struct Maker {
     processes: Processes,
     abilities: OnceCell<Abilities>,
     pulls: Pulls,
+    pulled: image::Pulled,
     agent_volume: String,
     /// Whether we have seen the agent's volume filled.
     agent_is_there: AsyncMutex<bool>,
@@ -74,6 +75,7 @@ impl Maker {
             processes: Processes::default(),
             abilities: OnceCell::new(),
             pulls: Pulls::default(),
+            pulled: image::Pulled::default(),
             agent_volume: agent::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
             ready: Mutex::default(),
@@ -91,6 +93,10 @@ impl Maker {
 
     pub(super) fn pulls(&self) -> &Pulls {
         &self.pulls
+    }
+
+    pub(super) fn pulled(&self) -> &image::Pulled {
+        &self.pulled
     }
 
     pub(super) fn locks(&self) -> &Locks {
