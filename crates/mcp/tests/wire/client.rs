@@ -148,6 +148,13 @@ impl Client {
             _ => Err(answer),
         }
     }
+
+    /// Makes this connection the stream on which a session's messages come.
+    pub(crate) async fn listen(&mut self, session: &str) {
+        let headers = [("Mcp-Session-Id", session), ("Accept", "text/event-stream")];
+        self.request("GET /mcp", &headers, "").await;
+        assert_eq!(self.head().await.status, 200);
+    }
 }
 
 impl Answer {

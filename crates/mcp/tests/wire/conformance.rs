@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use hotcell_mcp::transport::HttpLimits;
 use tokio::process::Command;
 
 use crate::harness::Served;
@@ -25,7 +24,7 @@ async fn run(requirements: &str) {
         eprintln!("skipped: tests/clients/install was not run");
         return;
     };
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let expected = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/wire/expected-failures.yaml"

@@ -25,8 +25,15 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves with these limits.
-    pub(crate) async fn start(limits: HttpLimits) -> Self {
+    /// Serves with the limits that are the default.
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// Serves with other limits.
+    pub(crate) async fn with(change: impl FnOnce(&mut HttpLimits)) -> Self {
+        let mut limits = HttpLimits::default();
+        change(&mut limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let settings = HttpSettings {

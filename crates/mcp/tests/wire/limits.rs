@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hotcell_mcp::transport::HttpLimits;
 use serde_json::json;
 
 use crate::client::{Client, modern_call};
@@ -17,11 +16,7 @@ const JSON: [(&str, &str); 2] = [
 
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_however_it_comes() {
-    let served = Served::start(HttpLimits {
-        body_bytes_max: 1000,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.body_bytes_max = 1000).await;
     let mut client = Client::connect(served.port).await;
     client
         .request("POST /mcp", &JSON, &"x".repeat(100_000))
@@ -47,11 +42,7 @@ async fn a_body_that_is_too_long_is_refused_however_it_comes() {
 
 #[tokio::test]
 async fn a_body_that_trickles_in_ends_with_408() {
-    let served = Served::start(HttpLimits {
-        body_timeout: SOON,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.body_timeout = SOON).await;
     let mut stream = Client::connect(served.port).await;
     stream.request("GET /sse", &[], "").await;
     stream.head().await;
@@ -72,11 +63,7 @@ async fn a_body_that_trickles_in_ends_with_408() {
 
 #[tokio::test]
 async fn a_head_that_trickles_in_ends_the_connection() {
-    let served = Served::start(HttpLimits {
-        head_timeout: SOON,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.head_timeout = SOON).await;
     let mut client = Client::connect(served.port).await;
     client
         .send(b"GET /healthz HTTP/1.1\r\nHost: loc")
@@ -88,7 +75,7 @@ async fn a_head_that_trickles_in_ends_the_connection() {
 
 #[tokio::test]
 async fn a_head_that_is_too_long_is_refused() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut client = Client::connect(served.port).await;
     let head = format!(
         "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
@@ -109,11 +96,7 @@ async fn a_head_that_is_too_long_is_refused() {
 
 #[tokio::test]
 async fn a_connection_too_many_is_closed_at_once() {
-    let served = Served::start(HttpLimits {
-        connections_max: 3,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.connections_max = 3).await;
     let mut held = Vec::new();
     for _ in 0..3 {
         let mut client = Client::connect(served.port).await;
@@ -140,11 +123,7 @@ async fn a_connection_too_many_is_closed_at_once() {
 
 #[tokio::test]
 async fn a_request_too_many_is_told_to_come_back() {
-    let served = Served::start(HttpLimits {
-        requests_max: 1,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.requests_max = 1).await;
     let mut running = served.fixture.calls().follow();
     let mut waiting = Client::connect(served.port).await;
     let (message, headers) = modern_call(1, "test_wait");
@@ -163,7 +142,7 @@ async fn a_request_too_many_is_told_to_come_back() {
 
 #[tokio::test]
 async fn a_body_that_is_no_message_is_answered_as_json_rpc_says() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     for (body, code) in [
         ("{", -32700),
         ("", -32700),
@@ -182,12 +161,11 @@ async fn a_body_that_is_no_message_is_answered_as_json_rpc_says() {
 
 #[tokio::test]
 async fn small_requests_pass_while_large_ones_hold_all_memory_there_is_for_them() {
-    let limits = HttpLimits {
-        bodies_bytes_max: 1 << 20,
-        body_timeout: SOON * 10,
-        ..HttpLimits::default()
-    };
-    let served = Served::start(limits).await;
+    let served = Served::with(|limits| {
+        limits.bodies_bytes_max = 1 << 20;
+        limits.body_timeout = SOON * 10;
+    })
+    .await;
     let mut large = Client::connect(served.port).await;
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Accept: application/json, text/event-stream\r\nContent-Length: 1000000\r\n\r\n{";

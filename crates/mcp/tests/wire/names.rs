@@ -1,6 +1,5 @@
 //! A request that came by a name which is not ours is refused, on every path.
 
-use hotcell_mcp::transport::HttpLimits;
 use serde_json::Value;
 
 use crate::client::Client;
@@ -20,7 +19,7 @@ const PATHS: [&str; 10] = [
 ];
 
 async fn statuses(headers: &[(&str, &str)]) -> Vec<u16> {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut statuses = Vec::new();
     for path in PATHS {
         for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS"] {
@@ -62,7 +61,7 @@ async fn our_own_names_are_let_in_everywhere() {
 
 #[tokio::test]
 async fn a_refusal_is_json_with_a_code_a_sentence_and_a_hint() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut client = Client::connect(served.port).await;
     client
         .request("GET /mcp", &[("Host", "evil.example")], "")
@@ -76,7 +75,7 @@ async fn a_refusal_is_json_with_a_code_a_sentence_and_a_hint() {
 
 #[tokio::test]
 async fn a_request_without_a_host_is_a_bad_request() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut client = Client::connect(served.port).await;
     client.send(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.head().await.status, 400);

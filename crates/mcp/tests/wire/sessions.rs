@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_mcp::transport::{HttpLimits, REQUESTS_PER_CONNECTION_MAX};
+use hotcell_mcp::transport::REQUESTS_PER_CONNECTION_MAX;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -35,11 +35,7 @@ async fn ping(port: u16, session: &str) -> Answer {
 
 #[tokio::test]
 async fn for_one_session_too_many_the_one_idle_for_longest_is_closed() {
-    let served = Served::start(HttpLimits {
-        sessions_max: 4,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.sessions_max = 4).await;
     let mut sessions = Vec::new();
     for _ in 0..5 {
         let mut client = Client::connect(served.port).await;
@@ -55,21 +51,12 @@ async fn for_one_session_too_many_the_one_idle_for_longest_is_closed() {
 
 #[tokio::test]
 async fn a_session_with_an_open_stream_is_never_closed_for_another() {
-    let served = Served::start(HttpLimits {
-        sessions_max: 2,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.sessions_max = 2).await;
     let mut streams = Vec::new();
     for _ in 0..2 {
         let mut client = Client::connect(served.port).await;
         let session = client.initialize().await.unwrap();
-        let headers = [
-            ("Mcp-Session-Id", session.as_str()),
-            ("Accept", "text/event-stream"),
-        ];
-        client.request("GET /mcp", &headers, "").await;
-        assert_eq!(client.head().await.status, 200);
+        client.listen(&session).await;
         streams.push(client);
     }
     let mut client = Client::connect(served.port).await;
@@ -85,11 +72,7 @@ async fn a_session_with_an_open_stream_is_never_closed_for_another() {
 #[tokio::test]
 async fn thousands_of_sessions_are_as_many_as_there_may_be() {
     let before = tasks();
-    let served = Served::start(HttpLimits {
-        sessions_max: 32,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.sessions_max = 32).await;
     let mut client = Client::connect(served.port).await;
     for _ in 0..3000 {
         client.initialize().await.unwrap();
@@ -105,11 +88,7 @@ async fn thousands_of_sessions_are_as_many_as_there_may_be() {
 async fn a_session_that_nobody_uses_ends() {
     let session_idle_timeout = Duration::from_millis(100);
     let before = tasks();
-    let served = Served::start(HttpLimits {
-        session_idle_timeout,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.session_idle_timeout = session_idle_timeout).await;
     let mut client = Client::connect(served.port).await;
     let session = client.initialize().await.unwrap();
     let gone = async {
@@ -126,19 +105,10 @@ async fn a_session_that_nobody_uses_ends() {
 #[tokio::test]
 async fn a_session_with_an_open_stream_outlives_its_idle_time() {
     let session_idle_timeout = Duration::from_millis(50);
-    let served = Served::start(HttpLimits {
-        session_idle_timeout,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.session_idle_timeout = session_idle_timeout).await;
     let mut stream = Client::connect(served.port).await;
     let session = stream.initialize().await.unwrap();
-    let headers = [
-        ("Mcp-Session-Id", session.as_str()),
-        ("Accept", "text/event-stream"),
-    ];
-    stream.request("GET /mcp", &headers, "").await;
-    stream.head().await;
+    stream.listen(&session).await;
     let mut other = Client::connect(served.port).await;
     let idle = other.initialize().await.unwrap();
     // The session that nobody uses tells when the time is over.
@@ -155,7 +125,7 @@ async fn ping_is_there(served: &Served, session: &str) -> bool {
 
 #[tokio::test]
 async fn closing_the_connection_cancels_what_2026_asked_for_and_leaves_no_task() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let before = tasks();
     let mut calls = served.fixture.calls().follow();
     for count in 1..=20 {
@@ -174,18 +144,13 @@ async fn closing_the_connection_cancels_what_2026_asked_for_and_leaves_no_task()
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_leaves_no_task_beside_its_session() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut client = Client::connect(served.port).await;
     let session = client.initialize().await.unwrap();
     let before = tasks();
     for _ in 0..50 {
         let mut stream = Client::connect(served.port).await;
-        let headers = [
-            ("Mcp-Session-Id", session.as_str()),
-            ("Accept", "text/event-stream"),
-        ];
-        stream.request("GET /mcp", &headers, "").await;
-        stream.head().await;
+        stream.listen(&session).await;
     }
     tasks_at_most(before).await;
     assert_eq!(served.http.sessions(), 1);
@@ -194,7 +159,7 @@ async fn a_stream_that_breaks_off_leaves_no_task_beside_its_session() {
 
 #[tokio::test]
 async fn requests_that_are_left_behind_are_bounded() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut calls = served.fixture.calls().follow();
     let mut client = Client::connect(served.port).await;
     let session = client.initialize().await.unwrap();
@@ -240,15 +205,10 @@ async fn requests_that_are_left_behind_are_bounded() {
 #[tokio::test]
 async fn stopping_ends_every_stream_and_leaves_nothing() {
     let before = tasks();
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let mut stream = Client::connect(served.port).await;
     let session = stream.initialize().await.unwrap();
-    let headers = [
-        ("Mcp-Session-Id", session.as_str()),
-        ("Accept", "text/event-stream"),
-    ];
-    stream.request("GET /mcp", &headers, "").await;
-    stream.head().await;
+    stream.listen(&session).await;
     let mut sse = Client::connect(served.port).await;
     sse.request("GET /sse", &[], "").await;
     sse.head().await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hotcell_mcp::transport::HttpLimits;
 use serde_json::{Value, json};
 
 use crate::client::{Client, call, initialize};
@@ -45,7 +44,7 @@ async fn event(stream: &mut Client) -> Value {
 
 #[tokio::test]
 async fn a_client_of_2024_is_served() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let (mut stream, endpoint) = open(served.port).await;
     let mut first = initialize();
     first["params"]["protocolVersion"] = "2024-11-05".into();
@@ -66,11 +65,7 @@ async fn a_client_of_2024_is_served() {
 
 #[tokio::test]
 async fn a_session_is_its_stream() {
-    let served = Served::start(HttpLimits {
-        sse_sessions_max: 1,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.sse_sessions_max = 1).await;
     let (stream, endpoint) = open(served.port).await;
     let mut client = Client::connect(served.port).await;
     client.request("GET /sse", &[], "").await;
@@ -87,7 +82,7 @@ async fn a_session_is_its_stream() {
 
 #[tokio::test]
 async fn what_names_no_session_is_not_found() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     for endpoint in [
         "/messages",
         "/messages?sessionId=",
@@ -108,11 +103,7 @@ async fn what_names_no_session_is_not_found() {
 #[tokio::test]
 async fn a_silent_stream_says_that_it_is_alive() {
     let keep_alive_interval = Duration::from_millis(20);
-    let served = Served::start(HttpLimits {
-        keep_alive_interval,
-        ..HttpLimits::default()
-    })
-    .await;
+    let served = Served::with(|limits| limits.keep_alive_interval = keep_alive_interval).await;
     let (mut stream, _) = open(served.port).await;
     assert_eq!(stream.chunk().await, ": alive\n\n");
     served.stop().await;
@@ -120,7 +111,7 @@ async fn a_silent_stream_says_that_it_is_alive() {
 
 #[tokio::test]
 async fn sessions_cannot_be_guessed() {
-    let served = Served::start(HttpLimits::default()).await;
+    let served = Served::start().await;
     let (_first, one) = open(served.port).await;
     let (_second, other) = open(served.port).await;
     assert_ne!(one, other);
