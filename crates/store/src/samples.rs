@@ -15,6 +15,25 @@ pub(crate) fn store() -> (TempDir, Store) {
     (directory, store)
 }
 
+/// What 32 get who ask at once, each on a thread of its own.
+pub(crate) fn at_once<T: Send>(ask: impl AsyncFn(u64) -> T + Sync) -> Vec<T> {
+    let ask = &|number| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(ask(number))
+    };
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..32)
+            .map(|number| scope.spawn(move || ask(number)))
+            .collect();
+        asking
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
 pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }

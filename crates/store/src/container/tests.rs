@@ -1,7 +1,7 @@
-use hotcell_domain::{Alias, Name, Phase, Principal};
+use hotcell_domain::{Alias, Phase, Principal};
 
 use super::*;
-use crate::samples::{container, name, store};
+use crate::samples::{at_once, container, name, store};
 
 fn with_alias(number: u64, alias: &str) -> ContainerRow {
     ContainerRow {
@@ -197,21 +197,10 @@ async fn a_row_that_cannot_be_read_is_named_and_does_not_hide_the_others() {
 #[test]
 fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_container() {
     let (_directory, store) = store();
-    let asked = |number: u64| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
+    let answers = at_once(async |number| {
         let mut row = with_alias(number, "shared");
-        row.key = Some(Name::parse("k").unwrap());
-        runtime.block_on(store.insert_container(row, 0)).unwrap()
-    };
-    let asked = &asked;
-    let answers: Vec<Spawned> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..32).map(|n| scope.spawn(move || asked(n))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        row.key = Some(name("k"));
+        store.insert_container(row, 0).await.unwrap()
     });
     let new = answers
         .iter()

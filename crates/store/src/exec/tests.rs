@@ -1,7 +1,7 @@
 use hotcell_domain::{ExecStatus, Stdin, Usage};
 
 use super::*;
-use crate::samples::{container, end, exec, name, store};
+use crate::samples::{at_once, container, end, exec, name, store};
 
 fn with_key(number: u64, key: &str) -> ExecRow {
     ExecRow {
@@ -129,21 +129,9 @@ async fn ended_execs_are_listed_in_one_container_or_in_all() {
 #[test]
 fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_exec() {
     let (_directory, store) = store();
-    let asked = |number: u64| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        runtime
-            .block_on(store.insert_exec(with_key(number, "k"), 0))
-            .unwrap()
-    };
-    let asked = &asked;
-    let answers: Vec<Started> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..32).map(|n| scope.spawn(move || asked(n))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+    let answers = at_once(async |number| {
+        let asked = store.insert_exec(with_key(number, "k"), 0);
+        asked.await.unwrap()
     });
     let new = answers
         .iter()
