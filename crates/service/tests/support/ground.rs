@@ -2,16 +2,18 @@
 //! that it sets. When it is dropped, nothing may be left that a test did not leave on
 //! purpose; whatever is left is removed.
 
+// It writes hotcell_agent_image to a file.
+#[path = "../../../engine/tests/agent/mod.rs"]
+mod agent;
+
 use std::fs;
 use std::future::poll_fn;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hotcell_agent_image::AGENT;
 use hotcell_domain::{Alias, Caller, ContainerId, ContainerRef, Name, Principal};
 use hotcell_engine::Engine as _;
 use hotcell_engine::fake::{Fake, Faults};
@@ -81,7 +83,7 @@ impl Ground {
     /// Starts a service, as soon as an earlier one has let go of the state directory.
     pub async fn start(&self) -> Service {
         let engine = Fake::new(
-            program(),
+            agent::program(),
             self.containers.path().to_owned(),
             self.faults.clone(),
         );
@@ -112,7 +114,11 @@ impl Ground {
 
     /// The engine without its faults.
     pub fn engine(&self) -> Fake {
-        Fake::new(program(), self.containers.path().to_owned(), Faults::none())
+        Fake::new(
+            agent::program(),
+            self.containers.path().to_owned(),
+            Faults::none(),
+        )
     }
 
     pub fn advance(&self, by: Duration) {
@@ -265,26 +271,4 @@ pub fn by_id(view: &ContainerView) -> ContainerRef {
 
 pub fn ids(views: &[ContainerView]) -> Vec<ContainerId> {
     views.iter().map(|view| view.id.clone()).collect()
-}
-
-/// Where the agent can be started from. It is written once and stays with the build, before
-/// anything is started, so that no other thread can fork while it is open for writing.
-fn program() -> PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(write_program).clone()
-}
-
-fn write_program() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = directory.join("hotcell-agent");
-    if fs::read(&program).is_ok_and(|bytes| bytes == AGENT) {
-        return program;
-    }
-    // Another test process may do the same at this moment: the last rename wins.
-    let new = directory.join(format!("hotcell-agent.{}", std::process::id()));
-    let written = fs::write(&new, AGENT)
-        .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
-        .and_then(|()| fs::rename(&new, &program));
-    written.expect("the build directory can be written");
-    program
 }
