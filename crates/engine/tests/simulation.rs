@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use hotcell_agent_client::{Agent, AgentError, Command, EventKind, Output};
 use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Phase, Policy};
-use hotcell_engine::fake::{FAULTS_MAX, Fake, Faults};
+use hotcell_engine::fake::{FAULTS_MAX, Fake, Faults, each_seed};
 use hotcell_engine::{Engine, EngineError};
 
 const SEEDS: u64 = 200;
@@ -38,24 +38,10 @@ struct Tally {
 
 #[test]
 fn faults_lose_no_byte_and_leave_nothing() {
-    let chosen = std::env::var("HOTCELL_SEED").ok();
-    let seeds = match &chosen {
-        Some(seed) => {
-            let seed = seed.parse().expect("HOTCELL_SEED is a number");
-            seed..seed + 1
-        }
-        None => 0..SEEDS,
-    };
     let mut tally = Tally::default();
-    for seed in seeds {
-        if let Err(error) = run(seed, &mut tally) {
-            panic!(
-                "{error:?}\nrun it again: HOTCELL_SEED={seed} cargo test -p hotcell-engine --test simulation"
-            );
-        }
-    }
+    let all_ran = each_seed(SEEDS, "hotcell-engine", |seed| run(seed, &mut tally));
     eprintln!("{tally:?}");
-    if chosen.is_none() {
+    if all_ran {
         assert_each_happened(&tally);
     }
 }

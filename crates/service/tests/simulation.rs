@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use hotcell_domain::{ContainerId, ContainerRef, ContainerSpec, ImageRef, Phase, Policy};
 use hotcell_engine::Engine as _;
-use hotcell_engine::fake::Faults;
+use hotcell_engine::fake::{Faults, each_seed};
 use hotcell_service::{Service, ServiceError, Spawn};
 
 use ground::{Ground, by_alias, keyed, me, name, named, persistent};
@@ -58,24 +58,10 @@ impl Dice {
 
 #[test]
 fn faults_leave_store_engine_and_service_of_one_mind() {
-    let chosen = std::env::var("HOTCELL_SEED").ok();
-    let seeds = match &chosen {
-        Some(seed) => {
-            let seed = seed.parse().expect("HOTCELL_SEED is a number");
-            seed..seed + 1
-        }
-        None => 0..SEEDS,
-    };
     let mut tally = Tally::default();
-    for seed in seeds {
-        if let Err(error) = run(seed, &mut tally) {
-            panic!(
-                "{error:?}\nrun it again: HOTCELL_SEED={seed} cargo test -p hotcell-service --test simulation"
-            );
-        }
-    }
+    let all_ran = each_seed(SEEDS, "hotcell-service", |seed| run(seed, &mut tally));
     eprintln!("{tally:?}");
-    if chosen.is_none() {
+    if all_ran {
         assert_each_happened(&tally);
     }
 }

@@ -7,6 +7,7 @@
 mod faults;
 mod home;
 mod process;
+mod seed;
 mod stream;
 
 use std::fs;
@@ -18,6 +19,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
 use tokio::net::UnixStream;
 
 pub use faults::{CreateFault, DestroyFault, FAULTS_MAX, Faults, ListFault, OpenFault};
+pub use seed::{each_seed, seeds};
 
 use self::home::{Home, Making, UNLIMITED};
 use self::process::all_gone;
