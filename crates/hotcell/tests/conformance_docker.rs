@@ -9,13 +9,8 @@ hotcell_engine::conformance_tests!(subject);
 
 async fn subject() -> Option<Subject> {
     let traits = Traits {
-        sealed: true,
-        linux: true,
-        orphans: true,
-        cgroup_namespace: true,
-        limits: true,
-        root: true,
         user_namespace: false,
+        ..Traits::ALL
     };
     support::engines::subject(Flavor::Docker, None, traits)
 }

@@ -28,13 +28,8 @@ async fn subject() -> Subject {
             ..Policy::default()
         },
         traits: Traits {
-            sealed: true,
-            linux: true,
-            orphans: true,
-            cgroup_namespace: true,
-            user_namespace: true,
-            limits: true,
             root: rustix::process::geteuid().is_root() || probe::subordinate_ids().is_ok(),
+            ..Traits::ALL
         },
         reopen: Some(reopen),
         keep: Box::new(state),

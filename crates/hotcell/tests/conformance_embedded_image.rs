@@ -30,13 +30,8 @@ async fn subject() -> Subject {
             ..Policy::default()
         },
         traits: Traits {
-            sealed: true,
-            user_namespace: true,
-            limits: true,
-            cgroup_namespace: true,
-            linux: true,
-            orphans: true,
             root: rustix::process::geteuid().is_root() || probe::subordinate_ids().is_ok(),
+            ..Traits::ALL
         },
         reopen: Some(reopen),
         keep: Box::new(state),

@@ -10,12 +10,8 @@ hotcell_engine::conformance_tests!(subject);
 async fn subject() -> Option<Subject> {
     let traits = Traits {
         sealed: true,
-        linux: false,
-        orphans: false,
-        cgroup_namespace: false,
-        limits: false,
         root: true,
-        user_namespace: false,
+        ..Traits::default()
     };
     support::engines::subject(Flavor::Docker, Some("runsc"), traits)
 }

@@ -85,6 +85,19 @@ pub struct Traits {
     pub root: bool,
 }
 
+impl Traits {
+    /// Everything that can be claimed.
+    pub const ALL: Self = Self {
+        sealed: true,
+        linux: true,
+        orphans: true,
+        cgroup_namespace: true,
+        user_namespace: true,
+        limits: true,
+        root: true,
+    };
+}
+
 /// How a case ended: an error or a panic fails it.
 type Outcome = anyhow::Result<()>;
 
