@@ -13,11 +13,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
 
 use canned::{Answer, Canned, not_found, status};
 use made::{Made, digest, image, layer, noise};
 use support::home::Home;
+use support::wait_until;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
@@ -45,14 +45,6 @@ fn pull(home: &Home, registry: &Canned) -> Command {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + support::deadline();
-    while !is_so() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 /// What is in the store, in the making or made.

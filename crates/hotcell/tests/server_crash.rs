@@ -326,10 +326,7 @@ fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
         .join("containers")
         .join(id.as_str().unwrap())
         .join("workspace/go");
-    let until = std::time::Instant::now() + support::deadline();
-    while !go.exists() && std::time::Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    support::wait_until("the exec may go on", || go.exists());
     let server = serve(&home);
     let (text, last) = follow(&mut server.client(), &exec);
     assert_eq!(

@@ -17,13 +17,11 @@ use crate::support::home::Home;
 use crate::support::mcp::Client;
 use crate::support::registry::{PASSWORD, Registry, USER};
 use crate::support::server::Server;
+use crate::support::wait_until;
 
 /// Writes numbered lines until it is told to stop, and says so.
 const COUNTING: &str =
     "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo end";
-
-/// Between two looks at what changes by itself.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 fn home(private: &Private) -> Home {
     let (name, address) = private.address();
@@ -77,10 +75,10 @@ fn start_counting(client: &mut Client, container: &Value) -> Value {
 /// Ends the counting, and fails if a line is missing or there twice.
 fn expect_whole_count(client: &mut Client, container: &Value, exec: &Value) {
     let stop = json!({ "container_id": container, "path": "stop", "content": "" });
-    eventually("the container answers", || {
+    wait_until("the container answers", || {
         client.call("fs_write", stop.clone())["isError"] != true
     });
-    eventually("the exec ends", || {
+    wait_until("the exec ends", || {
         let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 10 }));
         polled["complete"] == true
     });
@@ -95,14 +93,6 @@ fn expect_whole_count(client: &mut Client, container: &Value, exec: &Value) {
     assert_eq!(*last, "end");
     for (n, line) in (1..).zip(count) {
         assert_eq!(*line, format!("{n}"));
-    }
-}
-
-fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let until = Instant::now() + support::deadline();
-    while !check() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
@@ -264,11 +254,11 @@ fn docker_dies_and_its_containers_with_it_and_the_server_goes_on() {
     expect_away(&mut client, &id, "docker");
     private.start_again(&[]);
     // Docker ends what it finds running.
-    eventually("its end is noted", || {
+    wait_until("its end is noted", || {
         let listed = client.ok("list_containers", json!({}));
         listed["containers"].as_array().unwrap().is_empty()
     });
-    eventually("the exec is noted as lost", || {
+    wait_until("the exec is noted as lost", || {
         let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 1 }));
         polled["complete"] == true && polled["status"] == "lost"
     });

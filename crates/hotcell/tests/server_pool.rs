@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hotcell_domain::ContainerId;
 use rustix::process::Signal;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::home::Home;
 use crate::support::mcp::Client;
 use crate::support::server::{Server, send};
+use crate::support::wait_until;
 
 /// Serves with so many containers kept ready, and waits until they are.
 fn serve_warm(home: &Home, count: u64, arguments: &[&str]) -> Server {
@@ -31,15 +32,7 @@ fn stock(client: &mut Client) -> Value {
 }
 
 fn until_ready(client: &mut Client, count: u64) {
-    until("so many are ready", || stock(client)["ready"] == count);
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + support::deadline();
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("so many are ready", || stock(client)["ready"] == count);
 }
 
 /// The agent of a container, as the host sees it.
@@ -106,7 +99,7 @@ fn a_container_that_died_or_hangs_is_replaced_and_never_handed_out() {
     for signal in [Signal::KILL, Signal::STOP] {
         let bad = home.containers()[0].clone();
         send(agent_of(&bad), signal);
-        until("another is ready", || {
+        wait_until("another is ready", || {
             stock(&mut client)["ready"] == 1 && !home.containers().contains(&bad)
         });
     }
@@ -144,7 +137,7 @@ fn a_killed_server_leaves_each_container_with_its_owner_or_in_the_pool() {
             assert_eq!(container["status"], "running", "seed {seed}: {container}");
             client.ok("fs_list", json!({ "container_id": id, "path": "." }));
         }
-        until("all others are the pool's", || {
+        wait_until("all others are the pool's", || {
             home.containers().len() == listed.len() + 2
         });
         assert!(server.terminate().success());
@@ -173,7 +166,7 @@ fn a_pool_that_a_killed_server_left_is_used_by_the_next() {
     server.kill();
     // Nobody wants them any more.
     let server = home.serve_with(&["--warm", "0", "--drain-grace-s", "0"]);
-    until("only the one that is somebody's is left", || {
+    wait_until("only the one that is somebody's is left", || {
         home.containers().len() == 1
     });
     assert_eq!(spawned["container_id"], home.containers()[0].as_str());

@@ -15,11 +15,14 @@ pub mod server;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotcell_agent_client::{Agent, Command, EventKind, Exit, Output};
 use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::{Container, Embedded, EmbeddedConfig, Engine};
+
+/// Between two looks at something that tells nobody when it changes.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Everything that waits gives up after this long.
 pub fn deadline() -> Duration {
@@ -314,10 +317,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Waits until something is true.
+pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
+    let until = Instant::now() + deadline();
+    while !check() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// The same, where tasks run.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
     let work = async {
         while !check().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
     tokio::time::timeout(deadline(), work)

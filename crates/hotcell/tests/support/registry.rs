@@ -3,7 +3,6 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "/usr/bin/docker-registry";
 
@@ -64,11 +63,7 @@ impl Registry {
             .stderr(Stdio::null())
             .spawn()
             .expect("the registry starts");
-        let until = Instant::now() + super::deadline();
-        while TcpStream::connect(&host).is_err() {
-            assert!(Instant::now() < until, "the registry does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        super::wait_until("the registry listens", || TcpStream::connect(&host).is_ok());
         Some(Self {
             host,
             process,
