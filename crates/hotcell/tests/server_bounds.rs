@@ -177,20 +177,10 @@ fn stream(url: &str, container: &Value) {
     let script = format!("head -c {STREAMED_BYTES} /dev/zero | tr '\\0' x");
     let run = json!({ "container_id": container, "cmd": ["sh", "-c", script] });
     let exec = client.ok("exec_start", run)["exec_id"].clone();
-    let (mut bytes, mut after) = (0, json!(0));
-    loop {
-        let poll = json!({ "exec_id": exec, "after_seq": after, "wait_s": 50 });
-        let polled = client.ok("exec_poll", poll);
-        let messages = polled["messages"].as_array().unwrap();
-        bytes += messages
-            .iter()
-            .map(|message| message["data"].as_str().unwrap().len())
-            .sum::<usize>();
-        if polled["complete"] == true {
-            break;
-        }
-        after = polled["next_seq"].clone();
-    }
+    let mut bytes = 0;
+    client.follow(&exec, |message| {
+        bytes += message["data"].as_str().unwrap().len();
+    });
     assert_eq!(bytes, STREAMED_BYTES);
 }
 

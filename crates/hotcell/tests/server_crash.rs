@@ -58,22 +58,11 @@ fn shout(server: &Server, client: &Client, tool: &str, arguments: &Value) -> Htt
 
 /// All output of an exec to its end, and the last answer.
 fn follow(client: &mut Client, exec: &Value) -> (String, Value) {
-    let (mut text, mut after, mut last) = (String::new(), json!(0), 0);
-    loop {
-        let poll =
-            json!({ "exec_id": exec, "after_seq": after, "wait_s": 30, "max_bytes": 1 << 20 });
-        let polled = client.ok("exec_poll", poll);
-        for message in polled["messages"].as_array().unwrap() {
-            let seq = message["seq"].as_u64().unwrap();
-            assert_eq!(seq, last + 1, "messages are numbered without a gap");
-            last = seq;
-            text.push_str(message["data"].as_str().unwrap());
-        }
-        if polled["complete"] == true {
-            return (text, polled);
-        }
-        after = polled["next_seq"].clone();
-    }
+    let mut text = String::new();
+    let end = client.follow(exec, |message| {
+        text.push_str(message["data"].as_str().unwrap());
+    });
+    (text, end)
 }
 
 fn parsed(id: &Value) -> ContainerId {

@@ -11,7 +11,6 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::support::home::Home;
-use crate::support::mcp::Client;
 
 /// Serves and expects a refusal; answers what was said.
 fn refused(home: &Home) -> String {
@@ -241,22 +240,10 @@ fn output_waits_for_room_on_a_full_disk_and_none_is_lost() {
         .map(|number| format!("{number}\n"))
         .collect::<Vec<_>>()
         .concat();
-    assert!(whole_output(&mut client, &exec) == expected);
+    let mut text = String::new();
+    client.follow(&exec, |message| {
+        text.push_str(message["data"].as_str().unwrap());
+    });
+    assert!(text == expected);
     assert!(server.terminate().success());
-}
-
-fn whole_output(client: &mut Client, exec: &serde_json::Value) -> String {
-    let (mut text, mut after) = (String::new(), json!(0));
-    loop {
-        let poll =
-            json!({ "exec_id": exec, "after_seq": after, "wait_s": 30, "max_bytes": 1 << 20 });
-        let polled = client.ok("exec_poll", poll);
-        for message in polled["messages"].as_array().unwrap() {
-            text.push_str(message["data"].as_str().unwrap());
-        }
-        if polled["complete"] == true {
-            return text;
-        }
-        after = polled["next_seq"].clone();
-    }
 }

@@ -35,10 +35,9 @@ impl Cell {
     }
 
     /// Starts a shell script and answers the exec's id.
-    fn start(&mut self, script: &str) -> String {
+    fn start(&mut self, script: &str) -> Value {
         let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
-        let started = self.client.ok("exec_start", run);
-        started["exec_id"].as_str().unwrap().to_owned()
+        self.client.ok("exec_start", run)["exec_id"].clone()
     }
 
     /// Runs a shell script to its end and answers what it wrote to stdout.
@@ -50,21 +49,14 @@ impl Cell {
     }
 
     /// Polls until the end; answers stdout and the last answer.
-    fn output(&mut self, exec: &str) -> (Vec<u8>, Value) {
-        let (mut stdout, mut after) = (Vec::new(), json!(0));
-        loop {
-            let poll = json!({ "exec_id": exec, "after_seq": after, "wait_s": 30 });
-            let polled = self.client.ok("exec_poll", poll);
-            for message in polled["messages"].as_array().unwrap() {
-                if message["stream"] == "stdout" {
-                    stdout.extend(bytes(message));
-                }
+    fn output(&mut self, exec: &Value) -> (Vec<u8>, Value) {
+        let mut stdout = Vec::new();
+        let end = self.client.follow(exec, |message| {
+            if message["stream"] == "stdout" {
+                stdout.extend(bytes(message));
             }
-            if polled["complete"] == true {
-                return (stdout, polled);
-            }
-            after = polled["next_seq"].clone();
-        }
+        });
+        (stdout, end)
     }
 
     fn file(&mut self, tool: &str, path: &str) -> Value {
@@ -140,7 +132,7 @@ fn a_cancel_ends_the_whole_tree_and_keeps_the_output() {
     cell.end();
 }
 
-fn poll_now(cell: &mut Cell, exec: &str) -> Vec<u8> {
+fn poll_now(cell: &mut Cell, exec: &Value) -> Vec<u8> {
     let polled = cell.client.ok("exec_poll", json!({ "exec_id": exec }));
     let messages = polled["messages"].as_array().unwrap();
     messages.iter().flat_map(bytes).collect()
@@ -150,10 +142,7 @@ fn poll_now(cell: &mut Cell, exec: &str) -> Vec<u8> {
 fn a_timeout_ends_the_whole_tree_and_keeps_the_output() {
     let mut cell = Cell::new();
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", TREE], "timeout_s": 1 });
-    let exec = cell.client.ok("exec_start", run)["exec_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let exec = cell.client.ok("exec_start", run)["exec_id"].clone();
     let (stdout, end) = cell.output(&exec);
     assert_eq!(end["status"], "timed_out");
     assert!(String::from_utf8(stdout).unwrap().contains("leaf"));

@@ -141,6 +141,25 @@ impl Client {
         content["code"].as_str().expect("a code").to_owned()
     }
 
+    /// Polls an exec to its end, and answers the last poll. Each message is given to `take`;
+    /// they are numbered without a gap.
+    pub fn follow(&mut self, exec: &Value, mut take: impl FnMut(&Value)) -> Value {
+        let mut last: u64 = 0;
+        loop {
+            let poll = json!({ "exec_id": exec, "after_seq": last, "wait_s": 30 });
+            let polled = self.ok("exec_poll", poll);
+            for message in polled["messages"].as_array().expect("a list") {
+                last += 1;
+                assert_eq!(message["seq"], last, "a gap: {message}");
+                take(message);
+            }
+            assert_eq!(polled["next_seq"], last, "{polled}");
+            if polled["complete"] == true {
+                return polled;
+            }
+        }
+    }
+
     /// Calls a tool and answers the whole result.
     pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let params = json!({ "name": tool, "arguments": arguments });
