@@ -11,29 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
-use crate::support::mcp::Client;
-use crate::support::server::{self, Server};
+use crate::support::served::Served;
+use crate::support::server;
 
-/// A server with one container, `cell`.
-struct Cell {
-    client: Client,
-    server: Server,
-    home: Home,
-}
-
-impl Cell {
-    fn new() -> Self {
-        let home = Home::new();
-        let server = home.serve_with(&["--drain-grace-s", "0"]);
-        let mut client = server.client();
-        client.ok("spawn", json!({ "alias": "cell" }));
-        Self {
-            client,
-            server,
-            home,
-        }
-    }
-
+impl Served {
     fn run(&self, arguments: &[&str]) -> Output {
         self.home.run(arguments)
     }
@@ -51,10 +32,6 @@ impl Cell {
         let output = child.wait_with_output().unwrap();
         writing.join().unwrap().unwrap();
         output
-    }
-
-    fn end(self) {
-        assert!(self.server.terminate().success());
     }
 }
 
@@ -88,21 +65,21 @@ fn without_a_server_each_says_what_to_start() {
 
 #[test]
 fn ps_shows_what_runs() {
-    let cell = Cell::new();
-    let shown = stdout(&cell.run(&["ps"]));
+    let served = Served::with_cell();
+    let shown = stdout(&served.run(&["ps"]));
     assert!(
         shown.starts_with("CONTAINER") && shown.contains("cell") && shown.contains("running"),
         "{shown}"
     );
-    let listed: Value = serde_json::from_str(&stdout(&cell.run(&["ps", "--json"]))).unwrap();
+    let listed: Value = serde_json::from_str(&stdout(&served.run(&["ps", "--json"]))).unwrap();
     assert_eq!(listed["containers"][0]["alias"], "cell");
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_streams_output_and_has_the_commands_exit_code() {
-    let cell = Cell::new();
-    let output = cell.run(&[
+    let served = Served::with_cell();
+    let output = served.run(&[
         "exec",
         "cell",
         "--",
@@ -115,26 +92,26 @@ fn exec_streams_output_and_has_the_commands_exit_code() {
         (stdout(&output).as_str(), stderr(&output).as_str()),
         ("out\n", "err\n")
     );
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_passes_stdin_on_byte_for_byte() {
-    let cell = Cell::new();
+    let served = Served::with_cell();
     let data: Vec<u8> = (0..=255).cycle().take(700_000).collect();
-    let output = cell.run_with_stdin(&["exec", "cell", "--", "cat"], &data);
+    let output = served.run_with_stdin(&["exec", "cell", "--", "cat"], &data);
     assert!(
         output.stdout == data,
         "{} bytes: {}",
         output.stdout.len(),
         stderr(&output)
     );
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_exits_as_run_does() {
-    let cell = Cell::new();
+    let served = Served::with_cell();
     for (arguments, code, words) in [
         (
             &["exec", "cell", "--", "sh", "-c", "kill -TERM $$"][..],
@@ -154,18 +131,18 @@ fn exec_exits_as_run_does() {
         (&["exec", "cell", "--", "/etc"], 126, "hotcell: "),
         (&["exec", "nobody", "--", "true"], 125, "nobody"),
     ] {
-        let output = cell.run(arguments);
+        let output = served.run(arguments);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(words), "{said}");
     }
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_takes_variables_and_a_directory() {
-    let cell = Cell::new();
-    let mut command = cell.home.command(&[
+    let served = Served::with_cell();
+    let mut command = served.home.command(&[
         "exec",
         "-e",
         "A=b=c",
@@ -181,13 +158,13 @@ fn exec_takes_variables_and_a_directory() {
     ]);
     let output = command.env("PASSED", "on").output().unwrap();
     assert_eq!(stdout(&output), "b=c on\n/tmp\n", "{}", stderr(&output));
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_as_json_is_one_object() {
-    let cell = Cell::new();
-    let output = cell.run(&[
+    let served = Served::with_cell();
+    let output = served.run(&[
         "exec",
         "--json",
         "cell",
@@ -202,13 +179,13 @@ fn exec_as_json_is_one_object() {
         (&json!("out\n"), &json!(3), &json!("failed"))
     );
     assert_eq!(output.status.code(), Some(3));
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn ctrl_c_ends_everything_that_exec_started() {
-    let mut cell = Cell::new();
-    let mut command = cell.home.command(&[
+    let mut served = Served::with_cell();
+    let mut command = served.home.command(&[
         "exec",
         "cell",
         "--",
@@ -227,11 +204,11 @@ fn ctrl_c_ends_everything_that_exec_started() {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     assert_eq!(server::wait(&mut child).code(), Some(130));
-    let execs = cell
+    let execs = served
         .client
         .ok("list_execs", json!({ "include_finished": true }));
     assert_eq!(execs["execs"][0]["status"], "cancelled");
-    let left = cell.run(&[
+    let left = served.run(&[
         "exec",
         "cell",
         "--",
@@ -240,13 +217,13 @@ fn ctrl_c_ends_everything_that_exec_started() {
         "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 100[0]'",
     ]);
     assert_eq!(stdout(&left).trim(), "0");
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn exec_with_a_terminal_has_one() {
-    let cell = Cell::new();
-    let output = cell.run(&[
+    let served = Served::with_cell();
+    let output = served.run(&[
         "exec",
         "-t",
         "cell",
@@ -256,38 +233,38 @@ fn exec_with_a_terminal_has_one() {
         "test -t 0 && stty size",
     ]);
     assert_eq!(stdout(&output), "24 80\r\n", "{}", stderr(&output));
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn logs_shows_an_exec_or_the_newest_of_a_container() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let mut run = |word: &str| {
         let run = json!({ "container_id": "cell", "cmd": ["echo", word], "wait_s": 30 });
-        cell.client.ok("exec_start", run)["exec_id"]
+        served.client.ok("exec_start", run)["exec_id"]
             .as_str()
             .unwrap()
             .to_owned()
     };
     let (first, _second) = (run("first"), run("second"));
-    assert_eq!(stdout(&cell.run(&["logs", &first])), "first\n");
-    assert_eq!(stdout(&cell.run(&["logs", "cell"])), "second\n");
-    assert_eq!(stdout(&cell.run(&["logs", "-f", "cell"])), "second\n");
+    assert_eq!(stdout(&served.run(&["logs", &first])), "first\n");
+    assert_eq!(stdout(&served.run(&["logs", "cell"])), "second\n");
+    assert_eq!(stdout(&served.run(&["logs", "-f", "cell"])), "second\n");
     let line: Value =
-        serde_json::from_str(stdout(&cell.run(&["logs", "--json", &first])).trim()).unwrap();
+        serde_json::from_str(stdout(&served.run(&["logs", "--json", &first])).trim()).unwrap();
     assert_eq!(
         (&line["seq"], &line["data"]),
         (&json!(1), &json!("first\n"))
     );
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn logs_follows_until_the_end() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", "echo begun; until [ -e go ]; do sleep 0.01; done; echo ended"] });
-    cell.client.ok("exec_start", run);
-    let mut child = cell
+    served.client.ok("exec_start", run);
+    let mut child = served
         .home
         .command(&["logs", "-f", "cell"])
         .stdout(Stdio::piped())
@@ -296,7 +273,7 @@ fn logs_follows_until_the_end() {
     let mut shown = child.stdout.take().unwrap();
     let mut begun = [0; 6];
     shown.read_exact(&mut begun).unwrap();
-    cell.client.ok(
+    served.client.ok(
         "fs_write",
         json!({ "container_id": "cell", "path": "go", "content": "" }),
     );
@@ -307,24 +284,24 @@ fn logs_follows_until_the_end() {
         (b"begun\n".as_slice(), "ended\n")
     );
     assert!(server::wait(&mut child).success());
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn kill_ends_containers_by_id_or_alias() {
-    let mut cell = Cell::new();
-    let id = cell.client.ok("spawn", json!({}))["container_id"]
+    let mut served = Served::with_cell();
+    let id = served.client.ok("spawn", json!({}))["container_id"]
         .as_str()
         .unwrap()
         .to_owned();
-    let output = cell.run(&["kill", "--json", "--force", "cell", "nobody", &id]);
+    let output = served.run(&["kill", "--json", "--force", "cell", "nobody", &id]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("nobody"));
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(answer["containers"].as_array().unwrap().len(), 3);
     assert_eq!(
-        cell.client.ok("list_containers", json!({}))["containers"],
+        served.client.ok("list_containers", json!({}))["containers"],
         json!([])
     );
-    cell.end();
+    served.end();
 }

@@ -12,28 +12,9 @@ use serde_json::{Value, json};
 
 use crate::support::home::Home;
 use crate::support::mcp::Client;
-use crate::support::server::Server;
+use crate::support::served::Served;
 
-/// A server with one container, `cell`.
-struct Cell {
-    client: Client,
-    server: Server,
-    home: Home,
-}
-
-impl Cell {
-    fn new() -> Self {
-        let home = Home::new();
-        let server = home.serve_with(&["--drain-grace-s", "0"]);
-        let mut client = server.client();
-        client.ok("spawn", json!({ "alias": "cell" }));
-        Self {
-            client,
-            server,
-            home,
-        }
-    }
-
+impl Served {
     /// Starts a shell script and answers the exec's id.
     fn start(&mut self, script: &str) -> Value {
         let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
@@ -63,12 +44,6 @@ impl Cell {
         self.client
             .ok(tool, json!({ "container_id": "cell", "path": path }))
     }
-
-    fn end(self) {
-        let ids = self.home.containers();
-        assert!(self.server.terminate().success());
-        self.home.assert_empty(&ids);
-    }
 }
 
 fn bytes(message: &Value) -> Vec<u8> {
@@ -81,85 +56,85 @@ fn bytes(message: &Value) -> Vec<u8> {
 
 #[test]
 fn output_streams_long_before_the_exec_ends() {
-    let mut cell = Cell::new();
-    let exec = cell.start("echo early; sleep 1000");
-    let polled = cell
+    let mut served = Served::with_cell();
+    let exec = served.start("echo early; sleep 1000");
+    let polled = served
         .client
         .ok("exec_poll", json!({ "exec_id": exec, "wait_s": 30 }));
     assert_eq!(
         (&polled["messages"][0]["data"], &polled["complete"]),
         (&json!("early\n"), &json!(false))
     );
-    cell.client.ok("exec_cancel", json!({ "exec_id": exec }));
-    cell.end();
+    served.client.ok("exec_cancel", json!({ "exec_id": exec }));
+    served.end();
 }
 
 #[test]
 fn the_first_chunk_is_there_at_after_seq_0() {
-    let mut cell = Cell::new();
-    let exec = cell.start("echo first; echo second >&2");
-    cell.output(&exec);
-    let polled = cell
+    let mut served = Served::with_cell();
+    let exec = served.start("echo first; echo second >&2");
+    served.output(&exec);
+    let polled = served
         .client
         .ok("exec_poll", json!({ "exec_id": exec, "after_seq": 0 }));
     assert_eq!(polled["messages"][0]["seq"], 1);
-    let all = cell.client.ok("exec_poll", json!({ "exec_id": exec }));
+    let all = served.client.ok("exec_poll", json!({ "exec_id": exec }));
     assert_eq!(all["messages"], polled["messages"]);
-    cell.end();
+    served.end();
 }
 
 /// A tree whose branches hide: a new session, a new process group, deaf to TERM.
 const TREE: &str = "setsid sh -c 'trap \"\" TERM; echo leaf; while :; do sleep 0.1; done' & trap '' TERM; echo root; wait; sleep 1000";
 
-fn processes(cell: &mut Cell) -> String {
-    cell.sh("ps -eo args 2>/dev/null | grep -c '[w]hile :' || true")
+fn processes(served: &mut Served) -> String {
+    served.sh("ps -eo args 2>/dev/null | grep -c '[w]hile :' || true")
 }
 
 #[test]
 fn a_cancel_ends_the_whole_tree_and_keeps_the_output() {
-    let mut cell = Cell::new();
-    let exec = cell.start(TREE);
-    while !String::from_utf8(poll_now(&mut cell, &exec))
+    let mut served = Served::with_cell();
+    let exec = served.start(TREE);
+    while !String::from_utf8(poll_now(&mut served, &exec))
         .unwrap()
         .contains("leaf")
     {}
-    let cancelled = cell.client.ok("exec_cancel", json!({ "exec_id": exec }));
+    let cancelled = served.client.ok("exec_cancel", json!({ "exec_id": exec }));
     assert_eq!(cancelled["status"], "cancelled");
-    let (stdout, end) = cell.output(&exec);
+    let (stdout, end) = served.output(&exec);
     assert_eq!(end["status"], "cancelled");
     assert!(String::from_utf8(stdout).unwrap().contains("root"));
-    assert_eq!(processes(&mut cell).trim(), "0");
-    cell.end();
+    assert_eq!(processes(&mut served).trim(), "0");
+    served.end();
 }
 
-fn poll_now(cell: &mut Cell, exec: &Value) -> Vec<u8> {
-    let polled = cell.client.ok("exec_poll", json!({ "exec_id": exec }));
+fn poll_now(served: &mut Served, exec: &Value) -> Vec<u8> {
+    let polled = served.client.ok("exec_poll", json!({ "exec_id": exec }));
     let messages = polled["messages"].as_array().unwrap();
     messages.iter().flat_map(bytes).collect()
 }
 
 #[test]
 fn a_timeout_ends_the_whole_tree_and_keeps_the_output() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", TREE], "timeout_s": 1 });
-    let exec = cell.client.ok("exec_start", run)["exec_id"].clone();
-    let (stdout, end) = cell.output(&exec);
+    let exec = served.client.ok("exec_start", run)["exec_id"].clone();
+    let (stdout, end) = served.output(&exec);
     assert_eq!(end["status"], "timed_out");
     assert!(String::from_utf8(stdout).unwrap().contains("leaf"));
-    assert_eq!(processes(&mut cell).trim(), "0");
-    cell.end();
+    assert_eq!(processes(&mut served).trim(), "0");
+    served.end();
 }
 
 #[test]
 fn an_idempotency_key_runs_the_command_once_under_a_race() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let run = json!({
         "container_id": "cell", "idempotency_key": "once",
         "cmd": ["sh", "-c", "echo x >> runs"], "wait_s": 30,
     });
     let ids: Vec<Value> = std::thread::scope(|scope| {
         let racers: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| Client::http(&cell.server.url).ok("exec_start", run.clone())))
+            .map(|_| scope.spawn(|| Client::http(&served.server.url).ok("exec_start", run.clone())))
             .collect();
         racers
             .into_iter()
@@ -167,17 +142,17 @@ fn an_idempotency_key_runs_the_command_once_under_a_race() {
             .collect()
     });
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    assert_eq!(cell.file("fs_read", "runs")["content"], "x\n");
-    cell.end();
+    assert_eq!(served.file("fs_read", "runs")["content"], "x\n");
+    served.end();
 }
 
 #[test]
 fn an_idempotency_key_of_spawn_makes_one_container_under_a_race() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let spawn = json!({ "idempotency_key": "once" });
     let ids: Vec<Value> = std::thread::scope(|scope| {
         let racers: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| Client::http(&cell.server.url).ok("spawn", spawn.clone())))
+            .map(|_| scope.spawn(|| Client::http(&served.server.url).ok("spawn", spawn.clone())))
             .collect();
         racers
             .into_iter()
@@ -185,15 +160,15 @@ fn an_idempotency_key_of_spawn_makes_one_container_under_a_race() {
             .collect()
     });
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    let listed = cell.client.ok("list_containers", json!({}));
+    let listed = served.client.ok("list_containers", json!({}));
     assert_eq!(listed["containers"].as_array().unwrap().len(), 2);
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn sixteen_callers_at_once_never_see_a_locked_database() {
-    let cell = Cell::new();
-    let url = &cell.server.url;
+    let served = Served::with_cell();
+    let url = &served.server.url;
     std::thread::scope(|scope| {
         for caller in 0..16 {
             scope.spawn(move || {
@@ -206,44 +181,44 @@ fn sixteen_callers_at_once_never_see_a_locked_database() {
             });
         }
     });
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn read_write_stat_and_list_agree_on_the_etag() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let write = json!({ "container_id": "cell", "path": "a.txt", "content": "one" });
-    let etag = cell.client.ok("fs_write", write)["etag"].clone();
-    assert_eq!(cell.file("fs_read", "a.txt")["etag"], etag);
-    assert_eq!(cell.file("fs_stat", "a.txt")["etag"], etag);
-    let listed = cell.file("fs_list", ".");
+    let etag = served.client.ok("fs_write", write)["etag"].clone();
+    assert_eq!(served.file("fs_read", "a.txt")["etag"], etag);
+    assert_eq!(served.file("fs_stat", "a.txt")["etag"], etag);
+    let listed = served.file("fs_list", ".");
     assert_eq!(listed["entries"][0]["etag"], etag, "{listed}");
     let again =
         json!({ "container_id": "cell", "path": "a.txt", "content": "two", "if_match_etag": etag });
-    cell.client.ok("fs_write", again.clone());
-    assert_eq!(cell.client.refused("fs_write", again), "conflict");
-    cell.end();
+    served.client.ok("fs_write", again.clone());
+    assert_eq!(served.client.refused("fs_write", again), "conflict");
+    served.end();
 }
 
 #[test]
 fn a_symlink_out_of_the_workspace_is_not_followed() {
-    let mut cell = Cell::new();
-    cell.sh("ln -s /etc/passwd absolute; ln -s ../../etc/passwd relative; ln -s / root");
+    let mut served = Served::with_cell();
+    served.sh("ln -s /etc/passwd absolute; ln -s ../../etc/passwd relative; ln -s / root");
     for path in ["absolute", "relative", "root/etc/passwd"] {
         let read = json!({ "container_id": "cell", "path": path });
-        assert_eq!(cell.client.refused("fs_read", read), "denied", "{path}");
+        assert_eq!(served.client.refused("fs_read", read), "denied", "{path}");
         let write = json!({ "container_id": "cell", "path": format!("{path}/x"), "content": "" });
         assert!(
             ["denied", "invalid_argument", "conflict"]
-                .contains(&cell.client.refused("fs_write", write).as_str())
+                .contains(&served.client.refused("fs_write", write).as_str())
         );
     }
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_path_that_only_begins_like_the_workspace_is_denied() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     for path in [
         "/workspace2/x",
         "/workspace/../etc/passwd",
@@ -252,48 +227,49 @@ fn a_path_that_only_begins_like_the_workspace_is_denied() {
         "/proc/self/root/etc/passwd",
     ] {
         let read = json!({ "container_id": "cell", "path": path });
-        assert_eq!(cell.client.refused("fs_read", read), "denied", "{path}");
+        assert_eq!(served.client.refused("fs_read", read), "denied", "{path}");
     }
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_binary_file_comes_back_byte_for_byte() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let content: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let write = json!({ "container_id": "cell", "path": "b", "content": BASE64_STANDARD.encode(&content), "encoding": "base64" });
-    cell.client.ok("fs_write", write);
-    let read = cell.file("fs_read", "b");
+    served.client.ok("fs_write", write);
+    let read = served.file("fs_read", "b");
     assert_eq!(read["encoding"], "base64");
     let read = BASE64_STANDARD
         .decode(read["content"].as_str().unwrap())
         .unwrap();
     assert!(read == content);
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn binary_output_comes_back_byte_for_byte() {
-    let mut cell = Cell::new();
-    let exec = cell.start("i=0; while [ $i -lt 20 ]; do head -c 10007 /dev/urandom | tee -a copy; printf 'ä€😀' | tee -a copy; i=$((i+1)); done");
-    let (stdout, _) = cell.output(&exec);
-    let copy = cell.file("fs_read", "copy");
+    let mut served = Served::with_cell();
+    let exec = served.start("i=0; while [ $i -lt 20 ]; do head -c 10007 /dev/urandom | tee -a copy; printf 'ä€😀' | tee -a copy; i=$((i+1)); done");
+    let (stdout, _) = served.output(&exec);
+    let copy = served.file("fs_read", "copy");
     let copy = BASE64_STANDARD
         .decode(copy["content"].as_str().unwrap())
         .unwrap();
     assert!(stdout == copy, "{} and {} bytes", stdout.len(), copy.len());
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_kill_leaves_nothing_behind() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     for force in [false, true] {
-        let id = cell.client.ok("spawn", json!({}))["container_id"].clone();
+        let id = served.client.ok("spawn", json!({}))["container_id"].clone();
         let run = json!({ "container_id": id, "cmd": ["sh", "-c", "trap '' TERM; echo > f; sleep 1000"] });
-        cell.client.ok("exec_start", run);
-        let ids: Vec<_> = cell.home.containers();
-        cell.client
+        served.client.ok("exec_start", run);
+        let ids: Vec<_> = served.home.containers();
+        served
+            .client
             .ok("kill", json!({ "container_id": id, "force": force }));
         let gone: Vec<_> = ids
             .into_iter()
@@ -301,70 +277,70 @@ fn a_kill_leaves_nothing_behind() {
             .collect();
         assert_eq!(gone.len(), 1);
         assert_eq!(
-            support::leftovers(&gone[0], &cell.home.engine_home()),
+            support::leftovers(&gone[0], &served.home.engine_home()),
             [] as [String; 0]
         );
     }
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn the_workspace_can_be_written_by_the_containers_user() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     assert_eq!(
-        cell.sh("id -u; touch /workspace/x && mkdir -p ~/y && echo yes"),
+        served.sh("id -u; touch /workspace/x && mkdir -p ~/y && echo yes"),
         "1000\nyes\n"
     );
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn what_was_written_can_be_read_back_by_the_next_call() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     for turn in 0..20 {
         let path = format!("d{turn}/f");
         let write = json!({ "container_id": "cell", "path": path, "content": turn.to_string() });
-        cell.client.ok("fs_write", write);
+        served.client.ok("fs_write", write);
         assert_eq!(
-            Client::http(&cell.server.url)
+            Client::http(&served.server.url)
                 .ok("fs_read", json!({ "container_id": "cell", "path": path }))["content"],
             turn.to_string()
         );
-        assert_eq!(cell.sh(&format!("cat {path}")), turn.to_string());
+        assert_eq!(served.sh(&format!("cat {path}")), turn.to_string());
     }
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_script_of_a_megabyte_goes_in_by_stdin() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let script = format!("x = '{}'\nprint(len(x))\n", "a".repeat(1 << 20));
     let run =
         json!({ "container_id": "cell", "cmd": ["python3", "-"], "stdin": script, "wait_s": 50 });
     assert_eq!(
-        cell.client.ok("exec_start", run)["messages"][0]["data"],
+        served.client.ok("exec_start", run)["messages"][0]["data"],
         "1048576\n"
     );
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_line_of_a_megabyte_comes_whole() {
-    let mut cell = Cell::new();
-    let exec = cell.start("head -c 1048576 /dev/zero | tr '\\0' x; echo");
-    let (stdout, _) = cell.output(&exec);
+    let mut served = Served::with_cell();
+    let exec = served.start("head -c 1048576 /dev/zero | tr '\\0' x; echo");
+    let (stdout, _) = served.output(&exec);
     assert_eq!(stdout.len(), (1 << 20) + 1);
-    cell.end();
+    served.end();
 }
 
 #[test]
 fn a_command_that_reads_its_stdin_does_not_hang_a_call_that_waits() {
-    let mut cell = Cell::new();
+    let mut served = Served::with_cell();
     let begun = Instant::now();
     let run = json!({ "container_id": "cell", "cmd": ["cat"], "wait_s": 50 });
-    assert_eq!(cell.client.ok("exec_start", run)["status"], "succeeded");
+    assert_eq!(served.client.ok("exec_start", run)["status"], "succeeded");
     assert!(begun.elapsed() < Duration::from_secs(20));
-    cell.end();
+    served.end();
 }
 
 #[test]
@@ -413,21 +389,24 @@ fn a_forged_frame_in_the_output_is_only_output() {
 
 #[test]
 fn a_client_that_goes_in_the_middle_of_a_call_takes_nobody_with_it() {
-    let mut cell = Cell::new();
-    let exec = cell.start("sleep 1000");
-    let mut other = crate::support::http::Http::connect(&cell.server.url);
+    let mut served = Served::with_cell();
+    let exec = served.start("sleep 1000");
+    let mut other = crate::support::http::Http::connect(&served.server.url);
     let poll = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "exec_poll", "arguments": { "exec_id": exec, "wait_s": 50 } } });
     let headers = [
         ("Content-Type", "application/json".to_owned()),
         ("Accept", "application/json, text/event-stream".to_owned()),
-        ("Mcp-Session-Id", cell.client.session().unwrap().to_owned()),
+        (
+            "Mcp-Session-Id",
+            served.client.session().unwrap().to_owned(),
+        ),
     ];
     let body = poll.to_string();
     other.send("POST", "/mcp", &headers, body.len() as u64);
     other.write(body.as_bytes());
     other.close();
-    assert_eq!(cell.sh("echo alive"), "alive\n");
-    cell.client.ok("exec_cancel", json!({ "exec_id": exec }));
-    cell.end();
+    assert_eq!(served.sh("echo alive"), "alive\n");
+    served.client.ok("exec_cancel", json!({ "exec_id": exec }));
+    served.end();
 }

@@ -10,6 +10,7 @@ pub mod image;
 pub mod mcp;
 pub mod proxy;
 pub mod registry;
+pub mod served;
 pub mod server;
 
 use std::path::{Path, PathBuf};
