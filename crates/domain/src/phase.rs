@@ -1,17 +1,23 @@
 //! The life of a container.
 //!
 //! ```text
-//! Creating ──▶ Running ──▶ Stopping ──▶ Stopped
-//!     └───────────┴────────────┴──────▶ Failed
+//! Creating ◀──▶ Running
+//!     │            │
+//!     ├◀─▶ Halted ─┤
+//!     │            │
+//!     └────────────┴──▶ Stopping ──▶ Stopped
+//!                  └───────┴───────▶ Failed
 //! ```
 
 /// Where a container is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The engine is making it.
+    /// The engine is making it, or starting it again.
     Creating,
     /// Its agent runs.
     Running,
+    /// It does not run, and nobody wanted its end: its files are kept.
+    Halted,
     /// It was told to end.
     Stopping,
     /// It ended as it was told to.
@@ -22,9 +28,10 @@ pub enum Phase {
 
 impl Phase {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Creating,
         Self::Running,
+        Self::Halted,
         Self::Stopping,
         Self::Stopped,
         Self::Failed,
@@ -40,6 +47,7 @@ impl Phase {
         match self {
             Self::Creating => "creating",
             Self::Running => "running",
+            Self::Halted => "halted",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
@@ -53,11 +61,12 @@ impl Phase {
 
     /// Every legal move is listed here and nowhere else.
     pub fn can_become(self, next: Self) -> bool {
-        use Phase::{Creating, Failed, Running, Stopped, Stopping};
+        use Phase::{Creating, Failed, Halted, Running, Stopped, Stopping};
         matches!(
             (self, next),
-            (Creating, Running | Failed)
-                | (Running, Stopping | Failed)
+            (Creating, Running | Halted)
+                | (Running | Halted, Creating)
+                | (Creating | Running | Halted, Stopping | Failed)
                 | (Stopping, Stopped | Failed)
         )
     }

@@ -57,6 +57,14 @@ pub trait Engine: Send + Sync + 'static {
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError>;
 
+    /// Ends whatever runs in the container and starts its agent again, as it was made: its
+    /// workspace stays, everything else is new. When it returns, `open` works.
+    ///
+    /// On `Err`, and when the future is dropped, the workspace is as it was, and whether an
+    /// agent runs is not known. One that was half made, or of which only the workspace is
+    /// left, cannot be started again.
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError>;
+
     /// Opens a byte stream to the container's agent. Streams are independent; closing
     /// one changes nothing in the container.
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError>;

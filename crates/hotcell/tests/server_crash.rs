@@ -8,6 +8,7 @@ mod support;
 use std::time::Duration;
 
 use hotcell_domain::ContainerId;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
@@ -346,5 +347,54 @@ fn a_container_that_died_while_no_server_ran_is_noted_and_its_execs_are_lost() {
     assert_eq!(server.client().refused("fs_list", read), "not_found");
     // Its alias is free again.
     server.client().ok("spawn", json!({ "alias": "cell" }));
+    end(&home, server);
+}
+
+/// What the engine wrote down about a container.
+fn record(home: &Home, id: &Value) -> (std::path::PathBuf, Value) {
+    let containers = home.engine_home().join("containers");
+    let path = containers.join(id.as_str().unwrap()).join("state.json");
+    let text = std::fs::read(&path).unwrap();
+    (path, serde_json::from_slice(&text).unwrap())
+}
+
+/// Kills the container's agent, as a lack of memory would.
+fn kill_agent(home: &Home, id: &Value) {
+    let pid = record(home, id).1["record"]["pid"].as_u64().unwrap();
+    support::server::send(u32::try_from(pid).unwrap(), Signal::KILL);
+}
+
+fn expect_kept(client: &mut Client, id: &Value, exec: &Value) {
+    let (_, last) = follow(client, exec);
+    assert_eq!(last["status"], "lost", "{last}");
+    let read = json!({ "container_id": id, "cmd": ["cat", "kept"] });
+    let read = client.ok("exec_start", read)["exec_id"].clone();
+    assert_eq!(follow(client, &read).0, "before");
+}
+
+#[test]
+fn a_persistent_workspace_outlives_its_agent_and_its_host() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let write = json!({ "container_id": id, "path": "kept", "content": "before" });
+    client.ok("fs_write", write);
+    let run = json!({ "container_id": id, "cmd": ["sleep", "1000"] });
+    let exec = client.ok("exec_start", run.clone())["exec_id"].clone();
+    kill_agent(&home, &id);
+    expect_kept(&mut client, &id, &exec);
+
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    server.kill();
+    kill_agent(&home, &id);
+    // The host was started again: what ran then is somebody else's number now.
+    let (path, mut record) = record(&home, &id);
+    record["boot_id"] = json!("of another time");
+    record["record"]["pid"] = json!(std::process::id());
+    std::fs::write(path, record.to_string()).unwrap();
+    let server = serve(&home);
+    expect_kept(&mut server.client(), &id, &exec);
+    server.client().ok("kill", json!({ "container_id": id }));
     end(&home, server);
 }

@@ -231,7 +231,7 @@ fn expect_away(client: &mut Client, id: &Value, engine: &str) {
 }
 
 #[test]
-fn docker_dies_and_its_containers_with_it_and_the_server_goes_on() {
+fn docker_dies_and_its_containers_with_it_and_persistent_ones_are_started_again() {
     let Some(private) = Private::start_own(Flavor::Docker, &[]) else {
         return;
     };
@@ -239,26 +239,46 @@ fn docker_dies_and_its_containers_with_it_and_the_server_goes_on() {
     let server = serve(&home, Flavor::Docker, &[]);
     let mut client = server.client();
     let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let transient = client.ok("spawn", json!({}))["container_id"].clone();
+    sh(&mut client, &id, "echo before > kept");
     let exec = start_counting(&mut client, &id);
     private.kill();
     expect_away(&mut client, &id, "docker");
     private.start_again(&[]);
     // Docker ends what it finds running.
-    wait_until("its end is noted", || {
-        let listed = client.ok("list_containers", json!({}));
-        listed["containers"].as_array().unwrap().is_empty()
-    });
     wait_until("the exec is noted as lost", || {
         let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 1 }));
         polled["complete"] == true && polled["status"] == "lost"
     });
-    let made = client.ok("spawn", json!({}));
-    assert_eq!(
-        text(&sh(&mut client, &made["container_id"], "echo again")),
-        "again\n"
-    );
+    expect_listed(&mut client, &id, &transient);
+    assert_eq!(text(&sh(&mut client, &id, "cat kept")), "before\n");
+
+    // The same when there is no server to see it.
+    let exec = start_counting(&mut client, &id);
+    server.kill();
+    private.kill();
+    private.start_again(&[]);
+    let server = serve(&home, Flavor::Docker, &[]);
+    let mut client = server.client();
+    wait_until("the exec is noted as lost", || {
+        let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 1 }));
+        polled["complete"] == true && polled["status"] == "lost"
+    });
+    expect_listed(&mut client, &id, &transient);
+    assert_eq!(text(&sh(&mut client, &id, "cat kept")), "before\n");
+    client.ok("kill", json!({ "container_id": id }));
     assert!(server.terminate().success());
     expect_nothing_left(&private, &home);
+}
+
+/// The persistent container runs, and nothing is left of the transient one.
+fn expect_listed(client: &mut Client, persistent: &Value, transient: &Value) {
+    wait_until("one runs and the other is gone", || {
+        let listed = client.ok("list_containers", json!({}));
+        let listed = listed["containers"].as_array().unwrap();
+        let runs = |one: &Value| one["container_id"] == *persistent && one["status"] == "running";
+        listed.iter().any(runs) && listed.iter().all(|one| one["container_id"] != *transient)
+    });
 }
 
 #[test]

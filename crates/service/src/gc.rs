@@ -106,7 +106,7 @@ impl Inner {
         let idle_ms_max = millis(self.environment.settings.transient_idle_max);
         !cell.row.is_persistent
             && !is_expired(cell, now_unix_ms)
-            && cell.execs.counts() == (0, 0)
+            && cell.execs().counts() == (0, 0)
             && cell.last_used_unix_ms().saturating_add(idle_ms_max) <= now_unix_ms
     }
 }

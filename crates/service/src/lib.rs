@@ -131,8 +131,12 @@ impl Inner {
     ) -> Result<Arc<Cell>, ServiceError> {
         let cell = self.find(caller, target)?;
         cell.made().await?;
-        if cell.phase() != Phase::Running {
-            return Err(ServiceError::no_container(target));
+        match cell.phase() {
+            Phase::Running => {}
+            Phase::Halted => return Err(cell.halted()),
+            Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed => {
+                return Err(ServiceError::no_container(target));
+            }
         }
         cell.touch(self.environment.clock.unix_ms());
         Ok(cell)

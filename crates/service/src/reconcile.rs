@@ -3,6 +3,7 @@
 //! | store | engine | becomes |
 //! |---|---|---|
 //! | a row | runs | in memory again; ended, if it was being ended |
+//! | a row of a persistent one | stopped | started again, its execs lost |
 //! | a row | stopped, half made | removed, failed, its execs lost |
 //! | a row | nothing | failed, its execs lost; stopped, if it was being ended |
 //! | nothing | runs | adopted |
@@ -137,7 +138,8 @@ impl Inner {
         let Some(cell) = self.registry.get(id).filter(|_| !is_listed) else {
             return Ok(Settled::Same);
         };
-        if cell.phase() != Phase::Running || self.inspect(id).await?.is_some() {
+        let is_there = matches!(cell.phase(), Phase::Running | Phase::Halted);
+        if !is_there || self.inspect(id).await?.is_some() {
             return Ok(Settled::Same);
         }
         match cell.end(Wish::NoteGone).await {
@@ -161,10 +163,9 @@ impl Inner {
         }
         let theirs = execs.remove(&row.id).unwrap_or_default();
         let container = self.inspect(&row.id).await?;
-        let is_running = container.as_ref().map(|one| one.phase == Phase::Running);
-        let was_wished = row.phase == Phase::Stopping;
-        let (birth, settled) = match is_running {
-            Some(true) if !was_wished => (Birth::Found, Settled::Same),
+        let (birth, settled) = match container.map(|one| one.phase) {
+            Some(Phase::Running) if row.phase != Phase::Stopping => (Birth::Found, Settled::Same),
+            Some(phase) if is_kept(row, phase) => (Birth::Halted, Settled::Same),
             Some(_) => (Birth::Dying(cause_of_end(row)), Settled::Orphaned),
             None => (Birth::Dying(cause_of_end(row)), Settled::Cleaned),
         };
@@ -180,16 +181,26 @@ impl Inner {
         birth: Birth,
     ) -> Result<(), ServiceError> {
         let mut row = row.clone();
-        if matches!(birth, Birth::Found) && row.phase != Phase::Running {
+        let is_wanted = matches!(birth, Birth::Found | Birth::Halted);
+        if is_wanted && row.phase != Phase::Running {
             row.phase = Phase::Running;
             let store = &self.environment.store;
             store
                 .set_container_phase(row.id.clone(), row.phase, None)
                 .await?;
         }
+        if matches!(birth, Birth::Halted) {
+            row.phase = Phase::Creating;
+        }
         let (cell, requests) = Cell::new(&self.environment, row);
         self.registry.add_found(&cell);
-        cell.execs.recover(execs);
+        if matches!(birth, Birth::Halted) {
+            for exec in execs {
+                self.environment.lose_exec(exec).await?;
+            }
+        } else {
+            cell.execs().recover(execs);
+        }
         Life::start(self, &cell, requests, birth);
         Ok(())
     }
@@ -206,7 +217,7 @@ impl Inner {
         };
         match container.phase {
             Phase::Running => self.adopt(container).await,
-            Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed => {
+            Phase::Creating | Phase::Halted | Phase::Stopping | Phase::Stopped | Phase::Failed => {
                 self.environment.destroy(id).await?;
                 Ok(Settled::Orphaned)
             }
@@ -259,12 +270,21 @@ impl Inner {
     }
 }
 
+/// Whether a container that does not run is started again: it was made, nobody wanted its
+/// end, and it may hold somebody's work.
+fn is_kept(row: &ContainerRow, phase: Phase) -> bool {
+    let was_made = phase.is_final() || row.phase == Phase::Running;
+    row.is_persistent && row.phase != Phase::Stopping && was_made
+}
+
 /// Why a container ends that is of no use, or was being ended.
 fn cause_of_end(row: &ContainerRow) -> Cause {
-    if row.phase == Phase::Stopping {
-        Cause::Wished { force: false }
-    } else {
-        Cause::Vanished
+    match (row.phase, row.is_persistent) {
+        (Phase::Stopping, _) => Cause::Wished { force: false },
+        (Phase::Creating, true) => Cause::NotMade,
+        // What is left of one that was made is kept, so nothing is.
+        (_, true) => Cause::Gone,
+        (_, false) => Cause::Vanished,
     }
 }
 

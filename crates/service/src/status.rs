@@ -99,7 +99,7 @@ impl Inner {
             ..Now::default()
         };
         for cell in self.registry.all() {
-            let (running, queued) = cell.execs.counts();
+            let (running, queued) = cell.execs().counts();
             now.phases.push(cell.phase());
             now.execs_running += running;
             now.execs_queued += queued;

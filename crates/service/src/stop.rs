@@ -38,7 +38,7 @@ impl Inner {
     /// Waits until no container has an exec.
     async fn drained(&self) {
         for cell in self.registry.all() {
-            cell.execs.idle().await;
+            cell.execs().idle().await;
         }
     }
 

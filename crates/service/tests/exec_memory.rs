@@ -32,6 +32,10 @@ impl Engine for Starving {
         self.fake.create(id, spec).await
     }
 
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.fake.restart(id).await
+    }
+
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
         self.fake.open(id).await
     }

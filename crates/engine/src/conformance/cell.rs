@@ -12,7 +12,7 @@ use crate::{Container, EngineError};
 
 /// A running container with a connection to its agent.
 pub(super) struct Cell<'a> {
-    subject: &'a Subject,
+    pub(super) subject: &'a Subject,
     pub(super) id: ContainerId,
     pub(super) container: Container,
     pub(super) agent: Agent,

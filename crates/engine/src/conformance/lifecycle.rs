@@ -298,6 +298,7 @@ async fn expect_nothing_of(subject: &Subject, id: &ContainerId) -> Outcome {
     expect_not_found(&engine.inspect(id).await);
     expect_not_found(&engine.destroy(id).await);
     expect_not_found(&engine.exited(id).await);
+    expect_not_found(&engine.restart(id).await);
     ensure!(!listed(&**engine).await?.contains(id), "still listed");
     Ok(())
 }

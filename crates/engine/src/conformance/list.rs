@@ -5,8 +5,8 @@
 //! [`conformance_tests`]: crate::conformance_tests
 
 use super::{
-    Case, archive, batch, cancel, escape, exec, exec_input, file, lifecycle, limits, resume, root,
-    sealed, sealed_host,
+    Case, archive, batch, cancel, escape, exec, exec_input, file, lifecycle, limits, restart,
+    resume, root, sealed, sealed_host,
 };
 
 /// Makes one `#[test]` per case of the suite, each on a
@@ -45,6 +45,12 @@ macro_rules! conformance_cases {
                 a_dropped_repetition_of_create_leaves_the_container
                 another_engine_over_the_same_state_finds_the_container
                 another_engine_over_the_same_state_destroys_the_container
+            }
+            restart {
+                a_container_that_ended_is_started_again_with_its_files
+                a_running_container_is_started_again_and_its_execs_end
+                a_container_is_started_again_and_again
+                another_engine_over_the_same_state_starts_the_container_again
             }
             resume {
                 closing_the_stream_leaves_the_exec_running

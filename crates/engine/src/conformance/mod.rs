@@ -21,6 +21,7 @@ mod file;
 mod lifecycle;
 mod limits;
 mod list;
+mod restart;
 mod resume;
 mod root;
 mod run;

@@ -79,6 +79,11 @@ impl Abilities {
     /// Refuses where a limit is asked for that the host cannot keep.
     pub(super) fn check(self, config: &DockerConfig, limits: &Limits) -> Result<(), EngineError> {
         self.check_cpus(config.flavor, limits.cpus)?;
+        self.check_enforced(config)
+    }
+
+    /// Refuses where limits must be kept and cannot be.
+    pub(super) fn check_enforced(self, config: &DockerConfig) -> Result<(), EngineError> {
         let Enforced { memory, cpus, pids } = self.enforced;
         let limits = [("memory", memory), ("cpus", cpus), ("pids", pids)];
         let missing = limits.iter().find(|(_, by)| *by != Enforcement::Cgroup);

@@ -290,7 +290,7 @@ impl Maker {
         Err(fault.into())
     }
 
-    async fn try_start(&self, id: &ContainerId) -> Result<(), Fault> {
+    pub(super) async fn try_start(&self, id: &ContainerId) -> Result<(), Fault> {
         let name = names::of(id);
         let started = self.client.call("start the container", |api| {
             api.start_container(&name, None::<StartContainerOptions>)
@@ -306,10 +306,7 @@ impl Maker {
         if let Some(stream) = self.take_ready(id) {
             return Ok(AgentStream::new(stream));
         }
-        let found = self.look_up(id).await?;
-        let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
-        // PID 1 is the agent, wherever it was put when the container was made.
-        let agent = found.path.unwrap_or_default();
+        let agent = self.agent_of(id).await?;
         match stream::open(&self.client, &names::of(id), &agent).await {
             Ok(stream) => Ok(AgentStream::new(stream.watched(self.watch(id)))),
             Err(OpenError::Fault(fault)) if fault.kind == FaultKind::Missing => {
@@ -317,6 +314,13 @@ impl Maker {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The agent in a container: its PID 1, wherever that was put when it was made.
+    pub(super) async fn agent_of(&self, id: &ContainerId) -> Result<String, EngineError> {
+        let found = self.look_up(id).await?;
+        let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
+        Ok(found.path.unwrap_or_default())
     }
 
     /// See [`crate::Engine::exited`].
@@ -329,7 +333,7 @@ impl Maker {
         Ok(())
     }
 
-    fn keep_ready(&self, id: &ContainerId, stream: ExecStream) {
+    pub(super) fn keep_ready(&self, id: &ContainerId, stream: ExecStream) {
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         ready.retain(|_, stream| !stream.has_ended());
         ready.insert(id.clone(), stream);

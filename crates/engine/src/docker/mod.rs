@@ -25,6 +25,7 @@ mod names;
 mod probe;
 mod profile;
 mod remove;
+mod restart;
 mod stream;
 mod usage;
 mod watch;
@@ -92,6 +93,10 @@ impl Engine for Docker {
             .await
             .map_err(EngineError::engine("make the container"))??;
         Ok(fresh.keep())
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.maker.restart(id).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

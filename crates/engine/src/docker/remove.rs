@@ -130,7 +130,7 @@ impl Maker {
         Ok(match describe::phase(found.state.as_ref()) {
             Phase::Creating => is_old(labels),
             Phase::Stopped | Phase::Failed => ends.is_some_and(|ends| ends == names::WITH_OWNER),
-            Phase::Running | Phase::Stopping => false,
+            Phase::Running | Phase::Halted | Phase::Stopping => false,
         })
     }
 

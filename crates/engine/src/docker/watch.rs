@@ -28,6 +28,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the engine may take to notice an end that the kernel told.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a container may take to end that was killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// From an engine that does not answer to the next attempt.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -99,9 +102,19 @@ impl Watches {
 
     /// Tells everybody that a container was destroyed.
     pub(super) fn destroyed(&self, id: &ContainerId) {
+        self.end(id, State::Destroyed);
+    }
+
+    /// Tells everybody that a container has ended; whoever asks later watches what is
+    /// started in it then.
+    pub(super) fn ended(&self, id: &ContainerId) {
+        self.end(id, State::Ended);
+    }
+
+    fn end(&self, id: &ContainerId, how: State) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = known.remove(id).and_then(|watch| watch.upgrade()) {
-            watch.end(State::Destroyed);
+            watch.end(how);
         }
     }
 }
@@ -151,6 +164,13 @@ impl Maker {
         // What the engine says next shall be true.
         let noticed = tokio::time::timeout(NOTICE_TIMEOUT, self.ask_for_end(id)).await;
         noticed.unwrap_or(Ok(()))
+    }
+
+    /// Waits until the engine says that a container that was killed has ended.
+    pub(super) async fn until_stopped(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let stopped = tokio::time::timeout(STOP_TIMEOUT, self.ask_for_end(id)).await;
+        let step = "wait for the container's end";
+        stopped.unwrap_or_else(|_| Err(EngineError::engine(step)("it does not end")))
     }
 
     /// Lets the engine tell.

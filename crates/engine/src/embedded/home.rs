@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use hotcell_domain::{ContainerId, Digest, Lifetime};
 use hotcell_runtime::cgroup::Place;
-use hotcell_runtime::{Enforced, IdMap};
+use hotcell_runtime::{Enforced, IdMap, LaunchSpec};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ use crate::EngineError;
 
 /// A record is a few hundred bytes; more is not one of ours.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
+
+/// What the launcher was asked for is less than the longest message to it.
+const LAUNCH_BYTES_MAX: u64 = 256 << 10;
 
 /// Where containers live.
 #[derive(Debug)]
@@ -39,6 +42,9 @@ pub(super) struct Record {
     /// What its image's name stood for in the registry.
     #[serde(default)]
     pub(super) image_digest: Option<String>,
+    /// Its init is being started again: one may run that is not named here.
+    #[serde(default)]
+    pub(super) restarts: bool,
 }
 
 /// Who made a container.
@@ -165,7 +171,7 @@ impl Home {
     /// died; `NotFound` if there is none.
     pub(super) fn read(&self, id: &ContainerId) -> Result<Option<Record>, EngineError> {
         let directory = self.directory(id);
-        match read_bounded(&directory.join("state.json")) {
+        match read_bounded(&directory.join("state.json"), RECORD_BYTES_MAX) {
             // One that cannot be read is as good as none: what is left can still be found.
             Ok(text) => Ok(Saved::parse(&text, id)),
             Err(error) if !is_no_file(&error) => {
@@ -176,8 +182,7 @@ impl Home {
         }
     }
 
-    /// Remembers a container. A file that a crash cuts short cannot be read, which is as
-    /// good as none.
+    /// Remembers a container: as it was before, or as it is now, whenever we die.
     pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
         let directory = self.directory(id);
         let saved = Saved {
@@ -187,9 +192,37 @@ impl Home {
         };
         let write = || -> io::Result<()> {
             let text = serde_json::to_vec(&saved)?;
-            File::create(directory.join("state.json"))?.write_all(&text)
+            let new = directory.join("state.json.new");
+            File::create(&new)?.write_all(&text)?;
+            fs::rename(new, directory.join("state.json"))
         };
         write().map_err(EngineError::engine("save the container's state"))
+    }
+
+    /// Remembers how a container's init is started.
+    pub(super) fn save_launch(
+        &self,
+        id: &ContainerId,
+        launch: &LaunchSpec,
+    ) -> Result<(), EngineError> {
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_vec(launch)?;
+            File::create(self.directory(id).join("launch.json"))?.write_all(&text)
+        };
+        write().map_err(EngineError::engine("save how the container is started"))
+    }
+
+    /// How a container's init is started; `None` if that is not known.
+    pub(super) fn launch(&self, id: &ContainerId) -> Result<Option<LaunchSpec>, EngineError> {
+        let path = self.directory(id).join("launch.json");
+        match read_bounded(&path, LAUNCH_BYTES_MAX) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if is_no_file(&error) => Ok(None),
+            Err(error) => {
+                let step = "read how the container is started";
+                Err(EngineError::engine(step)(error))
+            }
+        }
     }
 
     /// The socket of a container's agent.
@@ -272,13 +305,13 @@ fn is_no_file(error: &io::Error) -> bool {
     )
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
     // Whatever lies there in place of a file must not hold us up.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     File::from(rustix::fs::open(path, flags, Mode::empty())?)
-        .take(RECORD_BYTES_MAX)
+        .take(bytes_max)
         .read_to_end(&mut text)?;
     Ok(text)
 }

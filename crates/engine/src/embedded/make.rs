@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime};
 use hotcell_image::Images;
 use hotcell_runtime::{
     Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, USER_ID, cgroup, ids,
@@ -131,11 +131,13 @@ impl Maker {
         let ids = self.choose_ids(id)?;
         let workspace = self.make_workspace(id, ids)?;
         let listener = self.listen(id)?;
-        let log = File::create(self.home.directory(id).join("agent.log"));
-        let log = log.map_err(EngineError::engine("make the agent's log"))?;
+        let log = self.make_log(id)?;
         let root = ground.root.clone();
         let (cgroups, image) = (self.config.cgroups, ground.image.as_ref());
         let launch = spec::launch(id, spec, root, workspace, ids, cgroups, image);
+        if spec.lifetime == Lifetime::UntilDestroyed {
+            self.home.save_launch(id, &launch)?;
+        }
         let launched = self.launch(id, &launch, &log, &listener)?;
         let record = Record {
             pid: launched.pid,
@@ -149,14 +151,20 @@ impl Maker {
                 .as_ref()
                 .map(|image| image.manifest.to_string()),
             image_digest: ground.image.as_ref().map(|image| image.digest.to_string()),
+            restarts: false,
         };
         self.home.save(id, &record)?;
         self.require_limits(&record)?;
         Ok(record)
     }
 
+    pub(super) fn make_log(&self, id: &ContainerId) -> Result<File, EngineError> {
+        let log = File::create(self.home.directory(id).join("agent.log"));
+        log.map_err(EngineError::engine("make the agent's log"))
+    }
+
     /// Starts init. A launcher that died is replaced once.
-    fn launch(
+    pub(super) fn launch(
         &self,
         id: &ContainerId,
         spec: &LaunchSpec,
@@ -187,7 +195,7 @@ impl Maker {
         Ok(Arc::clone(&launcher))
     }
 
-    fn require_limits(&self, record: &Record) -> Result<(), EngineError> {
+    pub(super) fn require_limits(&self, record: &Record) -> Result<(), EngineError> {
         let enforced = record.enforced;
         let limits = [
             ("memory", enforced.memory),
@@ -229,7 +237,7 @@ impl Maker {
         Ok(path)
     }
 
-    fn listen(&self, id: &ContainerId) -> Result<UnixListener, EngineError> {
+    pub(super) fn listen(&self, id: &ContainerId) -> Result<UnixListener, EngineError> {
         let socket = self.home.socket(id)?;
         UnixListener::bind(socket.path()).map_err(EngineError::engine("make the agent's socket"))
     }
@@ -267,8 +275,7 @@ impl Maker {
     fn destroy_locked(&self, id: &ContainerId, _: &Lock) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
         if let Some(record) = self.home.read(id)? {
-            end(record.pidfd()?)?;
-            remove_cgroup(&record.cgroup)?;
+            end_recorded(id, &record)?;
             remove_foreign(&directory, record.ids)?;
             if let IdMap::Range { base } = record.ids {
                 self.slots.give_back(base);
@@ -299,6 +306,15 @@ fn start_launcher(config: &EmbeddedConfig) -> Result<Arc<Launcher>, EngineError>
     Ok(Arc::new(
         launcher.map_err(EngineError::engine("start the launcher"))?,
     ))
+}
+
+/// Ends what runs of a container.
+pub(super) fn end_recorded(id: &ContainerId, record: &Record) -> Result<(), EngineError> {
+    end(record.pidfd()?)?;
+    if record.restarts {
+        end_unrecorded(id)?;
+    }
+    remove_cgroup(&record.cgroup)
 }
 
 /// Ends what may run of a container that no record tells of.

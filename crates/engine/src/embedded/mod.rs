@@ -4,6 +4,7 @@
 //! HOME/ids/N                 who has the Nth range of user ids
 //! HOME/containers/ID/        0700, named by the container's id, locked by who makes it
 //!   state.json               what a later process needs to find the container again
+//!   launch.json              how its init is started, unless it ends with its owner
 //!   agent.sock               where the agent listens
 //!   agent.log                what the agent says before it dies
 //!   workspace/               the container's /workspace
@@ -17,6 +18,7 @@ mod fetch;
 mod home;
 mod make;
 mod remove;
+mod restart;
 mod root;
 mod search;
 mod slots;
@@ -161,6 +163,12 @@ impl Engine for Embedded {
             .await
             .map_err(EngineError::engine("make the container"))??;
         Ok(describe(id, Some(fresh.keep())))
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        let asked = id.clone();
+        let record = self.blocking(move |maker| maker.restart(&asked)).await?;
+        Ok(describe(id, Some(record)))
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

@@ -40,10 +40,12 @@ pub(super) struct Home {
     path: PathBuf,
 }
 
-/// A container that is being made. Dropping it undoes everything.
+/// A container that is being made. Dropping it undoes everything, but for the files of one
+/// that is started again.
 pub(super) struct Making {
     home: Home,
     process: Option<Process>,
+    is_new: bool,
     done: bool,
 }
 
@@ -105,10 +107,25 @@ impl Making {
         let making = Self {
             home,
             process: None,
+            is_new: true,
             done: false,
         };
         fs::create_dir_all(making.home.path.join("root"))?;
         Ok(making)
+    }
+
+    /// Begins with what is left of a container whose agent has ended.
+    pub(super) fn again(home: Home) -> io::Result<Self> {
+        match fs::remove_file(home.socket()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self {
+            home,
+            process: None,
+            is_new: false,
+            done: false,
+        })
     }
 
     /// Starts the agent.
@@ -167,6 +184,8 @@ impl Drop for Making {
             process.kill_tree();
             process.wait_blocking();
         }
-        let _ = self.home.remove();
+        if self.is_new {
+            let _ = self.home.remove();
+        }
     }
 }

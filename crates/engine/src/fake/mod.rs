@@ -74,6 +74,23 @@ impl Fake {
         Err(EngineError::NotFound { id: id.clone() })
     }
 
+    /// Starts the agent and waits until it listens.
+    async fn start(
+        &self,
+        mut making: Making,
+        fault: Option<CreateFault>,
+    ) -> Result<Container, EngineError> {
+        const STEP: &str = "start the agent";
+        let started = making.start(&self.agent_program);
+        started.map_err(EngineError::engine(STEP))?;
+        let listening = making.until_listening().await;
+        listening.map_err(EngineError::engine("reach the agent"))?;
+        if fault == Some(CreateFault::After) {
+            return Err(injected(STEP));
+        }
+        making.finish().map_err(EngineError::engine(STEP))
+    }
+
     /// Every container there really is.
     fn all(&self) -> std::io::Result<Vec<Container>> {
         let mut all = Vec::new();
@@ -113,15 +130,26 @@ impl Engine for Fake {
             }
             Some(_) | None => {}
         }
-        let mut making = Making::begin(home).map_err(EngineError::engine(STEP))?;
-        let started = making.start(&self.agent_program);
-        started.map_err(EngineError::engine("start the agent"))?;
-        let listening = making.until_listening().await;
-        listening.map_err(EngineError::engine("reach the agent"))?;
-        if fault == Some(CreateFault::After) {
+        let making = Making::begin(home).map_err(EngineError::engine(STEP))?;
+        self.start(making, fault).await
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        const STEP: &str = "start the container again";
+        let _alone = self.changing.lock().await;
+        let home = self.find(id)?;
+        let fault = self.faults().create();
+        if fault == Some(CreateFault::Before) {
             return Err(injected(STEP));
         }
-        making.finish().map_err(EngineError::engine(STEP))
+        let ended = home.process().ok_or("it was never made");
+        let ended = ended.map_err(EngineError::engine(STEP))?;
+        if !all_gone(&ended.kill_tree()).await {
+            return Err(EngineError::engine(STEP)("a process does not end"));
+        }
+        ended.reap();
+        let making = Making::again(home).map_err(EngineError::engine(STEP))?;
+        self.start(making, fault).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

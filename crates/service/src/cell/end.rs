@@ -3,7 +3,6 @@
 //! The row is ended last, so a server that dies on the way leaves a row by which the next
 //! one goes on.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_agent_client::AgentError;
@@ -34,14 +33,17 @@ impl Life {
     pub(super) async fn end(mut self, cause: Cause) {
         let status = self.status(cause).await;
         self.enter(cause).await;
-        self.cell.execs.close(status).await;
+        let execs = self.cell.execs();
+        execs.close(status).await;
         if cause == (Cause::Wished { force: false }) {
             self.shut_down().await;
         }
-        while let Err(error) = self.inner.environment.destroy(self.cell.id()).await {
-            self.put_off(cause, error).await;
+        if cause != Cause::Gone {
+            while let Err(error) = self.inner.environment.destroy(self.cell.id()).await {
+                self.put_off(cause, error).await;
+            }
         }
-        self.cell.execs.finish(status).await;
+        execs.finish(status).await;
         self.note_end(cause).await;
         self.inner.registry.remove(&self.cell);
         self.set_phase(final_phase(cause));
@@ -49,10 +51,10 @@ impl Life {
     }
 
     /// What becomes of its execs.
-    async fn status(&self, cause: Cause) -> ExecStatus {
+    pub(super) async fn status(&self, cause: Cause) -> ExecStatus {
         match cause {
             Cause::Wished { .. } | Cause::NotMade => ExecStatus::Cancelled,
-            Cause::Distrusted => ExecStatus::Lost,
+            Cause::Distrusted | Cause::Gone => ExecStatus::Lost,
             Cause::Vanished => {
                 let inspected = self.inner.environment.engine.inspect(self.cell.id()).await;
                 match inspected {
@@ -71,7 +73,7 @@ impl Life {
                 self.set_phase(Phase::Stopping);
                 self.note(Phase::Stopping).await;
             }
-            Cause::Vanished | Cause::Distrusted => {
+            Cause::Vanished | Cause::Gone | Cause::Distrusted => {
                 tracing::warn!(container.id = %self.cell.id(), ?cause, "a container failed");
                 self.set_phase(Phase::Failed);
             }
@@ -84,14 +86,14 @@ impl Life {
     /// somebody is in a hurry.
     async fn shut_down(&mut self) {
         let grace = self.inner.environment.settings.kill_grace;
-        let cell = Arc::clone(&self.cell);
+        let connection = self.cell.connection();
         let shut_down = async {
             for _ in 0..SHUTDOWNS_MAX {
-                let Ok(connected) = cell.connection.get().await else {
+                let Ok(connected) = connection.get().await else {
                     return;
                 };
                 match connected.agent.shutdown(grace).await {
-                    Err(error @ AgentError::Lost) => cell.connection.report(&connected, &error),
+                    Err(error @ AgentError::Lost) => connection.report(&connected, &error),
                     // Whatever else it answers, the container is destroyed next.
                     Ok(()) | Err(_) => return,
                 }
@@ -187,6 +189,6 @@ impl Life {
 fn final_phase(cause: Cause) -> Phase {
     match cause {
         Cause::Wished { .. } => Phase::Stopped,
-        Cause::NotMade | Cause::Vanished | Cause::Distrusted => Phase::Failed,
+        Cause::NotMade | Cause::Vanished | Cause::Gone | Cause::Distrusted => Phase::Failed,
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum Birth {
     Warm(Box<Container>),
     /// It runs already.
     Found,
+    /// It was to run, and has ended.
+    Halted,
     /// It was being ended when the last server died, or is of no use.
     Dying(Cause),
 }
@@ -48,6 +50,8 @@ pub(crate) enum Cause {
     },
     /// Its agent ended, or the engine has lost it.
     Vanished,
+    /// The engine has nothing of it any more.
+    Gone,
     /// Its agent broke the protocol.
     Distrusted,
 }
@@ -92,8 +96,10 @@ impl Life {
                 self.reconnect();
                 self.run().await
             }
+            Birth::Halted => Cause::Vanished,
             Birth::Dying(cause) => cause,
         };
+        let cause = self.keep(cause).await;
         self.end(cause).await;
     }
 
@@ -123,7 +129,7 @@ impl Life {
         progress: &Progress,
     ) -> Result<(), ServiceError> {
         let (environment, cell) = (&self.inner.environment, &self.cell);
-        let made = make(environment, cell.id(), spec, progress, &cell.connection).await?;
+        let made = make(environment, cell.id(), spec, progress, &cell.connection()).await?;
         cell.note_made(made);
         self.set_phase(Phase::Running);
         Ok(())
@@ -134,21 +140,22 @@ impl Life {
         let (inner, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
         self.inner.environment.tasks.spawn(async move {
             let _turn = inner.reconnecting.acquire().await;
-            if let Err(error) = cell.connection.get().await {
+            if let Err(error) = cell.connection().get().await {
                 tracing::warn!(container.id = %cell.id(), %error, "a container does not answer");
             }
         });
     }
 
     /// Waits for whatever ends it.
-    async fn run(&mut self) -> Cause {
+    pub(super) async fn run(&mut self) -> Cause {
         let environment = Arc::clone(&self.inner.environment);
         let cell = Arc::clone(&self.cell);
+        let connection = cell.connection();
         tokio::select! {
             biased;
             request = self.requests.recv() => request.map_or(Cause::Vanished, |request| self.take(request)),
             () = exited(&*environment.engine, &cell) => Cause::Vanished,
-            _ = cell.connection.distrusted() => Cause::Distrusted,
+            _ = connection.distrusted() => Cause::Distrusted,
             () = expired(&self.inner, &cell) => Cause::Wished { force: false },
         }
     }
@@ -164,13 +171,7 @@ impl Life {
     }
 
     pub(super) fn set_phase(&self, next: Phase) {
-        self.cell.phase.send_if_modified(|phase| {
-            let is_legal = phase.can_become(next);
-            if is_legal {
-                *phase = next;
-            }
-            is_legal
-        });
+        self.cell.set_phase(next);
     }
 }
 

@@ -16,7 +16,10 @@ const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
 /// How long an engine may take to make a container of an image that is there.
 const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Attempts to reach the agent of a container that was just made.
+/// How long an engine may take to start a container again.
+const RESTART_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Attempts to reach the agent of a container that was just started.
 const CONNECTS_MAX: u32 = 3;
 
 /// Why a container was not made. Not yet an answer for a caller: there may be none.
@@ -45,13 +48,30 @@ pub(crate) async fn make(
     let create = engine.create(id, spec);
     let made = tokio::time::timeout(CREATE_TIMEOUT, create).await;
     let made = made.map_err(|_| late("make the container"))??;
+    reach(connection).await?;
+    Ok(made)
+}
+
+/// Starts the agent of a container again and connects to it.
+pub(super) async fn restart(
+    environment: &Environment,
+    id: &ContainerId,
+    connection: &Connection,
+) -> Result<Container, NotMade> {
+    let restart = environment.engine.restart(id);
+    let started = tokio::time::timeout(RESTART_TIMEOUT, restart).await;
+    let started = started.map_err(|_| late("start the container again"))??;
+    reach(connection).await?;
+    Ok(started)
+}
+
+async fn reach(connection: &Connection) -> Result<(), ServiceError> {
     for _ in 1..CONNECTS_MAX {
         if connection.get().await.is_ok() {
-            return Ok(made);
+            return Ok(());
         }
     }
-    connection.get().await?;
-    Ok(made)
+    connection.get().await.map(drop)
 }
 
 fn late(what: &str) -> ServiceError {

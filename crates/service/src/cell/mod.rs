@@ -9,14 +9,16 @@
 //!             death, distrust
 //! ```
 //!
-//! The task in `life` alone changes the phase; everybody else asks it and waits.
+//! The task in `life` alone changes the phase; everybody else asks it and waits. A persistent
+//! container that ends by itself is started again: only a wish removes its files.
 
 mod end;
 mod life;
 mod make;
+mod revive;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use hotcell_domain::{ContainerId, Phase};
 use hotcell_engine::{Container, Enforced};
@@ -37,10 +39,7 @@ const REQUESTS_MAX: usize = 64;
 pub(crate) struct Cell {
     /// As it was asked for. Its phase and its last use are as they were then.
     pub(crate) row: ContainerRow,
-    /// Leads to its agent.
-    pub(crate) connection: Arc<Connection>,
-    /// Its execs.
-    pub(crate) execs: Table,
+    inside: RwLock<Inside>,
     phase: watch::Sender<Phase>,
     requests: mpsc::Sender<Request>,
     last_used_unix_ms: AtomicU64,
@@ -50,6 +49,12 @@ pub(crate) struct Cell {
     image_digest: OnceLock<String>,
     /// Why it could not be made.
     failure: OnceLock<ServiceError>,
+}
+
+/// What an agent has, and the next one has not.
+struct Inside {
+    connection: Arc<Connection>,
+    execs: Table,
 }
 
 /// What a container's task is asked for; it answers when the container is gone.
@@ -89,8 +94,7 @@ impl Cell {
     ) -> (Arc<Self>, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let cell = Self {
-            execs: Table::new(environment, &connection, &row),
-            connection,
+            inside: RwLock::new(Inside::new(environment, &row, connection)),
             phase: watch::Sender::new(row.phase),
             requests,
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
@@ -107,9 +111,41 @@ impl Cell {
         &self.row.id
     }
 
+    /// Leads to its agent.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        let inside = self.inside.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&inside.connection)
+    }
+
+    /// Its execs.
+    pub(crate) fn execs(&self) -> Table {
+        let inside = self.inside.read().unwrap_or_else(PoisonError::into_inner);
+        inside.execs.clone()
+    }
+
+    /// Its agent will be another one, which knows of no exec. Whoever has the connection or
+    /// the execs that were has something that has ended.
+    fn renew(&self, environment: &Arc<Environment>) {
+        let engine = Arc::clone(&environment.engine);
+        let connection = Connection::new(engine, self.row.id.clone());
+        let fresh = Inside::new(environment, &self.row, Arc::new(connection));
+        *self.inside.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+    }
+
     /// Where it is in its life.
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Moves it on, if that is a legal move. For its own task alone.
+    fn set_phase(&self, next: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let is_legal = phase.can_become(next);
+            if is_legal {
+                *phase = next;
+            }
+            is_legal
+        });
     }
 
     /// What stands behind its limits, once it is known.
@@ -174,6 +210,17 @@ impl Cell {
         ServiceError::stopping()
     }
 
+    /// Why it cannot be used while it is halted.
+    pub(crate) fn halted(&self) -> ServiceError {
+        ServiceError::Unavailable {
+            reason: format!(
+                "container {} ended by itself and could not be started again; its files are kept until it is killed",
+                self.id()
+            ),
+            source: None,
+        }
+    }
+
     /// Notes that it is used now.
     pub(crate) fn touch(&self, now_unix_ms: u64) {
         self.last_used_unix_ms
@@ -194,5 +241,18 @@ impl Cell {
     pub(crate) fn note_use(&self, used_unix_ms: u64) {
         self.noted_used_unix_ms
             .fetch_max(used_unix_ms, Ordering::Relaxed);
+    }
+}
+
+impl Inside {
+    fn new(
+        environment: &Arc<Environment>,
+        row: &ContainerRow,
+        connection: Arc<Connection>,
+    ) -> Self {
+        Self {
+            execs: Table::new(environment, &connection, row),
+            connection,
+        }
     }
 }

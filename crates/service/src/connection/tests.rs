@@ -48,6 +48,10 @@ impl Engine for Door {
         Err(EngineError::Exhausted { resource: "all" })
     }
 
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        Err(EngineError::NotFound { id: id.clone() })
+    }
+
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
         self.opens.fetch_add(1, Ordering::SeqCst);
         let way = self.ways.lock().unwrap().pop_front();

@@ -24,7 +24,7 @@ impl Service {
     ) -> Result<ExecId, ServiceError> {
         self.inner.accepting()?;
         let cell = self.inner.cell(caller, target).await?;
-        cell.execs.start(caller, request).await
+        cell.execs().start(caller, request).await
     }
 }
 

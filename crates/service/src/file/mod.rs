@@ -26,7 +26,7 @@ pub use self::transfer::{FileReader, FileWriter};
 use self::error::{Effect, from_agent};
 use self::transfer::{Metered, Peer};
 use crate::cell::Cell;
-use crate::connection::Connected;
+use crate::connection::{Connected, Connection};
 use crate::{Service, ServiceError};
 
 /// Attempts at a call that may be repeated.
@@ -65,8 +65,8 @@ impl Service {
     ) -> Result<(FileInfo, FileReader), ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
         let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
-        let ((info, bytes), connected) = self.ask(&cell, Call::reads("read", path), read).await?;
-        Ok((info, FileReader::new(bytes, peer(&cell, connected, path))))
+        let ((info, bytes), way) = self.ask(&cell, Call::reads("read", path), read).await?;
+        Ok((info, FileReader::new(bytes, peer(way, path))))
     }
 
     /// Writes a whole file.
@@ -106,9 +106,10 @@ impl Service {
         options: WriteOptions,
     ) -> Result<FileWriter<FileInfo>, ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
-        let connected = cell.connection.get().await?;
+        let connection = cell.connection();
+        let connected = connection.get().await?;
         let bytes = connected.agent.write(path.for_agent(), options);
-        let peer = peer(&cell, connected, path);
+        let peer = peer((connection, connected), path);
         Ok(FileWriter::new(bytes, peer, self.metered("write")))
     }
 
@@ -176,8 +177,8 @@ impl Service {
         let cell = self.inner.cell(caller, target).await?;
         let export = async |agent: Agent| agent.export(path.for_agent(), &include, &exclude).await;
         let about = Call::reads("export", path);
-        let (bytes, connected) = self.ask(&cell, about, export).await?;
-        Ok(FileReader::new(bytes, peer(&cell, connected, path)))
+        let (bytes, way) = self.ask(&cell, about, export).await?;
+        Ok(FileReader::new(bytes, peer(way, path)))
     }
 
     /// Takes a tar, not compressed, and unpacks it below `dest`. Finished, it answers
@@ -189,9 +190,10 @@ impl Service {
         dest: &FilePath,
     ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
-        let connected = cell.connection.get().await?;
+        let connection = cell.connection();
+        let connected = connection.get().await?;
         let bytes = connected.agent.import(dest.for_agent(), 0, 0);
-        let peer = peer(&cell, connected, dest);
+        let peer = peer((connection, connected), dest);
         Ok(FileWriter::new(bytes, peer, self.metered("import")))
     }
 
@@ -202,7 +204,7 @@ impl Service {
         cell: &Cell,
         about: Call<'_>,
         make: impl Fn(Agent) -> F,
-    ) -> Result<(T, Connected), ServiceError>
+    ) -> Result<(T, Way), ServiceError>
     where
         F: Future<Output = Result<T, AgentError>>,
     {
@@ -221,18 +223,19 @@ async fn try_call<T, F>(
     cell: &Cell,
     about: &Call<'_>,
     make: impl Fn(Agent) -> F,
-) -> Result<(T, Connected), ServiceError>
+) -> Result<(T, Way), ServiceError>
 where
     F: Future<Output = Result<T, AgentError>>,
 {
     let mut attempt = 1;
     loop {
-        let connected = cell.connection.get().await?;
+        let connection = cell.connection();
+        let connected = connection.get().await?;
         let error = match make(connected.agent.clone()).await {
-            Ok(answer) => return Ok((answer, connected)),
+            Ok(answer) => return Ok((answer, (connection, connected))),
             Err(error) => error,
         };
-        cell.connection.report(&connected, &error);
+        connection.report(&connected, &error);
         let can_repeat = about.effect == Effect::None && attempt < ATTEMPTS_MAX;
         if error != AgentError::Lost || !can_repeat {
             return Err(from_agent(error, about.path.as_bytes(), about.effect));
@@ -292,9 +295,12 @@ fn invalid(reason: String) -> ServiceError {
     ServiceError::Invalid { reason }
 }
 
-fn peer(cell: &Cell, connected: Connected, path: &FilePath) -> Peer {
+/// Over which connection a call was made, and whom to tell what became of it.
+type Way = (Arc<Connection>, Connected);
+
+fn peer((connection, connected): Way, path: &FilePath) -> Peer {
     Peer {
-        connection: Arc::clone(&cell.connection),
+        connection,
         connected,
         path: path.as_bytes().to_vec(),
     }

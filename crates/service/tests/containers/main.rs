@@ -10,5 +10,6 @@ mod pool_crash;
 mod pool_faults;
 mod reconcile;
 mod restart;
+mod revive;
 mod spawn;
 mod status;

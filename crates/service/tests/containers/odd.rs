@@ -28,6 +28,8 @@ pub(crate) struct Odd {
     pub(crate) is_full: AtomicBool,
     /// Containers that it was asked to make.
     pub(crate) creates: AtomicUsize,
+    /// Containers that it was asked to start again.
+    pub(crate) restarts: AtomicUsize,
     /// Every stream leads to this container.
     astray: Mutex<Option<ContainerId>>,
     /// What carries the streams there are.
@@ -42,6 +44,7 @@ impl Odd {
             is_run_s: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
+            restarts: AtomicUsize::new(0),
             astray: Mutex::default(),
             carriers: Mutex::default(),
         })
@@ -82,6 +85,14 @@ impl Engine for Odd {
             return Err(EngineError::Exhausted { resource: "ids" });
         }
         self.fake.create(id, spec).await
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.restarts.fetch_add(1, Ordering::SeqCst);
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(EngineError::Exhausted { resource: "ids" });
+        }
+        self.fake.restart(id).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

@@ -1,0 +1,57 @@
+//! Starting a container again that its engine still has.
+
+use std::sync::Arc;
+
+use bollard::query_parameters::KillContainerOptionsBuilder;
+use hotcell_domain::{ContainerId, Phase};
+
+use super::client::FaultKind;
+use super::make::Maker;
+use super::{names, stream};
+use crate::{Container, EngineError};
+
+impl Maker {
+    /// See [`crate::Engine::restart`]. Its volumes are as they were: the engine keeps them
+    /// for as long as there is a container that names them.
+    pub(super) async fn restart(
+        self: &Arc<Self>,
+        id: &ContainerId,
+    ) -> Result<Container, EngineError> {
+        self.abilities().await?.check_enforced(&self.config)?;
+        let _lock = self.locks().lock(id).await;
+        drop(self.take_ready(id));
+        match self.inspect(id).await?.phase {
+            Phase::Running => self.kill(id).await?,
+            // Half made, or a workspace that has lost its container.
+            Phase::Creating => {
+                let step = "start the container again";
+                return Err(EngineError::engine(step)("there is no whole container"));
+            }
+            Phase::Halted | Phase::Stopping | Phase::Stopped | Phase::Failed => {}
+        }
+        self.watches().ended(id);
+        self.processes().forget(id);
+        self.try_start(id).await?;
+        let agent = self.agent_of(id).await?;
+        let stream = stream::open(self.client(), &names::of(id), &agent).await?;
+        self.keep_ready(id, stream.watched(self.watch(id)));
+        self.inspect_new(id).await
+    }
+
+    /// Kills all of it and waits for its end. One that has ended meanwhile is as good.
+    async fn kill(self: &Arc<Self>, id: &ContainerId) -> Result<(), EngineError> {
+        let name = names::of(id);
+        let options = KillContainerOptionsBuilder::default()
+            .signal("SIGKILL")
+            .build();
+        let step = "kill the container";
+        let killed = self
+            .client()
+            .call(step, |api| api.kill_container(&name, Some(options)));
+        match killed.await {
+            Err(fault) if fault.kind != FaultKind::Conflict => return Err(fault.into()),
+            Ok(()) | Err(_) => {}
+        }
+        self.until_stopped(id).await
+    }
+}

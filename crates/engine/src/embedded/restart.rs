@@ -1,0 +1,56 @@
+//! Starting a container again: its init has ended, by itself or with its host, and its
+//! directory tells how it was started.
+
+use std::fs;
+use std::io;
+
+use hotcell_domain::ContainerId;
+
+use super::home::{Owner, Record};
+use super::make::{Maker, end_recorded};
+use crate::EngineError;
+
+impl Maker {
+    /// See [`crate::Engine::restart`].
+    pub(super) fn restart(&self, id: &ContainerId) -> Result<Record, EngineError> {
+        let Some(_lock) = self.home().lock(id)? else {
+            return Err(EngineError::NotFound { id: id.clone() });
+        };
+        let known = (self.home().read(id)?, self.home().launch(id)?);
+        let (Some(mut record), Some(launch)) = known else {
+            let step = "start the container again";
+            return Err(EngineError::engine(step)("nothing tells how it was made"));
+        };
+        end_recorded(id, &record)?;
+        // Whoever dies before the next record leaves an init that only a search finds.
+        record.restarts = true;
+        self.home().save(id, &record)?;
+        self.remove_socket(id)?;
+        let (listener, log) = (self.listen(id)?, self.make_log(id)?);
+        let launched = self.launch(id, &launch, &log, &listener)?;
+        let record = Record {
+            pid: launched.pid,
+            start_time: launched.start_time,
+            enforced: launched.enforced,
+            cgroup: launched.cgroup,
+            owner: Owner::us(record.owner.lifetime()),
+            restarts: false,
+            ..record
+        };
+        let kept = self.require_limits(&record);
+        if kept.is_err() {
+            end_recorded(id, &record)?;
+        }
+        self.home().save(id, &record)?;
+        kept.map(|()| record)
+    }
+
+    fn remove_socket(&self, id: &ContainerId) -> Result<(), EngineError> {
+        match fs::remove_file(self.home().directory(id).join("agent.sock")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(EngineError::engine("remove the agent's socket")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

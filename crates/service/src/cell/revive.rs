@@ -1,0 +1,157 @@
+//! Starting a persistent container again that ended by itself: its engine or its host was
+//! restarted, or its agent died. Only a wish removes its files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_domain::Phase;
+use hotcell_engine::{Container, EngineError};
+use tokio::time::Instant;
+
+use super::life::{Cause, Life};
+use super::make::{NotMade, restart};
+use crate::backoff::Backoff;
+use crate::error::chain;
+
+/// Starts of a container that does not last, after which it is left as it is.
+const STARTS_MAX: u32 = 5;
+
+/// A container that ran for so long was started well.
+const LASTING: Duration = Duration::from_mins(10);
+
+/// From a start to the next, if there was one not long ago.
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+
+/// How often a container was started again.
+struct Starts {
+    count: u32,
+    last: Option<Instant>,
+    pause: Backoff,
+}
+
+impl Life {
+    /// Starts a container again as often as it ends by itself, and answers why it ends for
+    /// good.
+    pub(super) async fn keep(&mut self, mut cause: Cause) -> Cause {
+        let mut starts = Starts::new();
+        while self.cell.row.is_persistent && matches!(cause, Cause::Vanished | Cause::Distrusted) {
+            self.note_halt(cause).await;
+            cause = match self.start_again(&mut starts).await {
+                Ok(()) => self.run().await,
+                Err(cause) => cause,
+            };
+        }
+        cause
+    }
+
+    /// Its execs are lost, and whoever wants it waits.
+    async fn note_halt(&mut self, cause: Cause) {
+        tracing::warn!(container.id = %self.cell.id(), ?cause, "a container ended by itself");
+        let status = self.status(cause).await;
+        self.set_phase(Phase::Creating);
+        self.cell.execs().finish(status).await;
+        self.cell.renew(&self.inner.environment);
+    }
+
+    /// Starts it, in several attempts; on `Err` it ends for good, and tells why.
+    async fn start_again(&mut self, starts: &mut Starts) -> Result<(), Cause> {
+        while starts.may_begin() {
+            let (inner, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+            let attempt = async {
+                starts.wait().await;
+                // One that waited was said to be halted.
+                cell.set_phase(Phase::Creating);
+                restart(&inner.environment, cell.id(), &cell.connection()).await
+            };
+            let started = tokio::select! {
+                biased;
+                request = self.requests.recv() => {
+                    return Err(request.map_or(Cause::Gone, |request| self.take(request)));
+                }
+                started = attempt => started,
+            };
+            match started {
+                Ok(container) => {
+                    self.note_start(container);
+                    return Ok(());
+                }
+                Err(NotMade::Engine(EngineError::NotFound { .. })) => return Err(Cause::Gone),
+                Err(error) => self.note_failure(starts, &error),
+            }
+        }
+        Err(self.halt().await)
+    }
+
+    fn note_start(&mut self, container: Container) {
+        tracing::info!(container.id = %self.cell.id(), "a container was started again");
+        self.cell.note_made(container);
+        self.set_phase(Phase::Running);
+        self.tell_all();
+    }
+
+    fn note_failure(&mut self, starts: &mut Starts, error: &NotMade) {
+        let cause = chain(error);
+        tracing::warn!(container.id = %self.cell.id(), cause, "a container was not started again");
+        self.set_phase(Phase::Halted);
+        self.tell_all();
+        if matches!(error, NotMade::Engine(EngineError::Unavailable { .. })) {
+            starts.pardon();
+        }
+    }
+
+    /// Keeps its files until somebody wants its end, and answers that.
+    async fn halt(&mut self) -> Cause {
+        tracing::error!(
+            container.id = %self.cell.id(),
+            "a container does not last; its files are kept until it is killed, and the next server starts it again"
+        );
+        self.set_phase(Phase::Halted);
+        self.tell_all();
+        let request = self.requests.recv().await;
+        match request.map(|request| self.take(request)) {
+            // The engine has lost what was left.
+            None | Some(Cause::Vanished) => Cause::Gone,
+            Some(cause) => cause,
+        }
+    }
+
+    /// Answers those who thought that it was gone.
+    fn tell_all(&mut self) {
+        for answer in self.waiting.drain(..) {
+            let _ = answer.send(Ok(()));
+        }
+    }
+}
+
+impl Starts {
+    fn new() -> Self {
+        Self {
+            count: 0,
+            last: None,
+            pause: Backoff::between(PAUSE_FIRST, PAUSE_LONGEST),
+        }
+    }
+
+    /// Whether it may be started once more, which is counted.
+    fn may_begin(&mut self) -> bool {
+        if self.last.is_some_and(|last| last.elapsed() >= LASTING) {
+            *self = Self::new();
+        }
+        self.count += 1;
+        self.count <= STARTS_MAX
+    }
+
+    /// Waits, but not before the first.
+    async fn wait(&mut self) {
+        if self.last.is_some() {
+            self.pause.wait().await;
+        }
+        self.last = Some(Instant::now());
+    }
+
+    /// The last start failed for no fault of the container's.
+    fn pardon(&mut self) {
+        self.count -= 1;
+    }
+}
