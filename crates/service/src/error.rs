@@ -70,6 +70,14 @@ pub enum ServiceError {
         /// Why.
         source: Option<Source>,
     },
+    /// The container is kept, but does not run here.
+    #[error("{reason}")]
+    Halted {
+        /// Why not.
+        reason: String,
+        /// Who can do what about it.
+        hint: &'static str,
+    },
     /// It should have worked.
     #[error("could not {step}")]
     Internal {
@@ -132,6 +140,10 @@ impl ServiceError {
             Self::Unavailable { reason, .. } => Self::Unavailable {
                 reason: reason.clone(),
                 source: None,
+            },
+            Self::Halted { reason, hint } => Self::Halted {
+                reason: reason.clone(),
+                hint,
             },
             Self::Internal { step, source } => Self::Internal {
                 step,

@@ -6,14 +6,15 @@
 //! | a row of a persistent one | stopped | started again, its execs lost |
 //! | a row | stopped, half made | removed, failed, its execs lost |
 //! | a row | nothing | failed, its execs lost; stopped, if it was being ended |
-//! | nothing | runs | adopted |
+//! | a row of another engine's | is not asked | halted, until a server runs on that engine |
+//! | nothing, or an ended row | runs | adopted |
 //! | nothing | stopped, half made | removed |
 //!
 //! A container that is in memory has a task of its own, which settles it. One of the warm
 //! pool is the pool's affair. One that ends with its owner is `hotcell run`'s and left alone. A list may be out of date when it
 //! arrives, so nothing is noted or removed on its word alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use hotcell_domain::{ContainerId, ContainerSpec, Labels, Lifetime, Phase, Principal};
@@ -105,6 +106,7 @@ impl Inner {
         for id in &known {
             found.count(self.settle_known(id, listed.contains_key(id)).await);
         }
+        self.set_aside(&rows, execs);
         for row in &rows {
             if !known.contains(&row.id) {
                 found.count(self.settle_row(row, execs).await);
@@ -117,6 +119,34 @@ impl Inner {
         }
         self.note_reconciled(&found);
         Ok(found)
+    }
+
+    /// Takes containers of other engines into memory as what cannot be used: they and their
+    /// execs are as they are when a server runs on their engine again.
+    fn set_aside(self: &Arc<Self>, rows: &[ContainerRow], execs: &mut Execs) {
+        let here = self.environment.engine.name();
+        let mut engines: BTreeMap<&str, usize> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.engine != here) {
+            execs.remove(&row.id);
+            if self.registry.get(&row.id).is_some() {
+                continue;
+            }
+            let row_here = ContainerRow {
+                phase: Phase::Halted,
+                ..row.clone()
+            };
+            let (cell, requests) = Cell::new(&self.environment, row_here);
+            self.registry.add_found(&cell);
+            Life::start(self, &cell, requests, Birth::Away);
+            *engines.entry(&row.engine).or_default() += 1;
+        }
+        for (engine, containers) in engines {
+            tracing::warn!(
+                engine,
+                containers,
+                "containers are held by another engine than this server runs on; they are left alone"
+            );
+        }
     }
 
     fn note_reconciled(&self, found: &Reconciled) {
@@ -139,7 +169,7 @@ impl Inner {
             return Ok(Settled::Same);
         };
         let is_there = matches!(cell.phase(), Phase::Running | Phase::Halted);
-        if !is_there || self.inspect(id).await?.is_some() {
+        if cell.is_away() || !is_there || self.inspect(id).await?.is_some() {
             return Ok(Settled::Same);
         }
         match cell.end(Wish::NoteGone).await {
@@ -224,8 +254,9 @@ impl Inner {
         }
     }
 
-    /// Gives a container a row. What it was asked to be is not known any more. It is kept
-    /// until somebody kills it, because it may hold somebody's work.
+    /// Gives a container a row: the one it had when it was thought to have ended. Without, what
+    /// it was asked to be is not known any more, and it is kept until somebody kills it,
+    /// because it may hold somebody's work.
     async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
         let settings = &self.environment.settings;
         let now_unix_ms = self.environment.clock.unix_ms();
@@ -252,10 +283,7 @@ impl Inner {
             ended_unix_ms: None,
             is_warm: false,
         };
-        self.environment
-            .store
-            .insert_container(row.clone(), now_unix_ms)
-            .await?;
+        let row = self.environment.store.adopt_container(row).await?;
         self.admit_found(&row, Vec::new(), Birth::Found).await?;
         tracing::info!(container.id = %container.id, "a container without a row was adopted");
         Ok(Settled::Adopted)

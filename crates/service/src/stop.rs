@@ -48,7 +48,7 @@ impl Inner {
         let mut wish = Wish::End;
         for _ in 0..ROUNDS_MAX {
             let mut transient = self.registry.all();
-            transient.retain(|cell| !cell.row.is_persistent);
+            transient.retain(|cell| !cell.row.is_persistent && !cell.is_away());
             let left = self.end_all(transient, wish).await;
             if left == 0 {
                 return;

@@ -73,6 +73,21 @@ impl Store {
         self.clerk.ask("note a container", question).await
     }
 
+    /// Notes a container that was found running, and answers its row: the one it had, if it
+    /// was thought to have ended, without the alias if that is another's by now; else `row`.
+    pub async fn adopt_container(&self, row: ContainerRow) -> Result<ContainerRow, StoreError> {
+        let question = move |database: &mut Database| {
+            let transaction = database.write()?;
+            let before = revive(&transaction, &row)?;
+            if before.is_none() {
+                insert(&transaction, &row)?;
+            }
+            transaction.commit()?;
+            Ok(before.unwrap_or(row))
+        };
+        self.clerk.ask("note a container", question).await
+    }
+
     /// Every container that has not ended, oldest first.
     pub async fn living_containers(&self) -> Result<Vec<ContainerRow>, StoreError> {
         let sql = "SELECT * FROM containers WHERE ended_unix_ms IS NULL
@@ -200,6 +215,27 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
         done => Ok(done.map(|_| ())?),
     }
+}
+
+/// The row that a container had when it was thought to have ended, with the phase and the
+/// engine of `found`.
+fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<ContainerRow>, Fault> {
+    let sql = "UPDATE containers SET
+                   phase = :phase, engine = :engine, ended_unix_ms = NULL,
+                   alias = iif(EXISTS (
+                       SELECT 1 FROM containers AS other
+                       WHERE other.principal = containers.principal
+                           AND other.alias = containers.alias
+                           AND other.ended_unix_ms IS NULL AND other.id != containers.id
+                   ), NULL, alias)
+               WHERE id = :id
+               RETURNING *";
+    let params = named_params! {
+        ":id": found.id.as_str(),
+        ":phase": found.phase.as_str(),
+        ":engine": found.engine,
+    };
+    first(&mut connection.prepare_cached(sql)?, params)
 }
 
 fn set_phase(

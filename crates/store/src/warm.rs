@@ -21,6 +21,8 @@ pub struct WarmRow {
     pub spec: Option<ContainerSpec>,
     /// When it was noted.
     pub created_unix_ms: u64,
+    /// The engine that holds it; empty if that was not noted.
+    pub engine: String,
 }
 
 impl Store {
@@ -30,13 +32,14 @@ impl Store {
         id: ContainerId,
         spec: ContainerSpec,
         created_unix_ms: u64,
+        engine: &'static str,
     ) -> Result<(), StoreError> {
-        let sql = "INSERT INTO warm VALUES (?, ?, ?)";
+        let sql = "INSERT INTO warm VALUES (?, ?, ?, ?)";
         self.clerk
             .ask("note a warm container", move |database| {
                 let spec = spec::write(&spec).map_err(Fault::Misuse)?;
                 let transaction = database.write()?;
-                let params = params![id.as_str(), spec, sql_ms(created_unix_ms)];
+                let params = params![id.as_str(), spec, sql_ms(created_unix_ms), engine];
                 transaction.prepare_cached(sql)?.execute(params)?;
                 Ok(transaction.commit()?)
             })
@@ -103,6 +106,7 @@ impl FromRow for WarmRow {
             // One that cannot be read is still known to be nobody's.
             spec: row.parsed("spec", spec::read).ok(),
             created_unix_ms: row.ms("created_unix_ms")?,
+            engine: row.raw("engine")?,
         })
     }
 }
@@ -117,12 +121,13 @@ mod tests {
     async fn note(store: &Store, number: u64) -> WarmRow {
         let id = samples::container(number).id;
         let spec = ContainerSpec::new(ImageRef::Host);
-        let noted = store.insert_warm(id.clone(), spec.clone(), number);
+        let noted = store.insert_warm(id.clone(), spec.clone(), number, "fake");
         noted.await.unwrap();
         WarmRow {
             id,
             spec: Some(spec),
             created_unix_ms: number,
+            engine: "fake".to_owned(),
         }
     }
 

@@ -226,6 +226,9 @@ impl From<ServiceError> for ToolError {
                 }
                 Self::new(Code::Unavailable, message)
             }
+            ServiceError::Halted { hint, .. } => {
+                Self::new(Code::Unavailable, message).with_hint(hint)
+            }
             ServiceError::Internal { step, source } => internal(step, &*source),
         }
     }

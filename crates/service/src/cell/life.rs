@@ -34,6 +34,8 @@ pub(crate) enum Birth {
     Found,
     /// It was to run, and has ended.
     Halted,
+    /// Another engine holds it.
+    Away,
     /// It was being ended when the last server died, or is of no use.
     Dying(Cause),
 }
@@ -97,6 +99,7 @@ impl Life {
                 self.run().await
             }
             Birth::Halted => Cause::Vanished,
+            Birth::Away => return self.stay_away().await,
             Birth::Dying(cause) => cause,
         };
         let cause = self.keep(cause).await;
@@ -144,6 +147,13 @@ impl Life {
                 tracing::warn!(container.id = %cell.id(), %error, "a container does not answer");
             }
         });
+    }
+
+    /// Refuses whatever anybody wants of it: its engine is not here.
+    async fn stay_away(mut self) {
+        while let Some(request) = self.requests.recv().await {
+            let _ = request.answer.send(Err(self.cell.halted()));
+        }
     }
 
     /// Waits for whatever ends it.

@@ -49,6 +49,8 @@ pub(crate) struct Cell {
     image_digest: OnceLock<String>,
     /// Why it could not be made.
     failure: OnceLock<ServiceError>,
+    /// The engine of this server, if it is not the one that holds it.
+    away_from: Option<&'static str>,
 }
 
 /// What an agent has, and the next one has not.
@@ -93,7 +95,9 @@ impl Cell {
         connection: Arc<Connection>,
     ) -> (Arc<Self>, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
+        let here = environment.engine.name();
         let cell = Self {
+            away_from: (row.engine != here).then_some(here),
             inside: RwLock::new(Inside::new(environment, &row, connection)),
             phase: watch::Sender::new(row.phase),
             requests,
@@ -210,14 +214,23 @@ impl Cell {
         ServiceError::stopping()
     }
 
+    /// Whether another engine holds it than the one that this server runs on.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away_from.is_some()
+    }
+
     /// Why it cannot be used while it is halted.
     pub(crate) fn halted(&self) -> ServiceError {
-        ServiceError::Unavailable {
-            reason: format!(
-                "container {} ended by itself and could not be started again; its files are kept until it is killed",
-                self.id()
-            ),
-            source: None,
+        let (id, engine) = (self.id(), &self.row.engine);
+        let Some(here) = self.away_from else {
+            return ServiceError::Halted {
+                reason: format!("container {id} ended by itself and cannot be started again"),
+                hint: "its files are kept until it is killed; ask the operator to read the log and to restart the server",
+            };
+        };
+        ServiceError::Halted {
+            reason: format!("container {id} is held by {engine}, and this server runs on {here}"),
+            hint: "spawn another, or ask the operator to run the server on that engine",
         }
     }
 

@@ -21,10 +21,12 @@ const NO_STOCK: usize = usize::MAX;
 
 impl Pool {
     /// Claims what an earlier server noted as warm, so that nobody else settles it, and looks
-    /// at each in the background.
+    /// at each in the background. What another engine holds is left to a server on that.
     pub(crate) fn take_over(self: &Arc<Self>, rows: Vec<WarmRow>) {
         let turns = Arc::new(Semaphore::new(LOOKS_MAX));
-        for row in rows {
+        let here = self.environment.engine.name();
+        let is_here = |row: &WarmRow| row.engine == here || row.engine.is_empty();
+        for row in rows.into_iter().filter(is_here) {
             let wanted = row.spec.as_ref().and_then(|spec| self.stock_of(spec));
             let stock = wanted.unwrap_or(NO_STOCK);
             let has_place = wanted.is_some_and(|stock| {

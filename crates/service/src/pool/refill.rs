@@ -108,12 +108,14 @@ impl Pool {
         let environment = &self.environment;
         let spec = &self.stocks[stock].spec;
         let created_unix_ms = environment.clock.unix_ms();
-        let noted =
-            environment
-                .store
-                .insert_warm(id.clone(), spec.value().clone(), created_unix_ms);
-        noted.await?;
         let engine = Arc::clone(&environment.engine);
+        let noted = environment.store.insert_warm(
+            id.clone(),
+            spec.value().clone(),
+            created_unix_ms,
+            engine.name(),
+        );
+        noted.await?;
         let connection = Arc::new(Connection::new(engine, id.clone()));
         let container = make(environment, id, spec, &Progress::default(), &connection).await?;
         self.warm_up(&connection).await?;

@@ -20,6 +20,7 @@ const STREAM_BYTES: usize = 64 << 10;
 /// The fake engine, with wishes of its own.
 pub(crate) struct Odd {
     fake: Fake,
+    name: &'static str,
     /// Removes nothing.
     pub(crate) keeps: AtomicBool,
     /// Says that its containers end with their owner.
@@ -38,8 +39,13 @@ pub(crate) struct Odd {
 
 impl Odd {
     pub(crate) fn new(ground: &Ground) -> Arc<Self> {
+        Self::named("fake", ground)
+    }
+
+    pub(crate) fn named(name: &'static str, ground: &Ground) -> Arc<Self> {
         Arc::new(Self {
             fake: ground.engine(),
+            name,
             keeps: AtomicBool::new(false),
             is_run_s: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
@@ -72,7 +78,7 @@ impl Odd {
 #[async_trait]
 impl Engine for Odd {
     fn name(&self) -> &'static str {
-        "odd"
+        self.name
     }
 
     async fn create(

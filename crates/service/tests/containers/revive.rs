@@ -21,7 +21,7 @@ fn kept() -> Spawn {
     }
 }
 
-async fn start(service: &Service, view: &ContainerView, script: &str) -> ExecId {
+pub(crate) async fn start(service: &Service, view: &ContainerView, script: &str) -> ExecId {
     let command = vec!["/bin/sh".into(), "-c".into(), script.into()];
     let request = Start {
         command: hotcell_domain::Command::new(command).expect("a command"),
@@ -32,7 +32,7 @@ async fn start(service: &Service, view: &ContainerView, script: &str) -> ExecId 
 }
 
 /// Waits for the end of an exec, and tells how it ended and what it wrote.
-async fn finish(service: &Service, id: &ExecId) -> (ExecStatus, String) {
+pub(crate) async fn finish(service: &Service, id: &ExecId) -> (ExecStatus, String) {
     let poll = Poll {
         after_seq: 0,
         wait: crate::ground::DEADLINE,
@@ -135,7 +135,7 @@ async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
     assert_eq!(finish(&service, &exec).await.0, ExecStatus::Lost);
     let refused = attach(&service, &by_id(&view), "s").await;
     assert!(
-        matches!(refused, Err(ServiceError::Unavailable { .. })),
+        matches!(refused, Err(ServiceError::Halted { .. })),
         "{refused:?}"
     );
     ground.advance(Duration::from_hours(24 * 365));

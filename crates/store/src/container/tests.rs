@@ -216,3 +216,33 @@ fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_container() {
         .collect();
     assert_eq!(ids.len(), 1);
 }
+
+#[tokio::test]
+async fn a_container_that_was_thought_to_have_ended_is_found_with_its_row() {
+    let (_directory, store) = store();
+    let found = |number| ContainerRow {
+        phase: Phase::Running,
+        engine: "docker".to_owned(),
+        ..container(number)
+    };
+    assert_eq!(store.adopt_container(found(1)).await.unwrap(), found(1));
+    for number in [2, 3] {
+        let row = ContainerRow {
+            principal: Principal::new(name("owner")),
+            ..with_alias(number, "web")
+        };
+        store.insert_container(row, 0).await.unwrap();
+        let ended = store.set_container_phase(container(number).id, Phase::Failed, Some(9));
+        ended.await.unwrap();
+    }
+    for (number, alias) in [(2, Some("web")), (3, None)] {
+        let expected = ContainerRow {
+            principal: Principal::new(name("owner")),
+            alias: alias.map(|alias| Alias::parse(alias).unwrap()),
+            ..found(number)
+        };
+        let adopted = store.adopt_container(found(number)).await.unwrap();
+        assert_eq!(adopted, expected);
+    }
+    assert_eq!(store.living_containers().await.unwrap().len(), 3);
+}

@@ -5,9 +5,10 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
+    include_str!("../../migrations/0003.sql"),
 ];
 
 /// The newest schema this program knows.

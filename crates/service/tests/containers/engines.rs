@@ -1,0 +1,102 @@
+//! A server that is started on another engine than before.
+
+use std::fs;
+use std::time::Duration;
+
+use hotcell_domain::{ExecStatus, Phase};
+use hotcell_engine::Engine as _;
+use hotcell_service::{Reconciled, ServiceError, Spawn};
+
+use crate::ground::{Ground, by_id, ids, me, named, persistent, until};
+use crate::odd::Odd;
+use crate::pool::{until_ready, warm_ground};
+use crate::revive::{finish, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
+    let ground = warm_ground(2);
+    let service = ground.start().await;
+    until_ready(&service, 2).await;
+    let kept = service.spawn(&me(), persistent()).await.unwrap();
+    let transient = service.spawn(&me(), named("box")).await.unwrap();
+    let exec = start(
+        &service,
+        &kept,
+        "until [ -e go ]; do sleep 0.01; done; echo done",
+    )
+    .await;
+    until_ready(&service, 2).await;
+    drop(service);
+    let (held, warm) = {
+        let store = ground.store().await;
+        (ground.held().await, store.warm().await.unwrap())
+    };
+
+    let elsewhere = Ground::new();
+    let service = ground.start_on(Odd::named("other", &elsewhere)).await;
+    for _ in 0..2 {
+        assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
+        let listed = service.containers(&me(), false).await.unwrap();
+        assert_eq!(ids(&listed), [kept.id.clone(), transient.id.clone()]);
+        for view in listed {
+            assert_eq!((view.phase, view.engine.as_str()), (Phase::Halted, "fake"));
+            let refused = service.kill(&me(), &by_id(&view), true).await;
+            let Err(ServiceError::Halted { reason, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            let said = format!(
+                "container {} is held by fake, and this server runs on other",
+                view.id
+            );
+            assert_eq!(reason, said);
+        }
+    }
+    ground.advance(Duration::from_hours(24 * 30));
+    service.collect_garbage(false).await.unwrap();
+    let taken = service.spawn(&me(), named("box")).await;
+    assert!(
+        matches!(taken, Err(ServiceError::AlreadyExists { .. })),
+        "{taken:?}"
+    );
+    service.spawn(&me(), Spawn::default()).await.unwrap();
+    service.stop(Duration::ZERO).await;
+    drop(service);
+    elsewhere.assert_empty().await;
+    assert_eq!(ground.held().await, held);
+    assert_eq!(ground.store().await.warm().await.unwrap(), warm);
+
+    let service = ground.start().await;
+    let listed = service.containers(&me(), false).await.unwrap();
+    assert_eq!(ids(&listed), [kept.id.clone(), transient.id]);
+    assert!(listed.iter().all(|view| view.phase == Phase::Running));
+    fs::write(ground.directory(&kept.id).join("root/go"), "").unwrap();
+    let (status, said) = finish(&service, &exec).await;
+    assert_eq!((status, said.as_str()), (ExecStatus::Succeeded, "done\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_was_thought_to_have_ended_is_its_owners_again() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let view = service.spawn(&me(), named("box")).await.unwrap();
+    let home = ground.directory(&view.id);
+    let elsewhere = home.with_extension("lost");
+    fs::rename(&home, &elsewhere).unwrap();
+    until("it is noted as failed", async || {
+        service.reconcile().await.unwrap();
+        let all = service.containers(&me(), true).await.unwrap();
+        all.len() == 1 && all[0].phase == Phase::Failed
+    })
+    .await;
+    fs::rename(&elsewhere, &home).unwrap();
+    assert_eq!(ground.engine().list().await.unwrap().len(), 1);
+    let found = service.reconcile().await.unwrap();
+    assert_eq!((found.adopted, found.errors), (1, 0));
+    assert_eq!(service.reconcile().await.unwrap().errors, 0);
+    let again = service
+        .container(&me(), &crate::ground::by_alias("box"))
+        .await;
+    let again = again.unwrap();
+    assert_eq!((again.id, again.phase), (view.id, Phase::Running));
+    assert_eq!(again.labels, view.labels);
+}
