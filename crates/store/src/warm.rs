@@ -4,10 +4,10 @@
 //! transaction in which somebody gets it. So whoever finds a container after a crash finds it
 //! in one of the two tables, and never in both.
 
-use hotcell_domain::{ContainerId, ContainerSpec};
+use hotcell_domain::ContainerId;
 use rusqlite::{Connection, params};
 
-use crate::container::{by_key, insert as insert_container, spec};
+use crate::container::{by_key, insert as insert_container};
 use crate::database::Fault;
 use crate::row::{FromRow, Reading, RowError, all, sql_ms};
 use crate::{ContainerRow, Spawned, Store, StoreError};
@@ -17,8 +17,6 @@ use crate::{ContainerRow, Spawned, Store, StoreError};
 pub struct WarmRow {
     /// Its handle, which its owner will use.
     pub id: ContainerId,
-    /// What it was made to be; `None` if that cannot be read any more.
-    pub spec: Option<ContainerSpec>,
     /// When it was noted.
     pub created_unix_ms: u64,
     /// The engine that holds it; empty if that was not noted.
@@ -30,16 +28,14 @@ impl Store {
     pub async fn insert_warm(
         &self,
         id: ContainerId,
-        spec: ContainerSpec,
         created_unix_ms: u64,
         engine: &'static str,
     ) -> Result<(), StoreError> {
-        let sql = "INSERT INTO warm VALUES (?, ?, ?, ?)";
+        let sql = "INSERT INTO warm VALUES (?, ?, ?)";
         self.clerk
             .ask("note a warm container", move |database| {
-                let spec = spec::write(&spec).map_err(Fault::Misuse)?;
                 let transaction = database.write()?;
-                let params = params![id.as_str(), spec, sql_ms(created_unix_ms), engine];
+                let params = params![id.as_str(), sql_ms(created_unix_ms), engine];
                 transaction.prepare_cached(sql)?.execute(params)?;
                 Ok(transaction.commit()?)
             })
@@ -103,8 +99,6 @@ impl FromRow for WarmRow {
     fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
         Ok(Self {
             id: row.parsed("id", ContainerId::parse)?,
-            // One that cannot be read is still known to be nobody's.
-            spec: row.parsed("spec", spec::read).ok(),
             created_unix_ms: row.ms("created_unix_ms")?,
             engine: row.raw("engine")?,
         })
@@ -113,19 +107,17 @@ impl FromRow for WarmRow {
 
 #[cfg(test)]
 mod tests {
-    use hotcell_domain::{Alias, ImageRef, Name};
+    use hotcell_domain::{Alias, Name};
 
     use super::*;
     use crate::samples;
 
     async fn note(store: &Store, number: u64) -> WarmRow {
         let id = samples::container(number).id;
-        let spec = ContainerSpec::new(ImageRef::Host);
-        let noted = store.insert_warm(id.clone(), spec.clone(), number, "fake");
+        let noted = store.insert_warm(id.clone(), number, "fake");
         noted.await.unwrap();
         WarmRow {
             id,
-            spec: Some(spec),
             created_unix_ms: number,
             engine: "fake".to_owned(),
         }
@@ -181,20 +173,5 @@ mod tests {
         store.forget_warm(warm.id.clone()).await.unwrap();
         store.forget_warm(warm.id).await.unwrap();
         assert_eq!(store.warm().await.unwrap(), []);
-    }
-
-    #[tokio::test]
-    async fn a_spec_that_cannot_be_read_hides_no_container() {
-        let (_directory, store) = samples::store();
-        let warm = note(&store, 1).await;
-        let spoil = "UPDATE warm SET spec = 'of another version'";
-        let spoiled = store.clerk.ask("spoil", move |database| {
-            let transaction = database.write()?;
-            transaction.execute(spoil, [])?;
-            Ok(transaction.commit()?)
-        });
-        spoiled.await.unwrap();
-        let unreadable = WarmRow { spec: None, ..warm };
-        assert_eq!(store.warm().await.unwrap(), [unreadable]);
     }
 }

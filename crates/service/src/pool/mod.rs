@@ -1,11 +1,11 @@
 //! The warm pool: containers that are ready before anybody asks for them.
 //!
 //! ```text
-//!             making ─┐                  claim
-//!                     ├─▶ coming ─▶ ready ─▶ claimed ─▶ somebody's
-//! found at the start ─┘      │        │  ◀──    │
-//!                            ▼        ▼  unused ▼
-//!                            leaving ─▶ nothing left
+//!                                 claim
+//! making ─▶ coming ─▶ ready ─▶ claimed ─▶ somebody's
+//!                │        │  ◀──    │
+//!                ▼        ▼  unused ▼
+//! left by an earlier server ─▶ leaving ─▶ nothing left
 //! ```
 //!
 //! For each *stock* (what a container is, but for its variables, which are each exec's) as
@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     environment: Arc<Environment>,
     stocks: Vec<Kept>,
     shelf: Mutex<Shelf>,
-    /// Whatever makes containers, or takes in those that were found.
+    /// Whatever makes containers.
     makers: TaskTracker,
     /// Nothing more is to be made.
     closing: CancellationToken,

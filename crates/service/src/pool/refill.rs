@@ -109,12 +109,8 @@ impl Pool {
         let spec = &self.stocks[stock].spec;
         let created_unix_ms = environment.clock.unix_ms();
         let engine = Arc::clone(&environment.engine);
-        let noted = environment.store.insert_warm(
-            id.clone(),
-            spec.value().clone(),
-            created_unix_ms,
-            engine.name(),
-        );
+        let store = &environment.store;
+        let noted = store.insert_warm(id.clone(), created_unix_ms, engine.name());
         noted.await?;
         let connection = Arc::new(Connection::new(engine, id.clone()));
         let container = make(environment, id, spec, &Progress::default(), &connection).await?;

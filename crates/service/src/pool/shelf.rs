@@ -22,7 +22,7 @@ struct Place {
 }
 
 enum Stage {
-    /// It is being made, or was found and is being looked at.
+    /// It is being made.
     Coming,
     /// It can be handed out, and is watched meanwhile.
     Ready(Arc<Warm>, AbortHandle),

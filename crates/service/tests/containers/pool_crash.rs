@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use hotcell_domain::{ContainerId, Phase};
 use hotcell_engine::Engine as _;
-use hotcell_service::{Reconciled, Spawn};
+use hotcell_service::{Reconciled, Service, Spawn};
 
-use crate::ground::{Ground, ids, keyed, me, persistent, until};
+use crate::ground::{Ground, keyed, me, persistent};
 use crate::pool::{until_ready, warm_ground};
 
-/// What the store knows while no server runs: those that are somebody's, and those that are
-/// nobody's.
-async fn noted(ground: &Ground) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>) {
+/// What the store knows when the server has died: those that are somebody's, and those that
+/// are nobody's.
+async fn noted(
+    ground: &Ground,
+    service: Service,
+) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>) {
+    drop(service);
     let store = ground.store().await;
     let owned = store.living_containers().await.expect("it lists");
     let warm = store.warm().await.expect("it lists");
@@ -23,58 +27,33 @@ async fn noted(ground: &Ground) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_server_finds_the_pool_again() {
+async fn the_next_server_hands_out_nothing_that_another_made() {
     let ground = warm_ground(3);
-    let service = ground.start().await;
-    until_ready(&service, 3).await;
-    let held = ground.held().await;
-    drop(service);
-    let service = ground.start().await;
-    until_ready(&service, 3).await;
-    assert_eq!(ground.held().await, held);
-    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
-    assert_eq!(reconciled, Reconciled::default());
-    let view = service.spawn(&me(), Spawn::default()).await.unwrap();
-    assert!(view.is_warm && held.contains(&view.id));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_wanted_any_more_is_removed_and_adopted_by_nobody() {
-    let mut ground = warm_ground(3);
     let service = ground.start().await;
     until_ready(&service, 3).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     until_ready(&service, 3).await;
-    drop(service);
-    let warm = ground.settings.warm.clone();
-    for wanted in [1, 0] {
-        ground.settings.warm[0].wanted = wanted;
-        let service = ground.start().await;
-        ground.until_held(1 + wanted).await;
-        let listed = service.containers(&me(), true).await.unwrap();
-        assert_eq!(ids(&listed), std::slice::from_ref(&kept.id));
-        assert_eq!(service.reconcile().await.unwrap().adopted, 0);
-    }
-    assert_eq!(ground.held().await, [kept.id]);
-    // Other limits are another stock.
-    ground.settings.warm = warm;
+    let left: BTreeSet<_> = noted(&ground, service).await.1;
+    assert_eq!(left.len(), 3);
+
     let service = ground.start().await;
+    let view = service.spawn(&me(), Spawn::default()).await.unwrap();
+    assert!(!left.contains(&view.id));
     until_ready(&service, 3).await;
-    let before: BTreeSet<_> = ground.held().await.into_iter().collect();
-    drop(service);
-    ground.settings.default_limits.pids = hotcell_domain::Pids::new(64).unwrap();
-    let service = ground.start().await;
-    until("only new ones are ready", async || {
-        let held: BTreeSet<_> = ground.held().await.into_iter().collect();
-        held.len() == 4 && held.intersection(&before).count() == 1
-    })
-    .await;
-    until_ready(&service, 3).await;
+    ground.until_held(5).await;
+    let held: BTreeSet<_> = ground.held().await.into_iter().collect();
+    assert!(held.is_disjoint(&left) && held.contains(&kept.id));
+    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    let expected = Reconciled {
+        discovered: 1,
+        ..Reconciled::default()
+    };
+    assert_eq!(reconciled, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_and_vanished_ones_are_replaced() {
-    let ground = warm_ground(3);
+async fn dead_and_vanished_ones_are_forgotten() {
+    let mut ground = warm_ground(3);
     let service = ground.start().await;
     until_ready(&service, 3).await;
     let held = ground.held().await;
@@ -83,14 +62,12 @@ async fn dead_and_vanished_ones_are_replaced() {
     ground.engine().destroy(&held[0]).await.unwrap();
     ground.engine().crash(&held[1]).await.unwrap();
     drop(store);
+    ground.settings.warm = Vec::new();
     let service = ground.start().await;
-    until("the living one is kept and two are new", async || {
-        let now = ground.held().await;
-        now.len() == 3 && now[0] == held[2]
-    })
-    .await;
-    until_ready(&service, 3).await;
+    ground.until_held(0).await;
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
+    service.stop(Duration::ZERO).await;
+    assert_eq!(noted(&ground, service).await, Default::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,9 +91,7 @@ async fn a_server_that_dies_at_any_moment_leaves_each_container_with_one_owner()
             spawn.abort();
             let _ = spawn.await;
         }
-        drop(service);
-
-        let (owned, warm) = noted(&ground).await;
+        let (owned, warm) = noted(&ground, service).await;
         assert!(owned.is_disjoint(&warm), "after {after_us} us");
         let held: BTreeSet<_> = ground.held().await.into_iter().collect();
         let strangers: Vec<_> = held
