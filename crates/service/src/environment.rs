@@ -18,6 +18,9 @@ use crate::tasks::Tasks;
 const DESTROYS_MAX: u32 = 5;
 const DESTROY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long all of them together may take.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Tells the time. Waiting is tokio's, which tests can pause.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Milliseconds since 1970.
@@ -52,12 +55,20 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Removes a container. One that is not there is removed already.
+    /// Removes a container. One that is not there is removed already. An engine that does
+    /// not answer is not asked again: each answer may take its time.
     pub(crate) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let destroyed = tokio::time::timeout(DESTROY_TIMEOUT, self.try_to_destroy(id)).await;
+        let late = "it took too long";
+        destroyed.unwrap_or_else(|_| Err(EngineError::engine("remove the container")(late)))
+    }
+
+    async fn try_to_destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         let mut attempt = 1;
         loop {
             match self.engine.destroy(id).await {
                 Ok(()) | Err(EngineError::NotFound { .. }) => return Ok(()),
+                Err(error @ EngineError::Unavailable { .. }) => return Err(error),
                 Err(error) if attempt >= DESTROYS_MAX => return Err(error),
                 Err(_) => tokio::time::sleep(DESTROY_PAUSE * attempt).await,
             }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub output_bytes_max: u64,
     /// From TERM to KILL.
     pub kill_grace: Duration,
+    /// How long a stop may take beyond its grace. What is left then is the next server's.
+    pub stop_timeout: Duration,
     /// How long a key means the same request.
     pub key_lifetime: Duration,
     /// How long ended execs, their logs and ended containers are remembered.
@@ -63,6 +65,7 @@ impl Default for Settings {
             attachments_max: 64,
             output_bytes_max: 64 << 20,
             kill_grace: Duration::from_secs(3),
+            stop_timeout: Duration::from_secs(30),
             key_lifetime: HOUR * 24,
             ended_retention: HOUR * 24,
             transient_idle_max: HOUR * 24 * 7,

@@ -9,8 +9,9 @@ use hotcell_engine::{Enforced, Enforcement};
 use crate::metrics::Now;
 use crate::{Inner, Reconciled, Service, ServiceError, StockView};
 
-/// How long an engine may take to show that it is there.
-const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an engine may take to show that it is there, or to tell what is worth a look
+/// but not a wait.
+pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the whole is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hotcell_domain::Phase;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -17,17 +18,20 @@ const ROUNDS_MAX: usize = 3;
 
 impl Service {
     /// Stops: takes nothing new, removes warm containers, lets execs end for as long as
-    /// `grace`, ends what is left in transient containers and removes them. Persistent containers, and the execs in
-    /// them, go on.
+    /// `grace`, ends what is left in transient containers and removes them. Persistent
+    /// containers, and the execs in them, go on. What an engine does not remove in time is
+    /// left to the next server.
     pub async fn stop(&self, grace: Duration) {
         let inner = &self.inner;
         inner.set_ready(false);
-        let drained = tokio::time::timeout(grace, inner.drained());
-        let (drained, ()) = tokio::join!(drained, inner.pool.drain());
-        if drained.is_err() {
-            tracing::warn!("execs were still running when the grace was over");
+        let time = grace.saturating_add(inner.environment.settings.stop_timeout);
+        if tokio::time::timeout(time, inner.end_all_but_kept(grace))
+            .await
+            .is_err()
+        {
+            tracing::error!("not everything could be removed in time; the next server does it");
+            inner.leave_transient().await;
         }
-        inner.end_transient().await;
         inner.note_uses().await;
         inner.environment.tasks.end();
         inner.environment.tasks.ended().await;
@@ -35,6 +39,34 @@ impl Service {
 }
 
 impl Inner {
+    async fn end_all_but_kept(&self, grace: Duration) {
+        let drained = tokio::time::timeout(grace, self.drained());
+        let (drained, ()) = tokio::join!(drained, self.pool.drain());
+        if drained.is_err() {
+            tracing::warn!("execs were still running when the grace was over");
+        }
+        self.end_transient().await;
+    }
+
+    /// Notes of what is left that it was to be ended.
+    async fn leave_transient(&self) {
+        for cell in self.transient() {
+            let store = &self.environment.store;
+            let noted = store.set_container_phase(cell.id().clone(), Phase::Stopping, None);
+            if let Err(error) = noted.await {
+                self.environment.metrics.store_failed();
+                tracing::error!(container.id = %cell.id(), %error, "an end is not noted");
+            }
+        }
+    }
+
+    /// The containers that end with this server.
+    fn transient(&self) -> Vec<Arc<Cell>> {
+        let mut cells = self.registry.all();
+        cells.retain(|cell| !cell.row.is_persistent && !cell.is_away());
+        cells
+    }
+
     /// Waits until no container has an exec.
     async fn drained(&self) {
         for cell in self.registry.all() {
@@ -47,9 +79,7 @@ impl Inner {
     async fn end_transient(&self) {
         let mut wish = Wish::End;
         for _ in 0..ROUNDS_MAX {
-            let mut transient = self.registry.all();
-            transient.retain(|cell| !cell.row.is_persistent && !cell.is_away());
-            let left = self.end_all(transient, wish).await;
+            let left = self.end_all(self.transient(), wish).await;
             if left == 0 {
                 return;
             }

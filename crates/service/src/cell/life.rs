@@ -78,15 +78,17 @@ impl Life {
     async fn live(mut self, birth: Birth) {
         let cause = match birth {
             Birth::Made(spec, progress) => match self.make_if_wanted(&spec, &progress).await {
-                Ok(()) => {
+                Ok(made) => {
+                    self.cell.note_made(made);
+                    self.set_phase(Phase::Running);
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
                     self.note_made().await;
                     self.run().await
                 }
-                Err(failure) => {
+                Err((cause, failure)) => {
                     let _ = self.cell.failure.set(failure);
-                    Cause::NotMade
+                    cause
                 }
             },
             Birth::Warm(container) => {
@@ -106,36 +108,29 @@ impl Life {
         self.end(cause).await;
     }
 
-    /// Makes it, unless whoever asked goes away before: without a key nobody else can
-    /// wait for it. On `Err` something may be left.
+    /// Makes it and connects to it, unless somebody wants its end before, or whoever asked
+    /// goes away: without a key nobody else can wait for it. On `Err` something may be left.
     async fn make_if_wanted(
-        &self,
+        &mut self,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<Container, (Cause, ServiceError)> {
+        let (environment, cell) = (&self.inner.environment, &self.cell);
+        let connection = cell.connection();
         tokio::select! {
             biased;
-            made = self.make(spec, progress) => made,
-            () = progress.unwatched(), if self.cell.row.key.is_none() => {
-                Err(ServiceError::Unavailable {
-                    reason: "nobody waits for it any more".to_owned(),
-                    source: None,
-                })
+            made = make(environment, cell.id(), spec, progress, &connection) => {
+                made.map_err(|failure| (Cause::NotMade, failure.into()))
+            }
+            () = progress.unwatched(), if cell.row.key.is_none() => {
+                Err((Cause::NotMade, not_made("nobody waits for it any more")))
+            }
+            request = self.requests.recv() => {
+                self.waiting.extend(request.map(|request| request.answer));
+                let failure = not_made("the container was ended before it was made");
+                Err((Cause::Wished { force: true }, failure))
             }
         }
-    }
-
-    /// Makes it and connects to it. On `Err` something may be left.
-    async fn make(
-        &self,
-        spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
-    ) -> Result<(), ServiceError> {
-        let (environment, cell) = (&self.inner.environment, &self.cell);
-        let made = make(environment, cell.id(), spec, progress, &cell.connection()).await?;
-        cell.note_made(made);
-        self.set_phase(Phase::Running);
-        Ok(())
     }
 
     /// Connects in the background, a bounded number of containers at a time.
@@ -182,6 +177,13 @@ impl Life {
 
     pub(super) fn set_phase(&self, next: Phase) {
         self.cell.set_phase(next);
+    }
+}
+
+fn not_made(reason: &str) -> ServiceError {
+    ServiceError::Unavailable {
+        reason: reason.to_owned(),
+        source: None,
     }
 }
 

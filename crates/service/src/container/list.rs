@@ -9,7 +9,7 @@ use hotcell_store::ContainerRow;
 
 use super::{Attached, ContainerView};
 use crate::cell::Cell;
-use crate::status::limit_views;
+use crate::status::{ENGINE_TIMEOUT, limit_views};
 use crate::{Inner, Service, ServiceError};
 
 /// Ended containers that a list shows.
@@ -65,7 +65,9 @@ impl Service {
 impl Inner {
     pub(crate) async fn view_of(&self, cell: &Arc<Cell>) -> Result<ContainerView, ServiceError> {
         // A container that is being made or ended may be unknown to the engine.
-        let container = self.environment.engine.inspect(cell.id()).await.ok();
+        let inspected = self.environment.engine.inspect(cell.id());
+        let inspected = tokio::time::timeout(ENGINE_TIMEOUT, inspected).await;
+        let container = inspected.ok().and_then(Result::ok);
         let attached = self.attached(cell).await?;
         Ok(view(cell, container.as_ref(), attached))
     }
@@ -82,10 +84,15 @@ impl Inner {
     /// What the engine knows of its containers; nothing if it does not answer: a list of
     /// containers is worth more than the memory they use.
     async fn engine_s_view(&self) -> HashMap<ContainerId, Container> {
-        match self.environment.engine.list().await {
-            Ok(all) => all.into_iter().map(|one| (one.id.clone(), one)).collect(),
-            Err(error) => {
+        let listed = tokio::time::timeout(ENGINE_TIMEOUT, self.environment.engine.list()).await;
+        match listed {
+            Ok(Ok(all)) => all.into_iter().map(|one| (one.id.clone(), one)).collect(),
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "the engine does not list its containers");
+                HashMap::new()
+            }
+            Err(_) => {
+                tracing::warn!("the engine does not list its containers in time");
                 HashMap::new()
             }
         }

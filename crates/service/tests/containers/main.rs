@@ -1,5 +1,6 @@
 //! Containers through the service, on the fake engine and a real store.
 
+mod bounds;
 mod end;
 mod engines;
 mod garbage;

@@ -25,6 +25,12 @@ pub(crate) struct Odd {
     pub(crate) keeps: AtomicBool,
     /// Says that its containers end with their owner.
     is_run_s: AtomicBool,
+    /// Takes calls and answers none.
+    pub(crate) hangs: AtomicBool,
+    /// Is away when it shall remove something.
+    pub(crate) is_away: AtomicBool,
+    /// Containers that it was asked to remove.
+    pub(crate) destroys: AtomicUsize,
     /// Has no room.
     pub(crate) is_full: AtomicBool,
     /// Containers that it was asked to make.
@@ -48,6 +54,9 @@ impl Odd {
             name,
             keeps: AtomicBool::new(false),
             is_run_s: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            destroys: AtomicUsize::new(0),
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
@@ -64,6 +73,12 @@ impl Odd {
         for carrier in carriers {
             carrier.abort();
             until("a stream is cut", async || carrier.is_finished()).await;
+        }
+    }
+
+    async fn hang(&self) {
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -87,6 +102,7 @@ impl Engine for Odd {
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
         self.creates.fetch_add(1, Ordering::SeqCst);
+        self.hang().await;
         if self.is_full.load(Ordering::SeqCst) {
             return Err(EngineError::Exhausted { resource: "ids" });
         }
@@ -121,15 +137,26 @@ impl Engine for Odd {
     }
 
     async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.hang().await;
         Ok(self.describe(self.fake.inspect(id).await?))
     }
 
     async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        self.hang().await;
         let all = self.fake.list().await?.into_iter();
         Ok(all.map(|one| self.describe(one)).collect())
     }
 
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.destroys.fetch_add(1, Ordering::SeqCst);
+        self.hang().await;
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err(EngineError::Unavailable {
+                engine: "fake",
+                hint: "wait for the test",
+                source: "it is away".into(),
+            });
+        }
         if self.keeps.load(Ordering::SeqCst) {
             return Err(EngineError::engine("remove the cgroup")("it is busy"));
         }
