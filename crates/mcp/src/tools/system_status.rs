@@ -149,21 +149,55 @@ impl From<&LimitView> for Limit {
     fn from(view: &LimitView) -> Self {
         Self {
             name: view.limit,
-            enforced: view.by.is_some(),
+            enforced: is_enforced(view),
             by: view.by,
         }
     }
 }
 
+/// An rlimit holds for each process, and there may be many.
+fn is_enforced(limit: &LimitView) -> bool {
+    limit.by == Some("cgroup")
+}
+
 fn unenforced(limits: &[LimitView]) -> String {
     let missing: Vec<&str> = limits
         .iter()
-        .filter(|limit| limit.by.is_none())
+        .filter(|limit| !is_enforced(limit))
         .map(|limit| limit.limit)
         .collect();
     if missing.is_empty() {
         "all limits are enforced".to_owned()
     } else {
-        format!("this host does not enforce: {}", missing.join(", "))
+        format!(
+            "this host does not enforce for a container as a whole: {}",
+            missing.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(by: [Option<&'static str>; 3]) -> Vec<LimitView> {
+        let names = ["memory", "cpu", "pids"].into_iter();
+        let view = |(limit, by)| LimitView { limit, by };
+        names.zip(by).map(view).collect()
+    }
+
+    #[test]
+    fn a_limit_of_each_process_is_not_called_enforced() {
+        let some = limits([Some("rlimit"), None, Some("cgroup")]);
+        assert_eq!(
+            unenforced(&some),
+            "this host does not enforce for a container as a whole: memory, cpu"
+        );
+        let told: Vec<_> = some.iter().map(|view| Limit::from(view).enforced).collect();
+        assert_eq!(told, [false, false, true]);
+        assert_eq!(
+            unenforced(&limits([Some("cgroup"); 3])),
+            "all limits are enforced"
+        );
     }
 }

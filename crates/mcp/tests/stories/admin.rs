@@ -12,7 +12,7 @@ async fn the_operator_sees_how_the_whole_is() {
     let client = world.client().await;
     spawn(&client).await;
     let status = ok(&client, "system_status", json!({})).await;
-    insta::assert_snapshot!(status.text, @r#"engine fake is up; 1 containers, 0 execs running, 0 queued; this host does not enforce: memory, cpu, pids"#);
+    insta::assert_snapshot!(status.text, @r#"engine fake is up; 1 containers, 0 execs running, 0 queued; this host does not enforce for a container as a whole: memory, cpu, pids"#);
     assert_eq!(status.structured["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status.structured["ready"], true);
     let metrics = ok(&client, "metrics", json!({})).await;
