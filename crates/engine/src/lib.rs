@@ -17,6 +17,8 @@ mod progress;
 mod pulls;
 mod stream;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
 
@@ -91,11 +93,26 @@ pub trait Engine: Send + Sync + 'static {
     /// half-made ones. Answers how many.
     async fn sweep(&self) -> Result<usize, EngineError>;
 
-    /// Removes what this engine keeps of images although no image and no container needs
-    /// it. Answers how many things; an engine whose images are its own affair removes none.
-    async fn sweep_images(&self) -> Result<usize, EngineError> {
-        Ok(0)
+    /// Removes what this engine keeps of images although no image and no container needs it;
+    /// with `idle`, also images of which no container was made for so long. With `dry_run`
+    /// it removes nothing, and counts images only. An engine whose images are its own affair
+    /// removes none.
+    async fn sweep_images(
+        &self,
+        _idle: Option<Duration>,
+        _dry_run: bool,
+    ) -> Result<SweptImages, EngineError> {
+        Ok(SweptImages::default())
     }
+}
+
+/// What was removed of an engine's images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SweptImages {
+    /// Images.
+    pub images: usize,
+    /// Parts of images that nothing needed.
+    pub leftovers: usize,
 }
 
 /// A container as its engine sees it.

@@ -132,6 +132,12 @@ impl Images {
     pub fn gc(&self, in_use: InUse<'_>, idle: Option<Duration>) -> Result<Collected, ImageError> {
         self.store.gc(in_use, idle)
     }
+
+    /// How many images [`Images::gc`] would remove because no container was made of them for
+    /// so long.
+    pub fn count_idle(&self, in_use: InUse<'_>, idle: Duration) -> Result<usize, ImageError> {
+        self.store.count_idle(in_use, idle)
+    }
 }
 
 /// Tells the manifests of the images that containers are made of.

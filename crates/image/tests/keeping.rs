@@ -310,6 +310,14 @@ async fn what_is_used_stays_and_the_rest_is_removed() {
     let again = ground.images.remove(&name, &|| Ok(BTreeSet::new()));
     assert!(matches!(again, Err(ImageError::NotHere { .. })));
     assert_eq!(ground.gc(&[], None).layers, 0);
+    let other = ground.images.list().unwrap()[0].manifest.clone();
+    let count = |in_use: &[Digest], idle| {
+        let in_use = || Ok(in_use.iter().cloned().collect());
+        ground.images.count_idle(&in_use, idle).unwrap()
+    };
+    assert_eq!(count(&[], Duration::from_hours(1)), 0);
+    assert_eq!(count(&[other], Duration::ZERO), 0);
+    assert_eq!(count(&[], Duration::ZERO), 1);
     assert_eq!(ground.gc(&[], Some(Duration::ZERO)).images, 1);
     ground.assert_nothing_visible();
 }

@@ -18,6 +18,8 @@ pub struct Collected {
     pub execs: u64,
     /// Rows of ended containers.
     pub container_records: u64,
+    /// Images of which no container was made for long.
+    pub images: u64,
     /// What dead processes left in the engine. Not counted by a dry run, which does not
     /// look for it.
     pub leftovers: u64,
@@ -47,6 +49,7 @@ impl Inner {
         if dry_run {
             let forgettable = self.environment.store.forgettable(self.forget_before());
             (collected.execs, collected.container_records) = forgettable.await?;
+            self.sweep_images(&mut collected, true).await;
             return Ok(collected);
         }
         let failed = [
@@ -81,8 +84,17 @@ impl Inner {
             Ok(count) => collected.leftovers = count as u64,
             Err(error) => note_error(collected, &error),
         }
-        match self.environment.engine.sweep_images().await {
-            Ok(count) => collected.leftovers += count as u64,
+        self.sweep_images(collected, false).await;
+    }
+
+    async fn sweep_images(&self, collected: &mut Collected, dry_run: bool) {
+        let environment = &self.environment;
+        let idle = environment.settings.image_idle_max;
+        match environment.engine.sweep_images(idle, dry_run).await {
+            Ok(swept) => {
+                collected.images = swept.images as u64;
+                collected.leftovers += swept.leftovers as u64;
+            }
             Err(error) => note_error(collected, &error),
         }
     }

@@ -198,6 +198,7 @@ impl Metrics {
         count("idle_container", collected.idle_containers);
         count("exec", collected.execs);
         count("container_record", collected.container_records);
+        count("image", collected.images);
         count("leftover", collected.leftovers);
         count("error", collected.errors);
     }

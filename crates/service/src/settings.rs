@@ -33,6 +33,8 @@ pub struct Settings {
     pub ended_retention: Duration,
     /// How long a transient container may be idle.
     pub transient_idle_max: Duration,
+    /// How long an image may be kept of which no container is made; `None`: for ever.
+    pub image_idle_max: Option<Duration>,
     /// How often garbage is collected.
     pub gc_interval: Duration,
     /// How often store and engine are compared.
@@ -69,6 +71,7 @@ impl Default for Settings {
             key_lifetime: HOUR * 24,
             ended_retention: HOUR * 24,
             transient_idle_max: HOUR * 24 * 7,
+            image_idle_max: Some(HOUR * 24 * 30),
             gc_interval: Duration::from_mins(1),
             reconcile_interval: Duration::from_mins(5),
             warm: Vec::new(),

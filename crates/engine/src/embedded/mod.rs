@@ -38,7 +38,7 @@ use tokio::sync::oneshot;
 
 use self::home::Record;
 use self::make::Maker;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress};
+use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress, SweptImages};
 
 /// What the embedded engine needs to know of its surroundings.
 #[derive(Debug, Clone)]
@@ -95,6 +95,22 @@ impl Embedded {
     pub async fn collect_images(&self, idle: Option<Duration>) -> Result<Collected, ImageError> {
         self.with_store(move |images, in_use| images.gc(in_use, idle))
             .await
+    }
+
+    /// What [`Embedded::collect_images`] would remove of images, without their layers, which
+    /// others may share.
+    async fn count_images(&self, idle: Option<Duration>) -> Result<Collected, ImageError> {
+        let Some(idle) = idle else {
+            return Ok(Collected::default());
+        };
+        let count = move |images: &Images, in_use: InUse<'_>| {
+            let images = images.count_idle(in_use, idle)?;
+            Ok(Collected {
+                images,
+                ..Collected::default()
+            })
+        };
+        self.with_store(count).await
     }
 
     async fn with_store<F>(&self, work: F) -> Result<Collected, ImageError>
@@ -237,15 +253,23 @@ impl Engine for Embedded {
         .await
     }
 
-    async fn sweep_images(&self) -> Result<usize, EngineError> {
-        match self.collect_images(None).await {
-            Ok(Collected {
-                images,
-                layers,
-                partial,
-            }) => Ok(images + layers + partial),
+    async fn sweep_images(
+        &self,
+        idle: Option<Duration>,
+        dry_run: bool,
+    ) -> Result<SweptImages, EngineError> {
+        let swept = if dry_run {
+            self.count_images(idle).await
+        } else {
+            self.collect_images(idle).await
+        };
+        match swept {
+            Ok(swept) => Ok(SweptImages {
+                images: swept.images,
+                leftovers: swept.layers + swept.partial,
+            }),
             // What is used now is looked at the next time.
-            Err(ImageError::Busy) => Ok(0),
+            Err(ImageError::Busy) => Ok(SweptImages::default()),
             Err(error) => Err(EngineError::engine("remove images")(error)),
         }
     }

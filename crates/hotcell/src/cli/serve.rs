@@ -141,6 +141,15 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) transient_gc_days: u16,
 
+    /// Days that an image of the embedded engine is kept although no container is made of it; 0: for ever
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = 30,
+        env = "HOTCELL_IMAGE_GC_DAYS"
+    )]
+    pub(crate) image_gc_days: u16,
+
     #[command(flatten)]
     pub(crate) images: PolicyArgs,
 

@@ -45,6 +45,8 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         containers_max: arguments.containers_max,
         output_bytes_max: arguments.output_bytes_max.get(),
         transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
+        image_idle_max: (arguments.image_gc_days > 0)
+            .then(|| DAY * u32::from(arguments.image_gc_days)),
         ..Settings::default()
     })
 }

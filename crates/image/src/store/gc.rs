@@ -73,6 +73,19 @@ impl Store {
         Ok(collected)
     }
 
+    /// How many names [`Store::gc`] would remove.
+    pub(crate) fn count_idle(
+        &self,
+        in_use: InUse<'_>,
+        idle: Duration,
+    ) -> Result<usize, ImageError> {
+        let _hold = self.hold()?;
+        let in_use = &in_use().map_err(ImageError::disk("see which images are used"))?;
+        let refs = self.records("refs")?;
+        let goes = |path: &&PathBuf| self.kept(path, in_use, Some(idle)).is_none();
+        Ok(refs.iter().filter(goes).count())
+    }
+
     fn exclusive(&self) -> Result<fs::File, ImageError> {
         let lock = self.lock_file()?;
         match lock.try_lock() {

@@ -26,13 +26,17 @@ pub(super) struct Output {
     execs: u64,
     #[schemars(skip)]
     container_records: u64,
+    #[schemars(skip)]
+    images: u64,
+    #[schemars(skip)]
+    leftovers: u64,
     errors: u64,
 }
 
 impl Tool for GarbageCollect {
     const NAME: &'static str = "garbage_collect";
     const DESCRIPTION: &'static str =
-        "Remove expired and idle containers, and ended execs with their logs.";
+        "Remove expired and idle containers, unused images, ended execs and logs.";
     const HINTS: Hints = Hints::DESTROYS_ONCE;
     const SET: Toolset = Toolset::Admin;
     type Params = Params;
@@ -50,11 +54,13 @@ impl Tool for GarbageCollect {
             "removed"
         };
         let text = format!(
-            "{verb} {} expired and {} idle containers, {} execs, {} records; {} errors",
+            "{verb} {} expired and {} idle containers, {} execs, {} records, {} images, {} leftovers; {} errors",
             output.expired_containers,
             output.idle_containers,
             output.execs,
             output.container_records,
+            output.images,
+            output.leftovers,
             output.errors
         );
         Ok(Answer::of(text, output))
@@ -69,6 +75,8 @@ impl Output {
             idle_containers: collected.idle_containers,
             execs: collected.execs,
             container_records: collected.container_records,
+            images: collected.images,
+            leftovers: collected.leftovers,
             errors: collected.errors,
         }
     }

@@ -71,8 +71,8 @@ fn the_tool_list_is_short_enough_for_a_model() {
     system_status 482
     metrics 307
     reconcile 434
-    garbage_collect 471
-    total 12494
+    garbage_collect 475
+    total 12498
     "#);
 }
 

@@ -32,7 +32,7 @@ async fn the_operator_sees_how_the_whole_is() {
     }
     "#);
     let collected = ok(&client, "garbage_collect", json!({"dry_run": true})).await;
-    insta::assert_snapshot!(collected.text, @r#"would remove 0 expired and 0 idle containers, 0 execs, 0 records; 0 errors"#);
+    insta::assert_snapshot!(collected.text, @r#"would remove 0 expired and 0 idle containers, 0 execs, 0 records, 0 images, 0 leftovers; 0 errors"#);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hotcell_service::{Collected, Spawn};
 
 use crate::ground::{Ground, attach, by_id, ids, me, persistent};
+use crate::odd::Odd;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -63,4 +64,25 @@ async fn records_of_ended_containers_go_after_their_time() {
     assert_eq!(service.containers(&me(), true).await.unwrap().len(), 1);
     assert_eq!(service.collect_garbage(false).await.unwrap(), expected);
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_nobody_uses_go_and_a_dry_run_only_counts_them() {
+    let mut ground = Ground::new();
+    for (days, images) in [(None, 0), (Some(2), 0), (Some(1), 1)] {
+        ground.settings.image_idle_max = days.map(|days| HOUR * 24 * days);
+        let service = ground.start_on(Odd::new(&ground)).await;
+        let counted = Collected {
+            images,
+            ..Collected::default()
+        };
+        assert_eq!(service.collect_garbage(true).await.unwrap(), counted);
+        assert_eq!(service.collect_garbage(true).await.unwrap(), counted);
+        let removed = Collected {
+            leftovers: 3,
+            ..counted
+        };
+        assert_eq!(service.collect_garbage(false).await.unwrap(), removed);
+        assert_eq!(service.collect_garbage(false).await.unwrap().images, 0);
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Phase, Policy};
 use hotcell_engine::fake::Fake;
-use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
+use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError, SweptImages};
 use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
 
 use tokio::task::AbortHandle;
@@ -31,6 +31,10 @@ pub(crate) struct Odd {
     pub(crate) is_away: AtomicBool,
     /// Containers that it was asked to remove.
     pub(crate) destroys: AtomicUsize,
+    /// What it finds that a dead process left.
+    pub(crate) leftovers: usize,
+    /// Whether its image is there.
+    has_image: AtomicBool,
     /// Has no room.
     pub(crate) is_full: AtomicBool,
     /// Containers that it was asked to make.
@@ -57,6 +61,8 @@ impl Odd {
             hangs: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             destroys: AtomicUsize::new(0),
+            leftovers: 3,
+            has_image: AtomicBool::new(true),
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
@@ -172,7 +178,24 @@ impl Engine for Odd {
     }
 
     async fn sweep(&self) -> Result<usize, EngineError> {
-        self.fake.sweep().await
+        Ok(self.leftovers)
+    }
+
+    /// It has one image, which nobody has used for a day.
+    async fn sweep_images(
+        &self,
+        idle: Option<Duration>,
+        dry_run: bool,
+    ) -> Result<SweptImages, EngineError> {
+        let is_idle = idle.is_some_and(|idle| idle <= Duration::from_hours(24));
+        let has_image = self.has_image.load(Ordering::SeqCst);
+        let goes = is_idle && has_image;
+        self.has_image
+            .store(has_image && (dry_run || !goes), Ordering::SeqCst);
+        Ok(SweptImages {
+            images: usize::from(goes),
+            leftovers: 0,
+        })
     }
 }
 
