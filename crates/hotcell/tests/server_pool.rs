@@ -158,7 +158,7 @@ fn a_pool_that_a_killed_server_left_is_removed_by_the_next() {
             .iter()
             .any(|id| *id.as_str() == spawned["container_id"])
     );
-    until("nothing that another server made is left", || {
+    wait_until("nothing that another server made is left", || {
         let held = home.containers();
         !left.iter().any(|id| held.contains(id))
     });
