@@ -89,8 +89,19 @@ impl Home {
         }
     }
 
+    /// Removes all of it in one step. An agent that another engine over the same directory
+    /// has just started there is killed; one that it is starting cannot be noted any more.
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        let gone = Self {
+            id: self.id.clone(),
+            path: self.path.with_extension("gone"),
+        };
+        fs::rename(&self.path, &gone.path)?;
+        if let Some(process) = gone.process().filter(|process| process.is_running()) {
+            process.kill_tree();
+            process.wait_blocking();
+        }
+        fs::remove_dir_all(&gone.path)
     }
 
     fn socket(&self) -> PathBuf {
