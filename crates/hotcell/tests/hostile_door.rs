@@ -2,40 +2,15 @@
 
 mod support;
 
-use std::time::Duration;
-
-use hotcell_agent_client::{Agent, Command, EventKind, Output};
+use hotcell_agent_client::{Agent, Command};
 use hotcell_domain::{ContainerSpec, ImageRef, Policy};
 use hotcell_engine::docker::Flavor;
 use hotcell_engine::{Docker, Engine};
-use support::engines::{IMAGE, Private};
-use support::{deadline, new_id};
+use support::engines::{IMAGE, Private, said};
+use support::new_id;
 
 /// The agent, as everybody inside sees it.
 const AGENT: &str = "/.hotcell-*/hotcell-agent";
-
-/// What a script that is run in a container says, with that user.
-async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
-    let mut command = Command::new(["/bin/sh", "-c", script]);
-    command.cwd = b"/workspace".to_vec();
-    command.timeout = Some(Duration::from_secs(20));
-    command.user = user;
-    let work = async {
-        let id = new_id().to_string();
-        let mut follow = agent.start(&id, &command).await.expect("it starts");
-        let mut text = Vec::new();
-        while let Some(event) = follow.next().await.expect("the agent answers") {
-            follow.ack(event.seq);
-            if let EventKind::Output(Output::Stdout | Output::Stderr, data) = event.kind {
-                text.extend_from_slice(&data);
-            }
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    };
-    tokio::time::timeout(deadline(), work)
-        .await
-        .expect("in time")
-}
 
 async fn attack(flavor: Flavor, runtime: Option<&str>) {
     let Some(private) = Private::start(flavor) else {

@@ -3,14 +3,12 @@
 
 mod support;
 
-use std::time::Duration;
-
-use hotcell_agent_client::{Agent, Command, EventKind, Output};
+use hotcell_agent_client::Agent;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor};
 use hotcell_engine::{Docker, Engine};
-use support::engines::{IMAGE, Private};
-use support::{chain, deadline, new_id};
+use support::engines::{IMAGE, Private, said};
+use support::{chain, new_id};
 use tar::{Builder, EntryType, Header};
 
 const FLAVORS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
@@ -73,31 +71,12 @@ async fn make(engine: &Docker, image: &str) -> (ContainerId, Agent) {
     (id, agent.await.expect("the agent says hello"))
 }
 
-async fn said(agent: &Agent, script: &str) -> String {
-    let mut command = Command::new(["/bin/sh", "-c", script]);
-    command.cwd = b"/workspace".to_vec();
-    command.timeout = Some(Duration::from_secs(20));
-    let work = async {
-        let mut follow = agent.start("e1", &command).await.expect("it starts");
-        let mut text = Vec::new();
-        while let Some(event) = follow.next().await.expect("the agent answers") {
-            follow.ack(event.seq);
-            if let EventKind::Output(Output::Stdout | Output::Stderr, data) = event.kind {
-                text.extend_from_slice(&data);
-            }
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    };
-    let said = tokio::time::timeout(deadline(), work).await;
-    said.expect("in time")
-}
-
 /// Makes a container of the image, and fails unless its PID 1 is our agent, whole and alone.
 async fn expect_our_agent(engine: &Docker, size: usize, image: &str) {
     let (id, agent) = make(engine, image).await;
     // Its path is the first word of its command line.
     let script = "set -- $(tr '\\0' ' ' < /proc/1/cmdline); ls ${1%/*}; wc -c < $1";
-    let words = said(&agent, script).await;
+    let words = said(&agent, script, None).await;
     let words: Vec<_> = words.split_whitespace().collect();
     let size = size.to_string();
     assert_eq!(
@@ -158,7 +137,7 @@ async fn a_workspace_is_empty_and_its_users_whatever_the_image_has_there() {
         import(&private, name, &["workspace/planted"], &[], "/other");
         let engine = Docker::new(private.config(flavor, None));
         let (id, agent) = make(&engine, name).await;
-        let seen = said(&agent, "ls -A; stat -c '%u %g %a' .; : > mine && ls").await;
+        let seen = said(&agent, "ls -A; stat -c '%u %g %a' .; : > mine && ls", None).await;
         assert_eq!(seen, "1000 1000 755\nmine\n", "{}", flavor.name());
         engine.destroy(&id).await.expect("it is destroyed");
         private.says(&["rmi", name]);

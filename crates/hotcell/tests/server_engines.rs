@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -393,19 +394,23 @@ fn docker_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
     private.says(&["rmi", &name]);
 }
 
+/// A configuration by which Podman speaks to the registry, which has no TLS.
+fn without_tls(directory: &Path, registry: &Registry) -> String {
+    let config = directory.join("registries.conf");
+    let host = &registry.host;
+    let insecure = format!("[[registry]]\nlocation = \"{host}\"\ninsecure = true\n");
+    std::fs::write(&config, insecure).unwrap();
+    config.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn podman_uses_no_image_of_its_own_where_only_registries_may_have_made_it() {
     let Some(registry) = Registry::start() else {
         return;
     };
     let scratch = support::scratch();
-    let config = scratch.path().join("registries.conf");
-    let insecure = format!(
-        "[[registry]]\nlocation = \"{}\"\ninsecure = true\n",
-        registry.host
-    );
-    std::fs::write(&config, insecure).unwrap();
-    let variables = [("CONTAINERS_REGISTRIES_CONF", config.to_str().unwrap())];
+    let config = without_tls(scratch.path(), &registry);
+    let variables = [("CONTAINERS_REGISTRIES_CONF", &*config)];
     let Some(private) = Private::start_own(Flavor::Podman, &variables) else {
         return;
     };
@@ -447,13 +452,8 @@ fn podman_pulls_with_our_credentials_and_its_service_dies_and_the_execs_go_on() 
     let key = STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let docker = json!({ "auths": { &registry.host: { "auth": key } } });
     std::fs::write(scratch.path().join("config.json"), docker.to_string()).unwrap();
-    let config = scratch.path().join("registries.conf");
-    let insecure = format!(
-        "[[registry]]\nlocation = \"{}\"\ninsecure = true\n",
-        registry.host
-    );
-    std::fs::write(&config, insecure).unwrap();
-    let variables = [("CONTAINERS_REGISTRIES_CONF", config.to_str().unwrap())];
+    let config = without_tls(scratch.path(), &registry);
+    let variables = [("CONTAINERS_REGISTRIES_CONF", &*config)];
     let Some(private) = Private::start_own(Flavor::Podman, &variables) else {
         return;
     };

@@ -82,7 +82,7 @@ pub(super) fn volume_name(agent: &[u8]) -> String {
 /// Makes sure that there is such a volume with the whole agent in it.
 ///
 /// Idempotent, and safe beside others who do the same: they write the same bytes, and only
-/// where something is missing. Whether something was. On `Err` the filler may be there.
+/// where something is missing. Answers whether something was. On `Err` the filler may be there.
 pub(super) async fn ensure(
     client: &Client,
     config: &DockerConfig,

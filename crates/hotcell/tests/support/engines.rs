@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use hotcell_agent_client::{Agent, Command as Exec, EventKind, Output};
 use hotcell_domain::{ImageRef, Policy};
 use hotcell_engine::conformance::{Reopen, Subject, Traits};
 use hotcell_engine::docker::{DockerConfig, Flavor, Host};
@@ -167,4 +169,27 @@ pub fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<
         reopen: Some(reopen),
         keep: Box::new(private),
     })
+}
+
+/// What a script that is run in a container says, with that user.
+pub async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
+    let mut command = Exec::new(["/bin/sh", "-c", script]);
+    command.cwd = b"/workspace".to_vec();
+    command.timeout = Some(Duration::from_secs(20));
+    command.user = user;
+    let work = async {
+        let id = super::new_id().to_string();
+        let mut follow = agent.start(&id, &command).await.expect("it starts");
+        let mut text = Vec::new();
+        while let Some(event) = follow.next().await.expect("the agent answers") {
+            follow.ack(event.seq);
+            if let EventKind::Output(Output::Stdout | Output::Stderr, data) = event.kind {
+                text.extend_from_slice(&data);
+            }
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    tokio::time::timeout(super::deadline(), work)
+        .await
+        .expect("in time")
 }
