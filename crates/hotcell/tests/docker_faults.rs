@@ -137,6 +137,36 @@ async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
 }
 
 #[tokio::test]
+async fn what_the_engine_fails_at_is_asked_for_again_and_not_for_ever() {
+    let Some(rig) = Rig::new() else { return };
+    for words in ["/start", "/exec", "DELETE /v"] {
+        rig.proxy.fail(words, 2);
+        lived(&rig)
+            .await
+            .unwrap_or_else(|error| panic!("{words} failed twice: {}", chain(&error)));
+        rig.proxy.fail(words, u32::MAX);
+        let error = lived(&rig).await.expect_err("it fails each time");
+        assert!(
+            chain(&error).contains("no luck"),
+            "{words}: {}",
+            chain(&error)
+        );
+        rig.proxy.mend();
+        for container in rig.direct.list().await.expect("it lists") {
+            let _ = rig.direct.destroy(&container.id).await;
+        }
+        rig.expect_nothing_left().await;
+    }
+}
+
+/// A container's whole life.
+async fn lived(rig: &Rig) -> Result<(), EngineError> {
+    let (engine, id) = (rig.engine(), new_id());
+    engine.create(&id, &spec()).await?;
+    engine.destroy(&id).await
+}
+
+#[tokio::test]
 async fn a_destroy_that_is_spoiled_can_be_repeated() {
     let Some(rig) = Rig::new() else { return };
     for fault in FAULTS {
@@ -223,7 +253,7 @@ async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
     rig.proxy.mend();
     // One more removal and one more list come before the first volume is.
     leave(&rig, 0, 2);
-    rig.proxy.spoil(6, Fault::Failed);
+    rig.proxy.spoil(6, Fault::Full);
     assert_eq!(engine.sweep().await.expect("it sweeps"), 2);
     rig.proxy.mend();
     assert_eq!(engine.sweep().await.expect("it sweeps"), 1);

@@ -3,6 +3,7 @@
 //!
 //! A connection is made for each call, so an engine that was away is found again.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -15,6 +16,13 @@ use crate::EngineError;
 
 /// How long most calls may take. A loaded engine needs seconds.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Attempts at what an engine tries and fails at. Under load the programs with which engines
+/// start and end containers fail at times, and not the next time.
+const TRIES_MAX: u32 = 3;
+
+/// Before the second of them; then twice as long.
+const TRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The library's own limit, above all of ours.
 const TRANSPORT_TIMEOUT_S: u64 = 3600;
@@ -127,6 +135,17 @@ impl Fault {
     pub(super) fn text(&self) -> String {
         self.source.to_string()
     }
+
+    /// Whether the engine tried and failed.
+    pub(super) fn is_worth_another_try(&self) -> bool {
+        self.kind == FaultKind::Refused
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "could not {}: {}", self.step, self.source)
+    }
 }
 
 impl From<Fault> for EngineError {
@@ -157,6 +176,30 @@ pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> 
         Err(fault) if fault.kind == FaultKind::Missing => Ok(None),
         Err(fault) => Err(fault),
     }
+}
+
+/// Does it until it succeeds, fails in a way that will not change, or has been tried often
+/// enough.
+pub(super) async fn repeat<T, E, F>(
+    work: impl Fn() -> F,
+    is_worth_another_try: impl Fn(&E) -> bool,
+) -> Result<T, E>
+where
+    E: fmt::Display,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut pause = TRY_PAUSE;
+    for _ in 1..TRIES_MAX {
+        match work().await {
+            Err(error) if is_worth_another_try(&error) => {
+                tracing::warn!(%error, "the engine failed, and is asked again");
+            }
+            ended => return ended,
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    work().await
 }
 
 fn connect(host: &Host) -> Result<Api, ApiError> {

@@ -8,9 +8,9 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Source};
-use tokio::sync::{Mutex as AsyncMutex, OnceCell};
+use tokio::sync::{Mutex as AsyncMutex, OnceCell, Semaphore, SemaphorePermit};
 
-use super::client::{Client, Fault, FaultKind};
+use super::client::{Client, Fault, FaultKind, repeat};
 use super::config::{DockerConfig, Flavor};
 use super::describe::Abilities;
 use super::locks::{Lock, Locks};
@@ -20,6 +20,10 @@ use super::watch::Watches;
 use super::{agent, archive, image, names, profile};
 use crate::pulls::Pulls;
 use crate::{AgentStream, Container, EngineError, Progress};
+
+/// Containers that are started at the same time. An engine that starts many takes longer for
+/// each, and with enough of them, under gVisor above all, none is there within its time.
+const STARTS_MAX: usize = 8;
 
 /// Makes and unmakes containers, one step after the other.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(super) struct Maker {
     agent_volume: String,
     /// Whether we have seen the agent's volume filled.
     agent_is_there: AsyncMutex<bool>,
+    starts: Semaphore,
     /// Streams that `create` opened to see that it can; the first `open` takes them.
     ready: Mutex<HashMap<ContainerId, ExecStream>>,
 }
@@ -78,6 +83,7 @@ impl Maker {
             pulled: image::Pulled::default(),
             agent_volume: agent::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
+            starts: Semaphore::new(STARTS_MAX),
             ready: Mutex::default(),
             config,
         }
@@ -174,6 +180,7 @@ impl Maker {
         let image = self.image(source, &Progress::default()).await?;
         go_on()?;
         self.ensure_agent(id, &image).await?;
+        let _turn = self.turn_to_start().await;
         go_on()?;
         self.make_volume(id).await?;
         go_on()?;
@@ -182,9 +189,14 @@ impl Maker {
         go_on()?;
         self.start_with_workspace(id, &image).await?;
         go_on()?;
-        let stream = stream::open(&self.client, &names::of(id), &place.agent()).await?;
-        self.keep_ready(id, stream.watched(self.watch(id)));
+        self.reach_agent(id, &place.agent()).await?;
         self.inspect_new(id).await
+    }
+
+    /// Waits until few enough containers are being started.
+    pub(super) async fn turn_to_start(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.starts.acquire().await.ok()
     }
 
     /// Whether the agent had to be brought.
@@ -292,10 +304,26 @@ impl Maker {
 
     pub(super) async fn try_start(&self, id: &ContainerId) -> Result<(), Fault> {
         let name = names::of(id);
-        let started = self.client.call("start the container", |api| {
-            api.start_container(&name, None::<StartContainerOptions>)
-        });
-        started.await
+        let start = || {
+            self.client.call("start the container", |api| {
+                api.start_container(&name, None::<StartContainerOptions>)
+            })
+        };
+        repeat(start, Fault::is_worth_another_try).await
+    }
+
+    /// Opens the first stream to the agent of a container that was just started, which is at
+    /// that path inside, and keeps it for whoever opens one next.
+    pub(super) async fn reach_agent(
+        self: &Arc<Self>,
+        id: &ContainerId,
+        agent: &str,
+    ) -> Result<(), OpenError> {
+        let name = names::of(id);
+        let open = || stream::open(&self.client, &name, agent);
+        let stream = repeat(open, OpenError::is_worth_another_try).await?;
+        self.keep_ready(id, stream.watched(self.watch(id)));
+        Ok(())
     }
 
     /// See [`crate::Engine::open`].

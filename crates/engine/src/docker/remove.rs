@@ -10,7 +10,7 @@ use bollard::query_parameters::{
 };
 use hotcell_domain::{ContainerId, Phase};
 
-use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional};
+use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional, repeat};
 use super::locks::Lock;
 use super::make::Maker;
 use super::{agent, describe, names};
@@ -192,15 +192,16 @@ impl Maker {
     /// Kills and removes a container; false if there was none.
     async fn remove_container(&self, name: &str) -> Result<bool, EngineError> {
         for _ in 0..BUSY_TRIES_MAX {
-            let options = RemoveContainerOptionsBuilder::default()
-                .force(true)
-                .v(true)
-                .build();
-            let step = "remove the container";
-            let removed = self
-                .client()
-                .call(step, |api| api.remove_container(name, Some(options)));
-            match optional(removed.await) {
+            let remove = || {
+                let options = RemoveContainerOptionsBuilder::default()
+                    .force(true)
+                    .v(true)
+                    .build();
+                let step = "remove the container";
+                self.client()
+                    .call(step, |api| api.remove_container(name, Some(options)))
+            };
+            match optional(repeat(remove, Fault::is_worth_another_try).await) {
                 Ok(removed) => return Ok(removed.is_some()),
                 Err(fault) if fault.kind == FaultKind::Conflict => {}
                 Err(fault) => return Err(fault.into()),
@@ -248,11 +249,13 @@ impl Maker {
 
     /// Removes a volume; `None` if it is in use.
     async fn try_remove_volume(&self, name: &str) -> Result<Option<bool>, Fault> {
-        let options = RemoveVolumeOptionsBuilder::default().build();
-        let removed = self.client().call("remove the volume", |api| {
-            api.remove_volume(name, Some(options))
-        });
-        match optional(removed.await) {
+        let remove = || {
+            let options = RemoveVolumeOptionsBuilder::default().build();
+            self.client().call("remove the volume", |api| {
+                api.remove_volume(name, Some(options))
+            })
+        };
+        match optional(repeat(remove, Fault::is_worth_another_try).await) {
             Ok(removed) => Ok(Some(removed.is_some())),
             Err(fault) if fault.kind == FaultKind::Conflict => Ok(None),
             Err(fault) => Err(fault),

@@ -7,7 +7,7 @@ use hotcell_domain::{ContainerId, Phase};
 
 use super::client::FaultKind;
 use super::make::Maker;
-use super::{names, stream};
+use super::names;
 use crate::{Container, EngineError};
 
 impl Maker {
@@ -31,10 +31,10 @@ impl Maker {
         }
         self.watches().ended(id);
         self.processes().forget(id);
+        let _turn = self.turn_to_start().await;
         self.try_start(id).await?;
         let agent = self.agent_of(id).await?;
-        let stream = stream::open(self.client(), &names::of(id), &agent).await?;
-        self.keep_ready(id, stream.watched(self.watch(id)));
+        self.reach_agent(id, &agent).await?;
         self.inspect_new(id).await
     }
 

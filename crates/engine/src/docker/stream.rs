@@ -98,6 +98,25 @@ pub(super) async fn open(
     Ok(stream)
 }
 
+impl OpenError {
+    /// Whether it failed soon, in a container that was there.
+    pub(super) fn is_worth_another_try(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.is_worth_another_try(),
+            Self::NoAgent(error) => error.kind() != io::ErrorKind::TimedOut,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(f),
+            Self::NoAgent(error) => error.fmt(f),
+        }
+    }
+}
+
 impl From<OpenError> for EngineError {
     fn from(error: OpenError) -> Self {
         match error {

@@ -33,6 +33,8 @@ struct Plan {
     calls: u32,
     fault: Option<(u32, Fault)>,
     is_gone: bool,
+    /// Calls whose first line has these words fail, this many times.
+    failing: Option<(&'static str, u32)>,
 }
 
 pub struct Proxy {
@@ -53,7 +55,7 @@ impl Proxy {
         let task = tokio::spawn(async move {
             while let Ok((ours, _)) = listener.accept().await {
                 let fault = shared.lock().expect("not poisoned").next();
-                tokio::spawn(pass_on(ours, engine.clone(), fault));
+                tokio::spawn(pass_on(ours, engine.clone(), fault, Arc::clone(&shared)));
             }
         });
         Self {
@@ -69,6 +71,15 @@ impl Proxy {
         let mut plan = self.plan.lock().expect("not poisoned");
         *plan = Plan {
             fault: Some((call, fault)),
+            ..Plan::default()
+        };
+    }
+
+    /// Lets calls fail whose first line has these words, that many times.
+    pub fn fail(&self, words: &'static str, times: u32) {
+        let mut plan = self.plan.lock().expect("not poisoned");
+        *plan = Plan {
+            failing: Some((words, times)),
             ..Plan::default()
         };
     }
@@ -95,11 +106,33 @@ impl Plan {
         self.is_gone = call == self.calls && fault == Fault::Gone;
         (call == self.calls).then_some(fault)
     }
+
+    fn fails(&mut self, request: &[u8]) -> bool {
+        let request = String::from_utf8_lossy(request);
+        let line = request.lines().next().unwrap_or_default();
+        match &mut self.failing {
+            Some((words, times)) if *times > 0 && line.contains(*words) => {
+                *times -= 1;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
 }
 
-async fn pass_on(mut ours: UnixStream, engine: PathBuf, fault: Option<Fault>) {
+async fn pass_on(
+    mut ours: UnixStream,
+    engine: PathBuf,
+    mut fault: Option<Fault>,
+    plan: Arc<Mutex<Plan>>,
+) {
     if matches!(fault, Some(Fault::Refused | Fault::Gone)) {
         return;
+    }
+    let mut request = vec![0; BUFFER_BYTES];
+    let count = ours.read(&mut request).await.unwrap_or(0);
+    if plan.lock().expect("not poisoned").fails(&request[..count]) {
+        fault = Some(Fault::Failed);
     }
     let refusal = match fault {
         Some(Fault::Failed) => Some("no luck"),
@@ -107,8 +140,6 @@ async fn pass_on(mut ours: UnixStream, engine: PathBuf, fault: Option<Fault>) {
         Some(Fault::Refused | Fault::Unanswered | Fault::Cut | Fault::Gone) | None => None,
     };
     if let Some(refusal) = refusal {
-        let mut request = vec![0; BUFFER_BYTES];
-        let _ = ours.read(&mut request).await;
         let body = format!("{{\"message\":\"{refusal}\"}}");
         let answer = format!(
             "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\
@@ -121,6 +152,7 @@ async fn pass_on(mut ours: UnixStream, engine: PathBuf, fault: Option<Fault>) {
     let Ok(mut theirs) = UnixStream::connect(engine).await else {
         return;
     };
+    let _ = theirs.write_all(&request[..count]).await;
     if fault.is_none() {
         let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
         return;
