@@ -38,7 +38,6 @@ const CONSOLE_TAIL_LINES: usize = 40;
 struct Wish {
     profiles: Vec<String>,
     deadline: Option<Duration>,
-    image_only: bool,
     files: Option<Vec<PathBuf>>,
 }
 
@@ -46,9 +45,6 @@ struct Wish {
 pub fn run(arguments: &[String]) -> Result<()> {
     let wish = parse(arguments)?;
     let image = image::ready()?;
-    if wish.image_only {
-        return Ok(());
-    }
     let programs = match wish.files {
         Some(files) => named(&files)?,
         None => programs::build()?,
@@ -103,7 +99,6 @@ fn parse(arguments: &[String]) -> Result<Wish> {
                 let seconds = arguments.next().context("--deadline-s wants a number")?;
                 wish.deadline = Some(Duration::from_secs(seconds.parse()?));
             }
-            "--image" => wish.image_only = true,
             "--" => wish.files = Some(arguments.by_ref().map(PathBuf::from).collect()),
             other => bail!("vm does not know {other}"),
         }
