@@ -114,7 +114,11 @@ impl Client {
     }
 
     /// Sorts a failure.
-    pub(super) fn fault(&self, step: &'static str, error: ApiError) -> Fault {
+    pub(super) fn fault(&self, step: &'static str, mut error: ApiError) -> Fault {
+        if let ApiError::JsonDataError { contents, .. } = &mut error {
+            // The whole answer, which is nobody's to read in a log.
+            contents.clear();
+        }
         Fault {
             flavor: self.flavor,
             step,

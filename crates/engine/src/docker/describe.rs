@@ -15,7 +15,7 @@ use super::client::{Client, optional};
 use super::config::{DockerConfig, Flavor};
 use super::make::Maker;
 use super::usage::Usage;
-use super::{names, usage};
+use super::{dialect, names, usage};
 use crate::{Container, Enforced, Enforcement, EngineError};
 
 /// What the engine's host can do.
@@ -125,8 +125,10 @@ impl Maker {
         id: &ContainerId,
     ) -> Result<Option<ContainerInspectResponse>, EngineError> {
         let name = names::of(id);
-        let found = self.client().call("look for the container", |api| {
-            api.inspect_container(&name, None::<InspectContainerOptions>)
+        let step = "look for the container";
+        let found = self.client().call(step, async |api| {
+            let options = None::<InspectContainerOptions>;
+            dialect::inspected(api.inspect_container(&name, options).await)
         });
         let found = optional(found.await)?.filter(|found| {
             let labels = found
@@ -208,9 +210,9 @@ impl Maker {
             .all(true)
             .filters(&filter)
             .build();
-        let containers = self
-            .client()
-            .call(step, |api| api.list_containers(Some(options)));
+        let containers = self.client().call(step, async |api| {
+            dialect::listed(api.list_containers(Some(options)).await)
+        });
         let containers = containers.await?;
 
         let scope = &self.config.scope;

@@ -18,6 +18,7 @@ mod archive;
 mod client;
 mod config;
 mod describe;
+mod dialect;
 mod image;
 mod locks;
 mod make;

@@ -13,7 +13,7 @@ use hotcell_domain::{ContainerId, Phase};
 use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional, repeat};
 use super::locks::Lock;
 use super::make::Maker;
-use super::{agent, describe, names};
+use super::{agent, describe, dialect, names};
 use crate::EngineError;
 
 /// Attempts at removing what somebody else is just removing.
@@ -142,9 +142,9 @@ impl Maker {
             .filters(&filter)
             .build();
         let step = "look for what is left";
-        let found = self
-            .client()
-            .call(step, |api| api.list_containers(Some(options)));
+        let found = self.client().call(step, async |api| {
+            dialect::listed(api.list_containers(Some(options)).await)
+        });
         let is_old = |container: &ContainerSummary| {
             let age = container.labels.as_ref().and_then(names::age_seconds);
             age.is_none_or(|age| age > HALF_MADE_SECONDS_MAX)
