@@ -12,7 +12,11 @@ use hotcell_engine::fake::{Fake, Faults};
 hotcell_engine::conformance_tests!(subject);
 
 async fn subject() -> Subject {
-    let state = tempfile::tempdir().expect("a temporary directory");
+    // Its path does not fit into the address of a socket.
+    let state = tempfile::Builder::new()
+        .prefix(&"long".repeat(40))
+        .tempdir();
+    let state = state.expect("a temporary directory");
     let directory = state.path().to_owned();
     let make = move || -> Arc<dyn Engine> {
         let program = agent::program();

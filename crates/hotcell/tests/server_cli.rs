@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
+use crate::support::mcp::Client;
 use crate::support::served::Served;
 use crate::support::server;
 
@@ -74,6 +75,28 @@ fn ps_shows_what_runs() {
     let listed: Value = serde_json::from_str(&stdout(&served.run(&["ps", "--json"]))).unwrap();
     assert_eq!(listed["containers"][0]["alias"], "cell");
     served.end();
+}
+
+#[test]
+fn a_state_directory_far_down_has_its_server_its_clients_and_its_containers() {
+    let home = Home::far_down();
+    assert!(home.path().as_os_str().len() > 200);
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let output = home.run(&["exec", "cell", "--", "echo", "up"]);
+    assert_eq!(stdout(&output), "up\n", "{}", stderr(&output));
+    let output = home.run(&["ps"]);
+    assert!(stdout(&output).contains("cell"), "{}", stderr(&output));
+    // A second server on stdio passes bytes between its client and the first one.
+    let mut second = Client::stdio(&home, &[]);
+    let listed = second.ok("list_containers", json!({}));
+    assert_eq!(listed["containers"][0]["alias"], "cell");
+    assert!(second.hang_up().success());
+    let ids = home.containers();
+    assert!(server.terminate().success());
+    home.assert_empty(&ids);
+    assert!(!home.path().join("hotcell.sock").exists());
 }
 
 #[test]

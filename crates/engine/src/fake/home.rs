@@ -9,6 +9,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,6 +20,9 @@ use tokio::net::UnixStream;
 
 use super::process::Process;
 use crate::{Container, Enforced, Enforcement};
+
+/// Where the agent listens, in its container's directory.
+const SOCKET: &str = "agent.sock";
 
 /// How long an agent may take to listen.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -67,8 +71,11 @@ impl Home {
         Process::parse(&text)
     }
 
+    /// Connects by a path that fits into a socket's address, whatever the directory is.
     pub(super) async fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(self.socket()).await
+        let directory = File::open(&self.path)?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
+        UnixStream::connect(path).await
     }
 
     /// How the container is now.
@@ -105,7 +112,7 @@ impl Home {
     }
 
     fn socket(&self) -> PathBuf {
-        self.path.join("agent.sock")
+        self.path.join(SOCKET)
     }
 }
 
@@ -146,10 +153,10 @@ impl Making {
             .arg("init")
             .arg("--root")
             .arg(path.join("root"))
-            .arg("--listen-path")
-            .arg(self.home.socket())
+            // From its own directory: the whole path may be too long for an address.
+            .args(["--listen-path", SOCKET])
             .env_clear()
-            .current_dir("/")
+            .current_dir(path)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(path.join("agent.log"))?)
@@ -167,6 +174,9 @@ impl Making {
             while self.home.connect().await.is_err() {
                 if !self.process.is_some_and(Process::is_running) {
                     return Err(io::Error::other("the agent ended before it listened"));
+                }
+                if !self.home.exists() {
+                    return Err(io::Error::other("the container was removed meanwhile"));
                 }
                 tokio::time::sleep(LISTEN_INTERVAL).await;
             }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use hotcell_mcp::transport::Socket;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, Implementation};
 use rmcp::service::RunningService;
 use rmcp::{RoleClient, ServiceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::net::UnixStream;
 
 use crate::cli::StateArgs;
 use crate::state;
@@ -25,7 +25,7 @@ impl Server {
     /// Connects to the server that has the state directory.
     pub(super) async fn connect(state: &StateArgs) -> Result<Self> {
         let directory = state::directory(state.state_dir.clone())?;
-        let stream = UnixStream::connect(state::socket(&directory))
+        let stream = Socket::connect(&state::socket(&directory))
             .await
             .map_err(|error| explain(&error, &directory))?;
         let client = config().serve(stream).await.context("greet the server")?;

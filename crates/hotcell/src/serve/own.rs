@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hotcell_mcp::transport::Socket;
 use hotcell_store::{OpenError, Store};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -43,7 +44,7 @@ pub(super) async fn take_or_join(directory: &Path) -> Result<Owned> {
                 _ => return Err(error),
             },
         };
-        match UnixStream::connect(state::socket(directory)).await {
+        match Socket::connect(&state::socket(directory)).await {
             Ok(stream) => return Ok(Owned::Theirs(stream)),
             Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_INTERVAL).await,
             Err(error) => {

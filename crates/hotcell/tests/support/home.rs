@@ -13,15 +13,28 @@ use super::{deadline, engine, leftovers, scratch};
 /// A state directory. Dropped, it fails the test if a container, a mount, a cgroup or a
 /// process of it is left.
 pub struct Home {
-    directory: tempfile::TempDir,
+    path: PathBuf,
     variables: Vec<(String, String)>,
+    _scratch: tempfile::TempDir,
 }
 
 impl Home {
     pub fn new() -> Self {
+        let scratch = scratch();
+        Self::at(scratch.path().to_owned(), scratch)
+    }
+
+    /// With a path that does not fit into the address of a socket.
+    pub fn far_down() -> Self {
+        let scratch = scratch();
+        Self::at(scratch.path().join(["far-down"; 25].join("/")), scratch)
+    }
+
+    fn at(path: PathBuf, scratch: tempfile::TempDir) -> Self {
         Self {
-            directory: scratch(),
+            path,
             variables: Vec::new(),
+            _scratch: scratch,
         }
     }
 
@@ -32,7 +45,7 @@ impl Home {
     }
 
     pub fn path(&self) -> &Path {
-        self.directory.path()
+        &self.path
     }
 
     /// Where the engine keeps its containers.

@@ -1,8 +1,9 @@
 //! MCP on a unix socket that only its owner can open: for our own commands, and for a second
 //! stdio server on the same state. Each connection is served as stdio is.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
-    path: PathBuf,
+    place: Place,
     inode: u64,
     clients: TaskTracker,
 }
@@ -36,6 +37,8 @@ impl Socket {
     /// Binds a socket at `path`, in place of one that an earlier server left there. The
     /// caller makes sure that no other server lives on that path.
     pub fn bind(path: &Path) -> io::Result<Self> {
+        let place = Place::open(path)?;
+        let path = place.path.as_path();
         remove_stale(path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
@@ -43,13 +46,17 @@ impl Socket {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let inode = std::fs::symlink_metadata(path)?.ino();
         let listener = socket.listen(BACKLOG)?;
-        let path = path.to_owned();
         Ok(Self {
             listener,
-            path,
+            place,
             inode,
             clients: TaskTracker::new(),
         })
+    }
+
+    /// Connects to the server whose socket is at `path`.
+    pub async fn connect(path: &Path) -> io::Result<UnixStream> {
+        UnixStream::connect(&Place::open(path)?.path).await
     }
 
     /// Its clients: who wants to know when there are none closes it and waits.
@@ -93,9 +100,33 @@ async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: Ca
 impl Drop for Socket {
     fn drop(&mut self) {
         let is_ours = |found: std::fs::Metadata| found.ino() == self.inode;
-        if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            let _ = std::fs::remove_file(&self.path);
+        if std::fs::symlink_metadata(&self.place.path).is_ok_and(is_ours) {
+            let _ = std::fs::remove_file(&self.place.path);
         }
+    }
+}
+
+/// Where a socket is, by a path that fits into an address: these have 108 bytes, and a
+/// directory's path may have more.
+#[derive(Debug)]
+struct Place {
+    /// Its name in the directory that we hold open.
+    path: PathBuf,
+    _directory: File,
+}
+
+impl Place {
+    fn open(path: &Path) -> io::Result<Self> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = File::open(directory)?;
+        let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        path.push(name);
+        Ok(Self {
+            path,
+            _directory: directory,
+        })
     }
 }
 

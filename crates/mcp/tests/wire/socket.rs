@@ -35,7 +35,11 @@ async fn hear(stream: &mut BufReader<UnixStream>) -> Value {
 }
 
 async fn greet(path: &Path) -> BufReader<UnixStream> {
-    let mut stream = BufReader::new(UnixStream::connect(path).await.unwrap());
+    greet_on(UnixStream::connect(path).await.unwrap()).await
+}
+
+async fn greet_on(stream: UnixStream) -> BufReader<UnixStream> {
+    let mut stream = BufReader::new(stream);
     say(&mut stream, &initialize()).await;
     assert_eq!(
         hear(&mut stream).await["result"]["serverInfo"]["name"],
@@ -63,6 +67,24 @@ async fn only_its_owner_can_open_it_and_it_goes_with_the_server() {
     stop.cancel();
     timeout(PATIENCE, serving).await.unwrap().unwrap();
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn its_path_may_be_longer_than_an_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("long".repeat(50));
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.join("s");
+    // What an earlier server left there is no hindrance.
+    std::mem::forget(Socket::bind(&path).unwrap());
+    let socket = Socket::bind(&path).unwrap();
+    assert_eq!(mode(&path), 0o600);
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(socket.serve(Fixture::new(), stop.clone()));
+    greet_on(Socket::connect(&path).await.unwrap()).await;
+    stop.cancel();
+    timeout(PATIENCE, serving).await.unwrap().unwrap();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 }
 
 #[tokio::test]
