@@ -46,8 +46,21 @@ pub struct ExecEnd {
     pub signal: Option<u8>,
     /// Why, where the status alone does not say it.
     pub reason: Option<String>,
+    /// Why the kernel did not start it, if that is how it ended.
+    pub not_started: Option<NotStarted>,
     /// What it used, where that is known.
     pub usage: Option<Usage>,
+}
+
+/// Why the kernel did not start a command, as far as programs tell these apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NotStarted {
+    /// There is no such program, or not the interpreter it needs.
+    NoProgram,
+    /// What is there cannot be executed.
+    NotExecutable,
+    /// Its directory, its arguments, a bound: the reason says which.
+    Other,
 }
 
 /// What an exec used.
@@ -74,6 +87,25 @@ impl Stream {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
         }
+    }
+}
+
+impl NotStarted {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoProgram, Self::NotExecutable, Self::Other];
+
+    /// The word callers read.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoProgram => "no_program",
+            Self::NotExecutable => "not_executable",
+            Self::Other => "other",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.as_str() == word)
     }
 }
 

@@ -28,7 +28,7 @@ pub use caller::{Caller, Principal};
 pub use command::{Command, CommandError, Stdin};
 pub use digest::{Digest, DigestError};
 pub use env::{Env, EnvError, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX};
-pub use exec::{ExecEnd, ExecStatus, Stream, Usage};
+pub use exec::{ExecEnd, ExecStatus, NotStarted, Stream, Usage};
 pub use id::{ContainerId, ExecId, IdError};
 pub use image::{ImageError, ImageRef};
 pub use image_policy::{ImagePolicy, Source, Transport};

@@ -152,6 +152,11 @@ fn exec_exits_as_run_does() {
             "no-such-command",
         ),
         (&["exec", "cell", "--", "/etc"], 126, "hotcell: "),
+        (
+            &["exec", "--cwd", "/no-such-place", "cell", "--", "true"],
+            126,
+            "no-such-place",
+        ),
         (&["exec", "nobody", "--", "true"], 125, "nobody"),
     ] {
         let output = served.run(arguments);

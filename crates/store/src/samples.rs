@@ -79,6 +79,7 @@ pub(crate) fn end(status: ExecStatus) -> ExecEnd {
         exit_code: None,
         signal: None,
         reason: None,
+        not_started: None,
         usage: None,
     }
 }

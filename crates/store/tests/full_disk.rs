@@ -78,6 +78,7 @@ async fn on_a_small_disk(disk: &Path) {
         exit_code: Some(0),
         signal: None,
         reason: None,
+        not_started: None,
         usage: None,
     };
     for id in ids().await {

@@ -38,6 +38,7 @@ fn end() -> ExecEnd {
         exit_code: Some(0),
         signal: None,
         reason: None,
+        not_started: None,
         usage: Some(Usage::default()),
     }
 }

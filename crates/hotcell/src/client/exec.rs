@@ -179,17 +179,11 @@ fn code(end: &End, stopped_by: Option<u8>) -> u8 {
         ("timed_out", ..) => exit::TIMED_OUT,
         (_, Some(code), _) => code,
         (_, None, Some(signal)) => exit::SIGNALLED.saturating_add(signal),
-        ("failed", None, None) => not_started(end.reason.as_deref().unwrap_or_default()),
-        _ => exit::FAILED,
-    }
-}
-
-/// What a shell would exit with. The server tells why in words only.
-fn not_started(reason: &str) -> u8 {
-    if reason.starts_with("there is no program") {
-        exit::NOT_FOUND
-    } else {
-        exit::NOT_EXECUTABLE
+        _ => match end.not_started.as_deref() {
+            Some("no_program") => exit::NOT_FOUND,
+            Some(_) => exit::NOT_EXECUTABLE,
+            None => exit::FAILED,
+        },
     }
 }
 
@@ -198,5 +192,29 @@ fn sentence(end: &End) -> Option<String> {
         ("succeeded", _) | ("failed", None) => None,
         (_, Some(reason)) => Some(reason.clone()),
         (status, None) => Some(status.replace('_', " ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(end: Value) -> u8 {
+        code(&serde_json::from_value(end).expect("an end"), None)
+    }
+
+    #[test]
+    fn what_was_not_started_exits_as_in_a_shell_whatever_the_sentence_is() {
+        for (cause, expected) in [
+            (json!("no_program"), exit::NOT_FOUND),
+            (json!("not_executable"), exit::NOT_EXECUTABLE),
+            (json!("other"), exit::NOT_EXECUTABLE),
+            (Value::Null, exit::FAILED),
+        ] {
+            for reason in ["there is no program `x` in the container", "es fehlt"] {
+                let end = json!({ "status": "failed", "reason": reason, "not_started": cause });
+                assert_eq!(code_of(end), expected, "{cause}: {reason}");
+            }
+        }
     }
 }

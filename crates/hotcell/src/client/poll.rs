@@ -31,6 +31,7 @@ pub(super) struct End {
     pub(super) exit_code: Option<u8>,
     pub(super) signal: Option<u8>,
     pub(super) reason: Option<String>,
+    pub(super) not_started: Option<String>,
     pub(super) usage: Option<Value>,
     #[serde(default)]
     pub(super) truncated_bytes: u64,

@@ -34,6 +34,8 @@ pub(super) struct Output {
     #[schemars(skip)]
     reason: Option<String>,
     #[schemars(skip)]
+    not_started: Option<String>,
+    #[schemars(skip)]
     usage: Option<Used>,
     truncated_bytes: u64,
 }
@@ -78,6 +80,8 @@ pub(super) fn insert_end(object: &mut JsonObject, end: &ExecEnd) {
     insert("exit_code", end.exit_code.map(Value::from));
     insert("signal", end.signal.map(Value::from));
     insert("reason", end.reason.as_deref().map(Value::from));
+    let cause = end.not_started.map(|cause| cause.as_str().into());
+    insert("not_started", cause);
     insert("usage", end.usage.as_ref().map(usage));
 }
 

@@ -298,4 +298,10 @@ async fn a_command_that_cannot_be_run_says_why() {
     )
     .await;
     insta::assert_snapshot!(failed.text.replace(char::is_numeric, "N"), @r#"[e_ID failed; there is no program `/no/such` in the container, or not the interpreter it needs]"#);
+    assert_eq!(failed.structured["not_started"], "no_program");
+    let listed = json!({"container_id": id, "include_finished": true});
+    let listed = ok(&client, "list_execs", listed).await;
+    let causes = listed.structured["execs"].as_array().unwrap().iter();
+    let causes: Vec<_> = causes.map(|exec| &exec["not_started"]).collect();
+    assert!(causes.contains(&&json!("no_program")) && causes.contains(&&Value::Null));
 }

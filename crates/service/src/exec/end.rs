@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hotcell_agent_client::{Exit, ExitCause, Usage as AgentUsage};
-use hotcell_domain::{Command, ExecEnd, ExecStatus, Usage};
+use hotcell_domain::{Command, ExecEnd, ExecStatus, NotStarted, Usage};
 
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
@@ -28,6 +28,7 @@ pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> Exe
         exit_code: None,
         signal: None,
         reason: Some(reason.into()),
+        not_started: None,
         usage: None,
     }
 }
@@ -49,9 +50,10 @@ pub(super) fn of_exit(exit: &Exit, command: &Command, is_oom: bool) -> ExecEnd {
         ExitCause::Exited => (ExecStatus::Failed, None),
         ExitCause::TimedOut => (ExecStatus::TimedOut, Some(timed_out(command.timeout()))),
         ExitCause::Cancelled => (ExecStatus::Cancelled, None),
-        ExitCause::NotStarted { step, errno } => {
-            (ExecStatus::Failed, Some(not_started(step, *errno, command)))
-        }
+        ExitCause::NotStarted { step, errno } => (
+            ExecStatus::Failed,
+            Some(why_not_started(step, *errno, command)),
+        ),
         ExitCause::KeeperKilled => (
             ExecStatus::Failed,
             Some("the command killed the process that keeps it together".into()),
@@ -62,19 +64,35 @@ pub(super) fn of_exit(exit: &Exit, command: &Command, is_oom: bool) -> ExecEnd {
         exit_code: exit.code,
         signal: exit.signal,
         reason,
+        not_started: not_started(&exit.cause),
         usage: was_started(exit).then(|| usage(&exit.usage)),
     }
 }
 
 fn was_started(exit: &Exit) -> bool {
-    !matches!(exit.cause, ExitCause::NotStarted { .. })
+    not_started(&exit.cause).is_none()
+}
+
+/// For programs: what [`why_not_started`] says to people.
+fn not_started(cause: &ExitCause) -> Option<NotStarted> {
+    match cause {
+        ExitCause::NotStarted { step, errno } => Some(match (step.as_str(), *errno) {
+            ("execve", ENOENT) => NotStarted::NoProgram,
+            ("execve", EACCES | ENOEXEC) => NotStarted::NotExecutable,
+            _ => NotStarted::Other,
+        }),
+        ExitCause::Exited
+        | ExitCause::TimedOut
+        | ExitCause::Cancelled
+        | ExitCause::KeeperKilled => None,
+    }
 }
 
 fn timed_out(after: Duration) -> String {
     format!("it was ended after timeout_s = {}", after.as_secs_f64())
 }
 
-fn not_started(step: &str, errno: i32, command: &Command) -> String {
+fn why_not_started(step: &str, errno: i32, command: &Command) -> String {
     let program = shown(command.argv().first().map_or("", String::as_str));
     let cwd = shown(command.cwd());
     match (step, errno) {
@@ -142,14 +160,38 @@ mod tests {
         Command::new(vec!["foo".into()]).unwrap()
     }
 
-    fn said(step: &str, errno: i32) -> String {
+    fn unstarted(step: &str, errno: i32) -> ExecEnd {
         let cause = ExitCause::NotStarted {
             step: step.into(),
             errno,
         };
         let end = of_exit(&exit(cause, None, None), &command(), false);
         assert_eq!((end.status, end.usage), (ExecStatus::Failed, None));
-        end.reason.unwrap()
+        end
+    }
+
+    fn said(step: &str, errno: i32) -> String {
+        unstarted(step, errno).reason.unwrap()
+    }
+
+    #[test]
+    fn programs_tell_a_missing_program_from_one_that_cannot_be_executed() {
+        for (step, errno, cause) in [
+            ("execve", ENOENT, NotStarted::NoProgram),
+            ("execve", EACCES, NotStarted::NotExecutable),
+            ("execve", ENOEXEC, NotStarted::NotExecutable),
+            ("execve", E2BIG, NotStarted::Other),
+            ("chdir", ENOENT, NotStarted::Other),
+            ("chdir", EACCES, NotStarted::Other),
+            ("clone", EAGAIN, NotStarted::Other),
+        ] {
+            let end = unstarted(step, errno);
+            assert_eq!(end.not_started, Some(cause), "{step} {errno}");
+        }
+        for cause in [ExitCause::Exited, ExitCause::KeeperKilled] {
+            let end = of_exit(&exit(cause, None, Some(9)), &command(), false);
+            assert_eq!(end.not_started, None);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How an exec ended, as JSON.
 
-use hotcell_domain::{ExecEnd, ExecStatus, Usage};
+use hotcell_domain::{ExecEnd, ExecStatus, NotStarted, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::container::spec::{json, said};
@@ -11,6 +11,7 @@ struct Stored {
     exit_code: Option<u8>,
     signal: Option<u8>,
     reason: Option<String>,
+    not_started: Option<String>,
     usage: Option<StoredUsage>,
 }
 
@@ -31,6 +32,7 @@ pub(super) fn write(end: &ExecEnd) -> String {
         exit_code: end.exit_code,
         signal: end.signal,
         reason: end.reason.clone(),
+        not_started: end.not_started.map(|cause| cause.as_str().to_owned()),
         usage: end.usage.map(|usage| StoredUsage {
             wall_ms: usage.wall_ms,
             user_ms: usage.user_ms,
@@ -51,6 +53,7 @@ pub(super) fn read(text: &str) -> Result<ExecEnd, String> {
         exit_code: stored.exit_code,
         signal: stored.signal,
         reason: stored.reason,
+        not_started: stored.not_started.as_deref().map(cause).transpose()?,
         usage: stored.usage.map(|usage| Usage {
             wall_ms: usage.wall_ms,
             user_ms: usage.user_ms,
@@ -60,6 +63,10 @@ pub(super) fn read(text: &str) -> Result<ExecEnd, String> {
             stderr_bytes: usage.stderr_bytes,
         }),
     })
+}
+
+fn cause(word: &str) -> Result<NotStarted, &'static str> {
+    NotStarted::parse(word).ok_or("not a cause of not starting")
 }
 
 #[cfg(test)]
@@ -77,6 +84,7 @@ mod tests {
                 exit_code: Some(255),
                 signal: Some(9),
                 reason: Some("\"because\"".to_owned()),
+                not_started: None,
                 usage: Some(Usage {
                     wall_ms: 1,
                     user_ms: 2,
@@ -99,8 +107,29 @@ mod tests {
     }
 
     #[test]
+    fn why_it_was_not_started_is_read_back_and_may_be_missing() {
+        let old =
+            r#"{"status":"failed","exit_code":null,"signal":null,"reason":null,"usage":null}"#;
+        let bare = read(old).unwrap();
+        assert_eq!(bare.not_started, None);
+        for cause in NotStarted::ALL {
+            let end = ExecEnd {
+                not_started: Some(cause),
+                ..bare.clone()
+            };
+            assert_eq!(read(&write(&end)), Ok(end));
+        }
+    }
+
+    #[test]
     fn what_is_no_end_is_not_read() {
-        for text in ["", "{}", r#"{"status":"running"}"#, r#"{"status":"odd"}"#] {
+        for text in [
+            "",
+            "{}",
+            r#"{"status":"running"}"#,
+            r#"{"status":"odd"}"#,
+            r#"{"status":"failed","not_started":"odd"}"#,
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }
