@@ -199,16 +199,6 @@ impl ServerHandler for Server {
         complete::complete(self, &self.call(&context).caller, request).await
     }
 
-    /// This server sends no log messages, so there are none below any level.
-    #[expect(deprecated, reason = "clients of older protocols may still ask")]
-    async fn set_level(
-        &self,
-        _: rmcp::model::SetLevelRequestParams,
-        _: Context,
-    ) -> Result<(), ErrorData> {
-        Ok(())
-    }
-
     async fn get_task(
         &self,
         request: GetTaskParams,

@@ -9,6 +9,7 @@ mod admin;
 mod containers;
 mod execs;
 mod files;
+mod offers;
 mod prompts;
 mod resources;
 mod tasks;
