@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use rustix::process::Signal;
 use tokio::net::UnixStream;
 
 pub use faults::{CreateFault, DestroyFault, FAULTS_MAX, Faults, ListFault, OpenFault};
@@ -57,6 +58,23 @@ impl Fake {
     pub async fn crash(&self, id: &ContainerId) -> Result<(), EngineError> {
         if let Some(process) = self.find(id)?.process() {
             all_gone(&process.kill_tree()).await;
+        }
+        Ok(())
+    }
+
+    /// Stops a container's agent: it answers nothing until [`Fake::resume`].
+    pub fn pause(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.signal(id, Signal::STOP)
+    }
+
+    /// Lets a container's agent go on.
+    pub fn resume(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.signal(id, Signal::CONT)
+    }
+
+    fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            process.signal(signal);
         }
         Ok(())
     }

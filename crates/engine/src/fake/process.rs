@@ -105,7 +105,7 @@ impl Process {
         }
     }
 
-    fn signal(self, signal: Signal) {
+    pub(super) fn signal(self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_running()) {
             let _ = kill_process(pid, signal);
         }

@@ -202,16 +202,6 @@ async fn until_only(client: &Client, status: &str) {
 }
 
 #[tokio::test]
-async fn who_waits_hears_that_it_goes_on() {
-    let world = World::new().await;
-    let client = world.client().await;
-    let container = spawn(&client).await;
-    sh(&client, &container, "sleep 2.5").await;
-    let heard = client.service().progress.lock().unwrap().clone();
-    assert!(heard.len() >= 2 && heard.is_sorted(), "{heard:?}");
-}
-
-#[tokio::test]
 async fn a_command_that_cannot_be_run_says_why() {
     let world = World::new().await;
     let client = world.client().await;

@@ -10,6 +10,7 @@ mod containers;
 mod execs;
 mod files;
 mod offers;
+mod progress;
 mod prompts;
 mod resources;
 mod tasks;

@@ -33,7 +33,7 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// One server with its state and its containers.
 pub struct World {
     pub service: Service,
-    engine: Arc<Fake>,
+    pub engine: Arc<Fake>,
     _state: TempDir,
     _engines: TempDir,
 }
@@ -42,7 +42,7 @@ pub struct World {
 #[derive(Clone)]
 pub struct Listener {
     takes_tasks: bool,
-    pub progress: Arc<Mutex<Vec<f64>>>,
+    pub progress: Arc<Mutex<Vec<ProgressNotificationParam>>>,
 }
 
 pub type Client = RunningService<RoleClient, Listener>;
@@ -132,7 +132,7 @@ impl ClientHandler for Listener {
         progress: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.progress.lock().unwrap().push(progress.progress);
+        self.progress.lock().unwrap().push(progress);
     }
 }
 
