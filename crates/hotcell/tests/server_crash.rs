@@ -326,6 +326,89 @@ fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
     end(&home, server);
 }
 
+/// Removes a container behind the back of all servers.
+fn destroy(home: &Home, id: &Value) {
+    let engine = support::engine(&home.engine_home());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime
+        .block_on(hotcell_engine::Engine::destroy(&engine, &parsed(id)))
+        .unwrap();
+}
+
+/// Starts a command that outlasts its call, and answers its task.
+fn begin(client: &mut Client, container: &str, script: &str) -> Value {
+    let cmd = ["sh", "-c", script];
+    let run = json!({ "container_id": container, "cmd": cmd, "wait_s": 50 });
+    let task = client.call("exec_start", run);
+    assert_eq!(
+        (&task["resultType"], &task["status"]),
+        (&json!("task"), &json!("working"))
+    );
+    task["taskId"].clone()
+}
+
+fn task(client: &mut Client, id: &Value) -> Value {
+    let asked = json!({ "taskId": id });
+    client.request("tasks/get", asked).expect("it is known")
+}
+
+/// A task, once it has ended.
+fn ended(client: &mut Client, id: &Value) -> Value {
+    let mut last = Value::Null;
+    support::wait_until("the task ends", || {
+        last = task(client, id);
+        last["status"] != "working"
+    });
+    last
+}
+
+#[test]
+fn tasks_of_a_killed_server_are_those_of_the_next() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = Client::taking_tasks(&server.url);
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let doomed = client.ok("spawn", json!({ "alias": "doomed" }))["container_id"].clone();
+    let script = "until [ -e go ]; do sleep 0.01; done; echo late; exit 4";
+    let finished = begin(&mut client, "cell", script);
+    let cancelled = begin(&mut client, "cell", "sleep 1000");
+    let lost = begin(&mut client, "doomed", "sleep 1000");
+    server.kill();
+    destroy(&home, &doomed);
+
+    let server = serve(&home);
+    let mut client = Client::taking_tasks(&server.url);
+    for id in [&finished, &cancelled] {
+        assert_eq!(task(&mut client, id)["status"], "working");
+    }
+    let write = json!({ "container_id": "cell", "path": "go", "content": "" });
+    client.ok("fs_write", write);
+    let end = ended(&mut client, &finished);
+    let result = &end["result"]["structuredContent"];
+    assert_eq!(
+        (
+            &end["status"],
+            &result["exit_code"],
+            &result["messages"][0]["data"]
+        ),
+        (&json!("completed"), &json!(4), &json!("late\n"))
+    );
+    let asked = json!({ "taskId": cancelled });
+    client.request("tasks/cancel", asked).expect("it is known");
+    assert_eq!(ended(&mut client, &cancelled)["status"], "cancelled");
+    let end = ended(&mut client, &lost);
+    let result = &end["result"]["structuredContent"];
+    assert_eq!(
+        (&end["status"], &result["status"], &result["reason"]),
+        (
+            &json!("completed"),
+            &json!("lost"),
+            &json!("its container ended under it")
+        )
+    );
+    self::end(&home, server);
+}
+
 #[test]
 fn a_container_that_died_while_no_server_ran_is_noted_and_its_execs_are_lost() {
     let home = Home::new();
@@ -335,11 +418,7 @@ fn a_container_that_died_while_no_server_ran_is_noted_and_its_execs_are_lost() {
     let run = json!({ "container_id": "cell", "cmd": ["sleep", "1000"] });
     let exec = client.ok("exec_start", run)["exec_id"].clone();
     server.kill();
-    let engine = support::engine(&home.engine_home());
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime
-        .block_on(hotcell_engine::Engine::destroy(&engine, &parsed(&id)))
-        .unwrap();
+    destroy(&home, &id);
     let server = serve(&home);
     let (_, last) = follow(&mut server.client(), &exec);
     assert_eq!(last["status"], "lost", "{last}");

@@ -20,6 +20,9 @@ pub const LEGACY: &str = "2025-11-25";
 /// The generation without.
 pub const STATELESS: &str = "2026-07-28";
 
+/// The extension by which a running exec is a task.
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
 /// A client. Handles and errors are as the server wrote them.
 pub struct Client {
     wire: Wire,
@@ -91,6 +94,16 @@ impl Client {
         })
     }
 
+    /// The same, and a long command may be answered with a task.
+    pub fn taking_tasks(url: &str) -> Self {
+        let wire = Wire::Http {
+            http: Http::connect(url),
+            session: None,
+            version: LEGACY,
+        };
+        Self::greeted_with(wire, json!({ "extensions": { TASKS: {} } }))
+    }
+
     /// Streamable HTTP without a session.
     pub fn stateless(url: &str) -> Self {
         Self {
@@ -105,6 +118,10 @@ impl Client {
     }
 
     fn greeted(wire: Wire) -> Self {
+        Self::greeted_with(wire, json!({}))
+    }
+
+    fn greeted_with(wire: Wire, capabilities: Value) -> Self {
         let mut client = Self {
             wire,
             last_id: 0,
@@ -112,7 +129,7 @@ impl Client {
         };
         let greeting = json!({
             "protocolVersion": LEGACY,
-            "capabilities": {},
+            "capabilities": capabilities,
             "clientInfo": { "name": "test", "version": "0" },
         });
         let answer = client.request("initialize", greeting).expect("it greets");
