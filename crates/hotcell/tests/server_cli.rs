@@ -8,12 +8,14 @@ use std::io::{Read, Write};
 use std::process::{Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::LocalModes;
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
 use crate::support::mcp::Client;
 use crate::support::served::Served;
-use crate::support::server;
+use crate::support::terminal::Terminal;
+use crate::support::{server, wait_until};
 
 impl Served {
     fn run(&self, arguments: &[&str]) -> Output {
@@ -261,6 +263,39 @@ fn exec_with_a_terminal_has_one() {
         "test -t 0 && stty size",
     ]);
     assert_eq!(stdout(&output), "24 80\r\n", "{}", stderr(&output));
+    served.end();
+}
+
+#[test]
+fn exec_with_a_terminal_passes_keys_and_sizes_on_and_leaves_ours_as_it_was() {
+    let mut served = Served::with_cell();
+    let terminal = Terminal::new(31, 97);
+    let before = terminal.modes();
+    let script = "echo ready; while read line; do stty size; done";
+    let exec = ["exec", "-t", "cell", "--", "sh", "-c", script];
+    let mut shell = terminal.run(&served.home.command(&exec));
+    terminal.wait_for("ready");
+    let cooked = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+    assert!(before.local.contains(cooked));
+    assert!(!terminal.modes().local.intersects(cooked));
+    // It is told its size soon after it was started, and each time that ours changes.
+    wait_until("it has our size", || terminal.answer().contains("31 97"));
+    terminal.resize(42, 123);
+    wait_until("it is resized", || terminal.answer().contains("42 123"));
+    terminal.press("\x03");
+    terminal.wait_for("ended with 130");
+    assert_eq!(terminal.modes(), before);
+    terminal.press("\r");
+    server::wait(&mut shell);
+    // Ctrl-C was a key for the process inside, and no signal to us, which cancels.
+    let execs = served
+        .client
+        .ok("list_execs", json!({ "include_finished": true }));
+    let end = &execs["execs"][0];
+    assert_eq!(
+        (&end["status"], &end["signal"]),
+        (&json!("failed"), &json!(2))
+    );
     served.end();
 }
 

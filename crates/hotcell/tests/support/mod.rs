@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod registry;
 pub mod served;
 pub mod server;
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
