@@ -18,7 +18,8 @@ pub struct ContainerRow {
     pub principal: Principal,
     /// Its second name; free for others once `ended_unix_ms` is set.
     pub alias: Option<Alias>,
-    /// What was asked for.
+    /// What was asked for. Of a container that has ended, the variables are forgotten: they
+    /// may hold secrets.
     pub spec: ContainerSpec,
     /// What the image's name meant when it was made, where it has a digest.
     pub image_digest: Option<String>,
@@ -74,7 +75,8 @@ impl Store {
     }
 
     /// Notes a container that was found running, and answers its row: the one it had, if it
-    /// was thought to have ended, without the alias if that is another's by now; else `row`.
+    /// was thought to have ended, without its variables, which are forgotten by then, and
+    /// without the alias if that is another's by now; else `row`.
     pub async fn adopt_container(&self, row: ContainerRow) -> Result<ContainerRow, StoreError> {
         let question = move |database: &mut Database| {
             let transaction = database.write()?;
@@ -118,8 +120,8 @@ impl Store {
             .await
     }
 
-    /// Notes where a container is in its life; a final phase needs `ended_unix_ms`. One
-    /// that has ended already stays as it is.
+    /// Notes where a container is in its life; a final phase needs `ended_unix_ms`, and its
+    /// variables are forgotten with it. One that has ended already stays as it is.
     pub async fn set_container_phase(
         &self,
         id: ContainerId,
@@ -193,7 +195,8 @@ pub(crate) fn by_key(
 pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
     let sql = "INSERT INTO containers VALUES (
         :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
-        :phase, :created, :last_used, :expires, :ended, :is_warm)";
+        :phase, :created, :last_used, :expires, :ended, :is_warm, :env)";
+    let is_living = row.ended_unix_ms.is_none();
     let done = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": row.id.as_str(),
         ":principal": row.principal.as_str(),
@@ -210,6 +213,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         ":expires": row.expires_unix_ms.map(sql_ms),
         ":ended": row.ended_unix_ms.map(sql_ms),
         ":is_warm": row.is_warm,
+        ":env": is_living.then(|| spec::write_env(&row.spec.env)),
     });
     match done {
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
@@ -244,10 +248,11 @@ fn set_phase(
     phase: Phase,
     ended_unix_ms: Option<u64>,
 ) -> Result<(), Fault> {
-    // An ended container keeps its values, and is still found.
+    // An ended container keeps its other values, and is still found.
     let sql = "UPDATE containers SET
                    phase = iif(ended_unix_ms IS NULL, :phase, phase),
-                   ended_unix_ms = coalesce(ended_unix_ms, :ended)
+                   ended_unix_ms = coalesce(ended_unix_ms, :ended),
+                   env = iif(:ended IS NULL, env, NULL)
                WHERE id = :id";
     let found = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": id.as_str(),
@@ -264,11 +269,12 @@ impl FromRow for ContainerRow {
     const TABLE: &'static str = "container";
 
     fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+        let env: Option<String> = row.raw("env")?;
         Ok(Self {
             id: row.parsed("id", ContainerId::parse)?,
             principal: Principal::new(row.parsed("principal", Name::parse)?),
             alias: row.maybe("alias", Alias::parse)?,
-            spec: row.parsed("spec", spec::read)?,
+            spec: row.parsed("spec", |text| spec::read(text, env.as_deref()))?,
             image_digest: row.raw("image_digest")?,
             engine: row.raw("engine")?,
             labels: row.parsed("labels", spec::read_labels)?,

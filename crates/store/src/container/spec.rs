@@ -1,4 +1,4 @@
-//! A container's spec and labels as JSON.
+//! A container's spec and labels as JSON; its variables apart, because they may be secret.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,6 @@ struct Stored {
     tmp_bytes: u64,
     network: StoredNetwork,
     lifetime: StoredLifetime,
-    env: BTreeMap<String, String>,
     allow_root: bool,
 }
 
@@ -34,8 +33,8 @@ enum StoredLifetime {
     WithOwner,
 }
 
-/// Writes a spec.
-pub(crate) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
+/// Writes a spec without its variables.
+pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     let image = spec.image.to_string();
     // A path that is not text would come back as another one.
     if ImageRef::parse(&image).as_ref() != Ok(&spec.image) {
@@ -55,14 +54,22 @@ pub(crate) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
             Lifetime::UntilDestroyed => StoredLifetime::UntilDestroyed,
             Lifetime::WithOwner => StoredLifetime::WithOwner,
         },
-        env: env_map(&spec.env),
         allow_root: spec.allow_root,
     }))
 }
 
-/// Reads a spec back.
-pub(crate) fn read(text: &str) -> Result<ContainerSpec, String> {
+/// Writes the variables of a spec.
+pub(super) fn write_env(env: &Env) -> String {
+    json(&env_map(env))
+}
+
+/// Reads a spec back; without variables, it has none.
+pub(super) fn read(text: &str, variables: Option<&str>) -> Result<ContainerSpec, String> {
     let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let variables = match variables {
+        Some(variables) => serde_json::from_str(variables).map_err(said)?,
+        None => BTreeMap::new(),
+    };
     Ok(ContainerSpec {
         image: ImageRef::parse(&stored.image).map_err(said)?,
         limits: Limits {
@@ -79,7 +86,7 @@ pub(crate) fn read(text: &str) -> Result<ContainerSpec, String> {
             StoredLifetime::UntilDestroyed => Lifetime::UntilDestroyed,
             StoredLifetime::WithOwner => Lifetime::WithOwner,
         },
-        env: env(&stored.env)?,
+        env: env(&variables)?,
         allow_root: stored.allow_root,
     })
 }
@@ -132,10 +139,14 @@ mod tests {
 
     use super::*;
 
+    fn read_back(spec: &ContainerSpec) -> Result<ContainerSpec, String> {
+        read(&write(spec).unwrap(), Some(&write_env(&spec.env)))
+    }
+
     #[test]
     fn every_part_of_a_spec_is_read_back() {
         let mut spec = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
-        assert_eq!(read(&write(&spec).unwrap()), Ok(spec.clone()));
+        assert_eq!(read_back(&spec), Ok(spec.clone()));
         spec.image = ImageRef::Rootfs("/srv/ä b".into());
         spec.limits.memory = Bytes::new(123_456_789).unwrap();
         spec.limits.cpus = CpuMillis::new(2500).unwrap();
@@ -145,7 +156,11 @@ mod tests {
         spec.lifetime = Lifetime::WithOwner;
         spec.env.set("A", "\"quoted\"\n\u{1F980}").unwrap();
         spec.allow_root = true;
-        assert_eq!(read(&write(&spec).unwrap()), Ok(spec));
+        assert_eq!(read_back(&spec), Ok(spec.clone()));
+        let stored = write(&spec).unwrap();
+        assert!(!stored.contains("quoted"), "{stored}");
+        spec.env = Env::default();
+        assert_eq!(read(&stored, None), Ok(spec));
     }
 
     #[test]
@@ -162,12 +177,14 @@ mod tests {
         for (from, to) in [
             (r#""pids":256"#, r#""pids":0"#),
             (r#""host""#, r#""rootfs:../x""#),
-            (r#""env":{}"#, r#""env":{"A=B":""}"#),
             (r#""none""#, r#""some""#),
         ] {
             let bad = good.replace(from, to);
             assert_ne!(bad, good);
-            assert!(read(&bad).is_err(), "{bad}");
+            assert!(read(&bad, None).is_err(), "{bad}");
+        }
+        for bad in ["", "[]", r#"{"A=B":""}"#] {
+            assert!(read(&good, Some(bad)).is_err(), "{bad}");
         }
     }
 }

@@ -134,6 +134,39 @@ async fn nothing_leaves_an_end() {
 }
 
 #[tokio::test]
+async fn a_container_that_has_ended_loses_its_variables_and_no_other_does() {
+    let (directory, store) = store();
+    let with_secret = |number| {
+        let mut row = container(number);
+        let secret = format!("hunter{number}");
+        row.spec.env.set("TOKEN", &secret).unwrap();
+        row
+    };
+    for number in 1..=4 {
+        let noted = store.insert_container(with_secret(number), 0);
+        noted.await.unwrap();
+    }
+    let set = |number, phase, ended| store.set_container_phase(container(number).id, phase, ended);
+    set(1, Phase::Stopped, Some(9)).await.unwrap();
+    set(2, Phase::Failed, Some(9)).await.unwrap();
+    set(3, Phase::Halted, None).await.unwrap();
+    let halted = ContainerRow {
+        phase: Phase::Halted,
+        ..with_secret(3)
+    };
+    let living = [halted, with_secret(4)];
+    assert_eq!(store.living_containers().await.unwrap(), living);
+    let ended = store.ended_containers(Principal::local(), 9).await.unwrap();
+    assert_eq!(ended.len(), 2);
+    assert!(ended.iter().all(|row| row.spec == container(1).spec));
+    drop(store);
+    let file = std::fs::read(directory.path().join("hotcell.db")).unwrap();
+    let holds = |secret: &[u8]| file.windows(secret.len()).any(|part| part == secret);
+    let held = [b"hunter1", b"hunter2", b"hunter3", b"hunter4"].map(|secret| holds(secret));
+    assert_eq!(held, [false, false, true, true]);
+}
+
+#[tokio::test]
 async fn of_many_ended_containers_the_newest_are_listed_oldest_first() {
     let (_directory, store) = store();
     for number in [3, 1, 2] {

@@ -5,11 +5,12 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
     include_str!("../../migrations/0004.sql"),
+    include_str!("../../migrations/0005.sql"),
 ];
 
 /// The newest schema this program knows.
@@ -80,5 +81,31 @@ mod tests {
                 .flatten()
                 .any(|sql| sql.contains("more"))
         );
+    }
+
+    #[test]
+    fn variables_move_out_of_the_spec_and_those_of_what_has_ended_are_forgotten() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate_by(&mut connection, &STEPS[..4]).unwrap();
+        let insert = "INSERT INTO containers VALUES (?, '', NULL, ?, NULL, '', '', 0, NULL, '', 0, 0, NULL, ?, 0)";
+        let spec = r#"{"image":"host","env":{"TOKEN":"a \"b\""},"pids":1}"#;
+        let ended = Some(9);
+        for (id, spec, ended) in [("a", spec, None), ("b", spec, ended), ("c", "{", None)] {
+            connection.execute(insert, (id, spec, ended)).unwrap();
+        }
+        migrate(&mut connection).unwrap();
+        let mut statement = connection
+            .prepare("SELECT spec, env FROM containers ORDER BY id")
+            .unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        let rows: Vec<(String, Option<String>)> = rows.unwrap().map(Result::unwrap).collect();
+        let plain = r#"{"image":"host","pids":1}"#.to_owned();
+        let variables = r#"{"TOKEN":"a \"b\""}"#.to_owned();
+        let expected = [
+            (plain.clone(), Some(variables)),
+            (plain, None),
+            ("{".to_owned(), None),
+        ];
+        assert_eq!(rows, expected);
     }
 }
