@@ -193,22 +193,25 @@ impl Inner {
         }
         let theirs = execs.remove(&row.id).unwrap_or_default();
         let container = self.inspect(&row.id).await?;
+        let oom_kills = container.as_ref().map_or(0, |one| one.oom_kills);
         let (birth, settled) = match container.map(|one| one.phase) {
             Some(Phase::Running) if row.phase != Phase::Stopping => (Birth::Found, Settled::Same),
             Some(phase) if is_kept(row, phase) => (Birth::Halted, Settled::Same),
             Some(_) => (Birth::Dying(cause_of_end(row)), Settled::Orphaned),
             None => (Birth::Dying(cause_of_end(row)), Settled::Cleaned),
         };
-        self.admit_found(row, theirs, birth).await?;
+        self.admit_found(row, theirs, birth, oom_kills).await?;
         Ok(settled)
     }
 
     /// Takes a container into memory, with its execs, and lets its task go on with it.
+    /// `oom_kills` is what its engine has counted.
     async fn admit_found(
         self: &Arc<Self>,
         row: &ContainerRow,
         execs: Vec<ExecRow>,
         birth: Birth,
+        oom_kills: u64,
     ) -> Result<(), ServiceError> {
         let mut row = row.clone();
         let is_wanted = matches!(birth, Birth::Found | Birth::Halted);
@@ -223,6 +226,7 @@ impl Inner {
             row.phase = Phase::Creating;
         }
         let (cell, requests) = Cell::new(&self.environment, row);
+        cell.execs().note_oom_kills(oom_kills);
         self.registry.add_found(&cell);
         if matches!(birth, Birth::Halted) {
             for exec in execs {
@@ -285,7 +289,9 @@ impl Inner {
             is_warm: false,
         };
         let row = self.environment.store.adopt_container(row).await?;
-        self.admit_found(&row, Vec::new(), Birth::Found).await?;
+        let execs = Vec::new();
+        self.admit_found(&row, execs, Birth::Found, container.oom_kills)
+            .await?;
         tracing::info!(container.id = %container.id, "a container without a row was adopted");
         Ok(Settled::Adopted)
     }

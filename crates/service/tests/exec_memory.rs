@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerRef, ContainerSpec, ExecStatus};
+use hotcell_domain::{
+    Admitted, ContainerId, ContainerRef, ContainerSpec, ExecEnd, ExecId, ExecStatus,
+};
 use hotcell_engine::fake::{Fake, Faults};
 use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
 use hotcell_service::Settings;
@@ -81,6 +83,18 @@ async fn starving() -> (World, ContainerRef, Arc<AtomicU64>) {
     (world, container, oom_kills)
 }
 
+/// Lets an exec go on that waits for a line, and answers how it ended.
+async fn go(world: &World, id: &ExecId) -> ExecEnd {
+    let line = hotcell_service::Input {
+        data: "go\n".into(),
+        ..hotcell_service::Input::default()
+    };
+    let taken = world.service.exec_input(&world.caller, id, line);
+    taken.await.expect("its input is open");
+    let ended = world.finish(id).await;
+    ended.view.end.expect("it has ended")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_kill_that_the_kernel_counted_is_for_want_of_memory() {
     let (world, container, oom_kills) = starving().await;
@@ -98,22 +112,43 @@ async fn only_a_kill_that_the_kernel_counted_is_for_want_of_memory() {
     world.until(&second, ExecStatus::Running).await;
     oom_kills.store(2, Ordering::Relaxed);
     for id in [&first, &second] {
-        let go = hotcell_service::Input {
-            data: "go\n".into(),
-            ..hotcell_service::Input::default()
-        };
-        world
-            .service
-            .exec_input(&world.caller, id, go)
-            .await
-            .unwrap();
-        let end = world.finish(id).await.view.end.unwrap();
+        let end = go(&world, id).await;
         assert_eq!(end.status, ExecStatus::OomKilled);
         assert!(end.reason.unwrap().contains("memory"));
     }
     // Later ones are not.
     assert_eq!(status("kill -9 $$").await, ExecStatus::Failed);
     assert_eq!(status("exit 1").await, ExecStatus::Failed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_counts_no_kill_twice_and_misses_none() {
+    let (world, container, oom_kills) = starving().await;
+    let waiting = async |world: &World| {
+        let id = world
+            .start(&container, open_sh("read line; kill -9 $$"))
+            .await;
+        world.until(&id, ExecStatus::Running).await;
+        id
+    };
+    let before = waiting(&world).await;
+    oom_kills.store(1, Ordering::Relaxed);
+    let killed = world.run(&container, "kill -9 $$").await;
+    assert_eq!(killed.view.status, ExecStatus::OomKilled);
+    let (after, unseen) = (waiting(&world).await, waiting(&world).await);
+
+    let world = world.restart().await;
+    assert_eq!(go(&world, &after).await.status, ExecStatus::Failed);
+    let fresh = world.run(&container, "kill -9 $$").await;
+    assert_eq!(fresh.view.status, ExecStatus::Failed);
+    assert_eq!(go(&world, &before).await.status, ExecStatus::OomKilled);
+
+    let meanwhile = async || oom_kills.store(2, Ordering::Relaxed);
+    let world = world.restart_after(meanwhile).await;
+    assert_eq!(go(&world, &unseen).await.status, ExecStatus::OomKilled);
+    // One that was asked for since has nothing to do with it.
+    let fresh = world.run(&container, "kill -9 $$").await;
+    assert_eq!(fresh.view.status, ExecStatus::Failed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

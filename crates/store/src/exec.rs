@@ -7,7 +7,7 @@ use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, Name, Principal};
 use rusqlite::{Connection, named_params, params};
 
 use crate::database::{Database, Fault};
-use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms};
+use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms, sql_number};
 use crate::{Store, StoreError};
 
 /// An exec as it was asked for and as it is.
@@ -26,6 +26,8 @@ pub struct ExecRow {
     pub command: Command,
     /// When it was asked for.
     pub created_unix_ms: u64,
+    /// Processes of its container that had been killed for want of memory before.
+    pub oom_kills_before: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
     /// How it ended; `None` while it waits or runs.
@@ -137,7 +139,8 @@ fn by_key(
 
 fn insert(connection: &Connection, row: &ExecRow) -> Result<(), Fault> {
     let sql = "INSERT INTO execs VALUES (
-        :id, :container, :principal, :key, :command, :secrets, :created, :ended, :ending)";
+        :id, :container, :principal, :key, :command, :secrets, :created, :ended, :ending,
+        :oom_kills_before)";
     let is_living = row.end.is_none();
     if is_living != row.ended_unix_ms.is_none() {
         return Err(Fault::Misuse("an exec has an end when it has ended"));
@@ -152,6 +155,7 @@ fn insert(connection: &Connection, row: &ExecRow) -> Result<(), Fault> {
         ":created": sql_ms(row.created_unix_ms),
         ":ended": row.ended_unix_ms.map(sql_ms),
         ":ending": row.end.as_ref().map(ending::write),
+        ":oom_kills_before": sql_number(row.oom_kills_before),
     })?;
     Ok(())
 }
@@ -216,6 +220,7 @@ impl FromRow for ExecRow {
             key: row.maybe("key", Name::parse)?,
             command: row.parsed("command", |text| command::read(text, secrets.as_deref()))?,
             created_unix_ms: row.ms("created_unix_ms")?,
+            oom_kills_before: row.number("oom_kills_before")?,
             ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
             end: row.maybe("ending", ending::read)?,
         })

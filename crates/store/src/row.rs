@@ -55,10 +55,15 @@ impl Reading<'_> {
             .transpose()
     }
 
+    /// A number.
+    pub(crate) fn number(&self, column: &'static str) -> Result<u64, RowError> {
+        let number: i64 = self.raw(column)?;
+        u64::try_from(number).map_err(|reason| self.bad(column, reason))
+    }
+
     /// A time.
     pub(crate) fn ms(&self, column: &'static str) -> Result<u64, RowError> {
-        let ms: i64 = self.raw(column)?;
-        u64::try_from(ms).map_err(|reason| self.bad(column, reason))
+        self.number(column)
     }
 
     /// A time that may be missing.
@@ -116,9 +121,14 @@ pub(crate) fn all<T: FromRow>(
     Ok(all)
 }
 
+/// A number as SQLite keeps it.
+pub(crate) fn sql_number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// A time as SQLite keeps it.
 pub(crate) fn sql_ms(unix_ms: u64) -> i64 {
-    i64::try_from(unix_ms).unwrap_or(i64::MAX)
+    sql_number(unix_ms)
 }
 
 /// A number of rows as SQLite takes it.

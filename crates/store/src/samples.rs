@@ -68,6 +68,7 @@ pub(crate) fn exec(number: u64) -> ExecRow {
         key: None,
         command: Command::new(vec!["true".to_owned()]).unwrap(),
         created_unix_ms: number,
+        oom_kills_before: 0,
         ended_unix_ms: None,
         end: None,
     }

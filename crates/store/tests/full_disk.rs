@@ -55,6 +55,7 @@ fn exec(number: u64) -> ExecRow {
         key: None,
         command,
         created_unix_ms: number,
+        oom_kills_before: 0,
         ended_unix_ms: None,
         end: None,
     }

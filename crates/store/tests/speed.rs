@@ -27,6 +27,7 @@ fn exec(number: u64) -> ExecRow {
         key: None,
         command: Command::new(vec!["sh".to_owned(), "-c".to_owned(), "true".to_owned()]).unwrap(),
         created_unix_ms: number,
+        oom_kills_before: 0,
         ended_unix_ms: None,
         end: None,
     }

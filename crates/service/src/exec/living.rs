@@ -19,7 +19,7 @@ pub(crate) struct Exec {
     pub(super) key: Option<Name>,
     pub(super) command: Command,
     pub(super) created_unix_ms: u64,
-    /// Processes that had been killed for want of memory before it started.
+    /// Processes that had been killed for want of memory before it was asked for.
     pub(super) oom_kills_before: u64,
     /// What was written to its standard input. Whoever holds it writes.
     pub(super) written: tokio::sync::Mutex<Written>,
@@ -44,7 +44,7 @@ pub(super) struct Progress {
 
 impl Exec {
     /// One that waits.
-    pub(super) fn new(row: ExecRow, oom_kills_before: u64, table: Weak<Shared>) -> Self {
+    pub(super) fn new(row: ExecRow, table: Weak<Shared>) -> Self {
         Self {
             id: row.id,
             container: row.container,
@@ -52,7 +52,7 @@ impl Exec {
             key: row.key,
             command: row.command,
             created_unix_ms: row.created_unix_ms,
-            oom_kills_before,
+            oom_kills_before: row.oom_kills_before,
             written: tokio::sync::Mutex::new(Written::new()),
             table,
             progress: watch::Sender::new(Progress {

@@ -22,7 +22,8 @@ use crate::environment::Environment;
 
 impl Table {
     /// Takes over execs that an earlier server noted, oldest first: they can be found when
-    /// this returns; the agent is asked about them in the background.
+    /// this returns; the agent is asked about them in the background. Whoever calls has noted
+    /// how many processes were killed for want of memory.
     pub(crate) fn recover(&self, rows: Vec<ExecRow>) {
         let shared = Arc::clone(&self.0);
         let execs: Vec<_> = rows.into_iter().map(|row| shared.adopt(row)).collect();
@@ -33,10 +34,11 @@ impl Table {
 
 impl Shared {
     /// From here on the exec can be found.
-    fn adopt(self: &Arc<Self>, row: ExecRow) -> Arc<Exec> {
-        // An exec that ran while nobody looked may have been killed for want of memory.
-        let oom_kills_before = 0;
-        let exec = Arc::new(Exec::new(row, oom_kills_before, Arc::downgrade(self)));
+    fn adopt(self: &Arc<Self>, mut row: ExecRow) -> Arc<Exec> {
+        // An engine may have begun to count anew.
+        let oom_kills = self.oom_kills.load(Ordering::Relaxed);
+        row.oom_kills_before = row.oom_kills_before.min(oom_kills);
+        let exec = Arc::new(Exec::new(row, Arc::downgrade(self)));
         self.environment.execs.insert(&exec);
         self.reserve_always(&exec.command);
         exec
@@ -85,7 +87,6 @@ impl Shared {
             if let Ok(connected) = self.connection.get().await {
                 match connected.agent.list_execs().await {
                     Ok(execs) => {
-                        self.look_at_memory().await;
                         let by_id = execs.into_iter().map(|exec| (exec.exec_id.clone(), exec));
                         return Some(by_id.collect());
                     }
@@ -96,12 +97,6 @@ impl Shared {
                 return None;
             }
             backoff.wait().await;
-        }
-    }
-
-    async fn look_at_memory(&self) {
-        if let Ok(container) = self.environment.engine.inspect(&self.container).await {
-            self.oom_kills.store(container.oom_kills, Ordering::Relaxed);
         }
     }
 

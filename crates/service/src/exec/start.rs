@@ -1,5 +1,6 @@
 //! Starting an exec.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use hotcell_domain::{Caller, ContainerRef, ExecId, Name, Principal, Refusal};
@@ -40,7 +41,7 @@ impl Table {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
         let row = shared.row(caller, request);
-        let exec = Exec::new(row.clone(), shared.oom_kills(), Arc::downgrade(shared));
+        let exec = Exec::new(row.clone(), Arc::downgrade(shared));
         let exec = Arc::new(exec);
         shared.environment.execs.insert(&exec);
         // A task of its own: an exec that is noted is queued too, whoever stops waiting.
@@ -77,6 +78,7 @@ impl Shared {
             key: request.key,
             command: request.command,
             created_unix_ms,
+            oom_kills_before: self.oom_kills.load(Ordering::Relaxed),
             ended_unix_ms: None,
             end: None,
         }

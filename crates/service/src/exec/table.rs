@@ -97,6 +97,11 @@ impl Table {
         }))
     }
 
+    /// Notes how many processes of the container were killed for want of memory so far.
+    pub(crate) fn note_oom_kills(&self, oom_kills: u64) {
+        self.0.oom_kills.store(oom_kills, Ordering::Relaxed);
+    }
+
     /// How many run and how many wait.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let counts = self.0.counts.borrow();
@@ -282,10 +287,6 @@ impl Shared {
         let environment = &self.environment;
         let output_bytes_max = environment.settings.output_bytes_max;
         Log::new(environment.store.clone(), id.clone(), output_bytes_max)
-    }
-
-    pub(super) fn oom_kills(&self) -> u64 {
-        self.oom_kills.load(Ordering::Relaxed)
     }
 
     fn tell(&self, state: &State) {

@@ -24,6 +24,7 @@ async fn an_exec_is_read_back_as_it_was_noted() {
     let (directory, store) = store();
     let full = ExecRow {
         key: Some(name("key")),
+        oom_kills_before: 3,
         ..with_secrets(5)
     };
     store.insert_exec(full.clone(), 0).await.unwrap();
