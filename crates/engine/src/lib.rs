@@ -93,10 +93,13 @@ pub trait Engine: Send + Sync + 'static {
     /// half-made ones. Answers how many.
     async fn sweep(&self) -> Result<usize, EngineError>;
 
+    /// How many things [`Engine::sweep`] finds to remove now. Removes nothing.
+    async fn leftovers(&self) -> Result<usize, EngineError>;
+
     /// Removes what this engine keeps of images although no image and no container needs it;
     /// with `idle`, also images of which no container was made for so long. With `dry_run`
-    /// it removes nothing, and counts images only. An engine whose images are its own affair
-    /// removes none.
+    /// it removes nothing, and answers what it would. An engine whose images are its own
+    /// affair removes none.
     async fn sweep_images(
         &self,
         _idle: Option<Duration>,

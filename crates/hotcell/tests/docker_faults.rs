@@ -246,8 +246,18 @@ fn leave(rig: &Rig, fillers: usize, volumes: usize) {
 async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
     let Some(rig) = Rig::new() else { return };
     let engine = rig.engine();
+    // An agent that something uses is not left over.
+    leave(&rig, 0, 1);
+    let used = volumes(&rig.private).pop().expect("it was left");
+    let mount = format!("{used}:/agent");
+    let words = ["create", "-v", &mount, IMAGE, "/bin/true"];
+    let holder = rig.private.says(&words);
+    assert_eq!(engine.leftovers().await.expect("it counts"), 0);
+    rig.private.says(&["rm", holder.trim()]);
+    rig.private.says(&["volume", "rm", &used]);
     // Three lists come before the first is removed.
     leave(&rig, 2, 2);
+    assert_eq!(engine.leftovers().await.expect("it counts"), 4);
     rig.proxy.spoil(4, Fault::Failed);
     assert_eq!(engine.sweep().await.expect("it sweeps"), 3);
     rig.proxy.mend();

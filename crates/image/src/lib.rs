@@ -133,10 +133,13 @@ impl Images {
         self.store.gc(in_use, idle)
     }
 
-    /// How many images [`Images::gc`] would remove because no container was made of them for
-    /// so long.
-    pub fn count_idle(&self, in_use: InUse<'_>, idle: Duration) -> Result<usize, ImageError> {
-        self.store.count_idle(in_use, idle)
+    /// What [`Images::gc`] would remove now. Removes nothing.
+    pub fn count_garbage(
+        &self,
+        in_use: InUse<'_>,
+        idle: Option<Duration>,
+    ) -> Result<Collected, ImageError> {
+        self.store.count_garbage(in_use, idle)
     }
 }
 

@@ -84,7 +84,16 @@ impl Ground {
 
     fn gc(&self, in_use: &[&Digest], idle: Option<Duration>) -> hotcell_image::Collected {
         let in_use: BTreeSet<Digest> = in_use.iter().map(|one| (*one).clone()).collect();
-        self.images.gc(&|| Ok(in_use.clone()), idle).unwrap()
+        // What a dry run tells is what is removed then.
+        let counted = self.count(&in_use, idle);
+        let collected = self.images.gc(&|| Ok(in_use.clone()), idle).unwrap();
+        assert_eq!(counted, collected);
+        collected
+    }
+
+    fn count(&self, in_use: &BTreeSet<Digest>, idle: Option<Duration>) -> hotcell_image::Collected {
+        let in_use = || Ok(in_use.clone());
+        self.images.count_garbage(&in_use, idle).unwrap()
     }
 }
 
@@ -312,12 +321,13 @@ async fn what_is_used_stays_and_the_rest_is_removed() {
     assert_eq!(ground.gc(&[], None).layers, 0);
     let other = ground.images.list().unwrap()[0].manifest.clone();
     let count = |in_use: &[Digest], idle| {
-        let in_use = || Ok(in_use.iter().cloned().collect());
-        ground.images.count_idle(&in_use, idle).unwrap()
+        let counted = ground.count(&in_use.iter().cloned().collect(), Some(idle));
+        (counted.images, counted.layers)
     };
-    assert_eq!(count(&[], Duration::from_hours(1)), 0);
-    assert_eq!(count(&[other], Duration::ZERO), 0);
-    assert_eq!(count(&[], Duration::ZERO), 1);
+    assert_eq!(count(&[], Duration::from_hours(1)), (0, 0));
+    assert_eq!(count(&[other], Duration::ZERO), (0, 0));
+    assert_eq!(count(&[], Duration::ZERO), (1, 2));
+    assert_eq!(ground.names("layers").len(), 2);
     assert_eq!(ground.gc(&[], Some(Duration::ZERO)).images, 1);
     ground.assert_nothing_visible();
 }
@@ -375,6 +385,8 @@ async fn what_a_crash_left_is_collected_and_nothing_goes_while_the_store_is_held
     std::fs::write(store.join("refs/x.json"), "{").unwrap();
     let hold = ground.images.hold().unwrap();
     let busy = ground.images.gc(&|| Ok(BTreeSet::new()), None);
+    assert!(matches!(busy, Err(ImageError::Busy)));
+    let busy = ground.images.count_garbage(&|| Ok(BTreeSet::new()), None);
     assert!(matches!(busy, Err(ImageError::Busy)));
     drop(hold);
     let collected = ground.gc(&[], None);

@@ -20,8 +20,7 @@ pub struct Collected {
     pub container_records: u64,
     /// Images of which no container was made for long.
     pub images: u64,
-    /// What dead processes left in the engine. Not counted by a dry run, which does not
-    /// look for it.
+    /// What dead processes left in the engine.
     pub leftovers: u64,
     /// What could not be removed.
     pub errors: u64,
@@ -49,7 +48,7 @@ impl Inner {
         if dry_run {
             let forgettable = self.environment.store.forgettable(self.forget_before());
             (collected.execs, collected.container_records) = forgettable.await?;
-            self.sweep_images(&mut collected, true).await;
+            self.sweep(&mut collected, true).await;
             return Ok(collected);
         }
         let failed = [
@@ -60,7 +59,7 @@ impl Inner {
         collected.idle_containers -= failed[1];
         collected.errors += failed[0] + failed[1];
         self.forget(&mut collected).await;
-        self.sweep(&mut collected).await;
+        self.sweep(&mut collected, false).await;
         self.environment.metrics.collected(&collected);
         Ok(collected)
     }
@@ -79,18 +78,20 @@ impl Inner {
         }
     }
 
-    async fn sweep(&self, collected: &mut Collected) {
-        match self.environment.engine.sweep().await {
+    /// Removes what is left in the engine, or only counts it.
+    async fn sweep(&self, collected: &mut Collected, dry_run: bool) {
+        let engine = &self.environment.engine;
+        let swept = if dry_run {
+            engine.leftovers().await
+        } else {
+            engine.sweep().await
+        };
+        match swept {
             Ok(count) => collected.leftovers = count as u64,
             Err(error) => note_error(collected, &error),
         }
-        self.sweep_images(collected, false).await;
-    }
-
-    async fn sweep_images(&self, collected: &mut Collected, dry_run: bool) {
-        let environment = &self.environment;
-        let idle = environment.settings.image_idle_max;
-        match environment.engine.sweep_images(idle, dry_run).await {
+        let idle = self.environment.settings.image_idle_max;
+        match engine.sweep_images(idle, dry_run).await {
             Ok(swept) => {
                 collected.images = swept.images as u64;
                 collected.leftovers += swept.leftovers as u64;

@@ -67,6 +67,10 @@ impl Engine for Starving {
     async fn sweep(&self) -> Result<usize, EngineError> {
         self.fake.sweep().await
     }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        self.fake.leftovers().await
+    }
 }
 
 async fn starving() -> (World, ContainerRef, Arc<AtomicU64>) {

@@ -130,4 +130,8 @@ impl Engine for Docker {
     async fn sweep(&self) -> Result<usize, EngineError> {
         self.maker.sweep().await
     }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        self.maker.leftovers().await
+    }
 }

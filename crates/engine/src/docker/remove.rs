@@ -1,5 +1,6 @@
 //! Taking containers apart: whatever there is of them, in whatever state.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,21 @@ impl Maker {
         Ok(swept + self.sweep_agents().await?)
     }
 
+    /// See [`crate::Engine::leftovers`]. An agent that only abandoned containers use counts
+    /// when they are gone.
+    pub(super) async fn leftovers(&self) -> Result<usize, EngineError> {
+        let mut left = 0;
+        for container in self.list().await? {
+            let _lock = self.locks().lock(&container.id).await;
+            left += usize::from(self.is_abandoned(&container.id).await?);
+        }
+        left += self.abandoned_fillers().await?.len();
+        for agent in self.other_agents().await? {
+            left += usize::from(!self.is_mounted(&agent).await?);
+        }
+        Ok(left)
+    }
+
     /// Removes a container if it was abandoned.
     async fn sweep_container(&self, id: &ContainerId) -> bool {
         let _lock = self.locks().lock(id).await;
@@ -135,7 +151,7 @@ impl Maker {
     }
 
     /// Containers that were to fill an agent's volume, of whoever died while they did.
-    async fn sweep_fillers(&self) -> Result<usize, EngineError> {
+    async fn abandoned_fillers(&self) -> Result<Vec<String>, EngineError> {
         let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
         let options = ListContainersOptionsBuilder::default()
             .all(true)
@@ -149,9 +165,15 @@ impl Maker {
             let age = container.labels.as_ref().and_then(names::age_seconds);
             age.is_none_or(|age| age > HALF_MADE_SECONDS_MAX)
         };
+        let fillers = found.await?.into_iter().filter(is_old);
+        Ok(fillers
+            .map(|filler| filler.id.unwrap_or_default())
+            .collect())
+    }
+
+    async fn sweep_fillers(&self) -> Result<usize, EngineError> {
         let mut swept = 0;
-        for filler in found.await?.into_iter().filter(is_old) {
-            let name = filler.id.unwrap_or_default();
+        for name in self.abandoned_fillers().await? {
             match agent::remove_filler(self.client(), &name).await {
                 Ok(()) => swept += 1,
                 Err(fault) => {
@@ -163,8 +185,8 @@ impl Maker {
         Ok(swept)
     }
 
-    /// Volumes with agents of other versions; the engine keeps those that are in use.
-    async fn sweep_agents(&self) -> Result<usize, EngineError> {
+    /// Volumes with agents of other versions.
+    async fn other_agents(&self) -> Result<Vec<String>, EngineError> {
         let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
         let options = ListVolumesOptionsBuilder::default()
             .filters(&filter)
@@ -173,20 +195,38 @@ impl Maker {
         let found = self
             .client()
             .call(step, |api| api.list_volumes(Some(options)));
+        let volumes = found.await?.volumes.unwrap_or_default().into_iter();
+        let names = volumes.map(|volume| volume.name);
+        Ok(names.filter(|name| *name != self.agent_volume()).collect())
+    }
+
+    /// Removes agents of other versions; the engine keeps those that are in use.
+    async fn sweep_agents(&self) -> Result<usize, EngineError> {
         let mut swept = 0;
-        for volume in found.await?.volumes.unwrap_or_default() {
-            if volume.name == self.agent_volume() {
-                continue;
-            }
-            match self.try_remove_volume(&volume.name).await {
+        for volume in self.other_agents().await? {
+            match self.try_remove_volume(&volume).await {
                 Ok(removed) => swept += usize::from(removed == Some(true)),
                 Err(fault) => {
                     let cause = fault.text();
-                    tracing::warn!(volume = volume.name, cause, "an unused agent stays");
+                    tracing::warn!(volume, cause, "an unused agent stays");
                 }
             }
         }
         Ok(swept)
+    }
+
+    /// Whether a container has a volume.
+    async fn is_mounted(&self, volume: &str) -> Result<bool, EngineError> {
+        let filter = HashMap::from([("volume".to_owned(), vec![volume.to_owned()])]);
+        let options = ListContainersOptionsBuilder::default()
+            .all(true)
+            .filters(&filter)
+            .build();
+        let step = "see who uses a volume";
+        let found = self
+            .client()
+            .call(step, |api| api.list_containers(Some(options)));
+        Ok(!found.await?.is_empty())
     }
 
     /// Kills and removes a container; false if there was none.

@@ -250,20 +250,28 @@ impl Maker {
         }
     }
 
-    /// Removes a container if nobody makes or unmakes it, its owner is gone and it was to
-    /// end with it; or if its maker died half way.
+    /// Removes a container if it is abandoned.
     pub(super) fn sweep(&self, id: &ContainerId) -> Result<bool, EngineError> {
-        let Some(lock) = self.home.try_lock(id)? else {
+        let Some(lock) = self.lock_abandoned(id)? else {
             return Ok(false);
         };
-        let abandoned = self
-            .home
-            .read(id)?
-            .is_none_or(|record| record.owner.has_left());
-        if abandoned {
-            self.destroy_locked(id, &lock)?;
-        }
-        Ok(abandoned)
+        self.destroy_locked(id, &lock)?;
+        Ok(true)
+    }
+
+    /// Whether nobody makes or unmakes a container, its owner is gone and it was to end with
+    /// it; or its maker died half way.
+    pub(super) fn is_abandoned(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        Ok(self.lock_abandoned(id)?.is_some())
+    }
+
+    fn lock_abandoned(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+        let Some(lock) = self.home.try_lock(id)? else {
+            return Ok(None);
+        };
+        let record = self.home.read(id)?;
+        let is_abandoned = record.is_none_or(|record| record.owner.has_left());
+        Ok(is_abandoned.then_some(lock))
     }
 
     fn destroy_or_warn(&self, id: &ContainerId, lock: &Lock) {

@@ -97,20 +97,29 @@ impl Embedded {
             .await
     }
 
-    /// What [`Embedded::collect_images`] would remove of images, without their layers, which
-    /// others may share.
+    /// What [`Embedded::collect_images`] would remove.
     async fn count_images(&self, idle: Option<Duration>) -> Result<Collected, ImageError> {
-        let Some(idle) = idle else {
-            return Ok(Collected::default());
-        };
-        let count = move |images: &Images, in_use: InUse<'_>| {
-            let images = images.count_idle(in_use, idle)?;
-            Ok(Collected {
-                images,
-                ..Collected::default()
-            })
-        };
-        self.with_store(count).await
+        self.with_store(move |images, in_use| images.count_garbage(in_use, idle))
+            .await
+    }
+
+    /// How many containers something is true of. One of which that cannot be said is logged
+    /// and keeps the others from nothing.
+    async fn count<F>(&self, is_counted: F) -> Result<usize, EngineError>
+    where
+        F: Fn(&Maker, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
+    {
+        self.blocking(move |maker| {
+            let is_counted = |id: &&ContainerId| match is_counted(maker, id) {
+                Ok(is_counted) => is_counted,
+                Err(error) => {
+                    tracing::warn!(container.id = %id, %error, "a container is not swept");
+                    false
+                }
+            };
+            Ok(maker.home().ids()?.iter().filter(is_counted).count())
+        })
+        .await
     }
 
     async fn with_store<F>(&self, work: F) -> Result<Collected, ImageError>
@@ -276,18 +285,11 @@ impl Engine for Embedded {
 
     /// One that cannot be removed is logged and keeps the others from nothing.
     async fn sweep(&self) -> Result<usize, EngineError> {
-        self.blocking(|maker| {
-            let ids = maker.home().ids()?;
-            let is_swept = |id: &&ContainerId| match maker.sweep(id) {
-                Ok(is_swept) => is_swept,
-                Err(error) => {
-                    tracing::warn!(container.id = %id, %error, "an abandoned container stays");
-                    false
-                }
-            };
-            Ok(ids.iter().filter(is_swept).count())
-        })
-        .await
+        self.count(Maker::sweep).await
+    }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        self.count(Maker::is_abandoned).await
     }
 }
 

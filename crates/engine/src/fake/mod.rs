@@ -236,6 +236,10 @@ impl Engine for Fake {
     async fn sweep(&self) -> Result<usize, EngineError> {
         Ok(0)
     }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
 }
 
 /// The stream with its fault; `None` if the fault is that there is none.

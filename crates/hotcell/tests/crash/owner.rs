@@ -52,7 +52,11 @@ async fn a_container_ends_with_its_owner_and_a_sweep_removes_the_rest() {
             .any(|left| left.starts_with("process"))
     })
     .await;
+    for _ in 0..2 {
+        assert_eq!(engine(&home).leftovers().await.unwrap(), 1);
+    }
     assert_eq!(engine(&home).sweep().await.unwrap(), 1);
+    assert_eq!(engine(&home).leftovers().await.unwrap(), 0);
     nothing_left(&ids[0], &home, 0).await;
 }
 

@@ -15,7 +15,7 @@ use super::{RefRecord, Store, remove};
 use crate::bounds::{PARTIAL_AGE_MAX, PARTIAL_BYTES_MAX};
 use crate::{ImageError, InUse};
 
-/// What was removed.
+/// What was removed, or would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Names.
@@ -24,6 +24,13 @@ pub struct Collected {
     pub layers: usize,
     /// Parts of layers that a pull left.
     pub partial: usize,
+}
+
+/// What no name and no container needs.
+struct Garbage {
+    refs: Vec<PathBuf>,
+    images: Vec<PathBuf>,
+    layers: Vec<PathBuf>,
 }
 
 impl Store {
@@ -73,17 +80,21 @@ impl Store {
         Ok(collected)
     }
 
-    /// How many names [`Store::gc`] would remove.
-    pub(crate) fn count_idle(
+    /// What [`Store::gc`] would remove. Nobody else has the store meanwhile, because layers of
+    /// a pull that goes on look like what one that died left.
+    pub(crate) fn count_garbage(
         &self,
         in_use: InUse<'_>,
-        idle: Duration,
-    ) -> Result<usize, ImageError> {
-        let _hold = self.hold()?;
+        idle: Option<Duration>,
+    ) -> Result<Collected, ImageError> {
+        let _lock = self.exclusive()?;
         let in_use = &in_use().map_err(ImageError::disk("see which images are used"))?;
-        let refs = self.records("refs")?;
-        let goes = |path: &&PathBuf| self.kept(path, in_use, Some(idle)).is_none();
-        Ok(refs.iter().filter(goes).count())
+        let garbage = self.garbage(in_use, idle)?;
+        Ok(Collected {
+            images: garbage.refs.len(),
+            layers: garbage.layers.len(),
+            partial: self.given_up()?.len(),
+        })
     }
 
     fn exclusive(&self) -> Result<fs::File, ImageError> {
@@ -100,27 +111,49 @@ impl Store {
         in_use: &BTreeSet<Digest>,
         idle: Option<Duration>,
     ) -> Result<Collected, ImageError> {
+        let garbage = self.garbage(in_use, idle)?;
         let mut collected = Collected::default();
+        for path in &garbage.refs {
+            collected.images += usize::from(fs::remove_file(path).is_ok());
+        }
+        for path in &garbage.images {
+            let _ = fs::remove_file(path);
+        }
+        for path in &garbage.layers {
+            collected.layers += usize::from(self.move_away(path));
+        }
+        Ok(collected)
+    }
+
+    fn garbage(
+        &self,
+        in_use: &BTreeSet<Digest>,
+        idle: Option<Duration>,
+    ) -> Result<Garbage, ImageError> {
         let mut needed = in_use.clone();
+        let mut refs = Vec::new();
         for path in self.records("refs")? {
             match self.kept(&path, in_use, idle) {
                 Some(manifest) => drop(needed.insert(manifest)),
-                None => collected.images += usize::from(fs::remove_file(&path).is_ok()),
+                None => refs.push(path),
             }
         }
-        let mut layers = BTreeSet::new();
+        let mut needed_layers = BTreeSet::new();
+        let mut images = Vec::new();
         for path in self.records("images")? {
             let is_needed = named(&path).is_some_and(|manifest| needed.contains(&manifest));
             match layers_of(&path) {
-                Some(own) if is_needed => layers.extend(own),
-                _ => drop(fs::remove_file(&path)),
+                Some(own) if is_needed => needed_layers.extend(own),
+                _ => images.push(path),
             }
         }
-        for path in self.records("layers")? {
-            let is_needed = named(&path).is_some_and(|layer| layers.contains(&layer));
-            collected.layers += usize::from(!is_needed && self.move_away(&path));
-        }
-        Ok(collected)
+        let mut layers = self.records("layers")?;
+        layers.retain(|path| !named(path).is_some_and(|layer| needed_layers.contains(&layer)));
+        Ok(Garbage {
+            refs,
+            images,
+            layers,
+        })
     }
 
     /// What was fetched of layers and no pull is likely to continue: what is old, and what

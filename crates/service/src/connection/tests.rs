@@ -86,6 +86,10 @@ impl Engine for Door {
     async fn sweep(&self) -> Result<usize, EngineError> {
         Ok(0)
     }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
 }
 
 fn connection(door: &Arc<Door>) -> Arc<Connection> {

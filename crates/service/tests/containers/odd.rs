@@ -33,6 +33,8 @@ pub(crate) struct Odd {
     pub(crate) destroys: AtomicUsize,
     /// What it finds that a dead process left.
     pub(crate) leftovers: usize,
+    /// The same, of images.
+    pub(crate) image_leftovers: usize,
     /// Whether its image is there.
     has_image: AtomicBool,
     /// Has no room.
@@ -62,6 +64,7 @@ impl Odd {
             is_away: AtomicBool::new(false),
             destroys: AtomicUsize::new(0),
             leftovers: 3,
+            image_leftovers: 2,
             has_image: AtomicBool::new(true),
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
@@ -181,7 +184,11 @@ impl Engine for Odd {
         Ok(self.leftovers)
     }
 
-    /// It has one image, which nobody has used for a day.
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        Ok(self.leftovers)
+    }
+
+    /// It has one image, which nobody has used for a day, and parts of others.
     async fn sweep_images(
         &self,
         idle: Option<Duration>,
@@ -194,7 +201,7 @@ impl Engine for Odd {
             .store(has_image && (dry_run || !goes), Ordering::SeqCst);
         Ok(SweptImages {
             images: usize::from(goes),
-            leftovers: 0,
+            leftovers: self.image_leftovers,
         })
     }
 }
