@@ -82,6 +82,13 @@ pub trait Engine: Send + Sync + 'static {
     /// half removed is removed. A graceful end is the agent's `Shutdown`, before this.
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError>;
 
+    /// Brings to the disk what this engine needs to find these containers and to start them
+    /// again after a power cut. One that is gone needs nothing, and what a daemon keeps is the
+    /// daemon's affair.
+    async fn sync(&self, _ids: &[ContainerId]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Waits until the container's agent has ended.
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
 

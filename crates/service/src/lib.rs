@@ -10,6 +10,7 @@ mod backoff;
 mod cell;
 mod connection;
 mod container;
+mod durable;
 mod environment;
 mod error;
 mod exec;
@@ -51,6 +52,7 @@ pub use settings::{Settings, Stock};
 pub use status::{LimitView, Status};
 
 use crate::cell::Cell;
+use crate::durable::Durable;
 use crate::environment::Environment;
 use crate::pool::Pool;
 use crate::registry::Registry;
@@ -71,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     /// The containers that are nobody's yet.
     pub(crate) pool: Arc<Pool>,
+    /// Brings containers to the disk.
+    pub(crate) durable: Durable,
     /// Held by who connects to a container that was found at the start.
     pub(crate) reconnecting: Semaphore,
     /// Held by who reconciles: one at a time.

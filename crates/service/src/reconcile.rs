@@ -212,7 +212,7 @@ impl Inner {
         execs: Vec<ExecRow>,
         birth: Birth,
         oom_kills: u64,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<Arc<Cell>, ServiceError> {
         let mut row = row.clone();
         let is_wanted = matches!(birth, Birth::Found | Birth::Halted);
         if is_wanted && row.phase != Phase::Running {
@@ -236,7 +236,7 @@ impl Inner {
             cell.execs().recover(execs);
         }
         Life::start(self, &cell, requests, birth);
-        Ok(())
+        Ok(cell)
     }
 
     /// A container without a row.
@@ -290,8 +290,9 @@ impl Inner {
         };
         let row = self.environment.store.adopt_container(row).await?;
         let execs = Vec::new();
-        self.admit_found(&row, execs, Birth::Found, container.oom_kills)
-            .await?;
+        let found = self.admit_found(&row, execs, Birth::Found, container.oom_kills);
+        let cell = found.await?;
+        self.sync_soon(&cell);
         tracing::info!(container.id = %container.id, "a container without a row was adopted");
         Ok(Settled::Adopted)
     }

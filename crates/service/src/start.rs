@@ -7,6 +7,7 @@ use hotcell_engine::{Enforced, Engine};
 use hotcell_store::Store;
 use tokio::sync::Semaphore;
 
+use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random};
 use crate::exec::Index;
 use crate::metrics::Metrics;
@@ -48,6 +49,7 @@ impl Service {
         inner.take_over().await?;
         inner.pool.start();
         inner.start_timers();
+        inner.start_syncing();
         inner.set_ready(true);
         Ok(Self { inner, _end: end })
     }
@@ -60,6 +62,7 @@ impl Inner {
             environment,
             registry: Registry::default(),
             pool,
+            durable: Durable::default(),
             reconnecting: Semaphore::new(RECONNECTS_MAX),
             reconciling: tokio::sync::Mutex::default(),
             reconciled: Mutex::default(),

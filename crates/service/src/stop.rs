@@ -33,6 +33,7 @@ impl Service {
             inner.leave_transient().await;
         }
         inner.note_uses().await;
+        inner.sync_last().await;
         inner.environment.tasks.end();
         inner.environment.tasks.ended().await;
     }

@@ -2,7 +2,8 @@
 //! what execs wrote in append-only logs beside it.
 //!
 //! One thread owns the database; everybody else asks it through a bounded queue. What a
-//! method has answered `Ok` to survives the death of this process.
+//! method has answered `Ok` to survives the death of this process, and a power cut once
+//! [`Store::sync`] has returned.
 //!
 //! ```text
 //! STATE/server.lock         held by the server, its process id inside
@@ -49,6 +50,7 @@ pub struct Store {
     // Dropped in this order: the lock, which the logs hold, is the last to go.
     clerk: Arc<Clerk>,
     logs: Arc<Logs>,
+    directory: Arc<Path>,
 }
 
 impl Store {
@@ -66,7 +68,20 @@ impl Store {
         Ok(Self {
             clerk: Arc::new(clerk),
             logs: Arc::new(Logs::new(logs, lock)),
+            directory: directory.into(),
         })
+    }
+
+    /// Brings every row to the disk that was noted before, so that a power cut does not undo
+    /// it. Others are answered meanwhile.
+    pub async fn sync(&self) -> Result<(), StoreError> {
+        let step = "bring rows to the disk";
+        let directory = Arc::clone(&self.directory);
+        let synced = tokio::task::spawn_blocking(move || database::sync(&directory));
+        let synced = synced
+            .await
+            .map_err(|error| StoreError::failed(step, error))?;
+        synced.map_err(|error| StoreError::io(step, error))
     }
 }
 

@@ -26,6 +26,20 @@ async fn a_store_is_one_server_s_until_the_last_clone_is_gone() {
     assert!(Store::open(directory.path()).is_ok());
 }
 
+#[tokio::test]
+async fn rows_are_brought_to_the_disk_while_others_are_noted() {
+    let (directory, store) = store();
+    for number in 1..20 {
+        let (synced, noted) = tokio::join!(store.sync(), store.insert_exec(exec(number), 0));
+        synced.unwrap();
+        noted.unwrap();
+    }
+    assert_eq!(store.living_execs().await.unwrap().len(), 19);
+    fs::remove_file(directory.path().join("hotcell.db-wal")).unwrap();
+    let lost = store.sync().await;
+    assert!(matches!(lost, Err(StoreError::Failed { .. })), "{lost:?}");
+}
+
 #[test]
 fn nobody_else_can_read_what_is_stored() {
     let parent = tempfile::tempdir().unwrap();

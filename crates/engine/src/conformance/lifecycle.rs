@@ -91,7 +91,10 @@ pub(super) async fn a_container_is_listed_and_inspected_as_running(subject: &Sub
 pub(super) async fn a_destroyed_container_is_not_found(subject: &Subject) -> Outcome {
     let cell = Cell::make(subject).await?;
     let id = cell.id.clone();
+    subject.engine.sync(std::slice::from_ref(&id)).await?;
     cell.end().await?;
+    // Whoever brings it to the disk may come too late.
+    subject.engine.sync(std::slice::from_ref(&id)).await?;
     expect_nothing_of(subject, &id).await
 }
 

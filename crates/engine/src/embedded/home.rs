@@ -96,6 +96,14 @@ impl Home {
         Ok(Self { containers })
     }
 
+    /// The directories in which names of containers are, and that above them.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        let home = self.containers.parent().map(Path::to_owned);
+        let ids = home.as_ref().map(|home| home.join("ids"));
+        let names = std::iter::once(self.containers.clone());
+        names.chain(ids).chain(home).collect()
+    }
+
     pub(super) fn directory(&self, id: &ContainerId) -> PathBuf {
         self.containers.join(id.as_str())
     }
@@ -182,8 +190,23 @@ impl Home {
         }
     }
 
-    /// Remembers a container: as it was before, or as it is now, whenever we die.
+    /// Remembers a new container. The disk may have it later, see [`Home::sync`].
     pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
+        self.write(id, record, |_| Ok(()))
+    }
+
+    /// Remembers a container: as it was before, or as it is now, whenever we die or the power
+    /// is cut.
+    pub(super) fn replace(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
+        self.write(id, record, File::sync_data)
+    }
+
+    fn write(
+        &self,
+        id: &ContainerId,
+        record: &Record,
+        finish: fn(&File) -> io::Result<()>,
+    ) -> Result<(), EngineError> {
         let directory = self.directory(id);
         let saved = Saved {
             id: id.to_string(),
@@ -193,7 +216,9 @@ impl Home {
         let write = || -> io::Result<()> {
             let text = serde_json::to_vec(&saved)?;
             let new = directory.join("state.json.new");
-            File::create(&new)?.write_all(&text)?;
+            let mut file = File::create(&new)?;
+            file.write_all(&text)?;
+            finish(&file)?;
             fs::rename(new, directory.join("state.json"))
         };
         write().map_err(EngineError::engine("save the container's state"))

@@ -23,6 +23,7 @@ mod root;
 mod search;
 mod slots;
 mod spec;
+mod sync;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -228,6 +229,13 @@ impl Engine for Embedded {
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         let id = id.clone();
         self.blocking(move |maker| maker.destroy(&id)).await
+    }
+
+    async fn sync(&self, ids: &[ContainerId]) -> Result<(), EngineError> {
+        let ids = ids.to_vec();
+        let step = "bring containers to the disk";
+        self.blocking(move |maker| maker.home().sync(&ids).map_err(EngineError::engine(step)))
+            .await
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {

@@ -24,7 +24,7 @@ impl Maker {
         end_recorded(id, &record)?;
         // Whoever dies before the next record leaves an init that only a search finds.
         record.restarts = true;
-        self.home().save(id, &record)?;
+        self.home().replace(id, &record)?;
         self.remove_socket(id)?;
         let (listener, log) = (self.listen(id)?, self.make_log(id)?);
         let launched = self.launch(id, &launch, &log, &listener)?;
@@ -41,7 +41,7 @@ impl Maker {
         if kept.is_err() {
             end_recorded(id, &record)?;
         }
-        self.home().save(id, &record)?;
+        self.home().replace(id, &record)?;
         kept.map(|()| record)
     }
 

@@ -1,5 +1,7 @@
 //! The engine, tried before it is relied on.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -131,9 +133,15 @@ fn scope(state: &Path) -> Result<String> {
     }
     let scope = new_container_id()?.to_string();
     let new = state.join(format!("{SCOPE_FILE}.new"));
-    std::fs::write(&new, &scope)
-        .and_then(|()| std::fs::rename(&new, &path))
-        .with_context(|| format!("write {}", path.display()))?;
+    // Without it, a power cut would cost whatever the engine holds for us.
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&new)?;
+        file.write_all(scope.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(state)?.sync_all()
+    };
+    write().with_context(|| format!("write {}", path.display()))?;
     Ok(scope)
 }
 

@@ -138,7 +138,8 @@ impl Store {
             file.sync_data()
         };
         write().map_err(ImageError::disk(step))?;
-        fresh.move_to(to)
+        fresh.move_to(to)?;
+        sync_parent(to).map_err(ImageError::disk(step))
     }
 
     fn ref_path(&self, reference: &Reference) -> PathBuf {
@@ -175,9 +176,7 @@ impl Fresh {
         let tree = File::open(&self.path).map_err(ImageError::disk(step))?;
         rustix::fs::syncfs(&tree).map_err(ImageError::disk(step))?;
         self.move_to(path)?;
-        let parent = path.parent().unwrap_or(path);
-        let synced = File::open(parent).and_then(|directory| directory.sync_all());
-        synced.map_err(ImageError::disk(step))
+        sync_parent(path).map_err(ImageError::disk(step))
     }
 
     /// Makes it visible, complete as it is.
@@ -198,6 +197,11 @@ impl Drop for Fresh {
             remove(&self.path);
         }
     }
+}
+
+/// Brings a name to the disk.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
 /// Removes a file or a tree; what stays in `new` goes with the next collection.

@@ -80,6 +80,7 @@ impl Life {
             Birth::Made(spec, progress) => match self.make_if_wanted(&spec, &progress).await {
                 Ok(made) => {
                     self.cell.note_made(made);
+                    self.inner.sync_soon(&self.cell);
                     self.set_phase(Phase::Running);
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
@@ -93,6 +94,7 @@ impl Life {
             },
             Birth::Warm(container) => {
                 self.cell.note_made(*container);
+                self.inner.sync_soon(&self.cell);
                 self.set_phase(Phase::Running);
                 self.run().await
             }

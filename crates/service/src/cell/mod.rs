@@ -17,7 +17,7 @@ mod life;
 mod make;
 mod revive;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use hotcell_domain::{ContainerId, Phase};
@@ -45,6 +45,8 @@ pub(crate) struct Cell {
     last_used_unix_ms: AtomicU64,
     /// The last use that the store knows of.
     noted_used_unix_ms: AtomicU64,
+    /// Whether it survives a power cut, as far as it is meant to.
+    is_on_disk: AtomicBool,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be made.
@@ -103,6 +105,7 @@ impl Cell {
             requests,
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             noted_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
+            is_on_disk: AtomicBool::new(true),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
             failure: OnceLock::new(),
@@ -232,6 +235,15 @@ impl Cell {
             reason: format!("container {id} is held by {engine}, and this server runs on {here}"),
             hint: "spawn another, or ask the operator to run the server on that engine",
         }
+    }
+
+    /// Whether nothing of it has to be brought to the disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.is_on_disk.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_on_disk(&self, is_on_disk: bool) {
+        self.is_on_disk.store(is_on_disk, Ordering::Relaxed);
     }
 
     /// Notes that it is used now.

@@ -43,6 +43,8 @@ pub(crate) struct Odd {
     pub(crate) creates: AtomicUsize,
     /// Containers that it was asked to start again.
     pub(crate) restarts: AtomicUsize,
+    /// Containers that it was asked to bring to the disk.
+    synced: Mutex<Vec<ContainerId>>,
     /// Every stream leads to this container.
     astray: Mutex<Option<ContainerId>>,
     /// What carries the streams there are.
@@ -69,9 +71,18 @@ impl Odd {
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
+            synced: Mutex::default(),
             astray: Mutex::default(),
             carriers: Mutex::default(),
         })
+    }
+
+    /// Containers that it was asked to bring to the disk, in this order.
+    pub(crate) fn synced(&self) -> Vec<ContainerId> {
+        self.synced
+            .lock()
+            .expect("no test panicked with it")
+            .clone()
     }
 
     /// Cuts every stream there is, and leads those to come elsewhere.
@@ -170,6 +181,14 @@ impl Engine for Odd {
             return Err(EngineError::engine("remove the cgroup")("it is busy"));
         }
         self.fake.destroy(id).await
+    }
+
+    async fn sync(&self, ids: &[ContainerId]) -> Result<(), EngineError> {
+        self.synced
+            .lock()
+            .expect("no test panicked with it")
+            .extend_from_slice(ids);
+        self.fake.sync(ids).await
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {

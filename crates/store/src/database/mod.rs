@@ -10,7 +10,7 @@ use rusqlite::{Connection, Savepoint};
 use rustix::fs::Stat;
 
 pub(crate) use fault::{Fault, Said};
-pub(crate) use open::open;
+pub(crate) use open::{open, sync};
 
 const FILE_NAME: &str = "hotcell.db";
 

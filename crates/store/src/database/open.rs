@@ -71,6 +71,17 @@ pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     Ok(Database { connection, files })
 }
 
+/// Brings to the disk what was committed. SQLite does that by itself when it moves its log
+/// into the database, which may be long after.
+///
+/// The database must not be opened here: to close it again would end SQLite's locks on it.
+/// Whatever is not in the log any more is on the disk.
+pub(crate) fn sync(directory: &Path) -> std::io::Result<()> {
+    let log = with_suffix(&directory.join(FILE_NAME), "-wal");
+    File::open(log)?.sync_all()?;
+    File::open(directory)?.sync_all()
+}
+
 /// SQLite takes a file that is shorter than a page for an empty one, and writes over it.
 fn begins_well(path: &Path) -> Result<(), Refused> {
     let mut beginning = [0; PAGE_BYTES_MIN];

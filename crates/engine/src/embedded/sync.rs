@@ -1,0 +1,73 @@
+//! Bringing containers to the disk.
+//!
+//! Their files are written without waiting for it, which would take longer than all the rest
+//! of making a container.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use hotcell_domain::ContainerId;
+
+use super::home::Home;
+
+impl Home {
+    /// Brings to the disk what is needed to find containers and to start them again. One that
+    /// is gone, or goes meanwhile, needs nothing.
+    pub(super) fn sync(&self, ids: &[ContainerId]) -> io::Result<()> {
+        for id in ids {
+            let directory = self.directory(id);
+            // The files before the names by which they are found.
+            for path in ["launch.json", "state.json", "."] {
+                sync_if_there(&directory.join(path))?;
+            }
+        }
+        for directory in self.directories() {
+            sync_if_there(&directory)?;
+        }
+        Ok(())
+    }
+}
+
+fn sync_if_there(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => file.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Whether a file has no place on the disk yet, as far as that can be told here.
+    fn is_delayed(path: &Path) -> bool {
+        let mut filefrag = std::process::Command::new("/usr/sbin/filefrag");
+        let told = filefrag.arg("-v").arg(path).output();
+        told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains("delalloc"))
+    }
+
+    #[test]
+    fn what_is_half_there_or_gone_is_no_error_and_what_cannot_be_opened_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let ids = [1, 2, 3].map(|number| ContainerId::from_parts(number, [0; 10]));
+        for id in &ids[..2] {
+            fs::create_dir(home.directory(id)).unwrap();
+            fs::write(home.directory(id).join("state.json"), "{}").unwrap();
+        }
+        fs::write(home.directory(&ids[0]).join("launch.json"), "{}").unwrap();
+        home.sync(&ids).unwrap();
+        for file in ["launch.json", "state.json"] {
+            assert!(!is_delayed(&home.directory(&ids[0]).join(file)));
+        }
+        fs::remove_dir_all(home.directory(&ids[0])).unwrap();
+        home.sync(&ids).unwrap();
+        let odd = home.directory(&ids[1]).join("launch.json");
+        std::os::unix::fs::symlink("launch.json", odd).unwrap();
+        assert!(home.sync(&ids).is_err());
+    }
+}
