@@ -48,6 +48,16 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What the image of a container to be stands for here now, in the words of
+    /// [`Container::image_id`]; `None` if it is not here, or is no image that a name can
+    /// stand for. Asks no registry, and changes nothing. An engine without images knows none.
+    async fn image_id(
+        &self,
+        _spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        Ok(None)
+    }
+
     /// Makes the container and starts its agent; when it returns, `open` works.
     ///
     /// Idempotent: creating an id that already runs is `Ok` and tells its state. On
@@ -142,4 +152,7 @@ pub struct Container {
     pub memory_bytes: Option<u64>,
     /// The digest of the image it was made of, if that has one.
     pub image_digest: Option<String>,
+    /// The engine's own name of that image, which stays the same while tags move. One that
+    /// was built on this host has it too.
+    pub image_id: Option<String>,
 }

@@ -479,6 +479,44 @@ fn podman_pulls_with_our_credentials_and_its_service_dies_and_the_execs_go_on() 
 }
 
 #[test]
+fn docker_hands_out_nothing_ready_of_an_image_that_was_built_again() {
+    let Some(private) = Private::start(Flavor::Docker) else {
+        return;
+    };
+    let name = "localhost/hotcell-moving:dev";
+    let build = |word: &str| {
+        let from = private.says(&["create", IMAGE, "true"]);
+        let change = format!("ENV WORD={word}");
+        private.says(&["commit", "--change", &change, from.trim(), name]);
+        private.says(&["rm", from.trim()]);
+    };
+    build("one");
+    let home = home(&private);
+    let stock = format!("{name}=1");
+    let server = serve(
+        &home,
+        Flavor::Docker,
+        &["--warm", "0", "--warm-image", &stock],
+    );
+    let mut client = server.client();
+    for (word, is_warm) in [("one", true), ("two", false), ("two", true)] {
+        wait_until("one is ready", || {
+            client.ok("system_status", json!({}))["warm"][0]["ready"] == 1
+        });
+        if !is_warm {
+            build(word);
+        }
+        let made = client.ok("spawn", json!({ "image": name }));
+        assert_eq!(made["warm"], is_warm, "{made}");
+        let said = sh(&mut client, &made["container_id"], "echo $WORD");
+        assert_eq!(text(&said), format!("{word}\n"));
+    }
+    assert!(server.terminate().success());
+    expect_nothing_left(&private, &home);
+    private.says(&["rmi", name]);
+}
+
+#[test]
 fn more_cores_than_the_host_has_are_refused_with_the_number_that_it_has() {
     let Some(private) = Private::start(Flavor::Docker) else {
         return;

@@ -171,6 +171,51 @@ fn a_pool_that_a_killed_server_left_is_removed_by_the_next() {
     assert!(server.terminate().success());
 }
 
+/// Lets the name stand for an image that says this word.
+fn tag(home: &Home, word: &str) {
+    let file = support::image::archive_saying(home.path(), word);
+    let pulled = home.run(&["pull", "--from", file.to_str().unwrap()]);
+    assert!(pulled.status.success(), "{pulled:?}");
+}
+
+/// The digest of a new container of the image, whether it was ready, and what its image says.
+fn spawn_of_image(client: &mut Client) -> (String, bool, String) {
+    let made = client.ok("spawn", json!({ "image": support::image::NAME }));
+    let script = json!({ "container_id": made["container_id"],
+        "cmd": ["sh", "-c", "echo $FROM_IMAGE"], "wait_s": 30 });
+    let said = client.ok("exec_start", script)["messages"][0]["data"].clone();
+    (
+        made["image_digest"].as_str().unwrap().to_owned(),
+        made["warm"].as_bool().unwrap(),
+        said.as_str().unwrap().to_owned(),
+    )
+}
+
+#[test]
+fn a_tag_that_moves_takes_the_pool_with_it() {
+    let home = Home::new();
+    tag(&home, "one");
+    let stocks = format!("{}=2", support::image::NAME);
+    let arguments = ["--warm", "0", "--warm-image", &stocks];
+    let server = home.serve_with(&[&arguments[..], &["--drain-grace-s", "0"]].concat());
+    let mut client = server.client();
+    until_ready(&mut client, 2);
+    let (one, is_warm, said) = spawn_of_image(&mut client);
+    assert_eq!((is_warm, said.as_str()), (true, "one\n"));
+    until_ready(&mut client, 2);
+    tag(&home, "two");
+    let (two, is_warm, said) = spawn_of_image(&mut client);
+    assert_eq!((is_warm, said.as_str()), (false, "two\n"));
+    assert_ne!(one, two);
+    until_ready(&mut client, 2);
+    let again = spawn_of_image(&mut client);
+    assert_eq!(again, (two, true, "two\n".to_owned()));
+    let stock = stock(&mut client);
+    assert_eq!((&stock["hits"], &stock["misses"]), (&json!(2), &json!(1)));
+    assert!(server.terminate().success());
+    assert_eq!(home.containers(), []);
+}
+
 #[test]
 fn an_image_that_cannot_be_had_keeps_nobody_from_being_served() {
     let home = Home::new();

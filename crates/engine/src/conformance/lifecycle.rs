@@ -82,9 +82,15 @@ pub(super) async fn a_container_is_listed_and_inspected_as_running(subject: &Sub
     assert_eq!(inspected.phase, Phase::Running);
     assert_eq!(inspected.enforced, cell.container.enforced);
     assert_eq!(inspected.oom_kills, 0);
+    // By this a container of another image than its name stands for now is told.
+    let spec = admitted(subject, |_| ())?;
+    let image_id = subject.engine.image_id(&spec).await?;
+    assert_eq!(cell.container.image_id, image_id);
+    assert_eq!(inspected.image_id, image_id);
     let all = subject.engine.list().await?;
     assert_eq!(all.len(), 1);
     assert_eq!((&all[0].id, all[0].phase), (&cell.id, Phase::Running));
+    assert_eq!(all[0].image_id, image_id);
     cell.end().await
 }
 

@@ -168,15 +168,17 @@ impl Maker {
         usage: Usage,
     ) -> Result<Container, EngineError> {
         let labels = found.config.and_then(|config| config.labels);
+        let labels = labels.as_ref();
         let was_killed = found.state.as_ref().and_then(|state| state.oom_killed);
         Ok(Container {
             id: id.clone(),
             phase: phase(found.state.as_ref()),
-            lifetime: lifetime(labels.as_ref()),
+            lifetime: lifetime(labels),
             enforced: self.abilities().await?.enforced,
             oom_kills: usage.oom_kills.max(u64::from(was_killed == Some(true))),
             memory_bytes: usage.memory_bytes,
-            image_digest: labels.and_then(|labels| labels.get(names::DIGEST_LABEL).cloned()),
+            image_digest: label(labels, names::DIGEST_LABEL),
+            image_id: label(labels, names::IMAGE_LABEL),
         })
     }
 
@@ -244,6 +246,7 @@ impl Maker {
             oom_kills: usage.oom_kills,
             memory_bytes: usage.memory_bytes,
             image_digest: summary.image_digest,
+            image_id: summary.image_id,
         })
     }
 }
@@ -253,6 +256,7 @@ struct Summary {
     phase: Phase,
     lifetime: Lifetime,
     image_digest: Option<String>,
+    image_id: Option<String>,
 }
 
 impl Summary {
@@ -261,6 +265,7 @@ impl Summary {
         phase: Phase::Creating,
         lifetime: Lifetime::WithOwner,
         image_digest: None,
+        image_id: None,
     };
 
     fn of(container: &ContainerSummary) -> Self {
@@ -268,9 +273,14 @@ impl Summary {
         Self {
             phase: summary_phase(container),
             lifetime: lifetime(labels),
-            image_digest: labels.and_then(|labels| labels.get(names::DIGEST_LABEL).cloned()),
+            image_digest: label(labels, names::DIGEST_LABEL),
+            image_id: label(labels, names::IMAGE_LABEL),
         }
     }
+}
+
+fn label(labels: Option<&names::Labels>, name: &str) -> Option<String> {
+    labels.and_then(|labels| labels.get(name).cloned())
 }
 
 /// When a container with these labels ends.

@@ -51,27 +51,17 @@ impl Maker {
         source: &Source,
         progress: &Progress,
     ) -> Result<Found, EngineError> {
-        let reference = source.reference.to_string();
-        if !is_plain(&reference) {
-            let what = format!("image {reference}");
-            return Err(EngineError::Unsupported { what });
-        }
-        // What no registry has named is this host's own.
-        let is_named = |found: &Found| source.local || found.digest.is_some();
-        let found = inspect(self.client(), &reference).await?.filter(is_named);
-        if let Some(found) = found
-            && self.is_of_its_registry(source, &reference, &found).await?
-        {
+        if let Some(found) = self.local_image(source).await? {
             return Ok(found);
         }
+        let reference = source.reference.to_string();
         if source.transport == Transport::Nowhere {
             return Err(EngineError::NoImage { image: reference });
         }
         let (maker, asked) = (Arc::clone(self), source.reference.clone());
         let pull = |progress| async move { pull(maker.client(), asked, progress).await };
         self.pulls().join(source, progress, pull).await?;
-        let found = inspect(self.client(), &reference).await?.filter(is_named);
-        if let Some(found) = found {
+        if let Some(found) = self.named_image(source, &reference).await? {
             self.pulled().note(&reference, &found.id);
             return Ok(found);
         }
@@ -81,6 +71,30 @@ impl Maker {
             reason: "it was pulled and is not there".to_owned(),
             source: None,
         })
+    }
+
+    /// The image as the engine has it, if it may be used without asking its registry.
+    pub(super) async fn local_image(&self, source: &Source) -> Result<Option<Found>, EngineError> {
+        let reference = source.reference.to_string();
+        if !is_plain(&reference) {
+            let what = format!("image {reference}");
+            return Err(EngineError::Unsupported { what });
+        }
+        let Some(found) = self.named_image(source, &reference).await? else {
+            return Ok(None);
+        };
+        let is_usable = self.is_of_its_registry(source, &reference, &found).await?;
+        Ok(is_usable.then_some(found))
+    }
+
+    /// What the engine has under that name. What no registry has named is this host's own.
+    async fn named_image(
+        &self,
+        source: &Source,
+        reference: &str,
+    ) -> Result<Option<Found>, EngineError> {
+        let found = inspect(self.client(), reference).await?;
+        Ok(found.filter(|found| source.local || found.digest.is_some()))
     }
 
     /// Whether an image that the engine has came from the registry in its name, where only

@@ -76,6 +76,14 @@ impl Engine for Docker {
         self.maker.image(&source, progress).await.map(drop)
     }
 
+    async fn image_id(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        let found = self.maker.local_image(&profile::check(spec)?).await?;
+        Ok(found.map(|image| image.id))
+    }
+
     async fn create(
         &self,
         id: &ContainerId,

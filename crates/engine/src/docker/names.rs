@@ -22,6 +22,9 @@ pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
 /// The digest of the image a container was made of.
 pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 
+/// The engine's own name of the image a container was made of.
+pub(super) const IMAGE_LABEL: &str = "io.hotcell.image.id";
+
 /// Unix seconds at which something was made, by our clock.
 pub(super) const MADE_LABEL: &str = "io.hotcell.made";
 

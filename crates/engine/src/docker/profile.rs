@@ -163,6 +163,7 @@ fn labels(
     image: &Found,
 ) -> names::Labels {
     let mut labels = names::labels(&config.scope, id);
+    labels.insert(names::IMAGE_LABEL.to_owned(), image.id.clone());
     if let Some(digest) = &image.digest {
         labels.insert(names::DIGEST_LABEL.to_owned(), digest.clone());
     }

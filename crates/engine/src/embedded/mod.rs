@@ -171,6 +171,17 @@ impl Engine for Embedded {
         self.maker.pulls().join(&asked, progress, pull).await
     }
 
+    async fn image_id(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
+            return Ok(None);
+        };
+        let found = images.find(&source);
+        Ok(found.map(|image| image.digest.to_string()))
+    }
+
     async fn create(
         &self,
         id: &ContainerId,
@@ -311,6 +322,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             oom_kills: 0,
             memory_bytes: None,
             image_digest: None,
+            image_id: None,
         };
     };
     let is_alive = record.is_alive();
@@ -325,6 +337,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
         enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),
+        image_id: record.image_digest.clone(),
         image_digest: record.image_digest,
     }
 }

@@ -5,6 +5,7 @@
 //! c_…/agent.sock   where it listens
 //! c_…/agent.log    what it had to say
 //! c_…/process      its pid and start time; missing while it is being made
+//! c_…/image        what every image's name stood for when it was made, if that was said
 //! ```
 
 use std::fs::{self, File};
@@ -92,8 +93,13 @@ impl Home {
             enforced: UNLIMITED,
             oom_kills: 0,
             memory_bytes: None,
-            image_digest: None,
+            image_digest: self.image_id(),
+            image_id: self.image_id(),
         }
+    }
+
+    fn image_id(&self) -> Option<String> {
+        fs::read_to_string(self.path.join("image")).ok()
     }
 
     /// Removes all of it in one step. An agent that another engine over the same directory
@@ -144,6 +150,11 @@ impl Making {
             is_new: false,
             done: false,
         })
+    }
+
+    /// Notes what the container is made of.
+    pub(super) fn note_image(&self, id: &str) -> io::Result<()> {
+        fs::write(self.home.path.join("image"), id)
     }
 
     /// Starts the agent.

@@ -27,8 +27,12 @@ use self::process::all_gone;
 use self::stream::Faulty;
 use crate::{AgentStream, Container, Enforced, Engine, EngineError};
 
+/// The file beside the containers that says what the name of every image stands for.
+const TAG_FILE: &str = "tag";
+
 /// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
-/// their spec says, and their limits and image are not looked at.
+/// their spec says, and their limits and image are not looked at: all images are one, and
+/// [`Fake::tag`] says which.
 ///
 /// All state is below one directory: another value over the same directory finds the
 /// containers again.
@@ -77,6 +81,20 @@ impl Fake {
             process.signal(signal);
         }
         Ok(())
+    }
+
+    /// Lets the name of every image stand for this one from now on.
+    pub fn tag(&self, image_id: &str) -> Result<(), EngineError> {
+        let path = self.directory.join(TAG_FILE);
+        let new = path.with_extension("new");
+        fs::write(&new, image_id)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(EngineError::engine("tag an image"))
+    }
+
+    /// What the name of every image stands for, if that was said.
+    fn tagged(&self) -> Option<String> {
+        fs::read_to_string(self.directory.join(TAG_FILE)).ok()
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -129,6 +147,13 @@ impl Engine for Fake {
         "fake"
     }
 
+    async fn image_id(
+        &self,
+        _spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        Ok(self.tagged())
+    }
+
     async fn create(
         &self,
         id: &ContainerId,
@@ -149,6 +174,10 @@ impl Engine for Fake {
             Some(_) | None => {}
         }
         let making = Making::begin(home).map_err(EngineError::engine(STEP))?;
+        if let Some(image_id) = self.tagged() {
+            let noted = making.note_image(&image_id);
+            noted.map_err(EngineError::engine(STEP))?;
+        }
         self.start(making, fault).await
     }
 

@@ -25,11 +25,16 @@ pub async fn busybox(dir: &Path) -> Images {
 
 /// Writes the archive and answers its path.
 pub fn archive(dir: &Path) -> PathBuf {
+    archive_saying(dir, "yes")
+}
+
+/// The same, with another word in `FROM_IMAGE`: another image of the same name.
+pub fn archive_saying(dir: &Path, word: &str) -> PathBuf {
     let layer = layer();
     let config = json!({
         "architecture": architecture(),
         "os": "linux",
-        "config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "User": "nobody", "WorkingDir": "/srv"},
+        "config": {"Env": ["PATH=/bin", format!("FROM_IMAGE={word}")], "User": "nobody", "WorkingDir": "/srv"},
         "rootfs": {"type": "layers", "diff_ids": [digest(&layer).as_str()]},
     });
     let list = json!([{

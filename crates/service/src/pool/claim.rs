@@ -26,12 +26,17 @@ pub(crate) struct Claim {
 }
 
 impl Pool {
-    /// Takes a container that fits and is well, if there is one. Those that turn out not to
-    /// be well are removed.
+    /// Takes a container that fits, is of the current image and is well, if there is one.
+    /// Those that turn out not to be so are removed. None is taken while the engine does not
+    /// say what the current image is: whoever asks then hears what it says to a new one.
     pub(crate) async fn claim(self: &Arc<Self>, spec: &ContainerSpec) -> Option<Claim> {
         let stock = self.stock_of(spec)?;
+        if self.shelf().ready(stock) == 0 {
+            return None;
+        }
+        let current = self.current(stock).await?;
         for _ in 0..CLAIMS_MAX {
-            let warm = self.shelf().take(stock)?;
+            let warm = self.take(stock, &current)?;
             let claim = Claim {
                 pool: Arc::clone(self),
                 warm,

@@ -10,11 +10,13 @@
 //!
 //! For each *stock* (what a container is, but for its variables, which are each exec's) as
 //! many as are wanted are kept ready: made, connected, watched, asked again and again whether
-//! they are well. A container is noted in the store as a warm one before its engine makes it,
+//! they are well. None is handed out that is of another image than its name stands for now.
+//! A container is noted in the store as a warm one before its engine makes it,
 //! and becomes somebody's in one transaction; so it is handed out once, and a server that
 //! dies leaves it either in the pool or with its owner.
 
 mod claim;
+mod current;
 mod found;
 mod leave;
 mod refill;

@@ -39,12 +39,14 @@ enum Going {
 }
 
 impl Pool {
-    /// Starts to fill every stock.
+    /// Starts to fill every stock, and to keep it of the current image.
     pub(crate) fn start(self: &Arc<Self>) {
         for stock in 0..self.stocks.len() {
             let work = Arc::clone(self).keep_full(stock);
             let work = self.makers.track_future(work);
             self.environment.tasks.spawn(work);
+            let look = Arc::clone(self).keep_current(stock);
+            self.environment.tasks.spawn(look);
         }
     }
 

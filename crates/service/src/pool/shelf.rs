@@ -8,6 +8,7 @@ use hotcell_domain::ContainerId;
 use tokio::task::AbortHandle;
 
 use super::Warm;
+use super::current::Current;
 
 /// Every container of the pool, oldest first.
 #[derive(Default)]
@@ -84,6 +85,23 @@ impl Shelf {
             }
         }
         None
+    }
+
+    /// Those that are ready and of another image than the current one are to leave. They are
+    /// not watched any more.
+    pub(super) fn lose_unfit(&mut self, stock: usize, current: &Current) -> Vec<Arc<Warm>> {
+        let mut lost = Vec::new();
+        let places = self.places.values_mut();
+        for place in places.filter(|place| place.stock == stock) {
+            if let Stage::Ready(warm, watch) = &place.stage
+                && !current.fits(warm)
+            {
+                watch.abort();
+                lost.push(Arc::clone(warm));
+                place.stage = Stage::Leaving;
+            }
+        }
+        lost
     }
 
     /// One that was watched is to leave; false if somebody else has moved it meanwhile.

@@ -11,6 +11,7 @@ mod odd;
 mod pool;
 mod pool_crash;
 mod pool_faults;
+mod pool_image;
 mod reconcile;
 mod restart;
 mod revive;

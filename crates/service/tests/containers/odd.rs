@@ -27,7 +27,9 @@ pub(crate) struct Odd {
     is_run_s: AtomicBool,
     /// Takes calls and answers none.
     pub(crate) hangs: AtomicBool,
-    /// Is away when it shall remove something.
+    /// Takes questions for an image and answers none.
+    pub(crate) is_silent: AtomicBool,
+    /// Is away when it shall remove something, or say what an image is.
     pub(crate) is_away: AtomicBool,
     /// Containers that it was asked to remove.
     pub(crate) destroys: AtomicUsize,
@@ -63,6 +65,7 @@ impl Odd {
             keeps: AtomicBool::new(false),
             is_run_s: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             destroys: AtomicUsize::new(0),
             leftovers: 3,
@@ -102,6 +105,17 @@ impl Odd {
         }
     }
 
+    fn answer(&self) -> Result<(), EngineError> {
+        if !self.is_away.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(EngineError::Unavailable {
+            engine: "fake",
+            hint: "wait for the test",
+            source: "it is away".into(),
+        })
+    }
+
     fn describe(&self, mut container: Container) -> Container {
         if self.is_run_s.load(Ordering::SeqCst) {
             container.lifetime = Lifetime::WithOwner;
@@ -114,6 +128,17 @@ impl Odd {
 impl Engine for Odd {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    async fn image_id(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        if self.is_silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        self.answer()?;
+        self.fake.image_id(spec).await
     }
 
     async fn create(
@@ -170,13 +195,7 @@ impl Engine for Odd {
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.destroys.fetch_add(1, Ordering::SeqCst);
         self.hang().await;
-        if self.is_away.load(Ordering::SeqCst) {
-            return Err(EngineError::Unavailable {
-                engine: "fake",
-                hint: "wait for the test",
-                source: "it is away".into(),
-            });
-        }
+        self.answer()?;
         if self.keeps.load(Ordering::SeqCst) {
             return Err(EngineError::engine("remove the cgroup")("it is busy"));
         }
