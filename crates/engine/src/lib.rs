@@ -20,7 +20,7 @@ mod stream;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, Phase};
 
 pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
@@ -34,6 +34,12 @@ pub use stream::AgentStream;
 pub trait Engine: Send + Sync + 'static {
     /// The engine's name as users write it: `embedded`, `docker`.
     fn name(&self) -> &'static str;
+
+    /// Which engine it is among all of its name. Two values with the same identity hold the
+    /// same containers.
+    fn identity(&self) -> EngineId {
+        EngineId::named(self.name())
+    }
 
     /// Makes sure that the image of a container to be is here, and tells how far that is.
     ///

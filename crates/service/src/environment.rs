@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hotcell_domain::ContainerId;
+use hotcell_domain::{ContainerId, EngineId};
 use hotcell_engine::{Engine, EngineError};
 use hotcell_store::Store;
 
@@ -44,6 +44,8 @@ pub struct SystemRandom;
 /// What every part of the service may use. It holds no container, so containers may hold it.
 pub(crate) struct Environment {
     pub(crate) engine: Arc<dyn Engine>,
+    /// Which engine that is.
+    pub(crate) engine_id: EngineId,
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,

@@ -7,6 +7,7 @@
 //! | a row | stopped, half made | removed, failed, its execs lost |
 //! | a row | nothing | failed, its execs lost; stopped, if it was being ended |
 //! | a row of another engine's | is not asked | halted, until a server runs on that engine |
+//! | a row of the same engine's at another address | has it | this engine's |
 //! | nothing, or an ended row | runs | adopted |
 //! | nothing | stopped, half made | removed |
 //!
@@ -17,7 +18,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use hotcell_domain::{ContainerId, ContainerSpec, Labels, Lifetime, Phase, Principal};
+use hotcell_domain::{ContainerId, ContainerSpec, EngineId, Labels, Lifetime, Phase, Principal};
 use hotcell_engine::{Container, EngineError};
 use hotcell_store::{ContainerRow, ExecRow};
 
@@ -106,7 +107,7 @@ impl Inner {
         for id in &known {
             found.count(self.settle_known(id, listed.contains_key(id)).await);
         }
-        self.set_aside(&rows, execs);
+        self.set_aside(&rows, &listed, execs);
         for row in &rows {
             if !known.contains(&row.id) {
                 found.count(self.settle_row(row, execs).await);
@@ -122,11 +123,21 @@ impl Inner {
     }
 
     /// Takes containers of other engines into memory as what cannot be used: they and their
-    /// execs are as they are when a server runs on their engine again.
-    fn set_aside(self: &Arc<Self>, rows: &[ContainerRow], execs: &mut Execs) {
-        let here = self.environment.engine.name();
-        let mut engines: BTreeMap<&str, usize> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.engine != here) {
+    /// execs are as they are when a server runs on their engine again. One engine can be at
+    /// two addresses: what this one shows is its own.
+    fn set_aside(
+        self: &Arc<Self>,
+        rows: &[ContainerRow],
+        listed: &HashMap<ContainerId, Container>,
+        execs: &mut Execs,
+    ) {
+        let here = &self.environment.engine_id;
+        let is_here = |row: &&ContainerRow| {
+            let is_shown = row.engine.name == here.name && listed.contains_key(&row.id);
+            is_shown || row.engine.may_be(here)
+        };
+        let mut engines: BTreeMap<&EngineId, usize> = BTreeMap::new();
+        for row in rows.iter().filter(|row| !is_here(row)) {
             execs.remove(&row.id);
             if self.registry.get(&row.id).is_some() {
                 continue;
@@ -142,7 +153,7 @@ impl Inner {
         }
         for (engine, containers) in engines {
             tracing::warn!(
-                engine,
+                %engine,
                 containers,
                 "containers are held by another engine than this server runs on; they are left alone"
             );
@@ -214,6 +225,7 @@ impl Inner {
         oom_kills: u64,
     ) -> Result<Arc<Cell>, ServiceError> {
         let mut row = row.clone();
+        self.note_engine(&mut row).await?;
         let is_wanted = matches!(birth, Birth::Found | Birth::Halted);
         if is_wanted && row.phase != Phase::Running {
             row.phase = Phase::Running;
@@ -237,6 +249,18 @@ impl Inner {
         }
         Life::start(self, &cell, requests, birth);
         Ok(cell)
+    }
+
+    /// Notes where a container is, if that was not known or is another address now.
+    async fn note_engine(&self, row: &mut ContainerRow) -> Result<(), ServiceError> {
+        let here = &self.environment.engine_id;
+        if row.engine == *here {
+            return Ok(());
+        }
+        row.engine = here.clone();
+        let store = &self.environment.store;
+        let noted = store.set_container_engine(row.id.clone(), here.clone());
+        Ok(noted.await?)
     }
 
     /// A container without a row.
@@ -277,7 +301,7 @@ impl Inner {
                 ..ContainerSpec::new(settings.default_image.clone())
             },
             image_digest: container.image_digest,
-            engine: self.environment.engine.name().to_owned(),
+            engine: self.environment.engine_id.clone(),
             labels,
             is_persistent: true,
             key: None,

@@ -191,7 +191,7 @@ mod tests {
     }
 
     async fn note(clerk: &Clerk, number: u32, does: Does) -> Result<(), StoreError> {
-        let sql = "INSERT INTO containers VALUES (?, '', '', '', '', '', '', 0, '', '', 0, 0, 0, 0, 0, '')";
+        let sql = "INSERT INTO containers VALUES (?, '', '', '', '', '', '', 0, '', '', 0, 0, 0, 0, 0, '', NULL)";
         clerk
             .ask("note", move |database| {
                 let transaction = database.write()?;

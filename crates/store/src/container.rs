@@ -2,7 +2,7 @@
 
 pub(crate) mod spec;
 
-use hotcell_domain::{Alias, ContainerId, ContainerSpec, Labels, Name, Phase, Principal};
+use hotcell_domain::{Alias, ContainerId, ContainerSpec, EngineId, Labels, Name, Phase, Principal};
 use rusqlite::{Connection, named_params, params};
 
 use crate::database::{Database, Fault};
@@ -24,7 +24,7 @@ pub struct ContainerRow {
     /// What the image's name meant when it was made, where it has a digest.
     pub image_digest: Option<String>,
     /// The engine that holds it.
-    pub engine: String,
+    pub engine: EngineId,
     /// What its owner noted on it.
     pub labels: Labels,
     /// Whether only `kill` ends it.
@@ -160,6 +160,26 @@ impl Store {
             .await
     }
 
+    /// Notes which engine holds a container.
+    pub async fn set_container_engine(
+        &self,
+        id: ContainerId,
+        engine: EngineId,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE containers SET engine = ?, engine_host = ? WHERE id = ?";
+        self.clerk
+            .ask("note a container's engine", move |database| {
+                let transaction = database.write()?;
+                let params = params![engine.name, engine.host, id.as_str()];
+                let found = transaction.prepare_cached(sql)?.execute(params)?;
+                if found == 0 {
+                    return Err(Fault::missing("container", &id));
+                }
+                Ok(transaction.commit()?)
+            })
+            .await
+    }
+
     /// Notes when containers were last used. Of one that is not there nothing is noted.
     pub async fn touch_containers(&self, used: Vec<(ContainerId, u64)>) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET last_used_unix_ms = max(last_used_unix_ms, ?)
@@ -195,7 +215,7 @@ pub(crate) fn by_key(
 pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
     let sql = "INSERT INTO containers VALUES (
         :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
-        :phase, :created, :last_used, :expires, :ended, :is_warm, :env)";
+        :phase, :created, :last_used, :expires, :ended, :is_warm, :env, :engine_host)";
     let is_living = row.ended_unix_ms.is_none();
     let done = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": row.id.as_str(),
@@ -203,7 +223,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         ":alias": row.alias.as_ref().map(Alias::as_str),
         ":spec": spec::write(&row.spec).map_err(Fault::Misuse)?,
         ":image_digest": row.image_digest,
-        ":engine": row.engine,
+        ":engine": row.engine.name,
         ":labels": spec::write_labels(&row.labels),
         ":is_persistent": row.is_persistent,
         ":key": row.key.as_ref().map(Name::as_str),
@@ -214,6 +234,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         ":ended": row.ended_unix_ms.map(sql_ms),
         ":is_warm": row.is_warm,
         ":env": is_living.then(|| spec::write_env(&row.spec.env)),
+        ":engine_host": row.engine.host,
     });
     match done {
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
@@ -225,7 +246,8 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
 /// engine of `found`.
 fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<ContainerRow>, Fault> {
     let sql = "UPDATE containers SET
-                   phase = :phase, engine = :engine, ended_unix_ms = NULL,
+                   phase = :phase, engine = :engine, engine_host = :engine_host,
+                   ended_unix_ms = NULL,
                    alias = iif(EXISTS (
                        SELECT 1 FROM containers AS other
                        WHERE other.principal = containers.principal
@@ -237,7 +259,8 @@ fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<Contai
     let params = named_params! {
         ":id": found.id.as_str(),
         ":phase": found.phase.as_str(),
-        ":engine": found.engine,
+        ":engine": found.engine.name,
+        ":engine_host": found.engine.host,
     };
     first(&mut connection.prepare_cached(sql)?, params)
 }
@@ -276,7 +299,7 @@ impl FromRow for ContainerRow {
             alias: row.maybe("alias", Alias::parse)?,
             spec: row.parsed("spec", |text| spec::read(text, env.as_deref()))?,
             image_digest: row.raw("image_digest")?,
-            engine: row.raw("engine")?,
+            engine: row.engine()?,
             labels: row.parsed("labels", spec::read_labels)?,
             is_persistent: row.raw("is_persistent")?,
             key: row.maybe("key", Name::parse)?,

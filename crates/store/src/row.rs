@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 
+use hotcell_domain::EngineId;
 use rusqlite::{CachedStatement, Params, Row};
 
 use crate::database::Fault;
@@ -59,6 +60,14 @@ impl Reading<'_> {
     pub(crate) fn number(&self, column: &'static str) -> Result<u64, RowError> {
         let number: i64 = self.raw(column)?;
         u64::try_from(number).map_err(|reason| self.bad(column, reason))
+    }
+
+    /// Which engine holds it.
+    pub(crate) fn engine(&self) -> Result<EngineId, RowError> {
+        Ok(EngineId {
+            name: self.raw("engine")?,
+            host: self.raw("engine_host")?,
+        })
     }
 
     /// A time.

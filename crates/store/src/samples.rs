@@ -1,8 +1,8 @@
 //! What tests store.
 
 use hotcell_domain::{
-    Command, ContainerId, ContainerSpec, ExecEnd, ExecId, ExecStatus, ImageRef, Labels, Name,
-    Phase, Principal,
+    Command, ContainerId, ContainerSpec, EngineId, ExecEnd, ExecId, ExecStatus, ImageRef, Labels,
+    Name, Phase, Principal,
 };
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ pub(crate) fn container(number: u64) -> ContainerRow {
         alias: None,
         spec: ContainerSpec::new(ImageRef::Host),
         image_digest: None,
-        engine: "embedded".to_owned(),
+        engine: EngineId::named("embedded"),
         labels: Labels::default(),
         is_persistent: false,
         key: None,

@@ -4,7 +4,7 @@
 //! transaction in which somebody gets it. So whoever finds a container after a crash finds it
 //! in one of the two tables, and never in both.
 
-use hotcell_domain::ContainerId;
+use hotcell_domain::{ContainerId, EngineId};
 use rusqlite::{Connection, params};
 
 use crate::container::{by_key, insert as insert_container};
@@ -19,8 +19,8 @@ pub struct WarmRow {
     pub id: ContainerId,
     /// When it was noted.
     pub created_unix_ms: u64,
-    /// The engine that holds it; empty if that was not noted.
-    pub engine: String,
+    /// The engine that holds it; its name is empty if that was not noted.
+    pub engine: EngineId,
 }
 
 impl Store {
@@ -29,14 +29,18 @@ impl Store {
         &self,
         id: ContainerId,
         created_unix_ms: u64,
-        engine: &'static str,
+        engine: EngineId,
     ) -> Result<(), StoreError> {
-        let sql = "INSERT INTO warm VALUES (?, ?, ?)";
+        let sql = "INSERT INTO warm VALUES (?, ?, ?, ?)";
         self.clerk
             .ask("note a warm container", move |database| {
                 let transaction = database.write()?;
-                let params = params![id.as_str(), sql_ms(created_unix_ms), engine];
-                transaction.prepare_cached(sql)?.execute(params)?;
+                transaction.prepare_cached(sql)?.execute(params![
+                    id.as_str(),
+                    sql_ms(created_unix_ms),
+                    engine.name,
+                    engine.host
+                ])?;
                 Ok(transaction.commit()?)
             })
             .await
@@ -100,7 +104,7 @@ impl FromRow for WarmRow {
         Ok(Self {
             id: row.parsed("id", ContainerId::parse)?,
             created_unix_ms: row.ms("created_unix_ms")?,
-            engine: row.raw("engine")?,
+            engine: row.engine()?,
         })
     }
 }
@@ -114,12 +118,13 @@ mod tests {
 
     async fn note(store: &Store, number: u64) -> WarmRow {
         let id = samples::container(number).id;
-        let noted = store.insert_warm(id.clone(), number, "fake");
+        let engine = EngineId::at("docker", "tcp://a:1".to_owned());
+        let noted = store.insert_warm(id.clone(), number, engine.clone());
         noted.await.unwrap();
         WarmRow {
             id,
             created_unix_ms: number,
-            engine: "fake".to_owned(),
+            engine,
         }
     }
 

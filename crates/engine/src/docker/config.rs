@@ -142,12 +142,18 @@ impl Host {
     }
 }
 
+/// As it is logged, noted and told: never with the credentials that an address may begin
+/// with.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bare = |address: &str| {
+            let (_, bare) = address.rsplit_once('@').unwrap_or(("", address));
+            bare.to_owned()
+        };
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
-            Self::Tls { address, .. } => write!(f, "https://{address}"),
+            Self::Tcp(address) => write!(f, "tcp://{}", bare(address)),
+            Self::Tls { address, .. } => write!(f, "https://{}", bare(address)),
         }
     }
 }
@@ -167,6 +173,14 @@ mod tests {
             let host = Host::parse(text, Some(directory)).expect("it is one");
             assert_eq!(host.to_string(), "https://a:2376");
         }
+    }
+
+    #[test]
+    fn no_credentials_are_told() {
+        let text = "tcp://ann:secret@far:2375";
+        assert_eq!(Host::parse(text, None), Err(HostError));
+        let host = Host::Tcp("ann:secret@far:2375".to_owned());
+        assert_eq!(host.to_string(), "tcp://far:2375");
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod watch;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
 use tokio::sync::oneshot;
 
 use self::make::Maker;
@@ -65,6 +65,10 @@ impl Docker {
 impl Engine for Docker {
     fn name(&self) -> &'static str {
         self.maker.flavor().name()
+    }
+
+    fn identity(&self) -> EngineId {
+        EngineId::at(self.name(), self.maker.config.host.to_string())
     }
 
     async fn fetch_image(
@@ -141,5 +145,30 @@ impl Engine for Docker {
 
     async fn leftovers(&self) -> Result<usize, EngineError> {
         self.maker.leftovers().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_its_name_and_its_address() {
+        let identity = |flavor, host| {
+            let config = DockerConfig {
+                flavor,
+                host,
+                runtime: None,
+                scope: "here".to_owned(),
+                agent: b"",
+                require_limits: false,
+            };
+            Docker::new(config).identity().to_string()
+        };
+        let socket = Host::Unix("/run/docker.sock".into());
+        let near = identity(Flavor::Docker, socket);
+        assert_eq!(near, "docker at unix:///run/docker.sock");
+        let far = identity(Flavor::Podman, Host::Tcp("10.0.0.5:2376".to_owned()));
+        assert_eq!(far, "podman at tcp://10.0.0.5:2376");
     }
 }

@@ -20,7 +20,7 @@ mod revive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use hotcell_domain::{ContainerId, Phase};
+use hotcell_domain::{ContainerId, EngineId, Phase};
 use hotcell_engine::{Container, Enforced};
 use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -52,7 +52,7 @@ pub(crate) struct Cell {
     /// Why it could not be made.
     failure: OnceLock<ServiceError>,
     /// The engine of this server, if it is not the one that holds it.
-    away_from: Option<&'static str>,
+    away_from: Option<EngineId>,
 }
 
 /// What an agent has, and the next one has not.
@@ -97,9 +97,9 @@ impl Cell {
         connection: Arc<Connection>,
     ) -> (Arc<Self>, mpsc::Receiver<Request>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
-        let here = environment.engine.name();
+        let here = &environment.engine_id;
         let cell = Self {
-            away_from: (row.engine != here).then_some(here),
+            away_from: (!row.engine.may_be(here)).then(|| here.clone()),
             inside: RwLock::new(Inside::new(environment, &row, connection)),
             phase: watch::Sender::new(row.phase),
             requests,
@@ -225,7 +225,7 @@ impl Cell {
     /// Why it cannot be used while it is halted.
     pub(crate) fn halted(&self) -> ServiceError {
         let (id, engine) = (self.id(), &self.row.engine);
-        let Some(here) = self.away_from else {
+        let Some(here) = &self.away_from else {
             return ServiceError::Halted {
                 reason: format!("container {id} ended by itself and cannot be started again"),
                 hint: "its files are kept until it is killed; ask the operator to read the log and to restart the server",

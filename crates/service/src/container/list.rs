@@ -135,7 +135,7 @@ pub(super) fn view_of_row(row: ContainerRow) -> ContainerView {
         phase: row.phase,
         image: row.spec.image,
         image_digest: row.image_digest,
-        engine: row.engine,
+        engine: row.engine.name,
         is_persistent: row.is_persistent,
         is_warm: row.is_warm,
         labels: row.labels,

@@ -50,7 +50,7 @@ pub struct ContainerView {
     pub image: ImageRef,
     /// What the image's name meant when it was made, where it has a digest.
     pub image_digest: Option<String>,
-    /// The engine that holds it.
+    /// The name of the engine that holds it.
     pub engine: String,
     /// Whether only `kill` ends it.
     pub is_persistent: bool,

@@ -150,7 +150,7 @@ impl Inner {
             alias: request.alias,
             spec: spec.clone(),
             image_digest: None,
-            engine: self.environment.engine.name().to_owned(),
+            engine: self.environment.engine_id.clone(),
             labels: request.labels,
             is_persistent: request.is_persistent,
             key: request.key,

@@ -112,7 +112,7 @@ impl Pool {
         let created_unix_ms = environment.clock.unix_ms();
         let engine = Arc::clone(&environment.engine);
         let store = &environment.store;
-        let noted = store.insert_warm(id.clone(), created_unix_ms, engine.name());
+        let noted = store.insert_warm(id.clone(), created_unix_ms, environment.engine_id.clone());
         noted.await?;
         let connection = Arc::new(Connection::new(engine, id.clone()));
         let container = make(environment, id, spec, &Progress::default(), &connection).await?;

@@ -1,21 +1,28 @@
 //! A server that is started on another engine than before.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::{ExecStatus, Phase};
 use hotcell_engine::Engine as _;
-use hotcell_service::{Reconciled, ServiceError, Spawn};
+use hotcell_service::{ContainerView, Reconciled, Service, ServiceError, Spawn};
 
 use crate::ground::{Ground, by_id, ids, me, named, persistent, until};
 use crate::odd::Odd;
 use crate::pool::{until_ready, warm_ground};
 use crate::revive::{finish, start};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
+/// Works on the first engine, then serves on the second, which holds nothing of that, then
+/// on the first again.
+async fn expect_left_alone(
+    on_first: impl Fn(&Ground) -> Arc<Odd>,
+    on_second: impl Fn(&Ground) -> Arc<Odd>,
+) {
     let ground = warm_ground(2);
-    let service = ground.start().await;
+    let service = ground.start_on(on_first(&ground)).await;
     until_ready(&service, 2).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     let transient = service.spawn(&me(), named("box")).await.unwrap();
@@ -33,24 +40,14 @@ async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
     };
 
     let elsewhere = Ground::new();
-    let service = ground.start_on(Odd::named("other", &elsewhere)).await;
-    for _ in 0..2 {
-        assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
-        let listed = service.containers(&me(), false).await.unwrap();
-        assert_eq!(ids(&listed), [kept.id.clone(), transient.id.clone()]);
-        for view in listed {
-            assert_eq!((view.phase, view.engine.as_str()), (Phase::Halted, "fake"));
-            let refused = service.kill(&me(), &by_id(&view), true).await;
-            let Err(ServiceError::Halted { reason, .. }) = refused else {
-                panic!("{refused:?}");
-            };
-            let said = format!(
-                "container {} is held by fake, and this server runs on other",
-                view.id
-            );
-            assert_eq!(reason, said);
-        }
-    }
+    let second = on_second(&elsewhere);
+    let words = format!(
+        "is held by {}, and this server runs on {}",
+        on_first(&ground).identity(),
+        second.identity()
+    );
+    let service = ground.start_on(second).await;
+    expect_halted(&service, &[&kept, &transient], &words).await;
     ground.advance(Duration::from_hours(24 * 30));
     service.collect_garbage(false).await.unwrap();
     let taken = service.spawn(&me(), named("box")).await;
@@ -65,13 +62,73 @@ async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
     assert_eq!(ground.held().await, held);
     assert_eq!(ground.store().await.warm().await.unwrap(), warm);
 
-    let service = ground.start().await;
+    let service = ground.start_on(on_first(&ground)).await;
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!(ids(&listed), [kept.id.clone(), transient.id]);
     assert!(listed.iter().all(|view| view.phase == Phase::Running));
     fs::write(ground.directory(&kept.id).join("root/go"), "").unwrap();
     let (status, said) = finish(&service, &exec).await;
     assert_eq!((status, said.as_str()), (ExecStatus::Succeeded, "done\n"));
+}
+
+/// These are all there is, and nobody can do anything with them, for a reason with these words.
+async fn expect_halted(service: &Service, theirs: &[&ContainerView], words: &str) {
+    for _ in 0..2 {
+        assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
+        let listed = service.containers(&me(), false).await.unwrap();
+        let wanted: Vec<_> = theirs.iter().map(|view| view.id.clone()).collect();
+        assert_eq!(ids(&listed), wanted);
+        for view in listed {
+            assert_eq!((view.phase, view.engine.as_str()), (Phase::Halted, "fake"));
+            let refused = service.kill(&me(), &by_id(&view), true).await;
+            let Err(ServiceError::Halted { reason, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(reason, format!("container {} {words}", view.id));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
+    expect_left_alone(Odd::new, |ground| Odd::named("other", ground)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_engine_of_another_host_holds_is_left_alone_and_there_when_that_is_back() {
+    let at = |host| move |ground: &Ground| Odd::at(host, ground);
+    expect_left_alone(at("tcp://a:1"), at("tcp://b:1")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_at_another_address_is_the_same_if_it_shows_what_it_holds() {
+    let ground = warm_ground(2);
+    // The first did not note where it was.
+    let service = ground.start().await;
+    until_ready(&service, 2).await;
+    let kept = service.spawn(&me(), persistent()).await.unwrap();
+    until_ready(&service, 2).await;
+    drop(service);
+    for host in ["tcp://a:1", "tcp://b:1"] {
+        let left = ground.store().await.warm().await.unwrap();
+        assert_eq!(left.len(), 2);
+        let service = ground.start_on(Odd::at(host, &ground)).await;
+        let listed = service.containers(&me(), false).await.unwrap();
+        assert_eq!(ids(&listed), std::slice::from_ref(&kept.id));
+        assert_eq!(listed[0].phase, Phase::Running);
+        until("the pool of the other server is gone", async || {
+            let held = ground.held().await;
+            held.len() == 3 && !left.iter().any(|row| held.contains(&row.id))
+        })
+        .await;
+        until_ready(&service, 2).await;
+        drop(service);
+    }
+    let elsewhere = Ground::new();
+    let service = ground.start_on(Odd::at("tcp://c:1", &elsewhere)).await;
+    let words = "is held by fake at tcp://b:1, and this server runs on fake at tcp://c:1";
+    expect_halted(&service, &[&kept], words).await;
+    service.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

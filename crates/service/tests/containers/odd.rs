@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Phase, Policy};
+use hotcell_domain::{
+    Admitted, ContainerId, ContainerSpec, EngineId, ImageRef, Lifetime, Phase, Policy,
+};
 use hotcell_engine::fake::Fake;
 use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError, SweptImages};
 use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
@@ -21,6 +23,8 @@ const STREAM_BYTES: usize = 64 << 10;
 pub(crate) struct Odd {
     fake: Fake,
     name: &'static str,
+    /// Where it says that it is.
+    host: Option<&'static str>,
     /// Removes nothing.
     pub(crate) keeps: AtomicBool,
     /// Says that its containers end with their owner.
@@ -55,13 +59,22 @@ pub(crate) struct Odd {
 
 impl Odd {
     pub(crate) fn new(ground: &Ground) -> Arc<Self> {
-        Self::named("fake", ground)
+        Self::with("fake", None, ground)
     }
 
     pub(crate) fn named(name: &'static str, ground: &Ground) -> Arc<Self> {
+        Self::with(name, None, ground)
+    }
+
+    pub(crate) fn at(host: &'static str, ground: &Ground) -> Arc<Self> {
+        Self::with("fake", Some(host), ground)
+    }
+
+    fn with(name: &'static str, host: Option<&'static str>, ground: &Ground) -> Arc<Self> {
         Arc::new(Self {
             fake: ground.engine(),
             name,
+            host,
             keeps: AtomicBool::new(false),
             is_run_s: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
@@ -128,6 +141,13 @@ impl Odd {
 impl Engine for Odd {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn identity(&self) -> EngineId {
+        EngineId {
+            name: self.name.to_owned(),
+            host: self.host.map(str::to_owned),
+        }
     }
 
     async fn image_id(

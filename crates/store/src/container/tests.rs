@@ -23,6 +23,7 @@ async fn a_container_is_read_back_as_it_was_noted() {
     let mut full = with_alias(5, "web");
     full.key = Some(name("key"));
     full.image_digest = Some("sha256:0".to_owned());
+    full.engine = EngineId::at("docker", "tcp://a:1".to_owned());
     full.labels.set("team", "ä").unwrap();
     full.is_persistent = true;
     full.expires_unix_ms = Some(u64::MAX >> 1);
@@ -55,6 +56,17 @@ async fn what_an_images_name_stood_for_is_noted_once_it_is_known() {
     ended.await.unwrap();
     made(None).await.unwrap();
     assert_eq!(store.living_containers().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_engine_of_a_container_can_be_noted_later() {
+    let (_directory, store) = store();
+    let engine = EngineId::at("docker", "tcp://a:1".to_owned());
+    let note = || store.set_container_engine(container(1).id, engine.clone());
+    assert!(note().await.is_err(), "there is no such container");
+    store.insert_container(container(1), 0).await.unwrap();
+    note().await.unwrap();
+    assert_eq!(store.living_containers().await.unwrap()[0].engine, engine);
 }
 
 #[tokio::test]
@@ -255,7 +267,7 @@ async fn a_container_that_was_thought_to_have_ended_is_found_with_its_row() {
     let (_directory, store) = store();
     let found = |number| ContainerRow {
         phase: Phase::Running,
-        engine: "docker".to_owned(),
+        engine: EngineId::at("docker", "tcp://a:1".to_owned()),
         ..container(number)
     };
     assert_eq!(store.adopt_container(found(1)).await.unwrap(), found(1));

@@ -5,13 +5,14 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
     include_str!("../../migrations/0004.sql"),
     include_str!("../../migrations/0005.sql"),
     include_str!("../../migrations/0006.sql"),
+    include_str!("../../migrations/0007.sql"),
 ];
 
 /// The newest schema this program knows.
@@ -64,6 +65,20 @@ mod tests {
             assert_eq!(version(&old).unwrap(), KNOWN);
             assert_eq!(schema(&old), schema(&fresh));
         }
+    }
+
+    #[test]
+    fn a_row_from_before_the_place_of_its_engine_was_noted_has_none() {
+        let mut old = Connection::open_in_memory().unwrap();
+        migrate_by(&mut old, &STEPS[..4]).unwrap();
+        old.execute("INSERT INTO warm VALUES ('a', 1, 'docker')", [])
+            .unwrap();
+        migrate(&mut old).unwrap();
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let engine: (String, Option<String>) = old
+            .query_row("SELECT engine, engine_host FROM warm", [], read)
+            .unwrap();
+        assert_eq!(engine, ("docker".to_owned(), None));
     }
 
     #[test]
