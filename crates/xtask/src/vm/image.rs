@@ -4,12 +4,18 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 /// What the image is made of. The guest's other scripts travel on the job's disk.
 const RECIPE: [&str; 3] = ["build", "fetch-kernel", "initrd-init"];
+
+/// Attempts at building it: the packages come from the network.
+const BUILD_TRIES_MAX: u32 = 3;
+
+/// Before the second of them; then twice as long.
+const BUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// The directory with `vmlinuz`, `initrd` and `root.ext4`, built first if need be.
 pub fn ready() -> Result<PathBuf> {
@@ -17,9 +23,20 @@ pub fn ready() -> Result<PathBuf> {
     let cache = crate::workspace::target().join("vm");
     let image = cache.join(format!("image-{:016x}", key(&recipe)?));
     if !image.is_dir() {
-        build(&recipe, &cache, &image)?;
+        build_at_last(&recipe, &cache, &image)?;
     }
     Ok(image)
+}
+
+fn build_at_last(recipe: &Path, cache: &Path, image: &Path) -> Result<()> {
+    for attempt in 1..BUILD_TRIES_MAX {
+        match build(recipe, cache, image) {
+            Ok(()) => return Ok(()),
+            Err(error) => eprintln!("{error:#}; once more"),
+        }
+        std::thread::sleep(BUILD_PAUSE * attempt);
+    }
+    build(recipe, cache, image)
 }
 
 /// The system's search path with the administrator's programs, which ordinary users often lack.
