@@ -21,7 +21,7 @@ use crate::spec::IdMap;
 use crate::{idmap, process, sys};
 
 /// How long a container may take to reach its init program.
-pub const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Below this the child needs descriptor numbers for itself.
 const PRIVATE_FD_MIN: i32 = 64;

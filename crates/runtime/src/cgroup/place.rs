@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 /// How long members may take to end after they were killed.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at a group that is not yet empty.
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 

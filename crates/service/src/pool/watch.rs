@@ -10,8 +10,9 @@ use hotcell_engine::{Engine, EngineError};
 use super::{Pool, Warm};
 use crate::connection::Connection;
 
-/// How long a container may take to show that it is well when nobody waits for it.
-pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a container may take to show that it is well when nobody waits for it. A busy host
+/// must not throw away what it will need.
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A container that is lost before it is so old tells that the next may be lost as well.
 const FRAIL_AGE_MS_MAX: u64 = 10_000;
