@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -211,19 +211,18 @@ fn openssl(directory: &Path, line: &str) {
     assert!(ran.unwrap().success(), "openssl {line}");
 }
 
-/// Makes an authority in a directory, and a certificate by it for a server and for a client.
-fn certificates(directory: &Path) {
+/// Makes an authority in a directory, and a certificate by it for a server at that address and
+/// for a client.
+fn certificates(directory: &Path, ip: IpAddr) {
     std::fs::create_dir(directory).unwrap();
+    let of_server = format!("extendedKeyUsage=serverAuth\nsubjectAltName=IP:{ip}\n");
     let new = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout";
     openssl(
         directory,
         &format!("req -x509 {new} ca-key.pem -out ca.pem -subj /CN=ca -days 2"),
     );
     for (name, usage) in [
-        (
-            "server",
-            "extendedKeyUsage=serverAuth\nsubjectAltName=IP:127.0.0.1\n",
-        ),
+        ("server", &*of_server),
         ("", "extendedKeyUsage=clientAuth\n"),
     ] {
         std::fs::write(directory.join("usage"), usage).unwrap();
@@ -244,8 +243,9 @@ fn certificates(directory: &Path) {
 fn docker_on_another_host_is_reached_through_tls_and_by_those_who_may() {
     let scratch = support::scratch();
     let [ours, other, bare] = ["ours", "other", "bare"].map(|name| scratch.path().join(name));
-    certificates(&ours);
-    certificates(&other);
+    let address = support::own_address();
+    certificates(&ours, address.ip());
+    certificates(&other, address.ip());
     std::fs::create_dir(&bare).unwrap();
     std::fs::copy(ours.join("ca.pem"), bare.join("ca.pem")).unwrap();
     let mixed = scratch.path().join("mixed");
@@ -253,12 +253,9 @@ fn docker_on_another_host_is_reached_through_tls_and_by_those_who_may() {
     for (from, name) in [(&ours, "ca.pem"), (&other, "cert.pem"), (&other, "key.pem")] {
         std::fs::copy(from.join(name), mixed.join(name)).unwrap();
     }
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
     let file = |name: &str| ours.join(name).display().to_string();
     let options = format!(
-        "-H tcp://127.0.0.1:{port} --tlsverify --tlscacert {} --tlscert {} --tlskey {}",
+        "-H tcp://{address} --tlsverify --tlscacert {} --tlscert {} --tlskey {}",
         file("ca.pem"),
         file("servercert.pem"),
         file("serverkey.pem")
@@ -267,7 +264,7 @@ fn docker_on_another_host_is_reached_through_tls_and_by_those_who_may() {
     let Some(private) = Private::start_own(Flavor::Docker, &variables) else {
         return;
     };
-    let host = format!("tcp://127.0.0.1:{port}");
+    let host = format!("tcp://{address}");
     let with = |directory: &Path| {
         let directory = directory.to_str().unwrap();
         Home::new()

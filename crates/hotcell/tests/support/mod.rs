@@ -14,6 +14,7 @@ pub mod served;
 pub mod server;
 pub mod terminal;
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,10 +27,21 @@ use hotcell_engine::{Container, Embedded, EmbeddedConfig, Engine};
 /// Between two looks at something that tells nobody when it changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Everything that waits gives up after this long.
+/// Everything that waits gives up after this long: it only ends what hangs, and on a busy
+/// machine everything takes several times as long.
 pub fn deadline() -> Duration {
     let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
-    Duration::from_secs(if slow { 300 } else { 60 })
+    Duration::from_secs(if slow { 600 } else { 120 })
+}
+
+/// An address of this host that nobody else takes before a program that is told of it: a port
+/// that is free, at one of millions of loopback addresses.
+pub fn own_address() -> SocketAddr {
+    let mut random = [0; 3];
+    getrandom::fill(&mut random).expect("random numbers");
+    let ip = Ipv4Addr::new(127, random[0] | 1, random[1], random[2] | 1);
+    let free = TcpListener::bind((ip, 0)).expect("a port");
+    free.local_addr().expect("an address")
 }
 
 /// The `hotcell` under test.

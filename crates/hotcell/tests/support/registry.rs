@@ -1,6 +1,6 @@
 //! Debian's `docker-registry`, on a loopback port and in a directory of its own.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +13,7 @@ const HTPASSWD: &str = "ann:$2y$05$abcdefghijklmnopqrstuuHIrMEWpUCQe2YqFR3sXwQ75
 
 /// Ended, and its images with it, when it is dropped.
 pub struct Registry {
-    /// `127.0.0.1:PORT`.
+    /// An address of its own and a port.
     pub host: String,
     process: Child,
     _directory: tempfile::TempDir,
@@ -44,9 +44,7 @@ impl Registry {
             return None;
         }
         let directory = super::scratch();
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let host = free.local_addr().expect("an address").to_string();
-        drop(free);
+        let host = super::own_address().to_string();
         let config = format!(
             "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  \
              filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {host}\n{}",

@@ -1,5 +1,7 @@
 //! Debian's `docker-registry`, on a loopback port and in a directory of its own.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -17,6 +19,15 @@ pub struct Registry {
     process: Child,
     _dir: tempfile::TempDir,
     is_closed: bool,
+}
+
+/// An address of this host that nobody else takes before the registry does: a port that is
+/// free, at one of millions of loopback addresses.
+fn own_address() -> SocketAddr {
+    let [one, two, three, ..] = RandomState::new().hash_one(()).to_ne_bytes();
+    let ip = Ipv4Addr::new(127, one | 1, two, three | 1);
+    let free = TcpListener::bind((ip, 0)).expect("a port");
+    free.local_addr().expect("an address")
 }
 
 impl Drop for Registry {
@@ -41,9 +52,7 @@ impl Registry {
         // The client that pushes needs one as well; whoever was first has set it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let host = free.local_addr().expect("an address").to_string();
-        drop(free);
+        let host = own_address().to_string();
         let (root, users) = (dir.path().join("data"), dir.path().join("users"));
         std::fs::write(&users, HTPASSWD).expect("a file");
         let auth = if is_closed {
