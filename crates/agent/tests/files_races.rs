@@ -15,7 +15,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 const ROUNDS: usize = 2000;
 
 /// How long to wait until both sides of a race have been seen.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(10);
 
 /// Keeps exchanging `flip` (a directory) with `flop` (a symlink to the outside).
 struct Swapper {

@@ -4,7 +4,6 @@
 mod support;
 
 use std::process::Command as Process;
-use std::time::Duration;
 
 use hotcell_agent_client::{Agent, Command, EventKind, ExitCause, WriteOptions};
 use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
@@ -320,7 +319,7 @@ async fn an_unknown_image_is_named_and_leaves_nothing() {
         let spec = spec.expect("it is admitted");
         let id = new_id();
         let create = rig.direct.create(&id, &spec);
-        let made = tokio::time::timeout(Duration::from_secs(30), create).await;
+        let made = tokio::time::timeout(deadline(), create).await;
         match made.expect("it gives up soon") {
             Err(EngineError::Image { image, .. } | EngineError::NoImage { image }) => {
                 assert_eq!(image, name);

@@ -22,8 +22,8 @@ use ground::{Ground, by_alias, keyed, me, name, named, persistent};
 
 const SEEDS: u64 = 48;
 
-/// How long one seed may take.
-const SEED_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long one seed may take, which hangs if it takes longer.
+const SEED_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// What happens in one seed.
 const STEPS: usize = 14;

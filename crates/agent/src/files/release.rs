@@ -71,7 +71,7 @@ mod tests {
     use super::super::path::RelPath;
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(10);
+    const DEADLINE: Duration = Duration::from_mins(1);
 
     fn file() -> (tempfile::TempDir, Place) {
         let dir = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ use crate::{Container, Enforced, Enforcement};
 const SOCKET: &str = "agent.sock";
 
 /// How long an agent may take to listen.
-const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
+const LISTEN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Between two attempts to reach an agent that starts.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(1);

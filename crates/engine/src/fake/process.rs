@@ -15,7 +15,7 @@ use rustix::process::{
 const STOP_ROUNDS_MAX: usize = 100;
 
 /// How long a killed process may take to be gone.
-const GONE_TIMEOUT: Duration = Duration::from_secs(10);
+const GONE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Between two looks at a process: it may not be our child, so there is no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);

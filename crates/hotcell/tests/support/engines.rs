@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hotcell_agent_client::{Agent, Command as Exec, EventKind, Output};
 use hotcell_domain::{ImageRef, Policy};
@@ -175,7 +174,7 @@ pub fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<
 pub async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
     let mut command = Exec::new(["/bin/sh", "-c", script]);
     command.cwd = b"/workspace".to_vec();
-    command.timeout = Some(Duration::from_secs(20));
+    command.timeout = Some(super::deadline() / 2);
     command.user = user;
     let work = async {
         let id = super::new_id().to_string();

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use crate::harness::Served;
 
 /// How long one set of requirements may take.
-const TIMEOUT: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 async fn run(requirements: &str) {
     let Some(suite) = suite() else {

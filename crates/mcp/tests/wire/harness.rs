@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fixture::Fixture;
 
-/// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take before a test gives up: it only ends what hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A server on a port of its own. Dropping it stops it.
 pub(crate) struct Served {

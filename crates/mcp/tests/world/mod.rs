@@ -27,8 +27,8 @@ use rmcp::{ClientHandler, RoleClient, ServiceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+/// How long anything may take that a test waits for: it only ends what hangs.
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One server with its state and its containers.
 pub struct World {

@@ -13,7 +13,7 @@ use crate::ground::{Ground, by_id, me, named, until};
 use crate::odd::Odd;
 
 /// What nobody may have to wait for: an engine that never answers.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_mins(1);
 
 /// More than are ended at once.
 const MANY: usize = 20;

@@ -23,8 +23,8 @@ use hotcell_service::{
 use hotcell_store::Store;
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+/// How long anything may take that a test waits for: it only ends what hangs.
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One server with its state and its containers.
 pub struct World {
