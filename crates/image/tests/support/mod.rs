@@ -12,8 +12,8 @@ use std::time::Duration;
 use hotcell_domain::{Admitted, ImagePolicy, Reference, Source};
 use hotcell_image::{Bounds, Credentials, Image, ImageError, Images, silent};
 
-/// Everything that waits gives up after this long.
-pub const DEADLINE: Duration = Duration::from_mins(1);
+/// Everything that waits gives up after this long: it only ends what hangs.
+pub const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A store that is gone at the end.
 pub struct Ground {
@@ -21,7 +21,8 @@ pub struct Ground {
     pub images: Images,
 }
 
-/// Bounds that a test reaches soon.
+/// Bounds that a test reaches soon, but for times: on a busy machine a registry that is well
+/// may be silent for a while.
 pub fn small_bounds() -> Bounds {
     Bounds {
         manifest_bytes_max: 64 << 10,
@@ -32,8 +33,17 @@ pub fn small_bounds() -> Bounds {
         entries_max: 1000,
         image_unpacked_bytes_max: 48 << 20,
         image_entries_max: 1500,
+        connect_timeout: DEADLINE,
+        stall_timeout: DEADLINE,
+    }
+}
+
+/// The same for registries that are silent or slow.
+pub fn impatient_bounds() -> Bounds {
+    Bounds {
         connect_timeout: Duration::from_millis(500),
         stall_timeout: Duration::from_millis(300),
+        ..small_bounds()
     }
 }
 
@@ -59,7 +69,7 @@ impl Ground {
     ) -> Result<Image, ImageError> {
         let (source, report) = (admitted(name), silent());
         let pulled = self.images.pull(&source, credentials, &report);
-        tokio::time::timeout(DEADLINE, pulled)
+        tokio::time::timeout(DEADLINE * 2, pulled)
             .await
             .expect("it ends in time")
     }
