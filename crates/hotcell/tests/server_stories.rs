@@ -7,7 +7,6 @@ mod support;
 
 use std::io::Read;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -358,7 +357,8 @@ fn stopping_lets_execs_end_within_the_grace() {
 #[test]
 fn a_second_signal_quits_at_once_and_the_next_server_finds_everything() {
     let home = Home::new();
-    let mut server = home.serve();
+    // Longer than anybody waits here for its end.
+    let mut server = home.serve_with(&["--drain-grace-s", "3600"]);
     let mut client = server.client();
     client.ok("spawn", json!({ "alias": "t" }));
     let run = json!({ "container_id": "t", "cmd": ["sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo done"] });
@@ -366,9 +366,7 @@ fn a_second_signal_quits_at_once_and_the_next_server_finds_everything() {
     server.signal(Signal::TERM);
     server.wait_for("stopping");
     server.signal(Signal::INT);
-    let begun = Instant::now();
     assert!(!server.wait().success());
-    assert!(begun.elapsed() < Duration::from_secs(5));
 
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let mut client = server.client();

@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -94,10 +92,10 @@ fn processes(served: &mut Served) -> String {
 fn a_cancel_ends_the_whole_tree_and_keeps_the_output() {
     let mut served = Served::with_cell();
     let exec = served.start(TREE);
-    while !String::from_utf8(poll_now(&mut served, &exec))
-        .unwrap()
-        .contains("leaf")
-    {}
+    support::wait_until("both have begun", || {
+        let said = String::from_utf8(poll_now(&mut served, &exec)).unwrap();
+        said.contains("leaf") && said.contains("root")
+    });
     let cancelled = served.client.ok("exec_cancel", json!({ "exec_id": exec }));
     assert_eq!(cancelled["status"], "cancelled");
     let (stdout, end) = served.output(&exec);
@@ -116,13 +114,21 @@ fn poll_now(served: &mut Served, exec: &Value) -> Vec<u8> {
 #[test]
 fn a_timeout_ends_the_whole_tree_and_keeps_the_output() {
     let mut served = Served::with_cell();
-    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", TREE], "timeout_s": 1 });
-    let exec = served.client.ok("exec_start", run)["exec_id"].clone();
-    let (stdout, end) = served.output(&exec);
-    assert_eq!(end["status"], "timed_out");
-    assert!(String::from_utf8(stdout).unwrap().contains("leaf"));
-    assert_eq!(processes(&mut served).trim(), "0");
-    served.end();
+    let mut stdout = Vec::new();
+    // On a busy machine it may be over before the tree has said a word.
+    for timeout_s in [1, 5, 30] {
+        let run =
+            json!({ "container_id": "cell", "cmd": ["sh", "-c", TREE], "timeout_s": timeout_s });
+        let exec = served.client.ok("exec_start", run)["exec_id"].clone();
+        let end;
+        (stdout, end) = served.output(&exec);
+        assert_eq!(end["status"], "timed_out");
+        assert_eq!(processes(&mut served).trim(), "0");
+        if stdout == b"leaf\nroot\n" || stdout == b"root\nleaf\n" {
+            return served.end();
+        }
+    }
+    panic!("its output was lost: {stdout:?}");
 }
 
 #[test]
@@ -336,10 +342,9 @@ fn a_line_of_a_megabyte_comes_whole() {
 #[test]
 fn a_command_that_reads_its_stdin_does_not_hang_a_call_that_waits() {
     let mut served = Served::with_cell();
-    let begun = Instant::now();
+    // If it hung, the call would be answered when its time is up, and not with an end.
     let run = json!({ "container_id": "cell", "cmd": ["cat"], "wait_s": 50 });
     assert_eq!(served.client.ok("exec_start", run)["status"], "succeeded");
-    assert!(begun.elapsed() < Duration::from_secs(20));
     served.end();
 }
 
@@ -352,9 +357,8 @@ fn calls_of_one_client_run_side_by_side() {
     let exec = client.ok("exec_start", run)["exec_id"].clone();
     let poll = json!({ "name": "exec_poll", "arguments": { "exec_id": exec, "wait_s": 50 } });
     let waiting = client.send("tools/call", poll);
-    let begun = Instant::now();
+    // Behind the poll it would come too late for what the poll answers.
     client.ok("exec_cancel", json!({ "exec_id": exec }));
-    assert!(begun.elapsed() < Duration::from_secs(20));
     // Its answer may have come before that of the cancel.
     let early = client
         .notifications

@@ -12,7 +12,7 @@ use world::{PATIENCE, World, caller, name, open_sh, processes_with, said, sh};
 /// A command whose child leaves its session, ignores TERM and shows this mark.
 fn stubborn(mark: &str) -> String {
     let child = format!("trap \"\" TERM; : {mark}; while :; do sleep 0.1; done");
-    format!("setsid sh -c '{child}' & echo started; sleep 60 # {mark}")
+    format!("setsid sh -c '{child}' & echo started; sleep 1000 # {mark}")
 }
 
 /// A text that only this test's processes have.
@@ -35,15 +35,23 @@ async fn a_timeout_ends_the_whole_tree_and_keeps_the_output() {
     let world = World::with(quick_to_kill(), Faults::none()).await;
     let container = world.spawn().await;
     let mark = mark(&container, "timeout");
-    let mut command = sh(&stubborn(&mark));
-    command.set_timeout_s(0.5).unwrap();
-    let id = world.start(&container, command).await;
-    let ended = world.finish(&id).await;
-    let end = ended.view.end.unwrap();
-    assert_eq!(end.status, ExecStatus::TimedOut);
-    assert_eq!(end.reason.unwrap(), "it was ended after timeout_s = 0.5");
-    assert_eq!(ended.stdout, b"started\n");
-    assert_eq!(processes_with(&mark), 0, "complete means that all is gone");
+    // On a busy machine it may be over before the shell has said its word.
+    for timeout_s in [0.5, 5.0, 40.0] {
+        let mut command = sh(&stubborn(&mark));
+        command.set_timeout_s(timeout_s).unwrap();
+        let id = world.start(&container, command).await;
+        let ended = world.finish(&id).await;
+        let end = ended.view.end.unwrap();
+        assert_eq!(end.status, ExecStatus::TimedOut);
+        let reason = format!("it was ended after timeout_s = {timeout_s}");
+        assert_eq!(end.reason.unwrap(), reason);
+        assert_eq!(processes_with(&mark), 0, "complete means that all is gone");
+        if ended.stdout == b"started\n" {
+            return;
+        }
+        assert_eq!(ended.stdout, b"");
+    }
+    panic!("its output was lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +76,9 @@ async fn a_cancel_ends_the_whole_tree_and_keeps_the_output() {
 async fn a_cancel_that_nobody_waits_for_goes_on() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let id = world.start(&container, sh("echo started; sleep 60")).await;
+    let id = world
+        .start(&container, sh("echo started; sleep 1000"))
+        .await;
     world.until_wrote(&id, "started").await;
     {
         let cancel = world.service.exec_cancel(&world.caller, &id);
@@ -89,10 +99,11 @@ async fn an_exec_that_waits_is_cancelled_at_once_and_never_runs() {
     let second = world.start(&container, sh("echo ran > ran")).await;
     let third = world.start(&container, sh("echo third")).await;
     world.until(&second, ExecStatus::Queued).await;
-    let began = Instant::now();
-    let status = world.service.exec_cancel(&world.caller, &second).await;
+    // The first one never ends by itself.
+    let cancel = world.service.exec_cancel(&world.caller, &second);
+    let status = tokio::time::timeout(PATIENCE, cancel).await;
+    let status = status.expect("it does not wait for its turn");
     assert_eq!(status.unwrap(), ExecStatus::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(5));
     let view = world.poll(&second, 0, Duration::ZERO).await;
     assert!(view.is_complete);
     world
@@ -192,9 +203,11 @@ async fn what_waits_is_bounded_in_bytes_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killing_the_container_cancels_its_execs_and_keeps_what_they_wrote() {
+    // What obeys has all the time it needs.
     let settings = Settings {
         execs_running_max: 1,
-        ..quick_to_kill()
+        kill_grace: PATIENCE,
+        ..Settings::default()
     };
     for force in [false, true] {
         let world = World::with(settings.clone(), Faults::none()).await;
@@ -232,7 +245,7 @@ async fn killing_the_container_cancels_its_execs_and_keeps_what_they_wrote() {
 async fn an_exec_whose_container_vanishes_is_lost_and_keeps_what_it_wrote() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let id = world.start(&container, sh("echo here; sleep 60")).await;
+    let id = world.start(&container, sh("echo here; sleep 1000")).await;
     world.until_wrote(&id, "here").await;
     let ContainerRef::Id(container) = &container else {
         panic!("tests name containers by id");
