@@ -8,9 +8,13 @@ use hotcell_agent_client::bounds::{UNACKED_BYTES_MAX, UNACKED_EVENTS_MAX};
 use hotcell_agent_client::{Command, EventKind, ExitCause, Output, Winsize};
 use support::attack::attack;
 use support::{Cell, deadline, eventually, pids, shell};
+use tokio::sync::Mutex;
 
 /// What the agent or we may need, whatever a container writes.
 const RSS_BYTES_MAX: u64 = 16 << 20;
+
+/// Whoever lets much output come has this: what others hold meanwhile would be taken for ours.
+static MUCH: Mutex<()> = Mutex::const_new(());
 
 /// Memory of a process of the host.
 fn rss_bytes(pid: u32) -> u64 {
@@ -63,6 +67,7 @@ async fn paused_at(cell: &Cell, id: &str) -> u64 {
 
 #[tokio::test]
 async fn endless_output_that_nobody_reads_pauses_its_writer() {
+    let _alone = MUCH.lock().await;
     for terminal in [false, true] {
         let cell = Cell::new().await;
         let yes = shell("exec yes");
@@ -100,6 +105,7 @@ async fn endless_output_that_nobody_reads_pauses_its_writer() {
 
 #[tokio::test]
 async fn many_endless_writers_do_not_hold_up_the_others() {
+    let _alone = MUCH.lock().await;
     let cell = Cell::new().await;
     let mut follows = Vec::new();
     for number in 0..20 {
@@ -146,6 +152,7 @@ async fn any_bytes_pass_as_they_are() {
 
 #[tokio::test]
 async fn a_line_without_an_end_needs_no_memory() {
+    let _alone = MUCH.lock().await;
     let cell = Cell::new().await;
     let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
     let bytes: u64 = if slow { 64 << 20 } else { 1 << 30 };

@@ -242,8 +242,11 @@ fn an_upload_that_breaks_off_leaves_the_file_as_it_was() {
     http.close();
     let read = json!({ "container_id": id, "path": "f" });
     assert_eq!(client.ok("fs_read", read)["content"], "old");
-    let listed = client.ok("fs_list", json!({ "container_id": id, "path": "." }));
-    assert_eq!(listed["entries"].as_array().unwrap().len(), 1, "{listed}");
+    // What was in the making goes as soon as the end of the connection is noticed.
+    support::wait_until("the file is alone", || {
+        let listed = client.ok("fs_list", json!({ "container_id": id, "path": "." }));
+        listed["entries"].as_array().unwrap().len() == 1
+    });
     assert!(server.terminate().success());
 }
 

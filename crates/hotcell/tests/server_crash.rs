@@ -260,13 +260,11 @@ fn killed_while_it_writes_a_file_the_file_is_old_or_new() {
         let read = server.as_ref().unwrap().client().ok("fs_read", read);
         let now = read["content"].as_str().unwrap().to_owned();
         assert!(now == old || now == new, "seed {seed}: torn");
-        let listed = json!({ "container_id": "cell", "path": "." });
-        let listed = server.as_ref().unwrap().client().ok("fs_list", listed);
-        assert_eq!(
-            listed["entries"].as_array().unwrap().len(),
-            1,
-            "seed {seed}: {listed}"
-        );
+        let mut client = server.as_ref().unwrap().client();
+        support::wait_until(&format!("the file is alone, seed {seed}"), || {
+            let listed = client.ok("fs_list", json!({ "container_id": "cell", "path": "." }));
+            listed["entries"].as_array().unwrap().len() == 1
+        });
         old = now;
     }
     end(&home, server.unwrap());

@@ -200,6 +200,10 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
     client.ok("spawn", json!({ "alias": "keep", "persistent": true }));
     let write = json!({ "container_id": "keep", "path": "note", "content": "precious" });
     client.ok("fs_write", write);
+    // What is given up for want of room makes room.
+    support::wait_until("nothing is being made", || {
+        client.ok("system_status", json!({}))["warm"][0]["ready"] == 1
+    });
     let filler = disk.fill();
     // Whatever needs the disk says so, and nothing dies of it.
     assert_eq!(client.refused("spawn", json!({})), "resource_exhausted");

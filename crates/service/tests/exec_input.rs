@@ -85,11 +85,11 @@ async fn text_that_was_given_is_read_to_its_end() {
 async fn closed_input_is_a_conflict_that_says_why() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let empty = world.start(&container, sh("sleep 60")).await;
+    let empty = world.start(&container, sh("sleep 1000")).await;
     let refused = send(&world, &empty, "x", false).await;
     assert!(said(refused).starts_with("conflict: the exec was started without standard input"));
 
-    let mut command = sh("sleep 60");
+    let mut command = sh("sleep 1000");
     command.set_stdin(Stdin::Text("x".into())).unwrap();
     let given = world.start(&container, command).await;
     let refused = send(&world, &given, "x", false).await;
@@ -98,7 +98,7 @@ async fn closed_input_is_a_conflict_that_says_why() {
         "conflict: the exec's standard input was given when it was started"
     );
 
-    let open = world.start(&container, open_sh("cat; sleep 60")).await;
+    let open = world.start(&container, open_sh("cat; sleep 1000")).await;
     send(&world, &open, "x", true).await.unwrap();
     let refused = send(&world, &open, "y", false).await;
     assert_eq!(

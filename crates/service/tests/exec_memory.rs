@@ -158,7 +158,7 @@ async fn a_restart_counts_no_kill_twice_and_misses_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_memory_killed_takes_its_execs_with_it() {
     let (world, container, oom_kills) = starving().await;
-    let id = world.start(&container, sh("echo here; sleep 60")).await;
+    let id = world.start(&container, sh("echo here; sleep 1000")).await;
     world.until_wrote(&id, "here").await;
     oom_kills.store(1, Ordering::Relaxed);
     let agent = world.root(&container).with_file_name("process");

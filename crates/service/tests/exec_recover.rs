@@ -182,7 +182,7 @@ async fn an_exec_whose_container_went_while_no_server_ran_is_lost() {
     let world = World::new().await;
     let container = world.spawn().await;
     let id = world
-        .start(&container, sh("printf 'half \\342\\202'; sleep 60"))
+        .start(&container, sh("printf 'half \\342\\202'; sleep 1000"))
         .await;
     world.until_wrote(&id, "half").await;
     let ContainerRef::Id(container) = container else {

@@ -2,10 +2,10 @@
 
 mod world;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{Command, Env, ExecStatus};
+use hotcell_domain::{Command, ContainerRef, Env, ExecId, ExecStatus};
 use hotcell_service::{Input, Poll, Settings, Start};
 use world::{World, caller, name, open_sh, said, sh};
 
@@ -34,13 +34,31 @@ async fn a_command_runs_and_its_output_and_its_end_are_told() {
     assert!(ended.view.messages.is_empty());
 }
 
+/// Starts a command that writes `a`, and `b` when it is let go on: two messages, however slow
+/// whoever reads them is.
+async fn start_a_then_b(world: &World, container: &ContainerRef) -> ExecId {
+    let id = world
+        .start(container, open_sh("echo a; read line; echo b"))
+        .await;
+    world.until_wrote(&id, "a").await;
+    id
+}
+
+async fn go_on(world: &World, id: &ExecId) {
+    let input = Input {
+        data: Bytes::from_static(b"go on\n"),
+        ..Input::default()
+    };
+    let sent = world.service.exec_input(&world.caller, id, input);
+    sent.await.expect("it takes it");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_message_is_number_one_and_comes_after_zero() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let id = world
-        .start(&container, sh("echo a; sleep 0.05; echo b"))
-        .await;
+    let id = start_a_then_b(&world, &container).await;
+    go_on(&world, &id).await;
     world.finish(&id).await;
     let view = world.poll(&id, 0, Duration::ZERO).await;
     assert_eq!(view.messages[0].seq, 1);
@@ -54,14 +72,12 @@ async fn the_first_message_is_number_one_and_comes_after_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_byte_can_be_read_within_twenty_milliseconds_while_the_command_runs() {
+async fn every_byte_can_be_read_while_the_command_runs() {
     let world = World::new().await;
     let container = world.spawn().await;
     let id = world.start(&container, open_sh("cat")).await;
     let mut after_seq = 0;
-    let mut times = Vec::new();
     for _ in 0..31 {
-        let began = Instant::now();
         let input = Input {
             data: Bytes::from_static(b"x\n"),
             ..Input::default()
@@ -71,41 +87,34 @@ async fn a_byte_can_be_read_within_twenty_milliseconds_while_the_command_runs() 
             .exec_input(&world.caller, &id, input)
             .await
             .unwrap();
-        let view = world.poll(&id, after_seq, Duration::from_secs(20)).await;
-        times.push(began.elapsed());
+        let view = world.poll(&id, after_seq, world::PATIENCE).await;
         assert_eq!(view.status, ExecStatus::Running);
         assert_eq!(view.messages[0].data, "x\n");
         after_seq = view.next_seq;
     }
-    times.sort_unstable();
-    eprintln!("from input to output: median {:?}", times[15]);
-    assert!(times[15] < Duration::from_millis(20), "{times:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_for_the_end_answers_everything_at_once() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let id = world
-        .start(&container, sh("echo a; sleep 0.1; echo b"))
-        .await;
+    let id = start_a_then_b(&world, &container).await;
     let until_end = |wait, bytes_max| Poll {
         after_seq: 0,
         wait,
         bytes_max,
         until_end: true,
     };
-    let poll = until_end(Duration::from_secs(30), 1 << 20);
-    let view = world
-        .service
-        .exec_poll(&world.caller, &id, poll)
-        .await
-        .unwrap();
+    let poll = until_end(world::PATIENCE, 1 << 20);
+    let polling = world.service.exec_poll(&world.caller, &id, poll);
+    let (view, ()) = tokio::join!(polling, go_on(&world, &id));
+    let view = view.unwrap();
     assert!(view.is_complete);
     assert_eq!(view.messages.len(), 2);
 
     // When the time is up, what there is comes.
-    let id = world.start(&container, sh("echo a; sleep 60")).await;
+    let id = world.start(&container, sh("echo a; sleep 1000")).await;
+    world.until_wrote(&id, "a").await;
     let poll = until_end(Duration::from_millis(300), 1 << 20);
     let view = world
         .service
@@ -120,16 +129,12 @@ async fn waiting_for_the_end_answers_everything_at_once() {
 
     // So it does when there is as much as was asked for.
     let id = world
-        .start(&container, sh("yes | head -c 300000; sleep 60"))
+        .start(&container, sh("yes | head -c 300000; sleep 1000"))
         .await;
-    let poll = until_end(Duration::from_secs(30), 100_000);
-    let began = Instant::now();
-    let view = world
-        .service
-        .exec_poll(&world.caller, &id, poll)
-        .await
-        .unwrap();
-    assert!(began.elapsed() < Duration::from_secs(20));
+    let poll = until_end(2 * world::PATIENCE, 100_000);
+    let polling = world.service.exec_poll(&world.caller, &id, poll);
+    let view = tokio::time::timeout(world::PATIENCE, polling).await;
+    let view = view.expect("long before the time is up").unwrap();
     assert_eq!(
         (view.status, view.is_complete),
         (ExecStatus::Running, false)
@@ -318,7 +323,7 @@ async fn execs_are_listed_in_their_order() {
     let container = world.spawn().await;
     let first = world.start(&container, sh("true")).await;
     world.finish(&first).await;
-    let second = world.start(&container, sh("sleep 60")).await;
+    let second = world.start(&container, sh("sleep 1000")).await;
     let list = async |finished| {
         let all = world
             .service

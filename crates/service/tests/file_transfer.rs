@@ -2,8 +2,6 @@
 
 mod world;
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use hotcell_engine::fake::Faults;
 use hotcell_service::{FilePath, Precondition, ServiceError, Settings, WriteOptions};
@@ -204,6 +202,6 @@ async fn calls_can_be_made_from_any_task() {
             .await
             .map(drop)
     });
-    let done = tokio::time::timeout(Duration::from_secs(30), task).await;
+    let done = tokio::time::timeout(world::PATIENCE, task).await;
     assert!(said(done.unwrap().unwrap()).starts_with("invalid: a batch"));
 }

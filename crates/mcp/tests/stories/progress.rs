@@ -13,6 +13,14 @@ fn heard(client: &Client) -> Vec<ProgressNotificationParam> {
     std::mem::take(&mut *client.service().progress.lock().unwrap())
 }
 
+async fn until_heard_twice(client: &Client) {
+    let deadline = Instant::now() + PATIENCE;
+    while client.service().progress.lock().unwrap().len() < 2 {
+        assert!(Instant::now() < deadline, "the client hears nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Calls a tool whose work stands still until the client has heard of it twice. Answers what
 /// it was told, each time the same, and the tool's answer.
 async fn call_held_up(
@@ -25,11 +33,7 @@ async fn call_held_up(
     heard(client);
     world.engine.pause(&container).unwrap();
     let going_on = async {
-        let deadline = Instant::now() + PATIENCE;
-        while client.service().progress.lock().unwrap().len() < 2 {
-            assert!(Instant::now() < deadline, "{tool} tells nothing");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until_heard_twice(client).await;
         world.engine.resume(&container).unwrap();
     };
     let (said, ()) = tokio::join!(ok(client, tool, arguments), going_on);
@@ -46,9 +50,15 @@ async fn who_waits_for_a_command_hears_that_it_goes_on() {
     let world = World::new().await;
     let client = world.client().await;
     let container = spawn(&client).await;
-    sh(&client, &container, "sleep 2.5").await;
+    let go_on = async {
+        until_heard_twice(&client).await;
+        let go = json!({"container_id": container, "path": "go", "content": ""});
+        ok(&client, "fs_write", go).await
+    };
+    let script = "until [ -e go ]; do sleep 0.05; done";
+    tokio::join!(sh(&client, &container, script), go_on);
     let heard: Vec<f64> = heard(&client).iter().map(|one| one.progress).collect();
-    assert!(heard.len() >= 2 && heard.is_sorted(), "{heard:?}");
+    assert!(heard.is_sorted(), "{heard:?}");
 }
 
 #[tokio::test]

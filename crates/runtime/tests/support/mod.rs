@@ -11,15 +11,15 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotcell_runtime::{
     IdMap, LaunchError, LaunchSpec, Launched, Launcher, Limits, Root, USER_ID, ids,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Nothing in these tests takes longer.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// Nothing in these tests takes longer, unless it hangs.
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// The program that plays init: dynamic, so the root must have its libraries.
 pub fn shell() -> Vec<u8> {
@@ -169,6 +169,15 @@ impl Drop for Running {
 pub fn readable(fd: &impl AsFd) -> bool {
     let timeout = Timespec::try_from(DEADLINE).unwrap();
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < DEADLINE, "never: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Names of groups that containers of this process have left.
