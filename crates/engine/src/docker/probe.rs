@@ -9,8 +9,9 @@ use super::config::{Flavor, Host};
 use super::describe::Abilities;
 use crate::{Enforced, EngineError};
 
-/// How long an engine may take to say what it is.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an engine may take to say what it is. A loaded one takes seconds, and a server that
+/// is started with it must not give it up.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
