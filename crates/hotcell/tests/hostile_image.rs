@@ -4,7 +4,7 @@
 mod support;
 
 use hotcell_agent_client::Agent;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Policy};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor};
 use hotcell_engine::{Docker, Engine};
 use support::engines::{IMAGE, Private, said};
@@ -15,6 +15,16 @@ const FLAVORS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
 
 /// Makes an image with a shell, with these files (each a program), links and volumes.
 fn import(private: &Private, name: &str, files: &[&str], links: &[(&str, &str)], volumes: &str) {
+    import_with(private, name, files, links, &format!("VOLUME {volumes}"));
+}
+
+fn import_with(
+    private: &Private,
+    name: &str,
+    files: &[&str],
+    links: &[(&str, &str)],
+    change: &str,
+) {
     let scratch = support::scratch();
     let file = scratch.path().join("image.tar");
     let mut layer = Builder::new(std::fs::File::create(&file).expect("a file"));
@@ -40,9 +50,8 @@ fn import(private: &Private, name: &str, files: &[&str], links: &[(&str, &str)],
             .expect("a link");
     }
     layer.into_inner().expect("an archive");
-    let change = format!("VOLUME {volumes}");
     let file = file.to_str().expect("a plain path");
-    private.says(&["import", "--change", &change, file, name]);
+    private.says(&["import", "--change", change, file, name]);
 }
 
 fn spec_of(name: &str) -> Admitted<ContainerSpec> {
@@ -139,6 +148,32 @@ async fn a_workspace_is_empty_and_its_users_whatever_the_image_has_there() {
         let (id, agent) = make(&engine, name).await;
         let seen = said(&agent, "ls -A; stat -c '%u %g %a' .; : > mine && ls", None).await;
         assert_eq!(seen, "1000 1000 755\nmine\n", "{}", flavor.name());
+        engine.destroy(&id).await.expect("it is destroyed");
+        private.says(&["rmi", name]);
+    }
+}
+
+/// A container has its image's labels, and ours say whose it is and what may be removed.
+#[tokio::test]
+async fn an_image_cannot_label_its_containers_in_our_name() {
+    for flavor in FLAVORS {
+        let Some(private) = Private::start(flavor) else {
+            return;
+        };
+        let name = "localhost/evil:labels";
+        let labels = "LABEL io.hotcell.role=agent io.hotcell.lifetime=owner \
+            io.hotcell.made=1 io.hotcell.scope=other io.hotcell.container=other \
+            io.hotcell.image.digest=sha256:0 io.hotcell.image.id=sha256:0";
+        import_with(&private, name, &[], &[], labels);
+        let engine = Docker::new(private.config(flavor, None));
+        let (id, _agent) = make(&engine, name).await;
+        let found = engine.inspect(&id).await.expect("it is found");
+        assert_eq!(found.lifetime, Lifetime::UntilDestroyed);
+        assert_ne!(found.image_digest.as_deref(), Some("sha256:0"));
+        assert_ne!(found.image_id.as_deref(), Some("sha256:0"));
+        let label = "label=io.hotcell.role=agent";
+        let claimed = private.says(&["ps", "-a", "-q", "--filter", label]);
+        assert_eq!(claimed, "", "{}", flavor.name());
         engine.destroy(&id).await.expect("it is destroyed");
         private.says(&["rmi", name]);
     }

@@ -199,7 +199,7 @@ impl Maker {
     /// one call for each container.
     pub(super) async fn list(&self) -> Result<Vec<Container>, EngineError> {
         let step = "list the containers";
-        let filter = names::filter(&self.config.scope, names::CONTAINER_LABEL);
+        let filter = names::filter_containers(&self.config.scope);
         let options = ListVolumesOptionsBuilder::default()
             .filters(&filter)
             .build();
@@ -280,7 +280,8 @@ impl Summary {
 }
 
 fn label(labels: Option<&names::Labels>, name: &str) -> Option<String> {
-    labels.and_then(|labels| labels.get(name).cloned())
+    let value = labels.and_then(|labels| labels.get(name));
+    value.filter(|value| !value.is_empty()).cloned()
 }
 
 /// When a container with these labels ends.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hotcell_domain::ContainerId;
 
 /// Which container something belongs to.
-pub(super) const CONTAINER_LABEL: &str = "io.hotcell.container";
+const CONTAINER_LABEL: &str = "io.hotcell.container";
 
 /// Which server something belongs to.
 pub(super) const SCOPE_LABEL: &str = "io.hotcell.scope";
@@ -13,13 +13,13 @@ pub(super) const SCOPE_LABEL: &str = "io.hotcell.scope";
 /// The version of Hotcell that made something.
 const VERSION_LABEL: &str = "io.hotcell.version";
 
-/// What a container or volume that is no container of ours is for.
-pub(super) const ROLE_LABEL: &str = "io.hotcell.role";
+/// What a container or volume is for.
+const ROLE_LABEL: &str = "io.hotcell.role";
 
 /// When a container ends.
 pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
 
-/// The digest of the image a container was made of.
+/// The digest of the image a container was made of; empty if it has none.
 pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 
 /// The engine's own name of the image a container was made of.
@@ -31,10 +31,15 @@ pub(super) const MADE_LABEL: &str = "io.hotcell.made";
 /// The role of the volume with the agent, and of the container that fills it.
 const AGENT_ROLE: &str = "agent";
 
-/// [`LIFETIME_LABEL`] of a container that ends with its owner.
-pub(super) const WITH_OWNER: &str = "owner";
+/// The role of a container of ours, and of its volume.
+const CONTAINER_ROLE: &str = "container";
 
-/// Labels of one thing.
+/// [`LIFETIME_LABEL`] of a container that ends with its owner, and of any other.
+pub(super) const WITH_OWNER: &str = "owner";
+pub(super) const UNTIL_DESTROYED: &str = "destroyed";
+
+/// Labels of one thing. A container has those of its image too, whatever they are: so each
+/// label that is read anywhere is set on each container.
 pub(super) type Labels = HashMap<String, String>;
 
 /// The engine's name of a container, and of its volume.
@@ -65,6 +70,7 @@ fn common(scope: &str) -> Labels {
 pub(super) fn labels(scope: &str, id: &ContainerId) -> Labels {
     let mut labels = common(scope);
     labels.insert(CONTAINER_LABEL.to_owned(), id.to_string());
+    labels.insert(ROLE_LABEL.to_owned(), CONTAINER_ROLE.to_owned());
     labels
 }
 
@@ -72,12 +78,23 @@ pub(super) fn labels(scope: &str, id: &ContainerId) -> Labels {
 pub(super) fn of_agent(scope: &str) -> Labels {
     let mut labels = common(scope);
     labels.insert(ROLE_LABEL.to_owned(), AGENT_ROLE.to_owned());
+    labels.insert(CONTAINER_LABEL.to_owned(), String::new());
     labels
 }
 
-/// A filter for everything of ours with a label, whatever its value.
-pub(super) fn filter(scope: &str, label: &str) -> HashMap<String, Vec<String>> {
-    let labels = vec![format!("{SCOPE_LABEL}={scope}"), label.to_owned()];
+/// A filter for our containers and their volumes. Containers that fill a volume may be among
+/// what it finds, see [`owner`].
+pub(super) fn filter_containers(scope: &str) -> HashMap<String, Vec<String>> {
+    filter(scope, CONTAINER_LABEL.to_owned())
+}
+
+/// A filter for volumes with the agent, and for the containers that fill them.
+pub(super) fn filter_agents(scope: &str) -> HashMap<String, Vec<String>> {
+    filter(scope, format!("{ROLE_LABEL}={AGENT_ROLE}"))
+}
+
+fn filter(scope: &str, label: String) -> HashMap<String, Vec<String>> {
+    let labels = vec![format!("{SCOPE_LABEL}={scope}"), label];
     HashMap::from([("label".to_owned(), labels)])
 }
 

@@ -162,17 +162,20 @@ fn labels(
     spec: &ContainerSpec,
     image: &Found,
 ) -> names::Labels {
+    let lifetime = match spec.lifetime {
+        Lifetime::WithOwner => names::WITH_OWNER,
+        Lifetime::UntilDestroyed => names::UNTIL_DESTROYED,
+    };
+    let own = [
+        (names::IMAGE_LABEL, image.id.as_str()),
+        (
+            names::DIGEST_LABEL,
+            image.digest.as_deref().unwrap_or_default(),
+        ),
+        (names::LIFETIME_LABEL, lifetime),
+    ];
     let mut labels = names::labels(&config.scope, id);
-    labels.insert(names::IMAGE_LABEL.to_owned(), image.id.clone());
-    if let Some(digest) = &image.digest {
-        labels.insert(names::DIGEST_LABEL.to_owned(), digest.clone());
-    }
-    if spec.lifetime == Lifetime::WithOwner {
-        labels.insert(
-            names::LIFETIME_LABEL.to_owned(),
-            names::WITH_OWNER.to_owned(),
-        );
-    }
+    labels.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     labels
 }
 

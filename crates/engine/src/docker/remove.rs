@@ -18,7 +18,7 @@ use super::{agent, describe, dialect, names};
 use crate::EngineError;
 
 /// Attempts at removing what somebody else is just removing.
-const BUSY_TRIES_MAX: u32 = 200;
+const BUSY_TRIES_MAX: u32 = 1200;
 
 /// Between two of them.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
@@ -152,7 +152,7 @@ impl Maker {
 
     /// Containers that were to fill an agent's volume, of whoever died while they did.
     async fn abandoned_fillers(&self) -> Result<Vec<String>, EngineError> {
-        let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
+        let filter = names::filter_agents(&self.config.scope);
         let options = ListContainersOptionsBuilder::default()
             .all(true)
             .filters(&filter)
@@ -187,7 +187,7 @@ impl Maker {
 
     /// Volumes with agents of other versions.
     async fn other_agents(&self) -> Result<Vec<String>, EngineError> {
-        let filter = names::filter(&self.config.scope, names::ROLE_LABEL);
+        let filter = names::filter_agents(&self.config.scope);
         let options = ListVolumesOptionsBuilder::default()
             .filters(&filter)
             .build();
@@ -223,9 +223,9 @@ impl Maker {
             .filters(&filter)
             .build();
         let step = "see who uses a volume";
-        let found = self
-            .client()
-            .call(step, |api| api.list_containers(Some(options)));
+        let found = self.client().call(step, async |api| {
+            dialect::listed(api.list_containers(Some(options)).await)
+        });
         Ok(!found.await?.is_empty())
     }
 

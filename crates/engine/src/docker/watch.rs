@@ -25,8 +25,9 @@ use crate::EngineError;
 /// How long a wait for a container's end trusts the engine before it looks for itself.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the engine may take to notice an end that the kernel told.
-const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the engine may take to notice an end that the kernel told. A loaded one takes
+/// seconds.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a container may take to end that was killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
