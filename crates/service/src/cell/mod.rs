@@ -231,8 +231,18 @@ impl Cell {
                 hint: "its files are kept until it is killed; ask the operator to read the log and to restart the server",
             };
         };
+        // Where an engine is, is the operator's to know.
+        let reason = if engine.name == here.name {
+            format!(
+                "container {id} is held by {here} at another address than this server's",
+                here = here.name
+            )
+        } else {
+            let (engine, here) = (&engine.name, &here.name);
+            format!("container {id} is held by {engine}, and this server runs on {here}")
+        };
         ServiceError::Halted {
-            reason: format!("container {id} is held by {engine}, and this server runs on {here}"),
+            reason,
             hint: "spawn another, or ask the operator to run the server on that engine",
         }
     }
