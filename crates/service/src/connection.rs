@@ -47,6 +47,8 @@ struct State {
     current: Option<Connected>,
     /// Attempts that have ended; numbers connections.
     attempts: u64,
+    /// Why the last of them failed.
+    failure: Option<ServiceError>,
     /// No attempt begins before.
     not_before: Option<Instant>,
     /// Whom we spoke to first.
@@ -77,7 +79,12 @@ impl Connection {
             return Ok(connected);
         }
         if attempts_now != attempts {
-            return Err(silent(None));
+            // Whoever waited for another's attempt hears what that one heard.
+            let state = self.state();
+            return Err(state
+                .failure
+                .as_ref()
+                .map_or_else(|| silent(None), ServiceError::again));
         }
         let not_before = self.state().not_before;
         if let Some(not_before) = not_before {
@@ -142,6 +149,7 @@ impl Connection {
         let mut state = self.state();
         state.attempts += 1;
         state.not_before = Some(Instant::now() + RECONNECT_PAUSE);
+        state.failure = attempt.as_ref().err().map(ServiceError::again);
         let agent = attempt?;
         let boot_id = agent.hello().boot_id;
         if *state.boot_id.get_or_insert(boot_id) != boot_id {

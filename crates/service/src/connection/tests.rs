@@ -18,6 +18,8 @@ struct Door {
 enum Way {
     Never,
     Refused,
+    /// The engine is gone, and that takes a moment to hear.
+    Away,
     Garbage,
 }
 
@@ -58,6 +60,14 @@ impl Engine for Door {
         match way {
             Some(Way::Never) => std::future::pending().await,
             Some(Way::Refused) => Err(EngineError::engine("open")("refused")),
+            Some(Way::Away) => {
+                tokio::time::sleep(RECONNECT_PAUSE).await;
+                Err(EngineError::Unavailable {
+                    engine: "door",
+                    hint: "start it",
+                    source: "gone".into(),
+                })
+            }
             Some(Way::Garbage) => Ok(AgentStream::new(std::io::Cursor::new(vec![0; 4096]))),
             None => Err(EngineError::NotFound { id: id.clone() }),
         }
@@ -118,6 +128,17 @@ async fn a_container_that_hangs_costs_everybody_one_attempt_together() {
     }
     assert_eq!(door.opens(), 1);
     assert!(began.elapsed() <= CONNECT_TIMEOUT + RECONNECT_PAUSE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_anothers_attempt_hears_why_it_failed() {
+    let door = Door::new([Way::Away]);
+    let connection = connection(&door);
+    let (first, second) = tokio::join!(connection.get(), connection.get());
+    let said = [first, second].map(|answer| answer.unwrap_err().to_string());
+    assert!(said[0].contains("start it"), "{said:?}");
+    assert_eq!(said[0], said[1]);
+    assert_eq!(door.opens(), 1);
 }
 
 #[tokio::test(start_paused = true)]
