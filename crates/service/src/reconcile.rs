@@ -283,9 +283,8 @@ impl Inner {
     }
 
     /// Gives a container a row: the one it had when it was thought to have ended, but for its
-    /// variables, which were forgotten then. Without, what
-    /// it was asked to be is not known any more, and it is kept until somebody kills it,
-    /// because it may hold somebody's work.
+    /// variables, which were forgotten then. Without, what it was asked to be is not known any
+    /// more, and it is kept until somebody kills it, because it may hold somebody's work.
     async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
         let settings = &self.environment.settings;
         let now_unix_ms = self.environment.clock.unix_ms();

@@ -76,7 +76,7 @@ impl Inner {
     /// pool's before anybody asks whose they are.
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
         let warm = self.environment.store.warm().await?;
-        self.pool.take_over(warm).await;
+        self.pool.take_over(warm).await?;
         let mut execs = self.living_execs().await?;
         self.reconcile_with(&mut execs).await?;
         for exec in execs.into_values().flatten() {

@@ -7,11 +7,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use hotcell_domain::ContainerId;
+use hotcell_engine::EngineError;
 use hotcell_store::WarmRow;
 
 use super::Pool;
-use crate::status::ENGINE_TIMEOUT;
 
 /// The stock of a container that belongs to none.
 const NO_STOCK: usize = usize::MAX;
@@ -19,26 +18,22 @@ const NO_STOCK: usize = usize::MAX;
 impl Pool {
     /// Claims what an earlier server noted as warm, so that nobody else settles it, and
     /// removes it in the background. What another engine holds is left to a server on that.
-    pub(crate) async fn take_over(self: &Arc<Self>, rows: Vec<WarmRow>) {
+    pub(crate) async fn take_over(self: &Arc<Self>, rows: Vec<WarmRow>) -> Result<(), EngineError> {
         let here = &self.environment.engine_id;
         let may_be = |row: &WarmRow| row.engine.may_be(here) || row.engine.name.is_empty();
         let (mut ours, mut theirs): (Vec<_>, Vec<_>) = rows.into_iter().partition(may_be);
-        // One engine can be at two addresses: what this one shows is its own.
+        // One engine can be at two addresses: what this one shows is its own. An engine that
+        // does not say ends the start: reconcile would take these for somebody's work.
         theirs.retain(|row| row.engine.name == here.name);
         if !theirs.is_empty() {
-            let shown = self.shown().await;
+            let listed = self.environment.engine.list().await?;
+            let shown: HashSet<_> = listed.into_iter().map(|container| container.id).collect();
             ours.extend(theirs.into_iter().filter(|row| shown.contains(&row.id)));
         }
         for row in ours {
             self.shelf().begin_to_leave(NO_STOCK, &row.id);
             self.remove_in_background(row.id, NO_STOCK);
         }
-    }
-
-    /// What this engine holds; nothing if it does not say so in time.
-    async fn shown(&self) -> HashSet<ContainerId> {
-        let listed = tokio::time::timeout(ENGINE_TIMEOUT, self.environment.engine.list()).await;
-        let listed = listed.ok().and_then(Result::ok).unwrap_or_default();
-        listed.into_iter().map(|container| container.id).collect()
+        Ok(())
     }
 }
