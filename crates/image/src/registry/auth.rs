@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::Url;
-use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Response, Url};
 use serde::Deserialize;
 
 use super::{Login, Registry, client};
@@ -27,9 +27,17 @@ struct Token {
 }
 
 impl Registry {
-    /// The header that answers a registry's challenge.
-    pub(super) async fn authorize(&self, headers: &HeaderMap) -> Result<HeaderValue, ImageError> {
-        let challenge = headers
+    /// The header that answers a registry's challenge. The challenge of another, to whom the
+    /// registry sent us, is not answered: it would choose where the credentials go.
+    pub(super) async fn authorize(&self, response: &Response) -> Result<HeaderValue, ImageError> {
+        if !client::is_same_origin(response.url(), &self.origin) {
+            return Err(ImageError::invalid(
+                "a registry's challenge",
+                "it came from another host, to which the registry redirects",
+            ));
+        }
+        let challenge = response
+            .headers()
             .get_all(WWW_AUTHENTICATE)
             .iter()
             .find_map(|value| Challenge::parse(value.to_str().ok()?));
@@ -92,18 +100,20 @@ impl Registry {
             .ok_or_else(|| ImageError::invalid("a token", "the registry sent none"))
     }
 
-    /// Credentials go to where the registry says; if that is without TLS, only where the
-    /// registry itself is.
+    /// Where tokens are had: where the registry says, if it says that with TLS and that has
+    /// TLS; else only at the registry's own origin.
     fn realm(&self, realm: &str) -> Result<Url, ImageError> {
-        let refused =
-            || ImageError::invalid("a registry's challenge", "its realm is no address with TLS");
-        let url = Url::parse(realm).map_err(|_| refused())?;
-        let own = Url::parse(&self.base).map_err(|_| refused())?;
-        let is_plain_too = own.scheme() == "http" && own.host_str() == url.host_str();
-        match url.scheme() {
-            "https" => Ok(url),
-            "http" if is_plain_too => Ok(url),
-            _ => Err(refused()),
+        let refused = |reason| ImageError::invalid("a registry's challenge", reason);
+        let url = Url::parse(realm).map_err(|_| refused("its realm is no address"))?;
+        if client::is_same_origin(&url, &self.origin) {
+            return Ok(url);
+        }
+        match (self.origin.scheme(), url.scheme()) {
+            ("https", "https") => Ok(url),
+            ("https", _) => Err(refused("its realm is no address with TLS")),
+            _ => Err(refused(
+                "its realm is another host, which a registry without TLS may not name",
+            )),
         }
     }
 }

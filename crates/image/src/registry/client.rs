@@ -1,101 +1,175 @@
 //! The HTTP client, and where a registry may send it.
 
-use reqwest::redirect::Policy;
-use reqwest::{Client, Url};
+use std::net::IpAddr;
 
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Url};
+
+use super::address::is_public;
+use super::resolve::Guarded;
 use crate::ImageError;
 use crate::bounds::{Bounds, REDIRECTS_MAX};
 
 /// Follows a registry to where its blobs are stored.
-pub(super) fn following(bounds: &Bounds, is_plain_allowed: bool) -> Result<Client, ImageError> {
-    let policy = Policy::custom(move |attempt| {
-        match may_follow(attempt.previous(), attempt.url(), is_plain_allowed) {
-            Ok(()) => attempt.follow(),
-            Err(reason) => attempt.error(reason),
-        }
-    });
-    client(bounds, policy)
+pub(super) fn following(bounds: &Bounds, registry: &Url) -> Result<Client, ImageError> {
+    let own = registry.clone();
+    let policy =
+        Policy::custom(
+            move |attempt| match may_follow(&own, attempt.previous(), attempt.url()) {
+                Ok(()) => attempt.follow(),
+                Err(reason) => attempt.error(reason),
+            },
+        );
+    let mut builder = builder(bounds).redirect(policy);
+    if registry.scheme() == "http" {
+        let host = registry.host_str().unwrap_or_default();
+        builder = builder.dns_resolver(Guarded::new(host, is_loopback(registry)));
+    }
+    built(builder)
 }
 
-/// Stays where it is sent first, because what it brings is a secret.
+/// Stays where it is sent first, because what it brings is a secret, or what it learns is
+/// about that host alone.
 pub(super) fn staying(bounds: &Bounds) -> Result<Client, ImageError> {
-    client(bounds, Policy::none())
+    built(builder(bounds).redirect(Policy::none()))
 }
 
-fn client(bounds: &Bounds, policy: Policy) -> Result<Client, ImageError> {
+fn builder(bounds: &Bounds) -> ClientBuilder {
     // Whoever was first decides for the whole process; all of them would do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::builder()
+    Client::builder()
         .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(bounds.connect_timeout)
-        .redirect(policy)
-        .build();
-    client.map_err(|error| {
+}
+
+fn built(builder: ClientBuilder) -> Result<Client, ImageError> {
+    builder.build().map_err(|error| {
         ImageError::disk("read this host's certificates")(std::io::Error::other(error))
     })
 }
 
-/// Never from TLS to plain, and without TLS only to the registry's own host or to this one.
-fn may_follow(previous: &[Url], next: &Url, is_plain_allowed: bool) -> Result<(), &'static str> {
+/// Whether two addresses have scheme, host and port in common.
+pub(super) fn is_same_origin(one: &Url, other: &Url) -> bool {
+    one.origin().is_tuple() && one.origin() == other.origin()
+}
+
+/// Never from TLS to plain. A registry without TLS is anybody's who is on the way to it, so it
+/// leads only to itself, to another port of its own host without TLS, or to the public
+/// internet with TLS; one on this host, also to others on this host. What names stand for is
+/// checked when they are looked up, by [`Guarded`].
+fn may_follow(registry: &Url, previous: &[Url], next: &Url) -> Result<(), &'static str> {
     if previous.len() > REDIRECTS_MAX {
         return Err("too many redirects");
     }
-    if next.scheme() == "https" {
-        return Ok(());
-    }
+    let is_plain = registry.scheme() == "http";
+    let is_own = registry.host_str() == next.host_str();
+    let stays_here = is_loopback(registry) && is_loopback(next);
     let was_plain = previous.iter().all(|url| url.scheme() == "http");
-    if next.scheme() != "http" || !is_plain_allowed || !was_plain {
-        return Err("a redirect away from TLS");
+    match next.scheme() {
+        "https" if !is_plain || is_own || stays_here => Ok(()),
+        "https" => match address(next) {
+            Some(address) if !is_public(address) => Err("a redirect to a private address"),
+            _ => Ok(()),
+        },
+        "http" if is_plain && was_plain => {
+            if is_own || stays_here {
+                Ok(())
+            } else {
+                Err("a redirect to another host without TLS")
+            }
+        }
+        _ => Err("a redirect away from TLS"),
     }
-    let is_own = previous.first().map(Url::host_str) == Some(next.host_str());
-    if !is_own && !is_loopback(next) {
-        return Err("a redirect to another host without TLS");
-    }
-    Ok(())
 }
 
 fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    let address: Option<std::net::IpAddr> = address.parse().ok();
-    host == "localhost" || address.is_some_and(|address| address.is_loopback())
+    let is_here = |address: IpAddr| address.to_canonical().is_loopback();
+    url.host_str() == Some("localhost") || address(url).is_some_and(is_here)
+}
+
+/// The address that stands in a URL in place of a name.
+fn address(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str()?;
+    host.trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn goes(way: &[&str], is_plain_allowed: bool) -> bool {
+    /// Whether the last address of a way is followed that begins at a registry.
+    fn goes(way: &[&str]) -> bool {
         let way: Vec<_> = way.iter().map(|url| Url::parse(url).unwrap()).collect();
         let (next, previous) = way.split_last().unwrap();
-        may_follow(previous, next, is_plain_allowed).is_ok()
+        may_follow(&way[0], previous, next).is_ok()
     }
 
     #[test]
-    fn redirects_lead_to_tls_and_without_it_to_the_same_host_or_this_one() {
+    fn redirects_lead_to_tls_and_without_it_to_the_same_host() {
         for way in [
             &["https://a/", "https://b/"][..],
+            &["https://a/", "https://10.0.0.1/"],
             &["http://a/", "https://b/"],
+            &["http://a/", "https://1.1.1.1/"],
             &["http://a/", "http://a:81/x"],
-            &["http://a/", "http://127.0.0.1:5000/"],
-            &["http://a/", "http://[::1]:5000/"],
-            &["http://a/", "http://localhost/", "http://a/"],
+            &["http://10.0.0.1:5000/", "http://10.0.0.1:9000/"],
+            &["http://10.0.0.1:5000/", "https://10.0.0.1/"],
+            &["http://127.0.0.1/", "http://127.0.0.1:5000/"],
+            &[
+                "http://localhost/",
+                "http://127.0.0.1:5000/",
+                "http://[::1]/",
+            ],
+            &["http://localhost/", "https://127.0.0.1/"],
         ] {
-            assert!(goes(way, true), "{way:?}");
+            assert!(goes(way), "{way:?}");
         }
         for way in [
             &["http://a/", "http://b/"][..],
-            &["http://a/", "http://127.0.0.1/", "http://b/"],
+            &["http://127.0.0.1/", "http://b/"],
             &["http://a/", "http://192.0.2.1/"],
             &["http://a/", "http://localhost.example/"],
             &["https://a/", "http://a/"],
             &["http://a/", "https://a/", "http://a/"],
             &["http://a/", "ftp://a/"],
         ] {
-            assert!(!goes(way, true), "{way:?}");
+            assert!(!goes(way), "{way:?}");
         }
-        assert!(!goes(&["http://a/", "http://a/x"], false));
-        assert!(goes(&["https://a/"; REDIRECTS_MAX + 1], false));
-        assert!(!goes(&["https://a/"; REDIRECTS_MAX + 2], false));
+        assert!(goes(&["https://a/"; REDIRECTS_MAX + 1]));
+        assert!(!goes(&["https://a/"; REDIRECTS_MAX + 2]));
+    }
+
+    #[test]
+    fn a_registry_without_tls_leads_to_no_private_address() {
+        for way in [
+            &["http://a/", "http://127.0.0.1:5000/"][..],
+            &["http://a/", "http://[::1]:5000/"],
+            &["http://a/", "http://0x7f.1/"],
+            &["http://a/", "http://localhost/", "http://a/"],
+            &["http://a/", "http://169.254.169.254/latest/"],
+            &["http://a/", "https://127.0.0.1/"],
+            &["http://a/", "https://169.254.169.254/"],
+            &["http://a/", "https://[::ffff:10.0.0.1]/"],
+            &["http://10.0.0.1/", "https://10.0.0.2/"],
+            &["http://127.0.0.1/", "https://10.0.0.2/"],
+        ] {
+            let (start, end) = (way[0], way[1]);
+            assert!(!goes(&[start, end]), "{way:?}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        let is_same = |one: &str, other: &str| {
+            is_same_origin(&Url::parse(one).unwrap(), &Url::parse(other).unwrap())
+        };
+        assert!(is_same("https://a/x", "https://A:443/y?z"));
+        for other in ["http://a/", "https://a:444/", "https://b/", "https://a.b/"] {
+            assert!(!is_same("https://a/", other), "{other}");
+        }
+        assert!(!is_same("data:x", "data:x"));
     }
 }

@@ -1,17 +1,19 @@
 //! Speaking to a registry: another's machine, whose every answer is bounded.
 
+mod address;
 mod auth;
 mod client;
 mod credentials;
 mod fetch;
 mod manifest;
+mod resolve;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use hotcell_domain::{Digest, Reference, Source, Transport};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, Response, StatusCode, Url};
 use tokio::sync::RwLock;
 use tokio::time::timeout;
 
@@ -35,8 +37,8 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, \
 pub(crate) struct Registry {
     http: Client,
     reference: Reference,
-    /// `https://host`.
-    base: String,
+    /// `https://host/`: whose challenges are answered.
+    origin: Url,
     login: Option<Login>,
     authorization: RwLock<Option<HeaderValue>>,
     bounds: Bounds,
@@ -59,23 +61,23 @@ impl Registry {
             Transport::Tls => false,
             Transport::TlsOrPlain => true,
         };
-        let mut registry = Self {
-            http: client::following(&bounds, is_plain_allowed)?,
-            base: format!("https://{host}"),
+        let has_tls = !is_plain_allowed || has_tls(&host, &bounds).await?;
+        let scheme = if has_tls { "https" } else { "http" };
+        let origin = Url::parse(&format!("{scheme}://{host}/"));
+        let origin = origin.map_err(|_| {
+            ImageError::invalid(
+                "a registry's name",
+                "it is no host name with or without a port",
+            )
+        })?;
+        Ok(Self {
+            http: client::following(&bounds, &origin)?,
+            origin,
             reference,
             login,
             authorization: RwLock::default(),
             bounds,
-        };
-        if is_plain_allowed && !registry.has_tls().await {
-            registry.base = format!("http://{host}");
-        }
-        Ok(registry)
-    }
-
-    async fn has_tls(&self) -> bool {
-        let asked = self.http.get(format!("{}/v2/", self.base)).send();
-        matches!(timeout(self.bounds.connect_timeout, asked).await, Ok(Ok(_)))
+        })
     }
 
     /// A manifest by digest, or by tag if there is no digest.
@@ -131,13 +133,13 @@ impl Registry {
         offset: Option<u64>,
     ) -> Result<Response, ImageError> {
         let repository = self.reference.repository();
-        let url = format!("{}/v2/{repository}/{kind}/{name}", self.base);
+        let url = format!("{}v2/{repository}/{kind}/{name}", self.origin);
         let known = self.authorization.read().await.clone();
         let response = self.send(&url, known, offset).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
             return self.accepted(response);
         }
-        let fresh = self.authorize(response.headers()).await?;
+        let fresh = self.authorize(&response).await?;
         *self.authorization.write().await = Some(fresh.clone());
         let response = self.send(&url, Some(fresh), offset).await?;
         self.accepted(response)
@@ -232,6 +234,14 @@ impl Registry {
             reason: reason.to_owned(),
         }
     }
+}
+
+/// Whether the registry itself speaks TLS; where it would lead us does not matter here.
+async fn has_tls(host: &str, bounds: &Bounds) -> Result<bool, ImageError> {
+    let http = client::staying(bounds)?;
+    let asked = http.get(format!("https://{host}/v2/")).send();
+    let answer = timeout(bounds.connect_timeout, asked).await;
+    Ok(matches!(answer, Ok(Ok(_))))
 }
 
 /// The innermost cause says what happened; those around it repeat the address.

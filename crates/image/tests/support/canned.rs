@@ -1,6 +1,7 @@
 //! A registry that answers as a test wants it to, byte by byte.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub enum Answer {
 /// A request: its path and its headers in lower case.
 pub type Asked = (String, String);
 
-type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
+pub type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
 
 /// Ends when it is dropped.
 pub struct Canned {
@@ -49,10 +50,19 @@ impl Drop for Canned {
 
 impl Canned {
     pub async fn start(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::start_with_host(|_| Box::new(handler)).await
+    }
+
+    /// Starts one whose answers name its own address.
+    pub async fn start_with_host(make: impl FnOnce(&str) -> Box<Handler>) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), make).await
+    }
+
+    async fn start_at(address: IpAddr, make: impl FnOnce(&str) -> Box<Handler>) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.expect("a port");
         let host = listener.local_addr().expect("an address").to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (seen, handler) = (asked.clone(), Arc::new(handler));
+        let (seen, handler) = (asked.clone(), Arc::<Handler>::from(make(&host)));
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let handler: Arc<Handler> = handler.clone();
@@ -68,8 +78,14 @@ impl Canned {
 
     /// Serves an image as `x:latest`, and other things in place of some paths.
     pub async fn serving(made: &Made, changes: Vec<(String, Answer)>) -> Self {
+        Self::serving_at(Ipv4Addr::LOCALHOST.into(), made, changes).await
+    }
+
+    /// The same, on another address of this host.
+    pub async fn serving_at(address: IpAddr, made: &Made, changes: Vec<(String, Answer)>) -> Self {
         let changes: BTreeMap<_, _> = changes.into_iter().collect();
-        Self::serving_but(made, move |(path, _)| changes.get(path).cloned()).await
+        let other = move |(path, _): &Asked| changes.get(path).cloned();
+        Self::serving_but(address, made, other).await
     }
 
     /// Serves an image as `x:latest`; its first layer stops half way when it is first asked
@@ -82,11 +98,12 @@ impl Canned {
             let is_first = *asked == path && !was_asked.swap(true, Ordering::Relaxed);
             is_first.then(|| Answer::Stall(blob.clone(), blob.len() / 2))
         };
-        Self::serving_but(made, once).await
+        Self::serving_but(Ipv4Addr::LOCALHOST.into(), made, once).await
     }
 
     /// Serves an image as `x:latest`, unless `other` has another answer.
     async fn serving_but(
+        address: IpAddr,
         made: &Made,
         other: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
@@ -104,11 +121,11 @@ impl Canned {
             let path = format!("/v2/x/blobs/{}", digest(blob));
             answers.insert(path, Answer::Body(blob.clone()));
         }
-        Self::start(move |asked| {
+        let handler = move |asked: &Asked| {
             let own = || answers.get(&asked.0).cloned();
             other(asked).or_else(own).unwrap_or_else(not_found)
-        })
-        .await
+        };
+        Self::start_at(address, |_| Box::new(handler)).await
     }
 
     pub fn asked(&self) -> Vec<Asked> {
