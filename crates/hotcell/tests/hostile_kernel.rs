@@ -354,17 +354,33 @@ print(attempt(os.setgroups, [0]) in refusals, attempt(os.setresgid, 7, 7, 7) in 
 
 #[tokio::test]
 async fn crashes_do_not_reach_the_host() {
-    // A limit of one byte also keeps the host's crash handler from being run.
-    let script = r"
-import resource
-soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-print(soft <= 1, hard <= 1)
+    // A limit of one byte keeps the host's crash handler from being run, and a lower one does
+    // not: nobody can lower it, and those who try are told that they did.
+    let script = format!(
+        r"
+import resource, struct
+core = resource.RLIMIT_CORE
+none = ctypes.create_string_buffer(struct.pack('QQ', 0, 0))
+print(attempt(resource.setrlimit, core, (0, 0)), call({setrlimit}, core, none), call({prlimit}, 0, core, none, 0))
+print(attempt(resource.prlimit, 0, core, (0, 0)), attempt(resource.prlimit, os.getpid(), core, (0, 0)))
+print(resource.getrlimit(core), resource.prlimit(0, core))
+files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, files))
+print(resource.prlimit(0, resource.RLIMIT_NOFILE, (99, files))[0], resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 pid = os.fork()
 if pid == 0:
     os.chdir('/tmp')
     os.kill(os.getpid(), signal.SIGSEGV)
 status = os.waitpid(pid, 0)[1]
 print(os.WTERMSIG(status) == signal.SIGSEGV, os.WCOREDUMP(status), os.listdir('/tmp'))
-";
-    everyone_gets(script, "True True\nTrue False []\n").await;
+",
+        setrlimit = libc::SYS_setrlimit,
+        prlimit = libc::SYS_prlimit64,
+    );
+    let expected = "None 0 0\n\
+                    EPERM EPERM\n\
+                    (1, 1) (1, 1)\n\
+                    100 99\n\
+                    True False []\n";
+    everyone_gets(&script, expected).await;
 }

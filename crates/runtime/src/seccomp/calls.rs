@@ -70,7 +70,6 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_times,
     libc::SYS_getrusage,
     libc::SYS_getrlimit,
-    libc::SYS_setrlimit,
     // Identity; without capabilities these change nothing.
     libc::SYS_getuid,
     libc::SYS_geteuid,

@@ -11,9 +11,12 @@ use std::collections::BTreeMap;
 
 use libc::sock_filter;
 
-use program::{Condition, Rule, Verdict};
+use program::{Action, Condition, Half, Rule, Test, Verdict};
 
 type Verdicts = BTreeMap<u32, Verdict>;
+
+/// What becomes of everything that is not on a list.
+const REFUSED: Action = Action::Fail(libc::EPERM);
 
 /// The newest call that this profile has an opinion about is below this number.
 const FIRST_UNKNOWN: u32 = 450;
@@ -28,6 +31,8 @@ const PRIO_PGRP: u32 = 1;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 const IOPRIO_WHO_PGRP: u32 = 2;
 const INIT_PID: u32 = 1;
+
+const RLIMIT_CORE: u32 = 4;
 
 /// Faking input to a terminal, and the console's own commands.
 const TIOCSTI: u32 = 0x5412;
@@ -60,7 +65,7 @@ pub struct Profile {
 impl Profile {
     /// Compiles the profile for this machine.
     pub fn compile() -> Self {
-        let refusal = Verdict::Fail(libc::EPERM);
+        let refusal = Verdict::Always(REFUSED);
         Self {
             program: program::compile(&verdicts(), &refusal),
         }
@@ -82,41 +87,81 @@ pub fn filter() -> Vec<u8> {
 
 /// Everything that is not simply refused.
 fn verdicts() -> Verdicts {
-    let absent = || Verdict::Fail(libc::ENOSYS);
+    let absent = || Verdict::Always(Action::Fail(libc::ENOSYS));
     let mut verdicts: Verdicts = (FIRST_UNKNOWN..=LAST_UNKNOWN)
         .map(|number| (number, absent()))
         .collect();
     verdicts.insert(call(libc::SYS_clone3), absent());
-    verdicts.extend(
-        calls::ALLOWED
-            .iter()
-            .map(|number| (call(*number), Verdict::Allow)),
-    );
-    for (number, rules) in conditional() {
-        verdicts.insert(call(number), Verdict::AllowIf(rules, libc::EPERM));
-    }
+    let allowed = calls::ALLOWED.iter();
+    verdicts.extend(allowed.map(|number| (call(*number), Verdict::Always(Action::Allow))));
+    let conditional = conditional().into_iter();
+    verdicts.extend(conditional.map(|(number, verdict)| (call(number), verdict)));
     verdicts
 }
 
-/// Calls that are allowed with certain arguments only.
-fn conditional() -> Vec<(i64, Vec<Rule>)> {
-    let mut rules = vec![
+/// Calls whose arguments decide.
+fn conditional() -> Vec<(i64, Verdict)> {
+    let allowed_if = [
         (libc::SYS_clone, vec![vec![masked(0, NAMESPACES, 0)]]),
         (libc::SYS_socket, sockets()),
-        (libc::SYS_socketpair, any_of(0, &[AF_UNIX])),
+        (libc::SYS_socketpair, vec![vec![is(0, AF_UNIX)]]),
         (libc::SYS_ptrace, tracing()),
-        (libc::SYS_personality, any_of(0, &PERSONALITIES)),
+        (
+            libc::SYS_personality,
+            vec![vec![is_among(0, &PERSONALITIES)]],
+        ),
         (
             libc::SYS_ioctl,
             vec![vec![is_not(1, TIOCSTI), is_not(1, TIOCLINUX)]],
         ),
-        (libc::SYS_prlimit64, vec![vec![is(0, 0)]]),
         (libc::SYS_mknodat, node_of(2)),
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_mknod, node_of(1)),
     ];
-    rules.extend(scheduling());
-    rules
+    let allowed_if = allowed_if.into_iter().chain(scheduling());
+    let mut verdicts: Vec<_> = allowed_if
+        .map(|(number, rules)| (number, allow_if(rules)))
+        .collect();
+    verdicts.extend([
+        (libc::SYS_setrlimit, limits()),
+        (libc::SYS_prlimit64, limits_of_process()),
+    ]);
+    verdicts
+}
+
+/// A process sets its limits, but not that on core files: it is told that it did. What it
+/// would gain by a lower one is that the host's crash handler is run, as the host's root.
+fn limits() -> Verdict {
+    let core = vec![is(0, RLIMIT_CORE)];
+    Verdict::ByArguments(vec![(core, Action::Pretend)], Action::Allow)
+}
+
+/// The same, and only for the process itself. A query of the limit on core files is
+/// answered; whoever wants to set and query it at once is refused, because nothing would
+/// fill in what the limit was.
+fn limits_of_process() -> Verdict {
+    const RESOURCE: u8 = 1;
+    const NEW: u8 = 2;
+    const OLD: u8 = 3;
+    let own = || is(0, 0);
+    let core = || is(RESOURCE, RLIMIT_CORE);
+    let query = [vec![own(), core()], null(NEW)].concat();
+    let set = [vec![own(), core()], null(OLD)].concat();
+    let other = vec![own(), is_not(RESOURCE, RLIMIT_CORE)];
+    Verdict::ByArguments(
+        vec![
+            (query, Action::Allow),
+            (set, Action::Pretend),
+            (other, Action::Allow),
+        ],
+        REFUSED,
+    )
+}
+
+/// Made if one of the rules holds, and refused otherwise.
+fn allow_if(rules: Vec<Rule>) -> Verdict {
+    let rules = rules.into_iter().map(|rule| (rule, Action::Allow));
+    Verdict::ByArguments(rules.collect(), REFUSED)
 }
 
 /// Sockets that stay in the container's own network namespace.
@@ -173,32 +218,38 @@ fn node_of(mode_argument: u8) -> Vec<Rule> {
         .collect()
 }
 
-/// One rule for each value that the argument may have.
-fn any_of(argument: u8, values: &[u32]) -> Vec<Rule> {
-    values
-        .iter()
-        .map(|value| vec![is(argument, *value)])
-        .collect()
-}
-
 fn is(argument: u8, value: u32) -> Condition {
     masked(argument, u32::MAX, value)
 }
 
 fn is_not(argument: u8, value: u32) -> Condition {
-    Condition {
-        equal: false,
-        ..is(argument, value)
-    }
+    low(argument, u32::MAX, Test::IsNot(value))
+}
+
+fn is_among(argument: u8, values: &[u32]) -> Condition {
+    low(argument, u32::MAX, Test::IsAmong(values.to_vec()))
 }
 
 fn masked(argument: u8, mask: u32, value: u32) -> Condition {
+    low(argument, mask, Test::Is(value))
+}
+
+fn low(argument: u8, mask: u32, test: Test) -> Condition {
     Condition {
         argument,
+        half: Half::Low,
         mask,
-        value,
-        equal: true,
+        test,
     }
+}
+
+/// The argument is a null pointer: both of its halves are 0.
+fn null(argument: u8) -> Rule {
+    let high = Condition {
+        half: Half::High,
+        ..is(argument, 0)
+    };
+    vec![is(argument, 0), high]
 }
 
 fn call(number: i64) -> u32 {
@@ -267,7 +318,7 @@ mod tests {
     #[test]
     fn arguments_decide_where_a_call_has_a_dangerous_form() {
         let refused = Err(libc::EPERM);
-        let new_user_namespace = libc::CLONE_NEWUSER.cast_unsigned() | 0x11;
+        let new_user_namespace = u64::from(libc::CLONE_NEWUSER.cast_unsigned()) | 0x11;
         assert_eq!(outcome(libc::SYS_clone, &[17]), Ok(()));
         assert_eq!(outcome(libc::SYS_clone, &[new_user_namespace]), refused);
         assert_eq!(outcome(libc::SYS_socket, &[2]), Ok(()));
@@ -287,13 +338,13 @@ mod tests {
         }
         assert_eq!(outcome(libc::SYS_ptrace, &[0]), Ok(()));
         assert_eq!(outcome(libc::SYS_ptrace, &[4, 7, 0, 0xff]), Ok(()));
-        for request in PTRACE_WITH_OPTIONS {
+        for request in PTRACE_WITH_OPTIONS.map(u64::from) {
             assert_eq!(outcome(libc::SYS_ptrace, &[request, 7, 0, 0x3f]), Ok(()));
             assert_eq!(outcome(libc::SYS_ptrace, &[request, 7, 0, 0x7f]), refused);
         }
         assert_eq!(outcome(libc::SYS_ioctl, &[0, 0x5401]), Ok(()));
-        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCSTI]), refused);
-        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCLINUX]), refused);
+        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCSTI.into()]), refused);
+        assert_eq!(outcome(libc::SYS_ioctl, &[0, TIOCLINUX.into()]), refused);
         assert_eq!(outcome(libc::SYS_prlimit64, &[0]), Ok(()));
         assert_eq!(outcome(libc::SYS_prlimit64, &[1]), refused);
         assert_eq!(outcome(libc::SYS_sched_setaffinity, &[1]), refused);
@@ -305,6 +356,30 @@ mod tests {
         assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o010_644]), Ok(()));
         assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o020_644]), refused);
         assert_eq!(outcome(libc::SYS_mknodat, &[0, 0, 0o060_644]), refused);
+    }
+
+    #[test]
+    fn the_limit_on_core_files_can_be_read_and_only_seemingly_set() {
+        const CORE: u64 = RLIMIT_CORE as u64;
+        const POINTERS: [u64; 3] = [1, 0x7ffe_0000_0000, 0x7ffe_dead_beef];
+        let (pretended, refused) = (Err(0), Err(libc::EPERM));
+        let prlimit = |arguments: &[u64]| outcome(libc::SYS_prlimit64, arguments);
+        for pointer in POINTERS {
+            assert_eq!(outcome(libc::SYS_setrlimit, &[CORE, pointer]), pretended);
+            // The kernel reads 32 bits of the resource, and so must the filter.
+            let padded = CORE | 1 << 40;
+            assert_eq!(outcome(libc::SYS_setrlimit, &[padded, pointer]), pretended);
+            assert_eq!(prlimit(&[0, CORE, pointer, 0]), pretended);
+            assert_eq!(prlimit(&[1 << 32, padded, pointer, 0]), pretended);
+            assert_eq!(prlimit(&[0, CORE, 0, pointer]), Ok(()));
+            assert_eq!(prlimit(&[0, CORE, pointer, pointer]), refused);
+            assert_eq!(prlimit(&[1, CORE, pointer, 0]), refused);
+            for other in [0, 3, 5, 7, 15] {
+                assert_eq!(outcome(libc::SYS_setrlimit, &[other, pointer]), Ok(()));
+                assert_eq!(prlimit(&[0, other, pointer, pointer]), Ok(()));
+                assert_eq!(prlimit(&[1, other, pointer, pointer]), refused);
+            }
+        }
     }
 
     #[test]
@@ -320,7 +395,8 @@ mod tests {
         assert!(Profile::compile().program.len() < 4096);
     }
 
-    fn outcome(number: i64, arguments: &[u32]) -> Result<(), i32> {
+    /// `Err(0)` is a call that was not made and answers 0.
+    fn outcome(number: i64, arguments: &[u64]) -> Result<(), i32> {
         let program = Profile::compile().program;
         let action = program::tests::simulate(&program, call(number), arguments);
         match action & !libc::SECCOMP_RET_DATA {

@@ -17,40 +17,68 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Where `struct seccomp_data` holds the call's number, the architecture and the low half of
-/// the first argument, on a little-endian machine.
+/// Where `struct seccomp_data` holds the call's number, the architecture and the first
+/// argument, low half first, on a little-endian machine.
 const NUMBER_OFFSET: u32 = 0;
 const ARCH_OFFSET: u32 = 4;
 const ARGUMENT_OFFSET: u32 = 16;
 const ARGUMENT_LEN: u32 = 8;
+const HALF_LEN: u32 = 4;
 
 /// What becomes of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
     /// It is made.
     Allow,
     /// It fails with this errno.
     Fail(i32),
-    /// It is made if one of these holds, and fails with this errno otherwise.
-    AllowIf(Vec<Rule>, i32),
+    /// It is not made, and answers 0 as if it had been.
+    Pretend,
+}
+
+/// How a call is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Whatever its arguments are.
+    Always(Action),
+    /// By the first rule that holds; by the last action where none does.
+    ByArguments(Vec<(Rule, Action)>, Action),
 }
 
 /// Holds if all its conditions do.
 pub type Rule = Vec<Condition>;
 
-/// A claim about the low 32 bits of an argument; the kernel reads no more of those that
-/// are looked at here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A claim about one half of an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// Which argument, from 0.
     pub argument: u8,
+    /// Which half of it: the kernel reads only the low one of an `int`, both of a pointer.
+    pub half: Half,
     /// The bits that count.
     pub mask: u32,
-    /// What they are compared with.
-    pub value: u32,
-    /// Whether they must be equal, or must not.
-    pub equal: bool,
+    /// What they must be, or must not.
+    pub test: Test,
 }
+
+/// 32 bits of an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    Low,
+    High,
+}
+
+/// What the bits of a condition are compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    Is(u32),
+    IsNot(u32),
+    /// One of 1 to [`VALUES_MAX`].
+    IsAmong(Vec<u32>),
+}
+
+/// Values of one condition, so that each can jump behind all others.
+pub const VALUES_MAX: usize = 200;
 
 /// The program that gives each call its verdict, and `otherwise` to those not named.
 /// Calls of another architecture end the process.
@@ -104,37 +132,71 @@ fn search(ranges: &[(u32, &Verdict)]) -> Vec<sock_filter> {
 
 fn decide(verdict: &Verdict) -> Vec<sock_filter> {
     match verdict {
-        Verdict::Allow => vec![ret(libc::SECCOMP_RET_ALLOW)],
-        Verdict::Fail(errno) => vec![fail(*errno)],
-        Verdict::AllowIf(rules, errno) => {
-            let mut program: Vec<_> = rules.iter().flat_map(|rule| allow_if(rule)).collect();
-            program.push(fail(*errno));
+        Verdict::Always(action) => vec![take(*action)],
+        Verdict::ByArguments(rules, otherwise) => {
+            let rules = rules.iter();
+            let mut program: Vec<_> = rules
+                .flat_map(|(rule, action)| act_if(rule, *action))
+                .collect();
+            program.push(take(*otherwise));
             program
         }
     }
 }
 
-/// Allows if the rule holds, and goes on behind itself if not.
-fn allow_if(rule: &[Condition]) -> Vec<sock_filter> {
-    const CONDITION_LEN: usize = 3;
-    let mut program = Vec::new();
-    for (index, condition) in rule.iter().enumerate() {
-        let conditions_left = rule.len() - 1 - index;
-        let past_the_end = u8::try_from(conditions_left * CONDITION_LEN + 1)
-            .expect("a rule has a handful of conditions");
-        let (yes, no) = if condition.equal {
-            (0, past_the_end)
-        } else {
-            (past_the_end, 0)
-        };
-        program.push(load(
-            ARGUMENT_OFFSET + u32::from(condition.argument) * ARGUMENT_LEN,
-        ));
-        program.push(plain(BPF_ALU | BPF_AND | BPF_K, condition.mask));
-        program.push(jump(BPF_JEQ, condition.value, yes, no));
+/// Takes the action if the rule holds, and goes on behind itself if not.
+fn act_if(rule: &[Condition], action: Action) -> Vec<sock_filter> {
+    let mut program = vec![take(action)];
+    for condition in rule.iter().rev() {
+        let mut checked = check(condition, program.len());
+        checked.append(&mut program);
+        program = checked;
     }
-    program.push(ret(libc::SECCOMP_RET_ALLOW));
     program
+}
+
+/// Goes on behind itself if the condition holds, and `rest` instructions further if not.
+fn check(condition: &Condition, rest: usize) -> Vec<sock_filter> {
+    let rest = u8::try_from(rest).expect("a rule has a handful of conditions");
+    let half = match condition.half {
+        Half::Low => 0,
+        Half::High => HALF_LEN,
+    };
+    let offset = ARGUMENT_OFFSET + u32::from(condition.argument) * ARGUMENT_LEN + half;
+    let mut program = vec![load(offset)];
+    if condition.mask != u32::MAX {
+        program.push(plain(BPF_ALU | BPF_AND | BPF_K, condition.mask));
+    }
+    match &condition.test {
+        Test::Is(value) => program.push(jump(BPF_JEQ, *value, 0, rest)),
+        Test::IsNot(value) => program.push(jump(BPF_JEQ, *value, rest, 0)),
+        Test::IsAmong(values) => program.extend(among(values, rest)),
+    }
+    program
+}
+
+/// The same for a list of values.
+fn among(values: &[u32], rest: u8) -> Vec<sock_filter> {
+    assert!(
+        (1..=VALUES_MAX).contains(&values.len()),
+        "a list has some values, and not too many to jump over"
+    );
+    let mut program = Vec::new();
+    for (left, value) in (0_u8..).zip(values.iter().rev()) {
+        // Only the last one knows that none was equal.
+        let no = if left == 0 { rest } else { 0 };
+        program.push(jump(BPF_JEQ, *value, left, no));
+    }
+    program.reverse();
+    program
+}
+
+fn take(action: Action) -> sock_filter {
+    match action {
+        Action::Allow => ret(libc::SECCOMP_RET_ALLOW),
+        Action::Fail(errno) => fail(errno),
+        Action::Pretend => fail(0),
+    }
 }
 
 fn fail(errno: i32) -> sock_filter {
@@ -167,13 +229,21 @@ pub mod tests {
     use super::*;
 
     /// What the kernel would do with a program and a call.
-    pub fn simulate(program: &[sock_filter], number: u32, arguments: &[u32]) -> u32 {
+    pub fn simulate(program: &[sock_filter], number: u32, arguments: &[u64]) -> u32 {
         let word = |offset| match offset {
             NUMBER_OFFSET => number,
             ARCH_OFFSET => ARCH,
             _ => {
-                let index = (offset - ARGUMENT_OFFSET) / ARGUMENT_LEN;
-                arguments.get(index as usize).copied().unwrap_or(0)
+                let at = offset - ARGUMENT_OFFSET;
+                let argument = arguments.get((at / ARGUMENT_LEN) as usize).copied();
+                let bytes = argument.unwrap_or(0).to_le_bytes();
+                let half = (at % ARGUMENT_LEN) as usize;
+                u32::from_le_bytes([
+                    bytes[half],
+                    bytes[half + 1],
+                    bytes[half + 2],
+                    bytes[half + 3],
+                ])
             }
         };
         let (mut accumulator, mut at) = (0, 0);
@@ -195,39 +265,95 @@ pub mod tests {
 
     #[test]
     fn every_number_gets_its_own_verdict() {
-        let verdicts: BTreeMap<u32, Verdict> = [
-            (0, Verdict::Allow),
-            (1, Verdict::Allow),
-            (3, Verdict::Fail(38)),
-            (4, Verdict::Allow),
-            (300, Verdict::Allow),
-        ]
-        .into();
-        let program = compile(&verdicts, &Verdict::Fail(1));
+        let actions = BTreeMap::from([
+            (0, Action::Allow),
+            (1, Action::Allow),
+            (3, Action::Fail(38)),
+            (4, Action::Allow),
+            (5, Action::Pretend),
+            (300, Action::Allow),
+        ]);
+        let verdicts = actions
+            .iter()
+            .map(|(number, action)| (*number, Verdict::Always(*action)));
+        let program = compile(&verdicts.collect(), &Verdict::Always(Action::Fail(1)));
         for number in (0..600).chain([u32::MAX, 0x4000_0001]) {
-            let expected = match verdicts.get(&number) {
-                Some(Verdict::Allow) => libc::SECCOMP_RET_ALLOW,
-                Some(Verdict::Fail(errno)) => fail(*errno).k,
-                _ => fail(1).k,
+            let expected = match actions.get(&number) {
+                Some(Action::Allow) => libc::SECCOMP_RET_ALLOW,
+                Some(Action::Fail(errno)) => fail(*errno).k,
+                Some(Action::Pretend) => libc::SECCOMP_RET_ERRNO,
+                None => fail(1).k,
             };
             assert_eq!(simulate(&program, number, &[]), expected, "{number}");
         }
     }
 
-    #[test]
-    fn a_rule_needs_all_conditions_and_a_verdict_one_rule() {
-        let is = |argument, value, equal| Condition {
+    /// What a call with these arguments gets by these rules, and `Fail(1)` by none.
+    fn judged(rules: Vec<(Rule, Action)>) -> impl Fn(&[u64]) -> u32 {
+        let verdict = Verdict::ByArguments(rules, Action::Fail(1));
+        let program = compile(&[(7, verdict)].into(), &Verdict::Always(Action::Allow));
+        move |arguments| simulate(&program, 7, arguments)
+    }
+
+    fn condition(argument: u8, half: Half, mask: u32, test: Test) -> Condition {
+        Condition {
             argument,
-            mask: 0xff,
-            value,
-            equal,
-        };
-        let rules = vec![vec![is(0, 1, true), is(1, 2, false)], vec![is(0, 9, true)]];
-        let verdicts = [(7, Verdict::AllowIf(rules, 1))].into();
-        let program = compile(&verdicts, &Verdict::Allow);
-        let allowed =
-            |arguments: &[u32]| simulate(&program, 7, arguments) == libc::SECCOMP_RET_ALLOW;
-        assert!(allowed(&[1, 3]) && allowed(&[9, 2]) && allowed(&[0x101, 3]));
-        assert!(!allowed(&[1, 2]) && !allowed(&[2, 3]) && !allowed(&[1, 0x102]));
+            half,
+            mask,
+            test,
+        }
+    }
+
+    #[test]
+    fn a_rule_needs_all_conditions_and_the_first_rule_that_holds_decides() {
+        let low = |argument, test| condition(argument, Half::Low, 0xff, test);
+        let rules = vec![
+            (
+                vec![low(0, Test::Is(1)), low(1, Test::IsNot(2))],
+                Action::Allow,
+            ),
+            (vec![low(0, Test::Is(1))], Action::Pretend),
+            (vec![low(0, Test::Is(9))], Action::Allow),
+        ];
+        let judged = judged(rules);
+        for arguments in [[1, 3], [9, 2], [0x101, 3]] {
+            assert_eq!(judged(&arguments), libc::SECCOMP_RET_ALLOW);
+        }
+        for arguments in [[1, 2], [1, 0x102]] {
+            assert_eq!(judged(&arguments), libc::SECCOMP_RET_ERRNO);
+        }
+        assert_eq!(judged(&[2, 3]), fail(1).k);
+    }
+
+    #[test]
+    fn a_pointer_is_null_only_if_both_halves_are() {
+        let is_zero = |half| condition(2, half, u32::MAX, Test::Is(0));
+        let judged = judged(vec![(
+            vec![is_zero(Half::Low), is_zero(Half::High)],
+            Action::Allow,
+        )]);
+        assert_eq!(judged(&[7, 7, 0]), libc::SECCOMP_RET_ALLOW);
+        for pointer in [1, 1 << 32, 0x7fff_0000_0000, u64::MAX] {
+            assert_eq!(judged(&[7, 7, pointer]), fail(1).k, "{pointer:#x}");
+        }
+    }
+
+    #[test]
+    fn each_value_of_a_list_is_found_and_no_other() {
+        for length in [1, 2, 3, VALUES_MAX] {
+            let values: Vec<u32> = (1..).step_by(3).take(length).collect();
+            let list = condition(1, Half::Low, u32::MAX, Test::IsAmong(values.clone()));
+            let also = condition(0, Half::Low, u32::MAX, Test::Is(5));
+            let judged = judged(vec![(vec![list, also], Action::Allow)]);
+            for value in 0..=700 {
+                let expected = if values.contains(&value) {
+                    libc::SECCOMP_RET_ALLOW
+                } else {
+                    fail(1).k
+                };
+                assert_eq!(judged(&[5, value.into()]), expected, "{value} of {length}");
+                assert_eq!(judged(&[4, value.into()]), fail(1).k);
+            }
+        }
     }
 }
