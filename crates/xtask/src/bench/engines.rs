@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::docker::{Docker, IMAGE};
+use super::report::Report;
 use super::samples::Samples;
 use super::server::{Server, exec_true};
 use super::timed;
@@ -28,9 +29,9 @@ const SPAWN_EVERY: usize = 4;
 /// Limits that no container of the pool has.
 const COLD_MEMORY: &str = "400m";
 
-pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
+pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
     let Some(docker) = docker else {
-        eprintln!("other engines: not measured without Docker");
+        report.unmeasured("other engines: there is no Docker");
         return Ok(());
     };
     let program = workspace::build_release("hotcell")?;
@@ -46,11 +47,11 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
     let server = Server::start_with(&program, &arguments, &[("DOCKER_HOST", &host)])?;
     let samples = measure(&mut server.client()?, docker)?;
     samples.print();
-    samples.within(WARM, 10.0);
-    samples.within(EXEC, 5.0);
-    samples.times_faster(EXEC, 15.0, DOCKER_EXEC);
-    samples.within(WRITE, 2.0);
-    samples.within(READ, 2.0);
+    samples.within(report, WARM, 10.0);
+    samples.within(report, EXEC, 5.0);
+    samples.times_faster(report, EXEC, 15.0, DOCKER_EXEC);
+    samples.within(report, WRITE, 2.0);
+    samples.within(report, READ, 2.0);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::docker::Docker;
 use super::ours::{Cgroups, Ours};
+use super::report::Report;
 use super::samples::Samples;
 use super::{DOCKER_EVERY, ROUNDS, timed};
 
@@ -25,7 +26,7 @@ const DOCKER_RUN: &str = "docker run true";
 const DOCKER_RUN_ALONE: &str = "docker run --network=none true";
 const DOCKER_EXEC: &str = "docker exec true";
 
-pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
+pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -33,13 +34,13 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
         .context("start the async runtime")?;
     runtime.block_on(async {
         let ours = Ours::open()?;
-        let outcome = measure(&ours, docker).await;
+        let outcome = measure(&ours, docker, report).await;
         ours.close().await?;
         outcome
     })
 }
 
-async fn measure(ours: &Ours, docker: Option<&Docker>) -> Result<()> {
+async fn measure(ours: &Ours, docker: Option<&Docker>, report: &Report) -> Result<()> {
     let mut samples = Samples::default();
     let live = ours.live().await?;
     for round in 0..ROUNDS {
@@ -60,22 +61,22 @@ async fn measure(ours: &Ours, docker: Option<&Docker>) -> Result<()> {
         }
     }
     samples.print();
-    promises(&samples);
-    ours.stream(&live).await?;
-    ours.idle(IDLE_CONTAINERS).await
+    promises(&samples, report);
+    ours.stream(&live, report).await?;
+    ours.idle(IDLE_CONTAINERS, report).await
 }
 
-fn promises(samples: &Samples) {
-    samples.within(READY, 8.0);
-    samples.within(READY_BARE, 8.0);
-    samples.at_most_times(LIFE, 8.0, FLOOR);
-    samples.at_most_times(LIFE_BARE, 8.0, FLOOR);
-    samples.times_faster(LIFE, 40.0, DOCKER_RUN);
-    samples.times_faster(LIFE_BARE, 40.0, DOCKER_RUN);
-    samples.within(EXEC, 2.0);
-    samples.times_faster(EXEC, 30.0, DOCKER_EXEC);
-    samples.within(WRITE, 0.5);
-    samples.within(READ, 0.5);
+fn promises(samples: &Samples, report: &Report) {
+    samples.within(report, READY, 8.0);
+    samples.within(report, READY_BARE, 8.0);
+    samples.at_most_times(report, LIFE, 8.0, FLOOR);
+    samples.at_most_times(report, LIFE_BARE, 8.0, FLOOR);
+    samples.times_faster(report, LIFE, 40.0, DOCKER_RUN);
+    samples.times_faster(report, LIFE_BARE, 40.0, DOCKER_RUN);
+    samples.within(report, EXEC, 2.0);
+    samples.times_faster(report, EXEC, 30.0, DOCKER_EXEC);
+    samples.within(report, WRITE, 0.5);
+    samples.within(report, READ, 0.5);
 }
 
 /// What the same command costs without any container.

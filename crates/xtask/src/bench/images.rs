@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::report::Report;
 use super::samples::Samples;
 use super::timed;
 use crate::workspace;
@@ -34,11 +35,11 @@ struct Ground {
 }
 
 /// Measures, or says what is missing.
-pub(super) fn run() -> Result<()> {
+pub(super) fn run(report: &Report) -> Result<()> {
     let programs = ["podman", "runc", "docker-registry"];
     let is_missing = |name: &&str| Command::new(name).arg("--version").output().is_err();
     if let Some(missing) = programs.into_iter().find(is_missing) {
-        eprintln!("images are not measured: {missing} is not installed");
+        report.unmeasured(&format!("images: {missing} is not installed"));
         return Ok(());
     }
     let program = workspace::build_release("hotcell")?;
@@ -49,7 +50,7 @@ pub(super) fn run() -> Result<()> {
         samples.add(THEIRS, ground.theirs()?);
     }
     samples.print();
-    samples.at_most_times(OURS, 1.0, THEIRS);
+    samples.at_most_times(report, OURS, 1.0, THEIRS);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::{Embedded, EmbeddedConfig, Engine};
 
 use super::memory;
-use super::samples::verdict;
+use super::report::Report;
 
 /// What one exec writes in the streaming benchmark.
 const STREAM_BYTES: u64 = 1 << 30;
@@ -138,15 +138,15 @@ impl Ours {
     }
 
     /// Streams a gigabyte and watches how much memory both ends take.
-    pub(super) async fn stream(&self, live: &Live) -> Result<()> {
+    pub(super) async fn stream(&self, live: &Live, report: &Report) -> Result<()> {
         let agent_pid = memory::agent_of(live.id.as_str())?;
         let idle = memory::rss_bytes(agent_pid)?;
         let size = hotcell_agent_image::AGENT.len();
-        verdict(
+        report.verdict(
             size <= AGENT_BYTES_MAX,
             &format!("agent: {size} bytes, at most {AGENT_BYTES_MAX}"),
         );
-        verdict(
+        report.verdict(
             idle <= AGENT_RSS_BYTES_MAX,
             &format!("idle agent: {} KiB of memory, at most 6144", idle >> 10),
         );
@@ -167,11 +167,11 @@ impl Ours {
         ensure!(received == STREAM_BYTES, "received {received} bytes");
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = received as f64 / 1e6 / start.elapsed().as_secs_f64();
-        verdict(
+        report.verdict(
             rate >= 200.0,
             &format!("1 GiB of stdout: {rate:.0} MB/s, at least 200"),
         );
-        verdict(
+        report.verdict(
             most <= STREAM_RSS_BYTES_MAX,
             &format!(
                 "server and agent meanwhile: {} MiB of memory, at most 64",
@@ -182,7 +182,7 @@ impl Ours {
     }
 
     /// Keeps many containers at once, all of them answering.
-    pub(super) async fn idle(&self, count: usize) -> Result<()> {
+    pub(super) async fn idle(&self, count: usize, report: &Report) -> Result<()> {
         let start = Instant::now();
         let mut all = Vec::new();
         for _ in 0..count {
@@ -195,7 +195,7 @@ impl Ours {
         for live in &all {
             self.with_cgroups.destroy(&live.id).await?;
         }
-        verdict(
+        report.verdict(
             true,
             &format!(
                 "{count} idle containers at once, made in {} ms",

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::report::Report;
+
 /// What was measured, by subject, in the order in which they were first measured.
 #[derive(Default)]
 pub(super) struct Samples(Vec<(&'static str, Vec<Duration>)>);
@@ -26,30 +28,54 @@ impl Samples {
         eprintln!();
     }
 
-    pub(super) fn within(&self, row: &'static str, limit_ms: f64) {
-        if let Some(p50) = self.percentile(row, 50).map(millis) {
-            verdict(
-                p50 <= limit_ms,
-                &format!("{row}: {p50:.3} ms, at most {limit_ms} ms"),
-            );
+    pub(super) fn within(&self, report: &Report, row: &'static str, limit_ms: f64) {
+        self.percentile_within(report, row, 50, limit_ms);
+    }
+
+    /// The same for nearly all of them.
+    pub(super) fn nearly_all_within(&self, report: &Report, row: &'static str, limit_ms: f64) {
+        self.percentile_within(report, row, 95, limit_ms);
+    }
+
+    fn percentile_within(&self, report: &Report, row: &str, percent: usize, limit_ms: f64) {
+        match self.percentile(row, percent).map(millis) {
+            Some(time) => report.verdict(
+                time <= limit_ms,
+                &format!("{row}: p{percent} {time:.3} ms, at most {limit_ms} ms"),
+            ),
+            None => report.unmeasured(row),
         }
     }
 
-    pub(super) fn at_most_times(&self, row: &'static str, times: f64, of: &'static str) {
-        if let Some(ratio) = self.ratio(row, of) {
-            verdict(
+    pub(super) fn at_most_times(
+        &self,
+        report: &Report,
+        row: &'static str,
+        times: f64,
+        of: &'static str,
+    ) {
+        match self.ratio(row, of) {
+            Some(ratio) => report.verdict(
                 ratio <= times,
                 &format!("{row}: {ratio:.1} x {of}, at most {times} x"),
-            );
+            ),
+            None => report.unmeasured(&format!("{row} beside {of}")),
         }
     }
 
-    pub(super) fn times_faster(&self, row: &'static str, times: f64, than: &'static str) {
-        if let Some(ratio) = self.ratio(than, row) {
-            verdict(
+    pub(super) fn times_faster(
+        &self,
+        report: &Report,
+        row: &'static str,
+        times: f64,
+        than: &'static str,
+    ) {
+        match self.ratio(than, row) {
+            Some(ratio) => report.verdict(
                 ratio >= times,
                 &format!("{row}: {ratio:.0} x faster than {than}, at least {times} x"),
-            );
+            ),
+            None => report.unmeasured(&format!("{row} beside {than}")),
         }
     }
 
@@ -66,11 +92,6 @@ impl Samples {
             .get((sorted.len() * percent / 100).min(sorted.len() - 1))
             .copied()
     }
-}
-
-/// One promise, kept or not.
-pub(super) fn verdict(kept: bool, sentence: &str) {
-    eprintln!("{} {sentence}", if kept { "✓" } else { "✗" });
 }
 
 fn millis(time: Duration) -> f64 {

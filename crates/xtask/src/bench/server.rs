@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::docker::Docker;
 use super::memory::{private_bytes, rss_bytes};
-use super::samples::{Samples, verdict};
-use super::{DOCKER_EVERY, ROUNDS, timed, warm};
+use super::report::Report;
+use super::samples::Samples;
+use super::{DOCKER_EVERY, ROUNDS, stream, timed, warm};
 use crate::workspace;
 
 const SPAWN: &str = "spawn, cold";
@@ -63,7 +64,7 @@ pub(super) struct Server {
     directory: PathBuf,
 }
 
-pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
+pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
     let program = workspace::build_release("hotcell")?;
     let mut starts = Vec::new();
     for _ in 0..STARTS {
@@ -76,13 +77,13 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
     let server = Server::start(&program)?;
     warm::until_ready(&mut server.client()?)?;
     let idle_bytes = server.rss_bytes()?;
-    calls(&server, docker)?;
+    calls(&server, docker, report)?;
     let start_ms = starts[STARTS / 2].as_millis();
-    verdict(
+    report.verdict(
         start_ms <= START_MS_MAX,
         &format!("server start to first answer: {start_ms} ms, at most {START_MS_MAX}"),
     );
-    verdict(
+    report.verdict(
         idle_bytes <= IDLE_RSS_BYTES_MAX,
         &format!(
             "idle server with its launcher: {} KiB of memory, at most {}",
@@ -90,16 +91,17 @@ pub(super) fn run(docker: Option<&Docker>) -> Result<()> {
             IDLE_RSS_BYTES_MAX >> 10
         ),
     );
-    tool_list(&server)?;
-    poll(&server)?;
-    callers(&server)?;
-    streams(&server)?;
+    tool_list(&server, report)?;
+    poll(&server, report)?;
+    stream::run(&mut server.client()?, report)?;
+    callers(&server, report)?;
+    streams(&server, report)?;
     drop(server);
-    warm::run(&program)
+    warm::run(&program, report)
 }
 
 /// One call after the other, each kind in each round.
-fn calls(server: &Server, docker: Option<&Docker>) -> Result<()> {
+fn calls(server: &Server, docker: Option<&Docker>, report: &Report) -> Result<()> {
     let mut samples = Samples::default();
     let mut client = server.client()?;
     let container = spawn(&mut client)?;
@@ -132,21 +134,21 @@ fn calls(server: &Server, docker: Option<&Docker>) -> Result<()> {
     }
     client.call("kill", &json!({"container_id": container}))?;
     samples.print();
-    samples.within(SPAWN, 15.0);
-    samples.within(SPAWN_WARM, 5.0);
-    samples.within(EXEC, 3.0);
-    samples.times_faster(EXEC, 25.0, DOCKER_EXEC);
-    samples.within(WRITE_1K, 1.5);
-    samples.within(READ_1K, 1.5);
-    samples.within(WRITE_1M, 15.0);
-    samples.within(READ_1M, 15.0);
+    samples.within(report, SPAWN, 15.0);
+    samples.within(report, SPAWN_WARM, 5.0);
+    samples.within(report, EXEC, 3.0);
+    samples.times_faster(report, EXEC, 25.0, DOCKER_EXEC);
+    samples.within(report, WRITE_1K, 1.5);
+    samples.within(report, READ_1K, 1.5);
+    samples.within(report, WRITE_1M, 15.0);
+    samples.within(report, READ_1M, 15.0);
     Ok(())
 }
 
-fn tool_list(server: &Server) -> Result<()> {
+fn tool_list(server: &Server, report: &Report) -> Result<()> {
     let list = server.client()?.request("tools/list", &json!({}))?;
     let bytes = list["tools"].to_string().len();
-    verdict(
+    report.verdict(
         bytes <= TOOL_LIST_BYTES_MAX,
         &format!("tool list: {bytes} bytes, at most {TOOL_LIST_BYTES_MAX}"),
     );
@@ -154,7 +156,7 @@ fn tool_list(server: &Server) -> Result<()> {
 }
 
 /// Reads all that one exec writes, as fast as it comes.
-fn poll(server: &Server) -> Result<()> {
+fn poll(server: &Server, report: &Report) -> Result<()> {
     let mut client = server.client()?;
     let container = spawn(&mut client)?;
     let line = format!("yes 0123456789abcdef | head -c {POLLED_BYTES}");
@@ -178,7 +180,7 @@ fn poll(server: &Server) -> Result<()> {
         bytes == POLLED_BYTES,
         "{bytes} bytes of {POLLED_BYTES} came"
     );
-    verdict(
+    report.verdict(
         rate >= POLL_MB_PER_SECOND_MIN,
         &format!(
             "10 MB of stdout through exec_poll: {rate:.0} MB/s, at least {POLL_MB_PER_SECOND_MIN}"
@@ -189,7 +191,7 @@ fn poll(server: &Server) -> Result<()> {
 }
 
 /// Many callers at once, each in its own session, all in four containers.
-fn callers(server: &Server) -> Result<()> {
+fn callers(server: &Server, report: &Report) -> Result<()> {
     let mut client = server.client()?;
     let containers: Vec<String> = (0..4).map(|_| spawn(&mut client)).collect::<Result<_>>()?;
     let (count, errors) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -216,7 +218,7 @@ fn callers(server: &Server) -> Result<()> {
     let (count, errors) = (count.into_inner(), errors.into_inner());
     #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
     let rate = count as f64 / CALLERS_TIME.as_secs_f64();
-    verdict(
+    report.verdict(
         rate >= CALLS_PER_SECOND_MIN && errors == 0,
         &format!(
             "exec true with {CALLERS} callers: {rate:.0}/s with {errors} errors, at least {CALLS_PER_SECOND_MIN}/s with none"
@@ -229,7 +231,7 @@ fn callers(server: &Server) -> Result<()> {
 }
 
 /// Many execs that write at once; the server's memory is watched meanwhile.
-fn streams(server: &Server) -> Result<()> {
+fn streams(server: &Server, report: &Report) -> Result<()> {
     let mut client = server.client()?;
     let count = STREAMS / STREAMS_PER_CONTAINER;
     let containers: Vec<String> = (0..count)
@@ -260,7 +262,7 @@ fn streams(server: &Server) -> Result<()> {
         ended.map(|()| watch.join().unwrap_or(u64::MAX))
     })?;
     let rate = as_mega(STREAM_BYTES * STREAMS as u64) / start.elapsed().as_secs_f64();
-    verdict(
+    report.verdict(
         most <= STREAMS_RSS_BYTES_MAX,
         &format!(
             "{STREAMS} execs that stream at {rate:.0} MB/s: {} MiB of memory, at most {}",
@@ -274,7 +276,7 @@ fn streams(server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn spawn(client: &mut Client) -> Result<String> {
+pub(super) fn spawn(client: &mut Client) -> Result<String> {
     let container = client.call("spawn", &json!({}))?;
     let id = container["container_id"].as_str().context("container_id")?;
     Ok(id.to_owned())
@@ -287,7 +289,7 @@ pub(super) fn exec_true(client: &mut Client, container: &str) -> Result<()> {
     Ok(())
 }
 
-fn start_exec(client: &mut Client, container: &str, line: &str) -> Result<String> {
+pub(super) fn start_exec(client: &mut Client, container: &str, line: &str) -> Result<String> {
     let exec = json!({"container_id": container, "cmd": ["sh", "-c", line]});
     let exec = client.call("exec_start", &exec)?;
     Ok(exec["exec_id"].as_str().context("exec_id")?.to_owned())

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::samples::verdict;
+use super::report::Report;
 use super::server::Server;
 
 /// How often somebody asks for a container, and for how long.
@@ -22,7 +22,7 @@ const WARM: &str = "4";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks for containers at a steady rate, and has each killed by somebody else.
-pub(super) fn run(program: &Path) -> Result<()> {
+pub(super) fn run(program: &Path, report: &Report) -> Result<()> {
     let server = Server::start_with(program, &["--warm", WARM], &[])?;
     let mut client = server.client()?;
     until_ready(&mut client)?;
@@ -47,7 +47,7 @@ pub(super) fn run(program: &Path) -> Result<()> {
     drop(kill);
     killing.join().ok().context("the killer panicked")??;
     let is_steady = rate >= f64::from(SPAWNS_PER_SECOND) * 0.95;
-    verdict(
+    report.verdict(
         warm == count && is_steady,
         &format!(
             "{rate:.0} spawns/s for {SECONDS} s: {warm} of {count} warm, all at {SPAWNS_PER_SECOND}/s"
