@@ -46,6 +46,8 @@ fn thousands_of_sessions_are_bounded_and_one_in_use_survives() {
     let home = Home::new();
     let server = serve(&home);
     let mut working = server.client();
+    let idle = server.client().session().unwrap().to_owned();
+    assert_eq!(status_of(&server, &idle), 200);
     let before = server.rss_bytes();
     for number in 0..2_000 {
         let client = server.client();
@@ -57,8 +59,20 @@ fn thousands_of_sessions_are_bounded_and_one_in_use_survives() {
     let grown = server.rss_bytes().saturating_sub(before);
     assert!(grown < 128 * MIB, "{grown} bytes more");
     working.ok("list_containers", json!({}));
+    // Memory alone would not show it: sessions are small. The oldest idle one had to go.
+    assert_eq!(status_of(&server, &idle), 404);
+    assert_eq!(status_of(&server, working.session().unwrap()), 200);
     assert_serves(&server);
     assert!(server.terminate().success());
+}
+
+/// What a call in that session is answered with.
+fn status_of(server: &Server, session: &str) -> u16 {
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+    let mut http = Http::connect(&server.url);
+    let headers = [("Mcp-Session-Id", session.to_owned())];
+    http.post("/mcp", &headers, &call.to_string());
+    http.status
 }
 
 #[test]

@@ -18,6 +18,9 @@ const DEVICES: [&str; 17] = [
     "stderr", "stdin", "stdout", "tty", "urandom", "zero",
 ];
 
+/// An attack has the administrator's programs, too.
+const ALL_PROGRAMS: &str = "PATH=$PATH:/usr/sbin:/sbin";
+
 /// What gVisor puts beside them.
 const FOREIGN_DEVICES: [&str; 2] = ["fuse", "net"];
 
@@ -117,6 +120,9 @@ pub(super) async fn mounts_and_namespaces_are_denied(subject: &Subject) -> Outco
     let Some(cell) = sealed(subject).await? else {
         return Ok(());
     };
+    let state = "cat /proc/self/mounts; ls -A /tmp /workspace";
+    let before = cell.said(state).await?;
+    ensure!(before.contains(" /workspace "), "no mounts: {before}");
     for script in [
         "mount -t tmpfs none /tmp",
         "mount --bind /usr /tmp",
@@ -130,9 +136,12 @@ pub(super) async fn mounts_and_namespaces_are_denied(subject: &Subject) -> Outco
         "mknod /tmp/disk b 8 0",
         "mknod /workspace/null c 1 3",
     ] {
-        let ran = cell.shell(script).await?;
-        assert_ne!(ran.exit.code, Some(0), "`{script}` worked");
+        let ran = cell.shell(&format!("{ALL_PROGRAMS}; {script}")).await?;
+        // Without the program, a shell says so by 126 or 127, and nothing was denied.
+        let was_denied = !matches!(ran.exit.code, Some(0 | 126 | 127));
+        ensure!(was_denied, "`{script}` was not denied: {:?}", ran.exit);
     }
+    assert_eq!(cell.said(state).await?, before, "something has changed");
     cell.end().await
 }
 
@@ -154,6 +163,8 @@ pub(super) async fn kernel_settings_are_not_writable(subject: &Subject) -> Outco
     }
     let made = cell.shell("mkdir /sys/fs/cgroup/probe").await?;
     assert_ne!(made.exit.code, Some(0), "a cgroup could be made");
+    let version = cell.shell("head -c 1 /proc/version").await?;
+    assert_ne!(version.stdout, b"", "nothing can be read at all");
     for file in ["/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/dev/mem"] {
         let ran = cell.shell(&format!("head -c 1 {file}")).await?;
         assert_eq!(ran.stdout, b"", "{file} can be read");
@@ -218,9 +229,16 @@ pub(super) async fn sealed(subject: &Subject) -> anyhow::Result<Option<Cell<'_>>
 
 /// Fails if a process can open the file for writing, or make it.
 pub(super) async fn expect_unwritable(cell: &Cell<'_>, file: &str) -> Outcome {
-    // In a subshell, because a failed redirection may end the shell itself.
-    let script = format!("( : >> {file} ) 2> /dev/null && echo writable; :");
-    assert_eq!(cell.said(&script).await?, "", "{file}");
+    // In a subshell, because a failed redirection may end the shell itself. What can be written
+    // shows that the attempt works.
+    let script = format!(
+        "for f in /tmp/can {file}; do ( : >> $f ) 2> /dev/null && echo $f is writable; done; :"
+    );
+    assert_eq!(
+        cell.said(&script).await?,
+        "/tmp/can is writable\n",
+        "{file}"
+    );
     Ok(())
 }
 

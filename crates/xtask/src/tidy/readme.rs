@@ -3,7 +3,7 @@
 use super::Source;
 
 const JOBS: &str = "crates/xtask/src/main.rs";
-const BINARY: &str = "crates/hotcell/src/";
+const CLI: &str = "crates/hotcell/src/cli/mod.rs";
 
 /// What README.md shows and the code does not have.
 pub fn complaints(sources: &[Source]) -> Vec<String> {
@@ -37,10 +37,9 @@ fn missing(line: &str, sources: &[Source]) -> Option<String> {
         }
         ["hotcell", verb, ..] if verb.starts_with(|letter: char| letter.is_ascii_lowercase()) => {
             let variant = camel_case(verb);
-            let mut code = sources
-                .iter()
-                .filter(|source| source.path.starts_with(BINARY));
-            code.any(|source| source.text.contains(&variant))
+            let cli = sources.iter().filter(|source| source.path == CLI);
+            cli.flat_map(|source| verbs(&source.text))
+                .any(|known| known == variant)
         }
         [program, ..] if program.starts_with("./") => {
             sources.iter().any(|source| source.path == program[2..])
@@ -48,6 +47,18 @@ fn missing(line: &str, sources: &[Source]) -> Option<String> {
         _ => true,
     };
     (!exists).then(|| format!("README.md shows `{line}`, which does not exist"))
+}
+
+/// The variants of the enum `Command`, of which Clap makes the verbs.
+fn verbs(cli: &str) -> impl Iterator<Item = &str> {
+    let body = cli
+        .split_once("enum Command {")
+        .map_or("", |(_, body)| body);
+    let body = body.split_once("\n}").map_or("", |(body, _)| body);
+    let variants = body.lines().filter_map(|line| line.strip_prefix("    "));
+    variants
+        .filter(|line| line.starts_with(|letter: char| letter.is_ascii_uppercase()))
+        .filter_map(|line| line.split(['(', ',', ' ']).next())
 }
 
 fn camel_case(verb: &str) -> String {
@@ -71,8 +82,8 @@ mod tests {
             ),
             Source::of(JOBS, "Some(\"tidy\") => tidy()"),
             Source::of(
-                "crates/hotcell/src/cli.rs",
-                "enum Verb { Serve, McpConfig }",
+                CLI,
+                "struct Args;\nenum Command {\n    /// Fly\n    Serve(Args),\n    McpConfig,\n}\nenum Other {\n    Fly,\n}\n",
             ),
             Source::of("test", "#!/bin/bash"),
         ])
@@ -94,7 +105,13 @@ mod tests {
 
     #[test]
     fn commands_that_do_not_exist_are_named() {
-        for bad in ["cargo xtask clean-up", "hotcell fly", "./install.sh"] {
+        for bad in [
+            "cargo xtask clean-up",
+            "hotcell fly",
+            "hotcell args",
+            "hotcell serv",
+            "./install.sh",
+        ] {
             assert_eq!(of(bad).len(), 1, "{bad}");
         }
     }
