@@ -275,7 +275,8 @@ const MAY_SWITCH_USER: [&str; 9] = [
 #[tokio::test]
 async fn no_capability_of_the_agent_reaches_a_command() {
     if !rustix::process::geteuid().is_root() {
-        // Only root can give an agent capabilities to lose.
+        let reason = "only root can give an agent capabilities to lose";
+        hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
         return;
     }
     let agent = Agent::start_by(&MAY_SWITCH_USER).await;

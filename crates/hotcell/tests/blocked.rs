@@ -13,7 +13,8 @@ use serde_json::Value;
 fn profile() -> Option<String> {
     let profile = std::env::var("HOTCELL_VM_PROFILE").ok();
     if profile.is_none() {
-        eprintln!("skipped: for the virtual machine only");
+        let reason = "it is for the virtual machine only";
+        hotcell_testkit::skip(hotcell_testkit::Need::Machine, reason);
     }
     profile
 }

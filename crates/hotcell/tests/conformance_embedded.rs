@@ -11,6 +11,19 @@ use hotcell_runtime::probe;
 
 hotcell_engine::conformance_tests!(subject);
 
+/// What the engine claims below; where it does not, cases are excluded, and this says why.
+#[test]
+fn containers_can_have_a_root_here() {
+    if !has_root() {
+        let reason = "there are no subordinate ids on this host";
+        hotcell_testkit::skip(hotcell_testkit::Need::ContainerRoot, reason);
+    }
+}
+
+fn has_root() -> bool {
+    rustix::process::geteuid().is_root() || probe::subordinate_ids().is_ok()
+}
+
 async fn subject() -> Subject {
     let state = support::scratch();
     let home = state.path().join("home");
@@ -28,7 +41,7 @@ async fn subject() -> Subject {
             ..Policy::default()
         },
         traits: Traits {
-            root: rustix::process::geteuid().is_root() || probe::subordinate_ids().is_ok(),
+            root: has_root(),
             ..Traits::ALL
         },
         reopen: Some(reopen),

@@ -479,6 +479,10 @@ async fn two_servers_on_one_engine_do_not_see_each_others_containers() {
 
 #[tokio::test]
 async fn gvisor_as_the_engines_own_choice_has_the_processes_it_needs() {
+    // Only whether it is there.
+    if Private::start_with(Flavor::Docker, Some("runsc")).is_none() {
+        return;
+    }
     let gvisor = [("HOTCELL_ENGINE_OPTIONS", "--default-runtime runsc")];
     let Some(private) = Private::start_own(Flavor::Docker, &gvisor) else {
         return;

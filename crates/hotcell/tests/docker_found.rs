@@ -98,6 +98,8 @@ fn doctor_tells_who_may_use_a_socket_that_we_may_not() {
     let socket = home.path().join("closed.sock");
     let _listener = UnixListener::bind(&socket).unwrap();
     if !rustix::process::geteuid().is_root() {
+        let reason = "only root can become somebody else";
+        hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
         return;
     }
     let nobody = [

@@ -13,7 +13,7 @@ use support::new_id;
 const AGENT: &str = "/.hotcell-*/hotcell-agent";
 
 async fn attack(flavor: Flavor, runtime: Option<&str>) {
-    let Some(private) = Private::start(flavor) else {
+    let Some(private) = Private::start_with(flavor, runtime) else {
         return;
     };
     let engine = Docker::new(private.config(flavor, runtime));
@@ -29,14 +29,21 @@ async fn attack(flavor: Flavor, runtime: Option<&str>) {
     let agent = Agent::connect(engine.open(&id).await.expect("a stream"));
     let agent = agent.await.expect("the agent says hello");
 
+    let script = format!("sleep 2 | {AGENT} connect --door hotcell-agent | od -c | head -1");
+    // Whom the door is for gets the agent's first words through it: this is what they look like.
+    let name = format!("hotcell-{id}");
+    let guest = ["exec", "-u", "65533:65533", &name, "/bin/sh", "-c", &script];
+    let answer = private.says(&guest);
+    assert!(answer.contains("006"), "the guest did not get in: {answer}");
     // Nobody inside gets a byte through the door, root neither.
     let users = [None, Some((0, 0))];
     for user in users
         .into_iter()
         .take(if runtime.is_none() { 2 } else { 1 })
     {
-        let script = format!("sleep 2 | {AGENT} connect --door hotcell-agent | od -c | head -1");
+        // What `od` says of nothing is where it ends: it has run, and there was nothing.
         let answer = said(&agent, &script, user).await;
+        assert!(answer.contains("0000000"), "{user:?} did not try: {answer}");
         assert!(!answer.contains("006"), "{user:?} got in: {answer}");
     }
     // Not even as the user that the door is for, because nobody can become it.

@@ -179,11 +179,13 @@ fn survive_the_server(home: &Home, flavor: Flavor, more: &[&str], server: Server
 }
 
 /// A day's work, a server that dies in between, and nothing that is left.
-fn expect_a_days_work(flavor: Flavor, more: &[&str]) {
-    let Some(private) = Private::start(flavor) else {
+fn expect_a_days_work(flavor: Flavor, runtime: Option<&str>) {
+    let Some(private) = Private::start_with(flavor, runtime) else {
         return;
     };
     let home = home(&private);
+    let more: Vec<&str> = runtime.map_or(vec![], |runtime| vec!["--runtime", runtime]);
+    let more = more.as_slice();
     let server = serve(&home, flavor, more);
     work(&mut server.client(), flavor.name());
     // gVisor ends the whole container when its memory runs out.
@@ -197,17 +199,17 @@ fn expect_a_days_work(flavor: Flavor, more: &[&str]) {
 
 #[test]
 fn an_agent_works_on_docker() {
-    expect_a_days_work(Flavor::Docker, &[]);
+    expect_a_days_work(Flavor::Docker, None);
 }
 
 #[test]
 fn an_agent_works_on_docker_with_gvisor() {
-    expect_a_days_work(Flavor::Docker, &["--runtime", "runsc"]);
+    expect_a_days_work(Flavor::Docker, Some("runsc"));
 }
 
 #[test]
 fn an_agent_works_on_podman() {
-    expect_a_days_work(Flavor::Podman, &[]);
+    expect_a_days_work(Flavor::Podman, None);
 }
 
 /// Whether an answer names the engine, and says to start it.

@@ -6,6 +6,7 @@ mod readme;
 mod rooms;
 mod text;
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::{codegen, workspace};
 
-/// A tracked text file: its path from the repository's root and what is in it.
+/// A text file: its path from the repository's root and what is in it.
 #[derive(Debug)]
 pub struct Source {
     /// The path, with `/` between its parts.
@@ -24,7 +25,7 @@ pub struct Source {
 
 /// Checks every rule; fails with all complaints.
 pub fn check() -> Result<()> {
-    let sources = sources()?;
+    let sources = sources(&workspace::root())?;
     let metadata = metadata()?;
     let mut complaints = text::complaints(&sources);
     complaints.extend(rooms::complaints(&metadata, &sources));
@@ -39,27 +40,50 @@ pub fn check() -> Result<()> {
     bail!("{} untidy:\n{}", complaints.len(), complaints.join("\n"))
 }
 
-/// All files that are tracked or would be, except those that are not text.
-fn sources() -> Result<Vec<Source>> {
-    let listed = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
-        .current_dir(workspace::root())
-        .output()
-        .context("run git")?;
-    ensure!(listed.status.success(), "git cannot list the files");
-    let listed = String::from_utf8(listed.stdout)?;
-    let read = |path: &str| {
-        let text = std::fs::read_to_string(workspace::root().join(path)).ok()?;
-        let path = path.to_owned();
-        Some(Source { path, text })
-    };
-    Ok(listed.split_terminator('\0').filter_map(read).collect())
+/// What `.gitignore` names. Git itself is not asked: a release's archive has no repository.
+const IGNORED: [&str; 5] = [
+    ".git",
+    "target",
+    "fuzz/target",
+    "fuzz/corpus",
+    "fuzz/artifacts",
+];
+
+/// Directories within directories; a deeper one is a loop.
+const DEPTH_MAX: usize = 16;
+
+/// All files below `root` that would be tracked, except those that are not text.
+fn sources(root: &Path) -> Result<Vec<Source>> {
+    let mut found = Vec::new();
+    collect(root, "", DEPTH_MAX, &mut found)?;
+    ensure!(!found.is_empty(), "{} has no files", root.display());
+    found.sort_by(|one: &Source, other| one.path.cmp(&other.path));
+    Ok(found)
+}
+
+fn collect(root: &Path, below: &str, depth: usize, found: &mut Vec<Source>) -> Result<()> {
+    let depth = depth.checked_sub(1).context("directories never end")?;
+    for entry in std::fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            bail!("{below} has a name that is not text");
+        };
+        let path = if below.is_empty() {
+            name
+        } else {
+            format!("{below}/{name}")
+        };
+        let kind = entry.file_type()?;
+        if IGNORED.contains(&path.as_str()) || path.ends_with(".pending-snap") {
+            continue;
+        }
+        if kind.is_dir() {
+            collect(root, &path, depth, found)?;
+        } else if let Ok(text) = std::fs::read_to_string(entry.path()) {
+            found.push(Source { path, text });
+        }
+    }
+    Ok(())
 }
 
 fn is_rust(path: &str) -> bool {
@@ -86,5 +110,40 @@ impl Source {
     fn of(path: &str, text: &str) -> Self {
         let (path, text) = (path.to_owned(), text.to_owned());
         Self { path, text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_without_a_repository_and_what_is_built_is_not() {
+        let root = tempfile::tempdir().expect("a directory");
+        for (path, content) in [
+            ("test", &b"#!/bin/bash"[..]),
+            ("crates/a/src/target/kept.rs", b"// a"),
+            ("crates/a/picture.png", b"\xff\xfe"),
+            ("target/debug/built.rs", b"// b"),
+            ("fuzz/corpus/x", b"c"),
+            (".git/config", b"d"),
+            ("crates/a/src/x.pending-snap", b"e"),
+        ] {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(path, content).expect("a file");
+        }
+        let found = sources(root.path()).expect("files");
+        let found: Vec<_> = found.iter().map(|source| source.path.as_str()).collect();
+        assert_eq!(found, ["crates/a/src/target/kept.rs", "test"]);
+    }
+
+    #[test]
+    fn what_git_ignores_is_left_out_here_too() {
+        let ignored = std::fs::read_to_string(workspace::root().join(".gitignore"));
+        for line in ignored.expect("it is there").lines() {
+            let known = IGNORED.contains(&line.trim_start_matches('/'));
+            assert!(known || line == "*.pending-snap", "{line}");
+        }
     }
 }

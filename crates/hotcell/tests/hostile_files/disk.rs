@@ -28,7 +28,8 @@ impl SmallDisk {
         if mounted.is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(directory));
         }
-        eprintln!("skipped: no filesystem can be mounted here");
+        let reason = "no filesystem can be mounted here";
+        hotcell_testkit::skip(hotcell_testkit::Need::Mounts, reason);
         None
     }
 

@@ -63,7 +63,7 @@ pub async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
     check(Who::User, &cell.run(&command).await);
     cell.answers().await;
     cell.remove().await;
-    let Some(cell) = Cell::with_root().await else {
+    let Some(cell) = Cell::with_root_too().await else {
         return;
     };
     check(Who::UserBesideRoot, &cell.run(&command).await);

@@ -23,9 +23,13 @@ use std::time::{Duration, Instant};
 use hotcell_agent_client::{Agent, Command, EventKind, Exit, Output};
 use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::{Container, Embedded, EmbeddedConfig, Engine};
+use hotcell_testkit::{Need, skip, skip_part};
 
 /// Between two looks at something that tells nobody when it changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Why a container has no root.
+const NO_ROOT: &str = "containers have no root on this host";
 
 /// Everything that waits gives up after this long: it only ends what hangs, and on a busy
 /// machine everything takes several times as long.
@@ -114,13 +118,29 @@ impl Cell {
     }
 
     /// A container whose execs may be root. Where the host has one user id only there
-    /// is no such container, and the test has nothing to attack: `None`.
+    /// is no such container, and the test has nothing to attack: `None`, and it is skipped.
     pub async fn with_root() -> Option<Self> {
+        let cell = Self::if_it_has_root().await;
+        if cell.is_none() {
+            skip(Need::ContainerRoot, NO_ROOT);
+        }
+        cell
+    }
+
+    /// The same for a test that has attacked without root already.
+    pub async fn with_root_too() -> Option<Self> {
+        let cell = Self::if_it_has_root().await;
+        if cell.is_none() {
+            skip_part(Need::ContainerRoot, NO_ROOT);
+        }
+        cell
+    }
+
+    async fn if_it_has_root() -> Option<Self> {
         let cell = Self::with(|spec| spec.allow_root = true).await;
         if cell.agent.hello().can_switch_user {
             return Some(cell);
         }
-        eprintln!("skipped: containers have no root on this host");
         cell.remove().await;
         None
     }

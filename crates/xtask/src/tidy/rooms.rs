@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Source;
 
 /// Each room and the rooms it may know. Tests may know more: only what ships is held to this.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("hotcell-domain", &[]),
     ("hotcell-agent-api", &[]),
     ("hotcell-runtime", &[]),
@@ -21,6 +21,8 @@ const ROOMS: [(&str, &[&str]); 13] = [
             "hotcell-domain",
             "hotcell-image",
             "hotcell-runtime",
+            // By the feature `conformance`, which only tests ask for.
+            "hotcell-testkit",
         ],
     ),
     (
@@ -48,6 +50,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
             "hotcell-store",
         ],
     ),
+    ("hotcell-testkit", &[]),
     (
         "xtask",
         &[
