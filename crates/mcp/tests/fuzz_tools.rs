@@ -14,21 +14,11 @@ use proptest::test_runner::{Config, TestRunner};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
+use world::base::{Handles, base, is_handle, nobody};
 use world::{Client, Said, World, call, ok, sh};
-
-/// Handles that could be somebody's and are nobody's.
-const NO_CONTAINER: &str = "c_00000000000000000000000000";
-const NO_EXEC: &str = "e_00000000000000000000000000";
 
 /// Random arguments that are tried.
 const CASES: u32 = 600;
-
-/// What the handles in arguments name.
-#[derive(Clone)]
-struct Handles {
-    container: String,
-    exec: String,
-}
 
 struct Fixture {
     _world: World,
@@ -93,29 +83,6 @@ impl Fixture {
         };
         call(&self.client, tool, arguments).await
     }
-}
-
-/// Arguments that are right.
-fn base(tool: &str, on: &Handles) -> Option<Value> {
-    let (container, exec) = (&on.container, &on.exec);
-    Some(match tool {
-        "spawn" | "list_containers" | "list_execs" | "system_status" | "metrics" | "reconcile"
-        | "garbage_collect" => json!({}),
-        "attach" => json!({"target": container, "client_name": "fuzz", "session_id": "1"}),
-        "kill" | "fs_list" | "fs_export" | "fs_import" => json!({"container_id": container}),
-        "exec_start" => json!({"container_id": container, "cmd": ["true"]}),
-        "exec_poll" | "exec_cancel" => json!({"exec_id": exec}),
-        "exec_input" => json!({"exec_id": exec, "data": "x"}),
-        "fs_read" | "fs_stat" => json!({"container_id": container, "path": "d/file"}),
-        "fs_delete" => json!({"container_id": container, "path": "no/such"}),
-        "fs_write" => {
-            json!({"container_id": container, "path": "w", "content": "x", "if_match_etag": "00"})
-        }
-        "fs_batch" => {
-            json!({"container_id": container, "operations": [{"op": "read", "path": "no/such"}]})
-        }
-        _ => return None,
-    })
 }
 
 fn fields(tool: &Tool) -> Vec<(String, Value)> {
@@ -213,24 +180,12 @@ fn is_dangerous(tool: &str, field: &str) -> bool {
     tool == "kill" || (tool, field) == ("exec_start", "cmd")
 }
 
-/// A handle that is not right names nothing.
-fn is_handle(field: &str) -> bool {
-    matches!(field, "container_id" | "exec_id" | "target")
-}
-
 fn code(said: &Said) -> &str {
     if !said.is_error {
         return "ok";
     }
     assert!(said.structured["message"].is_string() && said.structured["hint"].is_string());
     said.structured["code"].as_str().unwrap()
-}
-
-fn nobody() -> Handles {
-    Handles {
-        container: NO_CONTAINER.to_owned(),
-        exec: NO_EXEC.to_owned(),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,6 +242,82 @@ async fn what_a_field_cannot_be_is_an_invalid_argument_and_changes_nothing() {
     }
     assert!(tried > 500, "{tried}");
     assert_eq!(fixture.state().await, before);
+}
+
+/// The schema of one operation of `fs_batch`.
+fn operation(tools: &[Tool]) -> Value {
+    let batch = tools.iter().find(|tool| tool.name == "fs_batch").unwrap();
+    batch.input_schema["properties"]["operations"]["items"].clone()
+}
+
+/// A right operation of each kind, on what is not there.
+fn operations() -> Vec<Value> {
+    vec![
+        json!({"op": "read", "path": "no/such"}),
+        json!({"op": "write", "path": "d/file", "content": "x", "if_match_etag": "00"}),
+        json!({"op": "delete", "path": "no/such"}),
+        json!({"op": "move", "path": "no/such", "dest_path": "to"}),
+        json!({"op": "copy", "path": "no/such", "dest_path": "to"}),
+        json!({"op": "mkdir", "path": "d/file/sub"}),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_of_an_operation_that_is_wrong_or_odd_fails_the_batch_and_changes_nothing() {
+    let fixture = Fixture::new().await;
+    let schema = operation(&fixture.tools);
+    let fields = schema["properties"].as_object().unwrap();
+    for known in ["op", "path", "dest_path", "content", "encoding"] {
+        assert!(fields.contains_key(known), "{schema}");
+    }
+    let before = fixture.state().await;
+    let mut tried = 0;
+    let mut cases = Vec::new();
+    for (field, schema) in fields {
+        let wrong = wrong(schema).into_iter().map(|value| (value, true));
+        let odd = odd(schema).into_iter().map(|value| (value, false));
+        cases.extend(wrong.chain(odd).map(|case| (field.as_str(), case)));
+    }
+    cases.push(("surprise", (json!(1), true)));
+    for step in operations() {
+        for (field, (value, is_wrong)) in &cases {
+            // A new directory may have any name.
+            if step["op"] == "mkdir" && *field == "path" && !is_wrong {
+                continue;
+            }
+            let mut step = step.clone();
+            step[*field] = value.clone();
+            // What comes before it is undone, or was never done.
+            let good = json!({"op": "mkdir", "path": "made"});
+            let said = fixture
+                .call(
+                    "fs_batch",
+                    &fixture.real,
+                    "operations",
+                    Some(json!([good, step])),
+                )
+                .await;
+            let code = code(&said);
+            let short = said.text.chars().take(300).collect::<String>();
+            let is_refused = !["ok", "internal", "unavailable"].contains(&code);
+            assert!(is_refused, "{field} of {}: {short}", step["op"]);
+            if *is_wrong {
+                assert_eq!(
+                    code, "invalid_argument",
+                    "{field} of {}: {short}",
+                    step["op"]
+                );
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 200, "{tried}");
+    assert_eq!(fixture.state().await, before);
+    // The same batch without a fault is done.
+    let good = json!([{"op": "mkdir", "path": "made"}]);
+    let said = fixture.call("fs_batch", &fixture.real, "operations", Some(good));
+    assert_eq!(code(&said.await), "ok");
+    assert_ne!(fixture.state().await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

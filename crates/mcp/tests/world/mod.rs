@@ -8,6 +8,7 @@
 // It writes hotcell_agent_image to a file.
 #[path = "../../../engine/tests/agent/mod.rs"]
 mod agent;
+pub mod base;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

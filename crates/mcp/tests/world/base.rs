@@ -1,0 +1,50 @@
+//! For each tool, arguments that are right but for what they name: a new tool needs a line here.
+
+use serde_json::{Value, json};
+
+/// Handles that could be somebody's and are nobody's.
+const NO_CONTAINER: &str = "c_00000000000000000000000000";
+const NO_EXEC: &str = "e_00000000000000000000000000";
+
+/// What the handles in arguments name.
+#[derive(Clone)]
+pub struct Handles {
+    pub container: String,
+    pub exec: String,
+}
+
+/// Arguments that are right.
+pub fn base(tool: &str, on: &Handles) -> Option<Value> {
+    let (container, exec) = (&on.container, &on.exec);
+    Some(match tool {
+        "spawn" | "list_containers" | "list_execs" | "system_status" | "metrics" | "reconcile"
+        | "garbage_collect" => json!({}),
+        "attach" => json!({"target": container, "client_name": "fuzz", "session_id": "1"}),
+        "kill" | "fs_list" | "fs_export" | "fs_import" => json!({"container_id": container}),
+        "exec_start" => json!({"container_id": container, "cmd": ["true"]}),
+        "exec_poll" | "exec_cancel" => json!({"exec_id": exec}),
+        "exec_input" => json!({"exec_id": exec, "data": "x"}),
+        "fs_read" | "fs_stat" => json!({"container_id": container, "path": "d/file"}),
+        "fs_delete" => json!({"container_id": container, "path": "no/such"}),
+        "fs_write" => {
+            json!({"container_id": container, "path": "w", "content": "x", "if_match_etag": "00"})
+        }
+        "fs_batch" => {
+            json!({"container_id": container, "operations": [{"op": "read", "path": "no/such"}]})
+        }
+        _ => return None,
+    })
+}
+
+/// A handle that is not right names nothing.
+pub fn is_handle(field: &str) -> bool {
+    matches!(field, "container_id" | "exec_id" | "target")
+}
+
+/// Handles of nobody.
+pub fn nobody() -> Handles {
+    Handles {
+        container: NO_CONTAINER.to_owned(),
+        exec: NO_EXEC.to_owned(),
+    }
+}
