@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::process::Command as Process;
-
 use hotcell_agent_client::{Agent, Command, EventKind, ExitCause, WriteOptions};
 use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor, Host};
@@ -36,8 +34,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Option<Self> {
-        let private = Private::start(Flavor::Docker)?;
-        let config = private.config(Flavor::Docker, None);
+        Self::of(Flavor::Docker)
+    }
+
+    fn of(flavor: Flavor) -> Option<Self> {
+        let private = Private::start(flavor)?;
+        let config = private.config(flavor, None);
         let proxy = Proxy::start(&private.socket);
         let spoiled = DockerConfig {
             host: Host::Unix(proxy.socket.clone()),
@@ -63,16 +65,10 @@ impl Rig {
         .await;
     }
 
-    /// What Docker itself lists, also what our engine would not.
-    fn told(&self) -> Vec<u8> {
+    /// What the engine itself lists, also what ours would not.
+    fn told(&self) -> String {
         let label = format!("label=io.hotcell.scope={}", self.spoiled.scope);
-        let host = format!("unix://{}", self.private.socket.display());
-        let listed = Process::new("docker")
-            .args(["-H", &host, "ps", "-a", "-q", "--filter", &label])
-            .output()
-            .expect("docker is there");
-        assert!(listed.status.success());
-        listed.stdout
+        self.private.says(&["ps", "-a", "-q", "--filter", &label])
     }
 }
 
@@ -84,7 +80,9 @@ fn spec() -> Admitted<ContainerSpec> {
 
 fn is_clear(error: &EngineError) -> bool {
     match error {
-        EngineError::Unavailable { hint, .. } => hint.contains("start Docker"),
+        EngineError::Unavailable { hint, .. } => {
+            hint.contains("start Docker") || hint.contains("start Podman")
+        }
         EngineError::Engine { step, .. } => !step.is_empty(),
         EngineError::Image { image, .. } | EngineError::NoImage { image } => image == IMAGE,
         EngineError::Exhausted { resource } => *resource == "disk",
@@ -97,16 +95,33 @@ fn is_clear(error: &EngineError) -> bool {
 #[tokio::test]
 async fn a_create_that_is_spoiled_at_any_call_leaves_nothing() {
     let Some(rig) = Rig::new() else { return };
-    let mut failures = 0;
+    // Each call meets two of them.
+    spoil_creates(&rig, &[0, 3]).await;
+}
+
+#[tokio::test]
+async fn a_create_that_is_spoiled_at_any_call_leaves_nothing_in_podman() {
+    let Some(rig) = Rig::of(Flavor::Podman) else {
+        return;
+    };
+    spoil_creates(&rig, &[0]).await;
+}
+
+/// Spoils one call after the other, each with as many faults as there are turns.
+async fn spoil_creates(rig: &Rig, turns: &[usize]) {
+    let (mut failures, mut tried) = (0, 0);
     for call in 1..=CALLS_MAX {
-        // Each call meets two of them.
-        for turn in [0, 3] {
+        for turn in turns {
+            tried += 1;
             let fault = FAULTS[(call as usize + turn) % FAULTS.len()];
-            failures += u32::from(spoiled_create(&rig, call, fault).await);
+            failures += u32::from(spoiled_create(rig, call, fault).await);
             rig.expect_nothing_left().await;
         }
     }
-    assert!(failures > CALLS_MAX / 2, "only {failures} met a fault");
+    assert!(
+        failures > tried / 4,
+        "only {failures} of {tried} met a fault"
+    );
 }
 
 /// Makes a container with one call spoiled, and ends it if that did not matter. Whether
@@ -168,8 +183,20 @@ async fn lived(rig: &Rig) -> Result<(), EngineError> {
 #[tokio::test]
 async fn a_destroy_that_is_spoiled_can_be_repeated() {
     let Some(rig) = Rig::new() else { return };
+    spoil_destroys(&rig, 4).await;
+}
+
+#[tokio::test]
+async fn a_destroy_that_is_spoiled_can_be_repeated_in_podman() {
+    let Some(rig) = Rig::of(Flavor::Podman) else {
+        return;
+    };
+    spoil_destroys(&rig, 2).await;
+}
+
+async fn spoil_destroys(rig: &Rig, calls: u32) {
     for fault in FAULTS {
-        for call in 1..=4 {
+        for call in 1..=calls {
             let engine = rig.engine();
             let id = new_id();
             rig.direct.create(&id, &spec()).await.expect("it is made");
@@ -272,6 +299,18 @@ async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
 #[tokio::test]
 async fn an_engine_that_comes_back_is_found_again() {
     let Some(rig) = Rig::new() else { return };
+    expect_found_again(&rig).await;
+}
+
+#[tokio::test]
+async fn podman_that_comes_back_is_found_again() {
+    let Some(rig) = Rig::of(Flavor::Podman) else {
+        return;
+    };
+    expect_found_again(&rig).await;
+}
+
+async fn expect_found_again(rig: &Rig) {
     let (engine, id) = (rig.engine(), new_id());
     engine.create(&id, &spec()).await.expect("it is made");
     let agent = Agent::connect(engine.open(&id).await.expect("a stream"));

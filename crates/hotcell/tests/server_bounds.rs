@@ -5,6 +5,10 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
@@ -297,5 +301,40 @@ fn an_archive_goes_out_of_one_container_and_into_another() {
         client.ok("exec_start", look)["messages"][0]["data"],
         "hello\n"
     );
+    assert!(server.terminate().success());
+}
+
+/// The server's own end of a connection: a descriptor of the same socket.
+fn servers_end(server: &Server, ours: &TcpStream) -> TcpStream {
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let local = ours.local_addr().unwrap();
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let numbers = fds.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let copies = numbers
+        .filter_map(|number: i32| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok());
+    let mut sockets = copies.map(TcpStream::from);
+    let found = sockets.find(|socket| socket.peer_addr().is_ok_and(|peer| peer == local));
+    found.expect("the server holds the other end")
+}
+
+/// Small messages are sent at once: Nagle's algorithm would hold each back for the
+/// acknowledgement of the one before.
+#[test]
+fn the_servers_end_of_a_connection_does_not_delay_small_messages() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut ours = TcpStream::connect(server.authority()).unwrap();
+    let request = format!(
+        "GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n",
+        server.authority()
+    );
+    ours.write_all(request.as_bytes()).unwrap();
+    let mut first = [0];
+    ours.read_exact(&mut first).unwrap();
+    // The kernel's own choice for a new socket is the other one.
+    assert!(!ours.nodelay().unwrap());
+    assert!(servers_end(&server, &ours).nodelay().unwrap());
+    drop(ours);
     assert!(server.terminate().success());
 }

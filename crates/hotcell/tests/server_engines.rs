@@ -299,24 +299,34 @@ fn expect_listed(client: &mut Client, persistent: &Value, transient: &Value) {
     });
 }
 
-#[test]
-fn docker_dies_and_its_containers_live_on_and_so_do_their_execs() {
-    let live_restore = [("HOTCELL_ENGINE_OPTIONS", "--live-restore")];
-    let Some(private) = Private::start_own(Flavor::Docker, &live_restore) else {
+/// The engine dies while an exec writes, and comes back; its containers live on.
+fn expect_to_outlive_the_engine(flavor: Flavor, variables: &[(&str, &str)]) {
+    let Some(private) = Private::start_own(flavor, variables) else {
         return;
     };
     let home = home(&private);
-    let server = serve(&home, Flavor::Docker, &[]);
+    let server = serve(&home, flavor, &[]);
     let mut client = server.client();
     let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
     let exec = start_counting(&mut client, &id);
     private.kill();
-    expect_away(&mut client, &id, "docker");
-    private.start_again(&live_restore);
+    expect_away(&mut client, &id, flavor.name());
+    private.start_again(variables);
     expect_whole_count(&mut client, &id, &exec);
     client.ok("kill", json!({ "container_id": id }));
     assert!(server.terminate().success());
     expect_nothing_left(&private, &home);
+}
+
+#[test]
+fn docker_dies_and_its_containers_live_on_and_so_do_their_execs() {
+    let live_restore = [("HOTCELL_ENGINE_OPTIONS", "--live-restore")];
+    expect_to_outlive_the_engine(Flavor::Docker, &live_restore);
+}
+
+#[test]
+fn podman_dies_and_its_containers_live_on_and_so_do_their_execs() {
+    expect_to_outlive_the_engine(Flavor::Podman, &[]);
 }
 
 /// Puts the image under another name into the registry and takes it away from the engine.

@@ -424,3 +424,34 @@ fn a_client_that_goes_in_the_middle_of_a_call_takes_nobody_with_it() {
     served.client.ok("exec_cancel", json!({ "exec_id": exec }));
     served.end();
 }
+
+#[test]
+fn every_signal_that_can_be_named_arrives() {
+    let mut served = Served::with_cell();
+    let named = ["HUP", "USR1", "USR2", "WINCH", "INT", "TERM"];
+    let traps = named.map(|name| format!("trap 'echo got {name}' {name}; "));
+    let traps = traps.concat();
+    // What the shell waits for dies of most of them, and the shell would tell.
+    let script = format!("exec 2>/dev/null; {traps} echo ready; while :; do sleep 0.05; done");
+    let exec = served.start(&script);
+    let until = |served: &mut Served, words: &str| {
+        support::wait_until(words, || {
+            let said = String::from_utf8(poll_now(served, &exec)).unwrap();
+            said.lines().any(|line| line == words)
+        });
+    };
+    until(&mut served, "ready");
+    for name in named {
+        let said = String::from_utf8(poll_now(&mut served, &exec)).unwrap();
+        assert!(!said.contains(&format!("got {name}")), "{name}: {said}");
+        let signal = json!({ "exec_id": exec, "signal": name });
+        served.client.ok("exec_input", signal);
+        until(&mut served, &format!("got {name}"));
+    }
+    // The last one cannot be heard.
+    let signal = json!({ "exec_id": exec, "signal": "KILL" });
+    served.client.ok("exec_input", signal);
+    let (_, end) = served.output(&exec);
+    assert_eq!(end["signal"], 9, "{end}");
+    served.end();
+}
