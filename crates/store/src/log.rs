@@ -1,7 +1,9 @@
 //! What execs wrote, byte for byte, in files that only grow.
 //!
 //! Of more than `output_bytes_max` the first half stays and, at the end, at least the last
-//! half; what fell out between is counted exactly.
+//! half; what fell out between is counted exactly. These are bytes on the disk, headers
+//! included: a log has `output_bytes_max`, a sixteenth of it (the newest segment), and what
+//! the last record of each file is longer than the room that was left.
 //!
 //! ```text
 //! .head  [file header][record][record]…             full at half of output_bytes_max

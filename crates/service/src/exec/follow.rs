@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
+use bytes::BytesMut;
 use hotcell_agent_client::{
     Agent, AgentError, Event, EventKind, Exit, ExitCause, Follow, Output, Refusal,
 };
@@ -25,12 +26,51 @@ use crate::backoff::Backoff;
 const UNREACHABLE: &str =
     "its container does not answer now; the exec goes on, and nothing is lost";
 
+/// Output that is waited for by nobody is added to a record of this size at most.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
 /// Why an attempt to follow ended without an end.
 enum Broken {
     /// Try again.
     Again,
     /// There is nothing to follow any more.
     For(ExecEnd),
+}
+
+/// Output that goes into the log as one record.
+struct Piece {
+    /// The agent's number of the last event in it.
+    agent_seq: u64,
+    output: Output,
+    unix_ms: u64,
+    data: BytesMut,
+}
+
+impl Piece {
+    /// Adds what has come meanwhile from the same stream: a command that writes byte by byte
+    /// then costs a record for many of them. It waits for nothing. Answers the event that
+    /// does not belong to it, if there is one.
+    async fn gather(&mut self, follow: &mut Follow) -> Result<Option<Event>, AgentError> {
+        while self.data.len() < PIECE_BYTES_MAX {
+            let here = tokio::select! {
+                biased;
+                event = follow.next() => event?,
+                () = std::future::ready(()) => return Ok(None),
+            };
+            match here {
+                Some(Event {
+                    seq,
+                    kind: EventKind::Output(output, data),
+                    ..
+                }) if output == self.output => {
+                    self.data.extend_from_slice(&data);
+                    self.agent_seq = seq;
+                }
+                other => return Ok(other),
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Shared {
@@ -138,37 +178,41 @@ impl Shared {
         log: &mut Log,
         mut follow: Follow,
     ) -> Result<Exit, AgentError> {
-        while let Some(Event { seq, unix_ms, kind }) = follow.next().await? {
-            match kind {
+        let mut next = follow.next().await?;
+        while let Some(Event { seq, unix_ms, kind }) = next {
+            next = match kind {
                 // Not acknowledged: only what the log has may be forgotten.
-                EventKind::Started(_) => {}
+                EventKind::Started(_) => follow.next().await?,
                 EventKind::Exit(exit) => return Ok(exit),
                 EventKind::Output(output, data) => {
                     let now = self.environment.clock.unix_ms();
-                    // It is a container's word for the time.
-                    let at = unix_ms.clamp(exec.created_unix_ms.min(now), now);
-                    let last_seq = self.keep(exec, log, seq, stream(output), at, &data).await;
-                    follow.ack(seq);
-                    exec.wrote(last_seq, data.len());
+                    let mut piece = Piece {
+                        agent_seq: seq,
+                        output,
+                        // It is a container's word for the time.
+                        unix_ms: unix_ms.clamp(exec.created_unix_ms.min(now), now),
+                        data: data.into(),
+                    };
+                    let after = piece.gather(&mut follow).await?;
+                    let last_seq = self.keep(exec, log, &piece).await;
+                    follow.ack(piece.agent_seq);
+                    exec.wrote(last_seq, piece.data.len());
+                    match after {
+                        Some(after) => Some(after),
+                        None => follow.next().await?,
+                    }
                 }
-            }
+            };
         }
         Err(AgentError::Protocol("its events end before the exit"))
     }
 
     /// Puts output into the log, however long that takes.
-    async fn keep(
-        &self,
-        exec: &Exec,
-        log: &mut Log,
-        agent_seq: u64,
-        stream: Stream,
-        unix_ms: u64,
-        data: &[u8],
-    ) -> u64 {
+    async fn keep(&self, exec: &Exec, log: &mut Log, piece: &Piece) -> u64 {
+        let stream = stream(piece.output);
         let mut backoff = Backoff::new();
         loop {
-            match log.append(agent_seq, stream, unix_ms, data) {
+            match log.append(piece.agent_seq, stream, piece.unix_ms, &piece.data) {
                 Ok(last_seq) => return last_seq,
                 Err(error) => {
                     tracing::warn!(exec.id = %exec.id, %error, "output is not stored yet");

@@ -82,6 +82,12 @@ impl Logs {
         Ok(ids)
     }
 
+    /// What a log takes of the disk.
+    pub(crate) fn bytes(&self, id: &ExecId) -> u64 {
+        let sizes = part::paths(&self.directory, id).map(std::fs::metadata);
+        sizes.flatten().map(|file| file.len()).sum()
+    }
+
     /// Removes a log, unless it is being written.
     pub(crate) fn remove(&self, id: &ExecId) -> Result<(), StoreError> {
         let all = hold(&self.living);

@@ -19,6 +19,9 @@ const CHUNK_BYTES_MORE: usize = 8 << 10;
 /// Read at once at most.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
+/// Messages of a page: each costs a hundred bytes and more beside what it says.
+pub(super) const MESSAGES_MAX: usize = 16 << 10;
+
 /// Reads what comes after message `after_seq`.
 pub(super) fn read(
     logs: &Logs,
@@ -121,7 +124,8 @@ impl Page {
             if data.is_empty() || header.seq <= self.after_seq {
                 continue;
             }
-            if !self.messages.is_empty() && self.bytes + data.len() > self.bytes_max {
+            let is_full = self.bytes + data.len() > self.bytes_max;
+            if !self.messages.is_empty() && (is_full || self.messages.len() >= MESSAGES_MAX) {
                 self.has_more = true;
                 return Ok((offset, false));
             }

@@ -17,13 +17,6 @@ use crate::StoreError;
 /// Full tail segments that are kept beside the newest.
 const SEGMENTS: u64 = 8;
 
-/// A file is also full when it is this many times larger than what it should deliver: an exec
-/// that writes byte by byte must not fill the disk with headers.
-const FILE_BYTES_FACTOR: u64 = 4;
-
-/// Room for headers in files that are meant to be tiny.
-const FILE_BYTES_SLACK: u64 = 4096;
-
 /// A buffer that was needed for a larger record is not kept.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
@@ -150,9 +143,7 @@ impl LogWriter {
     fn commit(&mut self, state: State) -> Result<u64, StoreError> {
         if !self.buffer.is_empty() {
             let written = match &mut self.current {
-                Some(current) if !current.is_full(self.half_bytes, &self.state) => {
-                    current.write(&self.buffer)
-                }
+                Some(current) if !current.is_full(self.half_bytes) => current.write(&self.buffer),
                 _ => self.begin_part(),
             };
             if self.buffer.capacity() > BUFFER_BYTES_KEPT {
@@ -235,13 +226,13 @@ impl Drop for LogWriter {
 const STEP: &str = "write an output log";
 
 impl Current {
-    fn is_full(&self, half_bytes: u64, state: &State) -> bool {
+    /// Headers count as what they head: a bound on output is a bound on the disk.
+    fn is_full(&self, half_bytes: u64) -> bool {
         let share = match self.part.number {
             0 => half_bytes,
             _ => half_bytes.div_ceil(SEGMENTS),
         };
-        let file_bytes_max = share.saturating_mul(FILE_BYTES_FACTOR) + FILE_BYTES_SLACK;
-        state.total_bytes - self.part.base_bytes >= share || self.length >= file_bytes_max
+        self.length >= share
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! What is kept of more than may be kept.
 
 use super::*;
+use crate::log::reader::MESSAGES_MAX;
 
 /// What was written, as stream and bytes, in its order.
 fn flat(messages: &[LogMessage]) -> Vec<(Stream, u8)> {
@@ -20,7 +21,7 @@ proptest! {
         output_bytes_max in 0..4000_u64,
         bytes_max in 1..3000_usize,
     ) {
-        let (_directory, store) = store();
+        let (directory, store) = store();
         let mut log = store.log_writer(&id(), output_bytes_max).ok();
         let mut written = Vec::new();
         for (number, (stream, text, reopen)) in (1_u64..).zip(pieces) {
@@ -39,37 +40,62 @@ proptest! {
             let truncated = usize::try_from(truncated).unwrap();
             prop_assert_eq!(kept.len() + truncated, written.len());
             let half = usize::try_from(output_bytes_max.div_ceil(2)).unwrap();
-            prop_assert!(truncated == 0 || kept.len() >= 2 * half);
+            let on_disk = on_disk(directory.path());
+            prop_assert!(truncated == 0 || on_disk >= 2 * half);
             let gap = messages.windows(2).position(|two| two[0].seq + 1 != two[1].seq);
             prop_assert_eq!(gap.is_some(), truncated > 0);
             let head = flat(&messages[..gap.map_or(messages.len(), |at| at + 1)]).len();
             prop_assert_eq!(&kept[..head], &written[..head]);
             prop_assert_eq!(&kept[head..], &written[head + truncated..]);
-            prop_assert!(truncated == 0 || (head >= half && kept.len() - head >= half));
-            // No more than the two halves, a segment, and the records that overlapped.
-            prop_assert!(kept.len() <= 2 * half + half / 8 + 12 * 80);
+            let head_bytes = log_files(directory.path())
+                .first()
+                .map_or(0, |path| path.metadata().unwrap().len());
+            prop_assert!(truncated == 0 || head_bytes >= half as u64);
+            // No more than the two halves, a segment, and in each file the header and the
+            // record that did not fit.
+            prop_assert!(on_disk <= 2 * half + half / 8 + 10 * (48 + 36 + 80));
         }
     }
 }
 
+/// What all files take.
+fn on_disk(directory: &Path) -> usize {
+    let files = log_files(directory);
+    let sizes = files.iter().map(|path| path.metadata().unwrap().len());
+    usize::try_from(sizes.sum::<u64>()).unwrap()
+}
+
 #[test]
-fn single_bytes_do_not_fill_the_disk_with_headers() {
+fn single_bytes_take_no_more_of_the_disk_than_their_bound() {
     let (directory, store) = store();
-    let output_bytes_max = 16 << 10;
+    let output_bytes_max = 64 << 10;
     let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
     for number in 1..=20_000 {
         log.append(number, Stream::Stdout, 1, b"x").unwrap();
     }
-    let files = log_files(directory.path());
-    let sizes = files.iter().map(|path| path.metadata().unwrap().len());
-    let on_disk: u64 = sizes.sum();
-    assert!(
-        on_disk < 4 * (output_bytes_max + output_bytes_max / 16) + 10 * 4200,
-        "{on_disk}"
-    );
+    let bound = usize::try_from(output_bytes_max + output_bytes_max / 16).unwrap();
+    let on_disk = on_disk(directory.path());
+    assert!(on_disk <= bound + 10 * 100, "{on_disk}");
+    assert!(on_disk >= bound - bound / 8, "{on_disk}");
+    assert_eq!(store.logs.bytes(&id()), on_disk as u64);
     let (messages, truncated) = read_all(&store, 1000);
     assert_eq!(messages.len() as u64 + truncated, 20_000);
     assert!(truncated > 0);
+}
+
+#[test]
+fn a_page_has_a_bound_on_its_messages_too() {
+    let (_directory, store) = store();
+    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let count = MESSAGES_MAX as u64 + 5;
+    for number in 1..=count {
+        log.append(number, Stream::Stdout, 1, b"x").unwrap();
+    }
+    let first = store.read_log(&id(), 0, 1 << 20).unwrap();
+    assert_eq!((first.messages.len(), first.has_more), (MESSAGES_MAX, true));
+    let rest = store.read_log(&id(), first.next_seq, 1 << 20).unwrap();
+    assert_eq!((rest.messages.len(), rest.has_more), (5, false));
+    assert_eq!(rest.next_seq, count);
 }
 
 #[test]
