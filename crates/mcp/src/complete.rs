@@ -19,7 +19,7 @@ pub(crate) async fn complete(
 ) -> Result<CompleteResult, ErrorData> {
     let begun = request.argument.value;
     let values = match request.argument.name.as_str() {
-        "container_id" => containers(server, caller).await,
+        "container_id" => Ok(containers(server, caller)),
         "exec_id" => execs(server, caller).await,
         "path" => Ok(paths(server, caller, request.context, &begun)
             .await
@@ -40,13 +40,13 @@ fn bounded(mut values: Vec<String>, begun: &str) -> CompletionInfo {
 }
 
 /// Aliases first, for people; then ids, the newest first.
-async fn containers(server: &Server, caller: &Caller) -> Result<Vec<String>, ToolError> {
-    let views = server.service().containers(caller, false).await?;
-    let aliases = views
+fn containers(server: &Server, caller: &Caller) -> Vec<String> {
+    let names = server.service().container_names(caller);
+    let aliases = names
         .iter()
-        .filter_map(|view| view.alias.as_ref().map(ToString::to_string));
-    let ids = views.iter().rev().map(|view| view.id.to_string());
-    Ok(aliases.chain(ids).collect())
+        .filter_map(|name| name.alias.as_ref().map(ToString::to_string));
+    let ids = names.iter().rev().map(|name| name.id.to_string());
+    aliases.chain(ids).collect()
 }
 
 async fn execs(server: &Server, caller: &Caller) -> Result<Vec<String>, ToolError> {

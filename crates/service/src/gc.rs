@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use hotcell_domain::{Phase, Principal};
+use hotcell_store::Keep;
+
 use crate::cell::{Cell, Wish};
-use crate::environment::millis;
+use crate::environment::{Environment, millis};
 use crate::{Inner, Service, ServiceError};
-use hotcell_domain::Phase;
 
 /// What a collection removed, or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,6 +78,16 @@ impl Inner {
             Ok(count) => collected.container_records = count,
             Err(error) => note_error(collected, &error),
         }
+        match store.principals_with_excess(self.environment.keep()).await {
+            Ok(principals) => {
+                for principal in principals {
+                    let (execs, containers) = self.environment.forget_excess(&principal).await;
+                    collected.execs += execs;
+                    collected.container_records += containers;
+                }
+            }
+            Err(error) => note_error(collected, &error),
+        }
     }
 
     /// Removes what is left in the engine, or only counts it.
@@ -121,6 +133,27 @@ impl Inner {
             && !is_expired(cell, now_unix_ms)
             && cell.execs().counts() == (0, 0)
             && cell.last_used_unix_ms().saturating_add(idle_ms_max) <= now_unix_ms
+    }
+}
+
+impl Environment {
+    /// How much of what has ended each principal keeps.
+    fn keep(&self) -> Keep {
+        Keep {
+            execs_max: self.settings.ended_execs_max,
+            log_bytes_max: self.settings.logs_bytes_max,
+            containers_max: self.settings.ended_containers_max,
+        }
+    }
+
+    /// Forgets the oldest that has ended of a principal that has too much of it, and answers
+    /// how many execs and containers. What fails now is tried again with the next garbage.
+    pub(crate) async fn forget_excess(&self, principal: &Principal) -> (u64, u64) {
+        let forgotten = self.store.forget_excess(principal.clone(), self.keep());
+        forgotten.await.unwrap_or_else(|error| {
+            tracing::warn!(%principal, %error, "could not forget old execs and containers");
+            (0, 0)
+        })
     }
 }
 

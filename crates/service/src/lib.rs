@@ -22,6 +22,7 @@ mod reconcile;
 mod refusal;
 mod registry;
 mod settings;
+mod space;
 mod start;
 mod status;
 mod stop;
@@ -35,7 +36,7 @@ use hotcell_domain::{Caller, ContainerRef, Phase};
 use hotcell_engine::Enforced;
 use tokio::sync::Semaphore;
 
-pub use container::{Attached, ContainerView, Spawn};
+pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
 pub use exec::{ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
@@ -56,6 +57,7 @@ use crate::durable::Durable;
 use crate::environment::Environment;
 use crate::pool::Pool;
 use crate::registry::Registry;
+use crate::space::Space;
 
 /// All of it. Clones share it; when the last is dropped, everything in the background ends
 /// as if this process had died, which loses nothing.
@@ -81,6 +83,8 @@ pub(crate) struct Inner {
     pub(crate) reconciling: tokio::sync::Mutex<()>,
     /// What the last reconciliation found, and when.
     pub(crate) reconciled: Mutex<Option<(u64, Reconciled)>>,
+    /// Room on the disk.
+    pub(crate) space: Space,
     /// What stands behind the limits of new containers.
     pub(crate) enforced: Enforced,
     pub(crate) started_unix_ms: u64,

@@ -21,8 +21,17 @@ pub struct Settings {
     pub containers_max: usize,
     /// Clients that may be attached to one container.
     pub attachments_max: usize,
-    /// Output kept of one exec.
+    /// Output kept of one exec, in bytes on the disk.
     pub output_bytes_max: u64,
+    /// Ended execs that are remembered of one principal; the oldest go first.
+    pub ended_execs_max: u64,
+    /// What their logs may take of the disk, together; the oldest go first.
+    pub logs_bytes_max: u64,
+    /// Ended containers that are remembered of one principal; the oldest go first.
+    pub ended_containers_max: u64,
+    /// New work is refused while the disk of the state directory has less room than this;
+    /// `None`: 512 MiB or a fiftieth of the disk, whichever is less.
+    pub reserve_bytes: Option<u64>,
     /// From TERM to KILL.
     pub kill_grace: Duration,
     /// How long a stop may take beyond its grace. What is left then is the next server's.
@@ -66,6 +75,10 @@ impl Default for Settings {
             containers_max: 256,
             attachments_max: 64,
             output_bytes_max: 64 << 20,
+            ended_execs_max: 10_000,
+            logs_bytes_max: 4 << 30,
+            ended_containers_max: 10_000,
+            reserve_bytes: None,
             kill_grace: Duration::from_secs(3),
             stop_timeout: Duration::from_secs(30),
             key_lifetime: HOUR * 24,

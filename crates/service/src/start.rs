@@ -13,6 +13,7 @@ use crate::exec::Index;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::registry::Registry;
+use crate::space::Space;
 use crate::status::limit_views;
 use crate::tasks::Tasks;
 use crate::{EndOnDrop, Inner, Service, ServiceError, Settings};
@@ -67,6 +68,7 @@ impl Inner {
             reconnecting: Semaphore::new(RECONNECTS_MAX),
             reconciling: tokio::sync::Mutex::default(),
             reconciled: Mutex::default(),
+            space: Space::default(),
             enforced,
             is_ready: AtomicBool::new(false),
         }

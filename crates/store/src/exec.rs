@@ -1,14 +1,18 @@
 //! Execs: what was asked for, and how it ended.
 
+mod brief;
 mod command;
 mod ending;
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, Name, Principal};
-use rusqlite::{Connection, named_params, params};
+use rusqlite::{Connection, OptionalExtension, named_params, params};
 
 use crate::database::{Database, Fault};
 use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms, sql_number};
 use crate::{Store, StoreError};
+
+pub use brief::ExecBrief;
+pub use command::{ARGV_BYTES_KEPT, listed_argv};
 
 /// An exec as it was asked for and as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub struct ExecRow {
     /// The key under which it was asked for.
     pub key: Option<Name>,
     /// What to run. Of an exec that has ended, environment and input are forgotten: they
-    /// may hold secrets.
+    /// may hold secrets; and of its arguments only the first [`ARGV_BYTES_KEPT`] are kept.
     pub command: Command,
     /// When it was asked for.
     pub created_unix_ms: u64,
@@ -63,20 +67,23 @@ impl Store {
         self.clerk.ask("note an exec", question).await
     }
 
-    /// Notes how an exec ended, and forgets its environment and input. One that has ended
-    /// already stays as it is.
+    /// Notes how an exec ended and what its log takes of the disk, and forgets its
+    /// environment, its input and the rest of long arguments. One that has ended already
+    /// stays as it is.
     pub async fn end_exec(
         &self,
         id: ExecId,
         end: ExecEnd,
         ended_unix_ms: u64,
     ) -> Result<(), StoreError> {
+        let log_bytes = self.logs.bytes(&id);
         let question = move |database: &mut Database| {
             if !end.status.is_final() {
                 return Err(Fault::Misuse("an exec ends with a final status"));
             }
             let transaction = database.write()?;
-            set_end(&transaction, &id, &end, ended_unix_ms)?;
+            set_end(&transaction, &id, &end, ended_unix_ms, log_bytes)?;
+            cut_command(&transaction, &id)?;
             Ok(transaction.commit()?)
         };
         self.clerk.ask("note the end of an exec", question).await
@@ -102,24 +109,6 @@ impl Store {
             })
             .await
     }
-
-    /// Execs of a principal, in one container or in all, that have ended and are still
-    /// remembered, oldest first, at most `count_max` of the newest.
-    pub async fn ended_execs(
-        &self,
-        principal: Principal,
-        container: Option<ContainerId>,
-        count_max: usize,
-    ) -> Result<Vec<ExecRow>, StoreError> {
-        self.clerk
-            .ask("list execs", move |database| {
-                let connection = database.read();
-                let mut rows = ended(connection, &principal, container.as_ref(), count_max)?;
-                rows.reverse();
-                Ok(rows)
-            })
-            .await
-    }
 }
 
 fn by_key(
@@ -140,7 +129,7 @@ fn by_key(
 fn insert(connection: &Connection, row: &ExecRow) -> Result<(), Fault> {
     let sql = "INSERT INTO execs VALUES (
         :id, :container, :principal, :key, :command, :secrets, :created, :ended, :ending,
-        :oom_kills_before)";
+        :oom_kills_before, 0)";
     let is_living = row.end.is_none();
     if is_living != row.ended_unix_ms.is_none() {
         return Err(Fault::Misuse("an exec has an end when it has ended"));
@@ -165,9 +154,11 @@ fn set_end(
     id: &ExecId,
     end: &ExecEnd,
     ended_unix_ms: u64,
+    log_bytes: u64,
 ) -> Result<(), Fault> {
     let sql = "UPDATE execs SET
                    ending = coalesce(ending, :ending),
+                   log_bytes = iif(ended_unix_ms IS NULL, :log_bytes, log_bytes),
                    ended_unix_ms = coalesce(ended_unix_ms, :ended),
                    secrets = NULL
                WHERE id = :id";
@@ -175,6 +166,7 @@ fn set_end(
         ":id": id.as_str(),
         ":ending": ending::write(end),
         ":ended": sql_ms(ended_unix_ms),
+        ":log_bytes": sql_number(log_bytes),
     })?;
     if found == 0 {
         return Err(Fault::missing("exec", id));
@@ -182,30 +174,21 @@ fn set_end(
     Ok(())
 }
 
-/// Newest first.
-fn ended(
-    connection: &Connection,
-    principal: &Principal,
-    container: Option<&ContainerId>,
-    count_max: usize,
-) -> Result<Vec<ExecRow>, Fault> {
-    let everywhere = "SELECT * FROM execs
-        WHERE principal = ? AND ended_unix_ms IS NOT NULL
-        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
-    let there = "SELECT * FROM execs
-        WHERE principal = ? AND container = ? AND ended_unix_ms IS NOT NULL
-        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
-    let (principal, limit) = (principal.as_str(), sql_count(count_max));
-    match container {
-        None => all(
-            &mut connection.prepare_cached(everywhere)?,
-            params![principal, limit],
-        ),
-        Some(container) => all(
-            &mut connection.prepare_cached(there)?,
-            params![principal, container.as_str(), limit],
-        ),
+/// Forgets the rest of a long command. One that cannot be read stays as it is.
+fn cut_command(connection: &Connection, id: &ExecId) -> Result<(), Fault> {
+    let sql = "SELECT command FROM execs WHERE id = ? AND octet_length(command) > ?";
+    let long = connection
+        .prepare_cached(sql)?
+        .query_row(params![id.as_str(), sql_count(ARGV_BYTES_KEPT)], |row| {
+            row.get::<_, String>(0)
+        })
+        .optional()?;
+    if let Some(cut) = long.as_deref().and_then(command::cut) {
+        let sql = "UPDATE execs SET command = ? WHERE id = ?";
+        let params = params![cut, id.as_str()];
+        connection.prepare_cached(sql)?.execute(params)?;
     }
+    Ok(())
 }
 
 impl FromRow for ExecRow {

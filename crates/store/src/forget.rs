@@ -3,6 +3,8 @@
 //! Rows go first, in portions between which others are answered; then every log without a
 //! row, so that a crash between the two leaves nothing for ever.
 
+mod excess;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use rusqlite::params;
 use crate::database::{Database, Fault};
 use crate::row::{sql_count, sql_ms};
 use crate::{Store, StoreError};
+
+pub use excess::Keep;
 
 /// Rows that are forgotten or looked up in one transaction.
 const PORTION: usize = 256;

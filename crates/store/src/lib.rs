@@ -36,7 +36,8 @@ use std::sync::Arc;
 pub use attachment::AttachmentRow;
 pub use container::{ContainerRow, Spawned};
 pub use error::{OpenError, StoreError};
-pub use exec::{ExecRow, Started};
+pub use exec::{ARGV_BYTES_KEPT, ExecBrief, ExecRow, Started, listed_argv};
+pub use forget::Keep;
 pub use log::{LogMessage, LogPage, LogWriter};
 pub use warm::WarmRow;
 
@@ -82,6 +83,26 @@ impl Store {
             .await
             .map_err(|error| StoreError::failed(step, error))?;
         synced.map_err(|error| StoreError::io(step, error))
+    }
+}
+
+/// How much room a disk has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// What can be written to it.
+    pub free_bytes: u64,
+    /// All of it.
+    pub total_bytes: u64,
+}
+
+impl Store {
+    /// How much room the disk of the state directory has.
+    pub fn disk(&self) -> std::io::Result<Disk> {
+        let found = rustix::fs::statvfs(&*self.directory)?;
+        Ok(Disk {
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        })
     }
 }
 

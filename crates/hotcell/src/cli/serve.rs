@@ -128,9 +128,35 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) execs_queued_max: usize,
 
-    /// Output kept of one exec: its first and its last half
+    /// Output kept of one exec, in bytes on disk: its first and its last half
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = Bytes::parse, env = "HOTCELL_OUTPUT_BYTES_MAX")]
     pub(crate) output_bytes_max: Bytes,
+
+    /// Ended execs remembered of one principal, with their idempotency keys; the oldest are forgotten first
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        env = "HOTCELL_ENDED_EXECS_MAX"
+    )]
+    pub(crate) ended_execs_max: u64,
+
+    /// Ended containers remembered of one principal, with their idempotency keys; the oldest are forgotten first
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        env = "HOTCELL_ENDED_CONTAINERS_MAX"
+    )]
+    pub(crate) ended_containers_max: u64,
+
+    /// Disk space for the output of one principal's ended execs; the oldest are forgotten first
+    #[arg(long, value_name = "SIZE", default_value = "4g", value_parser = Bytes::parse, env = "HOTCELL_LOGS_BYTES_MAX")]
+    pub(crate) logs_bytes_max: Bytes,
+
+    /// Refuse new containers, execs and file writes while the state directory's disk has less free space than this; 0 never refuses [default: 512m, or 2 % of a smaller disk]
+    #[arg(long, value_name = "SIZE", value_parser = parse_reserve, env = "HOTCELL_RESERVE_BYTES")]
+    pub(crate) reserve_bytes: Option<u64>,
 
     /// Days that a transient container may be idle
     #[arg(
@@ -194,6 +220,15 @@ fn parse_execs(text: &str) -> Result<usize, String> {
 /// Nobody waits longer than a day for a server to stop.
 const DRAIN_GRACE_S_MAX: u64 = 24 * 60 * 60;
 
+fn parse_reserve(text: &str) -> Result<u64, String> {
+    match text.trim() {
+        "0" => Ok(0),
+        text => Bytes::parse(text)
+            .map(Bytes::get)
+            .map_err(|error| error.to_string()),
+    }
+}
+
 fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0..=DRAIN_GRACE_S_MAX) => Ok(Duration::from_secs(seconds)),
@@ -237,6 +272,14 @@ mod tests {
     }
 
     #[test]
+    fn a_reserve_is_a_size_or_nothing() {
+        let reserve = |text| parse(&["--reserve-bytes", text]).map(|it| it.reserve_bytes);
+        assert_eq!(reserve("0").ok(), Some(Some(0)));
+        assert_eq!(reserve("1g").ok(), Some(Some(1 << 30)));
+        assert_eq!(parse(&[]).map(|it| it.reserve_bytes).ok(), Some(None));
+    }
+
+    #[test]
     fn senseless_settings_are_refused() {
         for [flag, value] in [
             ["--port", "65536"],
@@ -249,6 +292,9 @@ mod tests {
             ["--drain-grace-s", "-1"],
             ["--execs-running-max", "0"],
             ["--output-bytes-max", "1"],
+            ["--logs-bytes-max", "1"],
+            ["--ended-execs-max", "-1"],
+            ["--reserve-bytes", "much"],
             ["--default-image", "a b"],
             ["--memory", "1"],
             ["--cpus", "0"],

@@ -1,7 +1,7 @@
 //! Which resources there are.
 
 use hotcell_domain::Caller;
-use hotcell_service::{ContainerView, ExecSummary};
+use hotcell_service::{ContainerName, ExecSummary};
 use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, Resource, ResourceTemplate};
 
@@ -55,7 +55,7 @@ pub(crate) async fn list(
 }
 
 async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolError> {
-    let containers = server.service().containers(caller, false).await?;
+    let containers = server.service().container_names(caller);
     let execs = server.service().execs(caller, None, true).await?;
     let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
     let mut all: Vec<Resource> = containers.iter().map(workspace).collect();
@@ -82,16 +82,16 @@ fn rank(uri: &str) -> (u8, &str) {
     (order, uri)
 }
 
-fn workspace(view: &ContainerView) -> Resource {
-    Resource::new(workspace_uri(view.id.as_str(), b""), name(view))
+fn workspace(container: &ContainerName) -> Resource {
+    Resource::new(workspace_uri(container.id.as_str(), b""), name(container))
         .with_description("The files of this container")
         .with_mime_type("inode/directory")
 }
 
-fn stats(view: &ContainerView) -> Resource {
+fn stats(container: &ContainerName) -> Resource {
     Resource::new(
-        format!("stats://{}", view.id),
-        format!("{} stats", name(view)),
+        format!("stats://{}", container.id),
+        format!("{} stats", name(container)),
     )
     .with_mime_type("application/json")
 }
@@ -108,10 +108,11 @@ fn logs(exec: &ExecSummary) -> Resource {
     .with_mime_type("text/plain")
 }
 
-fn name(view: &ContainerView) -> String {
-    view.alias
+fn name(container: &ContainerName) -> String {
+    container
+        .alias
         .as_ref()
-        .map_or_else(|| view.id.to_string(), ToString::to_string)
+        .map_or_else(|| container.id.to_string(), ToString::to_string)
 }
 
 fn bad_cursor() -> ErrorData {

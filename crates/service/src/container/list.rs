@@ -7,7 +7,7 @@ use hotcell_domain::{Caller, ContainerId, ContainerRef};
 use hotcell_engine::Container;
 use hotcell_store::ContainerRow;
 
-use super::{Attached, ContainerView};
+use super::{Attached, ContainerName, ContainerView};
 use crate::cell::Cell;
 use crate::status::{ENGINE_TIMEOUT, limit_views};
 use crate::{Inner, Service, ServiceError};
@@ -30,8 +30,7 @@ impl Service {
                 .environment
                 .store
                 .ended_containers(principal, ENDED_MAX);
-            let ended = ended.await?.into_iter();
-            views.extend(ended.map(view_of_row));
+            views.extend(ended.await?.iter().map(view_of_row));
         }
         let engine = self.inner.engine_s_view().await;
         for cell in self.inner.registry.all() {
@@ -49,6 +48,19 @@ impl Service {
         // One that ended while we looked was seen twice.
         views.dedup_by(|one, other| one.id == other.id);
         Ok(views)
+    }
+
+    /// What the caller's containers that have not ended are called, oldest first. Neither
+    /// the store nor the engine is asked.
+    pub fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
+        let mut cells = self.inner.registry.all();
+        cells.retain(|cell| cell.row.principal == caller.principal && !cell.phase().is_final());
+        cells.sort_by_key(|cell| (cell.row.created_unix_ms, cell.id().clone()));
+        let name = |cell: &Arc<Cell>| ContainerName {
+            id: cell.id().clone(),
+            alias: cell.row.alias.clone(),
+        };
+        cells.iter().map(name).collect()
     }
 
     /// One of the caller's containers that has not ended.
@@ -123,22 +135,22 @@ pub(super) fn view(
         memory_bytes: container.and_then(|container| container.memory_bytes),
         oom_kills: container.map_or(0, |container| container.oom_kills),
         attachments,
-        ..view_of_row(cell.row.clone())
+        ..view_of_row(&cell.row)
     }
 }
 
-/// A container as its row tells it.
-pub(super) fn view_of_row(row: ContainerRow) -> ContainerView {
+/// A container as its row tells it. Its variables are not looked at: they may be large.
+pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
     ContainerView {
-        id: row.id,
-        alias: row.alias,
+        id: row.id.clone(),
+        alias: row.alias.clone(),
         phase: row.phase,
-        image: row.spec.image,
-        image_digest: row.image_digest,
-        engine: row.engine.name,
+        image: row.spec.image.clone(),
+        image_digest: row.image_digest.clone(),
+        engine: row.engine.name.clone(),
         is_persistent: row.is_persistent,
         is_warm: row.is_warm,
-        labels: row.labels,
+        labels: row.labels.clone(),
         network: row.spec.network,
         limits: row.spec.limits,
         enforced: Vec::new(),

@@ -37,6 +37,15 @@ pub struct Spawn {
     pub progress: Progress,
 }
 
+/// What a container is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerName {
+    /// Its handle.
+    pub id: ContainerId,
+    /// Its second name.
+    pub alias: Option<Alias>,
+}
+
 /// A container as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {

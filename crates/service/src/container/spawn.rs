@@ -43,6 +43,7 @@ impl Service {
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
         self.inner.accepting()?;
+        self.inner.has_room()?;
         let (inner, caller) = (Arc::clone(&self.inner), caller.clone());
         let work = async move { inner.spawn(&caller, request).await };
         let spawned = self.inner.environment.tasks.spawn(work).await;
@@ -107,7 +108,7 @@ impl Inner {
                     keys_since = before.created_unix_ms + 1;
                     row.created_unix_ms = row.created_unix_ms.max(keys_since);
                 }
-                Found::Ended(before) => return Ok(view_of_row(*before)),
+                Found::Ended(before) => return Ok(view_of_row(&before)),
             }
         }
         Err(still_ending())

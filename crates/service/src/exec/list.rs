@@ -1,18 +1,17 @@
 //! Listing execs.
 
 use hotcell_domain::{Caller, ContainerRef};
-use hotcell_store::ExecRow;
+use hotcell_store::ExecBrief;
 
 use super::ExecSummary;
 use super::living::Exec;
 use crate::{Service, ServiceError};
 
-/// Ended execs in one answer; the newest.
-const ENDED_MAX: usize = 1000;
+/// Execs in one answer, of those that live and of those that have ended; the newest.
+const LISTED_MAX: usize = 1000;
 
 impl Service {
-    /// The caller's execs, in one container or in all, oldest first. Of those that have
-    /// ended, the newest.
+    /// The caller's execs, in one container or in all, oldest first; of many, the newest.
     pub async fn execs(
         &self,
         caller: &Caller,
@@ -29,12 +28,13 @@ impl Service {
             is_here && exec.principal == caller.principal && !exec.status().is_final()
         };
         let living = environment.execs.filter(is_wanted);
-        let mut all: Vec<_> = living.iter().map(|exec| exec.summary()).collect();
+        let newest = &living[living.len().saturating_sub(LISTED_MAX)..];
+        let mut all: Vec<_> = newest.iter().map(|exec| exec.summary()).collect();
         if include_finished {
             let principal = caller.principal.clone();
             let ended = environment
                 .store
-                .ended_execs(principal, container, ENDED_MAX);
+                .ended_execs(principal, container, LISTED_MAX);
             let ended = ended.await?;
             // One that ended just now is in both.
             all.retain(|exec| !ended.iter().any(|row| row.id == exec.id));
@@ -45,15 +45,15 @@ impl Service {
     }
 }
 
-fn summary(row: ExecRow) -> ExecSummary {
-    let status = row.end.as_ref().map(|end| end.status);
+fn summary(brief: ExecBrief) -> ExecSummary {
+    let status = brief.end.as_ref().map(|end| end.status);
     ExecSummary {
-        id: row.id,
-        container: row.container,
-        argv: row.command.argv().to_vec(),
+        id: brief.id,
+        container: brief.container,
+        argv: brief.argv,
         status: status.unwrap_or(hotcell_domain::ExecStatus::Lost),
-        created_unix_ms: row.created_unix_ms,
-        ended_unix_ms: row.ended_unix_ms,
-        end: row.end,
+        created_unix_ms: brief.created_unix_ms,
+        ended_unix_ms: brief.ended_unix_ms,
+        end: brief.end,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
-use hotcell_store::ExecRow;
+use hotcell_store::{ExecRow, listed_argv};
 use tokio::sync::watch;
 
 use super::ExecSummary;
@@ -134,7 +134,7 @@ impl Exec {
         ExecSummary {
             id: self.id.clone(),
             container: self.container.clone(),
-            argv: self.command.argv().to_vec(),
+            argv: listed_argv(self.command.argv()),
             status: progress.status,
             created_unix_ms: self.created_unix_ms,
             ended_unix_ms: None,

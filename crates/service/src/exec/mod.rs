@@ -96,7 +96,7 @@ pub struct ExecSummary {
     pub id: ExecId,
     /// Where it runs.
     pub container: ContainerId,
-    /// What it runs.
+    /// What it runs: its first arguments, a few KiB of them.
     pub argv: Vec<String>,
     /// Where it is in its life.
     pub status: ExecStatus,

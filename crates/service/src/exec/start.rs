@@ -25,6 +25,7 @@ impl Service {
     ) -> Result<ExecId, ServiceError> {
         self.inner.accepting()?;
         let cell = self.inner.cell(caller, target).await?;
+        self.inner.has_room()?;
         cell.execs().start(caller, request).await
     }
 }

@@ -79,6 +79,7 @@ impl Service {
         options: WriteOptions,
     ) -> Result<FileInfo, ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
+        self.inner.has_room()?;
         // A whole file that replaces whatever is there may be written twice.
         let can_repeat = !options.append && options.precondition == Precondition::Any;
         let about = Call {
@@ -106,6 +107,7 @@ impl Service {
         options: WriteOptions,
     ) -> Result<FileWriter<FileInfo>, ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
+        self.inner.has_room()?;
         let connection = cell.connection();
         let connected = connection.get().await?;
         let bytes = connected.agent.write(path.for_agent(), options);
@@ -190,6 +192,7 @@ impl Service {
         dest: &FilePath,
     ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
         let cell = self.inner.cell(caller, target).await?;
+        self.inner.has_room()?;
         let connection = cell.connection();
         let connected = connection.get().await?;
         let bytes = connected.agent.import(dest.for_agent(), 0, 0);

@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
@@ -13,6 +13,7 @@ const STEPS: [&str; 7] = [
     include_str!("../../migrations/0005.sql"),
     include_str!("../../migrations/0006.sql"),
     include_str!("../../migrations/0007.sql"),
+    include_str!("../../migrations/0008.sql"),
 ];
 
 /// The newest schema this program knows.
@@ -79,6 +80,25 @@ mod tests {
             .query_row("SELECT engine, engine_host FROM warm", [], read)
             .unwrap();
         assert_eq!(engine, ("docker".to_owned(), None));
+    }
+
+    #[test]
+    fn what_has_ended_before_it_was_counted_is_counted() {
+        let mut old = Connection::open_in_memory().unwrap();
+        migrate_by(&mut old, &STEPS[..7]).unwrap();
+        let exec = "INSERT INTO execs VALUES (?, 'c', ?, NULL, '', NULL, 1, ?, NULL, 0)";
+        for (id, principal, ended) in [("a", "x", Some(1)), ("b", "x", None), ("c", "y", Some(1))] {
+            old.execute(exec, (id, principal, ended)).unwrap();
+        }
+        migrate(&mut old).unwrap();
+        let count = |principal: &str| -> i64 {
+            let sql = "SELECT execs FROM ended WHERE principal = ?";
+            old.query_row(sql, [principal], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((count("x"), count("y")), (1, 1));
+        old.execute("UPDATE execs SET ended_unix_ms = 2 WHERE id = 'b'", [])
+            .unwrap();
+        assert_eq!(count("x"), 2);
     }
 
     #[test]

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::spec::{env, env_map, json, said};
 
+/// What is kept of the arguments of an exec that has ended.
+pub const ARGV_BYTES_KEPT: usize = 4 << 10;
+
+/// What is shown of the arguments of an exec in a list.
+const ARGV_BYTES_LISTED: usize = 1 << 10;
+
+/// Each argument is counted as this much more than its text.
+const ARGUMENT_BYTES_MORE: usize = 3;
+
+/// What stands for arguments that are left out.
+const LEFT_OUT: &str = "\u{2026}";
+
 #[derive(Serialize, Deserialize)]
 struct Stored {
     argv: Vec<String>,
@@ -69,6 +81,43 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
     Ok(command)
 }
 
+/// What is kept of a command that has ended; `None` if that is all of it, or if it cannot be
+/// read.
+pub(super) fn cut(text: &str) -> Option<String> {
+    let stored: Stored = serde_json::from_str(text).ok()?;
+    let argv = first_of(&stored.argv, ARGV_BYTES_KEPT);
+    (argv != stored.argv).then(|| json(&Stored { argv, ..stored }))
+}
+
+/// Reads the arguments of a command, as far as a list shows them.
+pub(super) fn read_argv(text: &str) -> Result<Vec<String>, String> {
+    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    Ok(listed_argv(&stored.argv))
+}
+
+/// The first of some arguments, as far as a list shows them, and a mark if there are more.
+pub fn listed_argv(argv: &[String]) -> Vec<String> {
+    first_of(argv, ARGV_BYTES_LISTED)
+}
+
+fn first_of(argv: &[String], bytes_max: usize) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut left = bytes_max;
+    for argument in argv {
+        if argument.len() + ARGUMENT_BYTES_MORE > left {
+            let end = argument.floor_char_boundary(left.min(argument.len()));
+            if end > 0 {
+                kept.push(argument[..end].to_owned());
+            }
+            kept.push(LEFT_OUT.to_owned());
+            break;
+        }
+        left -= argument.len() + ARGUMENT_BYTES_MORE;
+        kept.push(argument.clone());
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +169,25 @@ mod tests {
         fn no_stored_text_makes_reading_panic(text in ".*", secrets in ".*") {
             let _ = read(&text, Some(&secrets));
         }
+    }
+
+    #[test]
+    fn of_long_arguments_the_first_are_kept() {
+        let written = |argv: &[&str]| {
+            let argv = argv.iter().map(|one| (*one).to_owned()).collect();
+            write(&Command::new(argv).unwrap())
+        };
+        assert_eq!(cut(&written(&["sh", "-c", "true"])), None);
+        let long = "\u{20ac}".repeat(20_000);
+        let kept = cut(&written(&["sh", "-c", &long, "more"])).unwrap();
+        assert!(kept.len() < ARGV_BYTES_KEPT + 200, "{}", kept.len());
+        let command = read(&kept, None).unwrap();
+        let [sh, c, cut_off, mark] = command.argv() else {
+            panic!("{command:?}")
+        };
+        assert_eq!((&**sh, &**c, &**mark), ("sh", "-c", LEFT_OUT));
+        assert!(cut_off.len() > 4000 && long.starts_with(cut_off.as_str()));
+        let many = cut(&written(&vec!["a"; 1500])).unwrap();
+        assert!(many.len() < 2 * ARGV_BYTES_KEPT, "{}", many.len());
     }
 }

@@ -140,3 +140,32 @@ fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_exec() {
         .count();
     assert_eq!(new, 1);
 }
+
+#[tokio::test]
+async fn an_ended_exec_keeps_the_first_of_its_arguments_and_lists_hold_no_more() {
+    let (_directory, store) = store();
+    let mut long = vec!["echo".to_owned()];
+    long.extend(vec!["x".repeat(20_000); 4]);
+    let row = ExecRow {
+        command: Command::new(long).unwrap(),
+        ..exec(1)
+    };
+    store.insert_exec(row.clone(), 0).await.unwrap();
+    let living = store.exec(row.id.clone()).await.unwrap().unwrap();
+    assert_eq!(living.command, row.command);
+    let ended = end(ExecStatus::Succeeded);
+    store.end_exec(row.id.clone(), ended, 9).await.unwrap();
+    let kept = store.exec(row.id).await.unwrap().unwrap();
+    let bytes = |argv: &[String]| argv.iter().map(String::len).sum::<usize>();
+    let kept = bytes(kept.command.argv());
+    assert!(
+        (ARGV_BYTES_KEPT - 20..=ARGV_BYTES_KEPT).contains(&kept),
+        "{kept}"
+    );
+    let listed = store
+        .ended_execs(Principal::local(), None, 9)
+        .await
+        .unwrap();
+    assert!(bytes(&listed[0].argv) <= 1 << 10);
+    assert_eq!(listed[0].argv[0], "echo");
+}

@@ -104,3 +104,103 @@ async fn old_containers_go_with_their_attachments_and_others_stay() {
     assert_eq!(left.len(), 1);
     assert_eq!(store.living_containers().await.unwrap().len(), 1);
 }
+
+const PLENTY: Keep = Keep {
+    execs_max: 1000,
+    log_bytes_max: 1 << 30,
+    containers_max: 1000,
+};
+
+async fn left(store: &Store) -> Vec<u64> {
+    let rows = store.ended_execs(Principal::local(), None, 9000).await;
+    rows.unwrap()
+        .iter()
+        .map(|row| row.created_unix_ms)
+        .collect()
+}
+
+#[tokio::test]
+async fn of_too_many_ended_execs_those_that_ended_first_go_with_their_logs() {
+    let (directory, store) = store();
+    // The first to be asked for is the last to end.
+    for number in 1..=6 {
+        ended_exec(&store, number, 100 - number).await;
+    }
+    store.insert_exec(exec(7), 0).await.unwrap();
+    let keep = Keep {
+        execs_max: 4,
+        ..PLENTY
+    };
+    let principal = Principal::local;
+    let excess = async |keep| store.principals_with_excess(keep).await.unwrap();
+    assert_eq!(excess(PLENTY).await, []);
+    assert_eq!(
+        store.forget_excess(principal(), PLENTY).await.unwrap(),
+        (0, 0)
+    );
+    assert_eq!(excess(keep).await, [principal()]);
+    let other = Principal::new(Name::parse("somebody").unwrap());
+    assert_eq!(store.forget_excess(other, keep).await.unwrap(), (0, 0));
+    assert_eq!(
+        store.forget_excess(principal(), keep).await.unwrap(),
+        (2, 0)
+    );
+    assert_eq!(left(&store).await, [1, 2, 3, 4]);
+    assert_eq!(log_files(directory.path()), 4);
+    assert_eq!(excess(keep).await, []);
+    assert_eq!(store.living_execs().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn of_too_much_output_the_oldest_goes_and_the_newest_stays_whatever_its_size() {
+    let (_directory, store) = store();
+    for number in 1..=5 {
+        ended_exec(&store, number, number).await;
+    }
+    let one = store.logs.bytes(&exec(1).id);
+    assert!(one > 0);
+    let keep = |logs: u64| Keep {
+        log_bytes_max: logs,
+        ..PLENTY
+    };
+    let forget = async |keep| store.forget_excess(Principal::local(), keep).await.unwrap();
+    assert_eq!(forget(keep(5 * one)).await, (0, 0));
+    assert_eq!(forget(keep(4 * one - 1)).await, (2, 0));
+    assert_eq!(left(&store).await, [3, 4, 5]);
+    assert_eq!(forget(keep(0)).await, (2, 0));
+    assert_eq!(left(&store).await, [5]);
+    // What GC forgets is counted as well.
+    assert_eq!(store.forget_execs(100).await.unwrap(), 1);
+    ended_exec(&store, 6, 6).await;
+    ended_exec(&store, 7, 7).await;
+    assert_eq!(forget(keep(2 * one)).await, (0, 0));
+}
+
+#[tokio::test]
+async fn more_than_a_portion_that_is_too_much_goes_in_one_call() {
+    let (_directory, store) = store();
+    let count = PORTION as u64 * 2 + 3;
+    for number in 0..count {
+        let row = crate::ExecRow {
+            ended_unix_ms: Some(number),
+            end: Some(end(ExecStatus::Lost)),
+            ..exec(number)
+        };
+        store.insert_exec(row, 0).await.unwrap();
+        store.insert_container(container(number), 0).await.unwrap();
+        let id = container(number).id;
+        let ended = store.set_container_phase(id, Phase::Stopped, Some(number));
+        ended.await.unwrap();
+    }
+    let keep = Keep {
+        execs_max: 3,
+        containers_max: 2,
+        ..PLENTY
+    };
+    let gone = store.forget_excess(Principal::local(), keep).await.unwrap();
+    assert_eq!(gone, (count - 3, count - 2));
+    assert_eq!(left(&store).await, [count - 3, count - 2, count - 1]);
+    let containers = store.ended_containers(Principal::local(), 9).await.unwrap();
+    assert_eq!(containers.len(), 2);
+    assert_eq!(containers[1].id, container(count - 1).id);
+}

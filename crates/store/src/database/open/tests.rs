@@ -104,7 +104,7 @@ fn a_log_whose_database_is_gone_is_not_thrown_away() {
     let directory = tempfile::tempdir().unwrap();
     left_by_a_kill(
         directory.path(),
-        "INSERT INTO execs VALUES ('a','b','c',NULL,'','',1,NULL,NULL,0)",
+        "INSERT INTO execs VALUES ('a','b','c',NULL,'','',1,NULL,NULL,0,0)",
     );
     let path = directory.path().join(FILE_NAME);
     fs::remove_file(&path).unwrap();
@@ -126,7 +126,7 @@ fn an_empty_file_becomes_a_database() {
 #[test]
 fn what_a_kill_left_in_the_log_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let row = "INSERT INTO execs VALUES ('a','b','c',NULL,'','',1,NULL,NULL,0)";
+    let row = "INSERT INTO execs VALUES ('a','b','c',NULL,'','',1,NULL,NULL,0,0)";
     left_by_a_kill(directory.path(), row);
     let database = open(directory.path()).unwrap();
     let count = "SELECT count(*) FROM execs";
