@@ -6,13 +6,18 @@ use hotcell_domain::{Caller, Name};
 use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
+use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::tools::ToolError;
+use crate::tools::{Code, ToolError};
+use crate::transport::{Answers, Full, Reply, json_bytes};
 
 /// How often a client that asked for it hears that we are at it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
+
+/// What is in memory of an answer while it is built, in times its size.
+const COPIES: usize = 3;
 
 /// A request that is being answered.
 pub(crate) struct Call {
@@ -20,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// Whether the client can be answered with a task.
     pub(crate) takes_tasks: bool,
+    answers: Answers,
+    reply: Reply,
     cancelled: CancellationToken,
     progress: Option<(ProgressToken, Peer<RoleServer>)>,
     started: Instant,
@@ -27,9 +34,15 @@ pub(crate) struct Call {
 
 impl Call {
     /// What a request's context says; where it names no caller, it is `default`.
-    pub(crate) fn new(context: &RequestContext<RoleServer>, default: &Caller) -> Self {
+    pub(crate) fn new(
+        context: &RequestContext<RoleServer>,
+        default: &Caller,
+        answers: &Answers,
+    ) -> Self {
         let token = context.meta.get_progress_token();
         Self {
+            answers: answers.clone(),
+            reply: reply(context),
             caller: caller(context, default),
             takes_tasks: context
                 .client_capabilities()
@@ -38,6 +51,30 @@ impl Call {
             progress: token.map(|token| (token, context.peer.clone())),
             started: Instant::now(),
         }
+    }
+
+    /// Takes room for an answer of about `bytes` before that is built: on its way it is in
+    /// memory as what it was read as, as a value, and as text.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<(), ToolError> {
+        self.take(bytes.saturating_mul(COPIES)).await
+    }
+
+    /// Keeps as much room as an answer takes that has been built, until its client has read
+    /// it. On `Err` there is no room for it.
+    pub(crate) async fn keep_room(&self, answer: &impl Serialize) -> Result<(), ToolError> {
+        self.take(json_bytes(answer)).await
+    }
+
+    async fn take(&self, bytes: usize) -> Result<(), ToolError> {
+        let taken = self.answers.take(&self.reply, bytes).await;
+        taken.map_err(|Full { bytes_max }| {
+            let message = format!(
+                "the server holds as much unread output as it may ({} MiB)",
+                bytes_max >> 20
+            );
+            let hint = "read the answers that you have asked for, or ask for less at once (max_bytes, limit); then call again";
+            ToolError::new(Code::ResourceExhausted, message).with_hint(hint)
+        })
     }
 
     /// Awaits `work`, tells the client about once a second that it goes on, and gives up
@@ -81,6 +118,15 @@ impl Call {
             let _ = peer.notify_progress(progress).await;
         }
     }
+}
+
+/// What the transport gave the answer to be kept by. Without one, room is kept as long as the
+/// request is being answered.
+fn reply(context: &RequestContext<RoleServer>) -> Reply {
+    let parts = context.extensions.get::<http::request::Parts>();
+    let own = context.extensions.get::<Reply>();
+    let reply = own.or_else(|| parts?.extensions.get::<Reply>());
+    reply.cloned().unwrap_or_default()
 }
 
 /// The caller that authentication put there, with the name of the program it uses.

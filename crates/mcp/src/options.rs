@@ -1,6 +1,10 @@
 //! What the operator chose of the protocol's side.
 
+use std::time::Duration;
+
 use hotcell_domain::Caller;
+
+use crate::transport::{ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX};
 
 /// A group of tools that are served together or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +39,10 @@ pub struct Options {
     pub public_url: Option<String>,
     /// The version that clients are told.
     pub version: String,
+    /// Answers that are not small and that their clients have not read yet, together.
+    pub answers_bytes_max: usize,
+    /// How long a caller waits for others to read theirs.
+    pub answer_wait_max: Duration,
 }
 
 impl Toolset {
@@ -81,6 +89,8 @@ impl Default for Options {
             caller: Caller::local(),
             public_url: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            answers_bytes_max: ANSWERS_BYTES_MAX,
+            answer_wait_max: ANSWER_WAIT_MAX,
         }
     }
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use hotcell_service::Service;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, CreateTaskResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
-    GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams,
+    CompleteRequestParams, CompleteResult, CreateTaskResult, GetPromptRequestParams,
+    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
+    UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -20,6 +21,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use crate::call::{Call, caller};
 use crate::resources::encoded_path;
 use crate::tools::Table;
+use crate::transport::Answers;
 use crate::{Options, complete, prompts, resources, task, tools};
 
 /// What a model reads before anything else.
@@ -37,6 +39,7 @@ struct Shared {
     service: Service,
     options: Options,
     tools: Table,
+    answers: Answers,
 }
 
 type Context = RequestContext<RoleServer>;
@@ -45,11 +48,13 @@ impl Server {
     /// Serves what `service` does.
     pub fn new(service: Service, options: Options) -> Self {
         let tools = Table::new(options.toolsets);
+        let answers = Answers::new(options.answers_bytes_max, options.answer_wait_max);
         Self {
             shared: Arc::new(Shared {
                 service,
                 options,
                 tools,
+                answers,
             }),
         }
     }
@@ -97,7 +102,7 @@ impl Server {
     }
 
     fn call(&self, context: &Context) -> Call {
-        Call::new(context, &self.shared.options.caller)
+        Call::new(context, &self.shared.options.caller, &self.shared.answers)
     }
 }
 
@@ -140,10 +145,11 @@ impl ServerHandler for Server {
         let called = table.call(self, &request.name, arguments, &call).await;
         let mut outcome = called.ok_or_else(|| unknown_tool(&request.name))?;
         let task = outcome.as_mut().ok().and_then(|answer| answer.task.take());
-        Ok(match task {
-            Some(task) => CallToolResponse::Task(CreateTaskResult::new(task)),
-            None => tools::result(outcome).into(),
-        })
+        if let Some(task) = task {
+            return Ok(CallToolResponse::Task(CreateTaskResult::new(task)));
+        }
+        let changes = !table.is_read_only(&request.name);
+        Ok(bounded(tools::result(outcome), changes, &call).await.into())
     }
 
     async fn list_resources(
@@ -170,7 +176,13 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = resources::read(self, &self.call(&context), &request.uri).await;
+        let call = self.call(&context);
+        let read = async {
+            let read = resources::read(self, &call, &request.uri).await?;
+            call.keep_room(&read).await?;
+            Ok(read)
+        };
+        let read = read.await;
         Ok(read.map_err(tools::ToolError::into_protocol)?.into())
     }
 
@@ -204,7 +216,11 @@ impl ServerHandler for Server {
         request: GetTaskParams,
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
-        task::get(self, &self.call(&context).caller, &request.task_id).await
+        let call = self.call(&context);
+        let task = task::get(self, &call.caller, &request.task_id).await?;
+        let room = call.keep_room(&task).await;
+        room.map_err(tools::ToolError::into_protocol)?;
+        Ok(task)
     }
 
     /// Our tasks never ask for input, so there is nothing an answer could belong to.
@@ -223,6 +239,15 @@ impl ServerHandler for Server {
         context: Context,
     ) -> Result<(), ErrorData> {
         task::cancel(self, &self.call(&context).caller, &request.task_id).await
+    }
+}
+
+/// The result, or an error if there is no room for it. What a tool has changed is told in any
+/// case: such answers are short.
+async fn bounded(result: CallToolResult, changes: bool, call: &Call) -> CallToolResult {
+    match call.keep_room(&result).await {
+        Err(error) if !changes => tools::result(Err(error)),
+        Ok(()) | Err(_) => result,
     }
 }
 

@@ -88,5 +88,6 @@ pub(super) fn of_protocol(arguments: &ServeArgs, url: Option<String>) -> Options
         caller: Caller::local(),
         public_url: arguments.public_url.clone().or(url),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Options::default()
     }
 }

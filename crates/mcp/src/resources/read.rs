@@ -57,6 +57,7 @@ async fn workspace(
     if info.kind == FileKind::Directory {
         return directory(server, call, uri, target, path).await;
     }
+    call.room(CONTENT_BYTES_MAX).await?;
     let limit = Some(CONTENT_BYTES_MAX as u64);
     let (info, reader) = service
         .file_read(&call.caller, target, &file, 0, limit)
@@ -134,6 +135,7 @@ async fn logs(
         bytes_max: CONTENT_BYTES_MAX,
         until_end: false,
     };
+    call.room(CONTENT_BYTES_MAX).await?;
     let view = server.service().exec_poll(&call.caller, id, poll).await?;
     let data: Vec<u8> = view
         .messages

@@ -44,8 +44,7 @@ impl Tool for ExecPoll {
             bytes_max: params.max_bytes as usize,
             until_end: false,
         };
-        let polling = server.service().exec_poll(&call.caller, &id, poll);
-        let view = call.attend(&format!("{id} runs"), polling).await??;
+        let view = super::polling::poll(server, &id, poll, call).await?;
         Ok(super::exec_answer(view))
     }
 }

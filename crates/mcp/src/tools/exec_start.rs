@@ -113,8 +113,27 @@ async fn wait_for(
         bytes_max: POLL_BYTES_DEFAULT as usize,
         until_end: true,
     };
-    let polling = server.service().exec_poll(&call.caller, id, poll);
-    Ok(call.attend(&format!("{id} runs"), polling).await??)
+    match super::polling::poll(server, id, poll, call).await {
+        // It runs, and without its handle nobody could find it.
+        Err(error) if error.code() == Code::ResourceExhausted => unread(server, id, call).await,
+        polled => polled,
+    }
+}
+
+/// How an exec is, without what it wrote.
+async fn unread(server: &Server, id: &ExecId, call: &Call) -> Result<ExecView, ToolError> {
+    let poll = Poll {
+        after_seq: u64::MAX,
+        wait: Duration::ZERO,
+        bytes_max: 0,
+        until_end: false,
+    };
+    let view = server.service().exec_poll(&call.caller, id, poll).await?;
+    Ok(ExecView {
+        next_seq: 0,
+        is_complete: false,
+        ..view
+    })
 }
 
 impl Params {

@@ -61,6 +61,7 @@ impl Tool for FsExport {
         let (include, exclude) = (params.include.clone(), params.exclude.clone());
         let service = server.service();
         let exporting = async {
+            call.room(INLINE_BYTES_MAX).await?;
             let reader = service
                 .file_export(&call.caller, &target, &path, include, exclude)
                 .await?;

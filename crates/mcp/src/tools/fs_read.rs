@@ -62,6 +62,8 @@ impl Tool for FsRead {
         let limit = params.limit.unwrap_or(INLINE_BYTES_MAX as u64);
         let service = server.service();
         let reading = async {
+            call.room(usize::try_from(limit).unwrap_or(INLINE_BYTES_MAX))
+                .await?;
             let (info, reader) = service
                 .file_read(&call.caller, &target, &path, params.offset, Some(limit))
                 .await?;

@@ -29,6 +29,7 @@ mod kill;
 mod list_containers;
 mod list_execs;
 mod metrics;
+mod polling;
 mod reconcile;
 mod schema;
 mod spawn;
@@ -124,6 +125,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send
 /// A tool with its types erased.
 struct Entry {
     set: Toolset,
+    is_read_only: bool,
     listed: Listed,
     arguments: JsonObject,
     run: for<'a> fn(&'a Server, JsonObject, &'a Call) -> Running<'a>,
@@ -175,6 +177,12 @@ impl Table {
         let mut entries = self.0.iter();
         let entry = entries.find(|entry| entry.listed.name == name)?;
         Some(entry.listed.clone())
+    }
+
+    /// Whether a tool changes nothing.
+    pub(crate) fn is_read_only(&self, name: &str) -> bool {
+        let mut entries = self.0.iter();
+        entries.any(|entry| entry.listed.name == name && entry.is_read_only)
     }
 
     /// Calls a tool; `None` if this caller has none of that name.
@@ -232,6 +240,7 @@ fn entry<T: Tool>() -> Entry {
         .with_annotations(annotations);
     Entry {
         set: T::SET,
+        is_read_only: hints.is_read_only,
         listed,
         arguments,
         run: run::<T>,

@@ -8,7 +8,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use rmcp::ServerHandler;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Bodies;
@@ -47,6 +47,13 @@ pub struct Http {
     /// All of it.
     pub router: Router,
     sessions: Arc<Sessions>,
+}
+
+/// The place of a request that is waited for by an HTTP connection. The request carries it, so
+/// that it is not free while a handler goes on whose client is gone.
+#[derive(Clone)]
+pub(crate) struct Waited {
+    _place: Arc<OwnedSemaphorePermit>,
 }
 
 #[derive(Clone)]
@@ -103,19 +110,20 @@ async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Respons
 }
 
 impl Gate {
-    async fn admit(
-        &self,
-        request: Request,
-    ) -> Result<(Request, tokio::sync::OwnedSemaphorePermit), Refusal> {
+    async fn admit(&self, request: Request) -> Result<(Request, Waited), Refusal> {
         self.guard.check(request.uri(), request.headers())?;
         let place = Arc::clone(&self.requests).try_acquire_owned();
         let place = place.map_err(|_| Refusal::busy("too many requests at once"))?;
+        let place = Waited {
+            _place: Arc::new(place),
+        };
         if OPEN_PATHS.contains(&request.uri().path()) {
             return Ok((request, place));
         }
         let (mut parts, body) = request.into_parts();
         let caller = self.identify.identify(&parts).await?;
         parts.extensions.insert(caller);
+        parts.extensions.insert(place.clone());
         Ok((Request::from_parts(parts, body), place))
     }
 }

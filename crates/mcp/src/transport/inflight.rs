@@ -6,18 +6,19 @@
 //! answered with an error at once, by the transport itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
+    RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::REQUESTS_PER_CONNECTION_MAX;
+use super::reply::{Answering, Reply, answered};
 
 /// JSON-RPC leaves this range to servers.
 const TOO_MANY_REQUESTS: ErrorCode = ErrorCode(-32029);
@@ -26,15 +27,25 @@ const TOO_MANY_REQUESTS: ErrorCode = ErrorCode(-32029);
 pub(crate) struct InFlight<T> {
     inner: T,
     shared: Arc<Semaphore>,
+    own: Arc<Semaphore>,
     open: Arc<Mutex<Open>>,
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
 /// What has come and not been answered. An id that is sent twice counts twice.
-#[derive(Default)]
-struct Open {
-    permits: HashMap<RequestId, Vec<OwnedSemaphorePermit>>,
-    count: usize,
+type Open = HashMap<RequestId, Vec<Waiting>>;
+
+/// A request that has not been answered.
+struct Waiting {
+    _place: Place,
+    reply: Reply,
+}
+
+/// A request's place. It is free when the request has been answered, or was cancelled, *and*
+/// its handler has ended: a request carries a clone, which goes with its handler.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    _permits: Arc<[OwnedSemaphorePermit; 2]>,
 }
 
 impl<T> InFlight<T> {
@@ -43,61 +54,69 @@ impl<T> InFlight<T> {
         Self {
             inner,
             shared,
+            own: Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX)),
             open: Arc::default(),
             refusing: None,
         }
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn admit(&self, id: &RequestId) -> bool {
-        let mut open = self.open();
-        if open.count >= REQUESTS_PER_CONNECTION_MAX {
-            return false;
-        }
-        let Ok(permit) = Arc::clone(&self.shared).try_acquire_owned() else {
+    /// Lets a message in; false if it is a request too many.
+    fn admit(&self, message: &mut ClientJsonRpcMessage) -> bool {
+        let reply = Reply::of_http(message);
+        let JsonRpcMessage::Request(request) = message else {
+            return true;
+        };
+        let permits = [&self.own, &self.shared].map(|bound| Arc::clone(bound).try_acquire_owned());
+        let [Ok(own), Ok(shared)] = permits else {
             return false;
         };
-        open.permits.entry(id.clone()).or_default().push(permit);
-        open.count += 1;
+        let place = Place {
+            _permits: Arc::new([own, shared]),
+        };
+        let extensions = request.request.extensions_mut();
+        extensions.insert(place.clone());
+        let reply = reply.unwrap_or_else(|| {
+            let reply = Reply::default();
+            extensions.insert(reply.clone());
+            reply
+        });
+        let waiting = Waiting {
+            _place: place,
+            reply,
+        };
+        let mut open = lock(&self.open);
+        open.entry(request.id.clone()).or_default().push(waiting);
         true
     }
 }
 
-impl Open {
-    fn end(&mut self, id: &RequestId) {
-        let Some(permits) = self.permits.get_mut(id) else {
-            return;
-        };
-        permits.pop();
-        self.count -= 1;
-        if permits.is_empty() {
-            self.permits.remove(id);
-        }
-    }
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for InFlight<T> {
+fn end(open: &Mutex<Open>, id: &RequestId) -> Option<Waiting> {
+    let mut open = lock(open);
+    let waiting = open.get_mut(id)?;
+    let ended = waiting.pop();
+    if waiting.is_empty() {
+        open.remove(id);
+    }
+    ended
+}
+
+impl<T: Answering> Transport<RoleServer> for InFlight<T> {
     type Error = T::Error;
 
     fn send(
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let answered = match &message {
-            JsonRpcMessage::Response(response) => Some(response.id.clone()),
-            JsonRpcMessage::Error(error) => error.id.clone(),
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
-        };
-        let open = Arc::clone(&self.open);
-        let sent = self.inner.send(message);
+        let waiting = answered(&message).and_then(|id| end(&self.open, id));
+        let reply = waiting.as_ref().map(|waiting| waiting.reply.clone());
+        let sent = self.inner.answer(message, reply);
         async move {
             let result = sent.await;
-            if let Some(id) = answered {
-                open.lock().unwrap_or_else(PoisonError::into_inner).end(&id);
-            }
+            drop(waiting);
             result
         }
     }
@@ -111,21 +130,13 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for InFlight<T> {
                 refusing.await;
                 self.refusing = None;
             }
-            let message = self.inner.receive().await?;
-            match &message {
-                JsonRpcMessage::Request(request) if !self.admit(&request.id) => {
-                    let error = ErrorData::new(TOO_MANY_REQUESTS, TOO_MANY_TEXT, None);
-                    let answer = JsonRpcMessage::error(error, Some(request.id.clone()));
-                    let sent = self.inner.send(answer);
-                    self.refusing = Some(Box::pin(async move { drop(sent.await) }));
-                    continue;
-                }
-                JsonRpcMessage::Notification(notification) => {
-                    self.note_cancelled(&notification.notification);
-                }
-                JsonRpcMessage::Request(_)
-                | JsonRpcMessage::Response(_)
-                | JsonRpcMessage::Error(_) => {}
+            let mut message = self.inner.receive().await?;
+            if !self.admit(&mut message) {
+                self.refuse(&message);
+                continue;
+            }
+            if let JsonRpcMessage::Notification(notification) = &message {
+                self.note_cancelled(&notification.notification);
             }
             return Some(message);
         }
@@ -138,13 +149,72 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for InFlight<T> {
 
 const TOO_MANY_TEXT: &str = "too many requests are in flight; wait for answers, then send again";
 
-impl<T> InFlight<T> {
-    /// A cancelled request gets no answer.
+impl<T: Answering> InFlight<T> {
+    fn refuse(&mut self, message: &ClientJsonRpcMessage) {
+        let JsonRpcMessage::Request(request) = message else {
+            return;
+        };
+        let error = ErrorData::new(TOO_MANY_REQUESTS, TOO_MANY_TEXT, None);
+        let answer = JsonRpcMessage::error(error, Some(request.id.clone()));
+        let sent = self.inner.send(answer);
+        self.refusing = Some(Box::pin(async move { drop(sent.await) }));
+    }
+
+    /// A cancelled request gets no answer; its place is its handler's alone from now on.
     fn note_cancelled(&self, notification: &ClientNotification) {
         if let ClientNotification::CancelledNotification(cancelled) = notification
             && let Some(id) = &cancelled.params.request_id
         {
-            self.open().end(id);
+            drop(end(&self.open, id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+    use super::super::lines::Lines;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cancelled_request_keeps_its_place_until_its_handler_has_ended() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (read, write) = tokio::io::split(theirs);
+        let places = Arc::new(Semaphore::new(2));
+        let mut server = InFlight::new(Lines::new(read, write), Arc::clone(&places));
+        let (answers, mut to_server) = tokio::io::split(ours);
+        let mut answers = BufReader::new(answers).lines();
+        let ping = |id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n");
+        let cancel = |id| {
+            let params = format!("{{\"requestId\":{id}}}");
+            let method = "notifications/cancelled";
+            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":{params}}}\n")
+        };
+        let sent = [ping(1), ping(2), cancel(1), cancel(2), ping(3)].concat();
+        to_server.write_all(sent.as_bytes()).await.unwrap();
+        let mut handled = Vec::new();
+        for _ in 0..4 {
+            handled.push(server.receive().await.unwrap());
+        }
+        let refused = tokio::select! {
+            message = server.receive() => panic!("{message:?} is one too many"),
+            line = answers.next_line() => line.unwrap().unwrap(),
+        };
+        assert!(refused.contains("-32029"), "{refused}");
+        assert!(lock(&server.open).is_empty());
+        assert_eq!(places.available_permits(), 0);
+        // The first handler has ended.
+        drop(handled.remove(0));
+        assert_eq!(places.available_permits(), 1);
+        to_server.write_all(ping(4).as_bytes()).await.unwrap();
+        let next = server.receive().await.unwrap();
+        drop((handled, next));
+        // The last one has not been answered.
+        assert_eq!(places.available_permits(), 1);
+        let error = ErrorData::internal_error("x", None);
+        let answer = JsonRpcMessage::error(error, Some(RequestId::Number(4)));
+        server.send(answer).await.unwrap();
+        assert_eq!(places.available_permits(), 2);
     }
 }

@@ -24,6 +24,27 @@ pub(crate) const SSE_QUEUE_MAX: usize = 16;
 /// [`HttpLimits::bodies_bytes_max`].
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// All answers that are not small and that their clients have not read yet, together, over
+/// every transport.
+pub const ANSWERS_BYTES_MAX: usize = 64 << 20;
+
+/// An answer up to this size is sent whatever else is unread; larger ones share
+/// [`ANSWERS_BYTES_MAX`].
+pub(crate) const SMALL_ANSWER_BYTES_MAX: usize = 16 << 10;
+
+/// How long a caller waits for others to read their answers.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long a client of the unix socket may leave an answer unread.
+pub(crate) const SOCKET_UNREAD_MAX: Duration = Duration::from_mins(1);
+
+/// How long the client that started us may leave an answer unread: it may be stopped by its
+/// user for a while.
+pub(crate) const STDIO_UNREAD_MAX: Duration = Duration::from_mins(10);
+
+/// How long a session keeps small answers that were sent, for a client whose connection broke.
+pub(crate) const SENT_KEPT_MAX: Duration = Duration::from_secs(10);
+
 /// When to come back after a 503.
 pub(crate) const RETRY_AFTER_S: u32 = 1;
 

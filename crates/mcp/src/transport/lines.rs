@@ -20,8 +20,10 @@ use tokio::sync::Mutex;
 use tokio_util::codec::{
     AnyDelimiterCodec, AnyDelimiterCodecError, Encoder, FramedRead, FramedWrite,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::limits::MESSAGE_BYTES_MAX;
+use super::reply::{Answering, Reply};
 
 /// A read buffer that grew larger than this is given back once it is empty.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
@@ -32,6 +34,8 @@ type Writer<W> = Arc<Mutex<Option<FramedWrite<W, MessageEncoder>>>>;
 pub(crate) struct Lines<R, W> {
     read: FramedRead<R, AnyDelimiterCodec>,
     write: Writer<W>,
+    /// Set when the peer takes no more: then it is not listened to either.
+    is_broken: CancellationToken,
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
@@ -60,6 +64,7 @@ where
         Self {
             read: FramedRead::new(read, codec),
             write: Arc::new(Mutex::new(Some(write))),
+            is_broken: CancellationToken::new(),
             refusing: None,
         }
     }
@@ -129,15 +134,58 @@ where
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let write = Arc::clone(&self.write);
+        let is_broken = self.is_broken.clone();
         async move {
-            match write.lock().await.as_mut() {
+            let mut write = write.lock().await;
+            let sent = match write.as_mut() {
                 Some(write) => write.send(message).await,
-                None => Err(io::ErrorKind::NotConnected.into()),
+                None => return Err(io::ErrorKind::NotConnected.into()),
+            };
+            if sent.is_err() {
+                // A part of a message may be written: nothing can follow it.
+                write.take();
+                is_broken.cancel();
             }
+            sent
         }
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        let is_broken = self.is_broken.clone();
+        is_broken.run_until_cancelled(self.next_message()).await?
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        drop(self.write.lock().await.take());
+        Ok(())
+    }
+}
+
+impl<R, W> Answering for Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    fn answer(
+        &mut self,
+        message: ServerJsonRpcMessage,
+        reply: Option<Reply>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let sent = self.send(message);
+        async move {
+            let result = sent.await;
+            drop(reply);
+            result
+        }
+    }
+}
+
+impl<R, W> Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    async fn next_message(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             // Kept, because this future may be dropped at any await.
             if let Some(refusing) = &mut self.refusing {
@@ -153,11 +201,6 @@ where
                 }
             }
         }
-    }
-
-    async fn close(&mut self) -> io::Result<()> {
-        drop(self.write.lock().await.take());
-        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ mod limits;
 mod lines;
 mod patience;
 mod refusal;
+mod reply;
 mod sessions;
 mod socket;
 mod sse;
@@ -31,8 +32,10 @@ pub use guard::{Guard, GuardError};
 pub use http::{Http, HttpSettings, MCP_PATH};
 pub use identify::{Anonymous, Identify, PeerAddress};
 pub use limits::{
-    HttpLimits, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX,
+    ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, HttpLimits, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
+    SOCKET_CONNECTIONS_MAX,
 };
 pub use refusal::Refusal;
+pub(crate) use reply::{Answers, Full, Reply, json_bytes};
 pub use socket::Socket;
 pub use stdio::serve_stdio;

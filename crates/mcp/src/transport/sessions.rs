@@ -11,19 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::WorkerTransport;
+use rmcp::model::{
+    ClientJsonRpcMessage, CustomResult, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ServerResult,
+};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError, LocalSessionWorker,
 };
 use rmcp::transport::streamable_http_server::session::{
     ServerSseMessage, SessionId, SessionManager,
 };
+use rmcp::transport::{Transport as _, WorkerTransport};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::inflight::InFlight;
-use super::limits::HttpLimits;
+use super::limits::{HttpLimits, SENT_KEPT_MAX};
+use super::reply::{Answering, Reply, answered, not_kept};
 
 tokio::task_local! {
     /// Set when the request that is being served was refused a session. `rmcp` turns every
@@ -76,6 +80,7 @@ impl Sessions {
     pub(crate) fn new(limits: &HttpLimits) -> Self {
         let mut inner = LocalSessionManager::default();
         inner.session_config.keep_alive = None;
+        inner.session_config.completed_cache_ttl = SENT_KEPT_MAX;
         Self {
             inner,
             table: Arc::default(),
@@ -199,15 +204,63 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// The stream, keeping its session in use.
+/// The stream, keeping its session in use. `reply` is that of the request it answers, and has
+/// the answer if that is large.
 fn held(
     stream: impl Stream<Item = ServerSseMessage> + Send + Sync + 'static,
     open: OpenStream,
+    reply: Option<Reply>,
 ) -> impl Stream<Item = ServerSseMessage> + Send + Sync + 'static {
-    stream.map(move |message| {
+    stream.map(move |mut event| {
         let _ = &open;
-        message
+        if let Some(message) = event.message.take() {
+            let kept = || reply.as_ref().and_then(Reply::kept);
+            event.message = Some(if is_stand_in(&message) {
+                let id = answered(&message).cloned();
+                Arc::new(kept().unwrap_or_else(|| not_kept(id)))
+            } else {
+                message
+            });
+        }
+        event
     })
+}
+
+/// A session keeps what it has sent for a while, in case that its client's connection broke.
+/// What is large goes another way, and this goes in its place.
+const STAND_IN: &str = "hotcell/large";
+
+fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
+    let result = CustomResult::new(serde_json::Value::from(STAND_IN));
+    JsonRpcMessage::response(ServerResult::CustomResult(result), id)
+}
+
+fn is_stand_in(message: &ServerJsonRpcMessage) -> bool {
+    match message {
+        JsonRpcMessage::Response(response) => {
+            matches!(&response.result, ServerResult::CustomResult(result) if result.0 == STAND_IN)
+        }
+        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) | JsonRpcMessage::Error(_) => {
+            false
+        }
+    }
+}
+
+impl Answering for WorkerTransport<LocalSessionWorker> {
+    fn answer(
+        &mut self,
+        message: ServerJsonRpcMessage,
+        reply: Option<Reply>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let large = reply.filter(Reply::is_large);
+        match (large, answered(&message).cloned()) {
+            (Some(reply), Some(id)) => {
+                reply.keep(message);
+                self.send(stand_in(id))
+            }
+            _ => self.send(message),
+        }
+    }
 }
 
 impl SessionManager for Sessions {
@@ -250,7 +303,9 @@ impl SessionManager for Sessions {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let open = self.open(id);
-        Ok(held(self.inner.create_stream(id, message).await?, open))
+        let reply = Reply::of_http(&message);
+        let stream = self.inner.create_stream(id, message).await?;
+        Ok(held(stream, open, reply))
     }
 
     async fn accept_message(
@@ -267,7 +322,8 @@ impl SessionManager for Sessions {
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let open = self.open(id);
-        Ok(held(self.inner.create_standalone_stream(id).await?, open))
+        let stream = self.inner.create_standalone_stream(id).await?;
+        Ok(held(stream, open, None))
     }
 
     async fn resume(
@@ -276,6 +332,7 @@ impl SessionManager for Sessions {
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let open = self.open(id);
-        Ok(held(self.inner.resume(id, last_event_id).await?, open))
+        let stream = self.inner.resume(id, last_event_id).await?;
+        Ok(held(stream, open, None))
     }
 }

@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX};
+use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX, SOCKET_UNREAD_MAX};
+use super::patience::Patience;
 use super::stdio::serve_lines;
 
 /// Connections that wait to be accepted.
@@ -91,6 +92,7 @@ impl Socket {
 
 async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: CancellationToken) {
     let (read, write) = stream.into_split();
+    let write = Patience::new(write, SOCKET_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
     if let Err(error) = serve_lines(handler, read, write, requests, stop).await {
         tracing::debug!(%error, "a client of the unix socket went wrong");

@@ -24,9 +24,11 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::body::Bodies;
+use super::http::Waited;
 use super::inflight::InFlight;
 use super::limits::{HttpLimits, SSE_QUEUE_MAX};
 use super::refusal::Refusal;
+use super::reply::{Answering, Reply};
 
 /// Where messages are sent to.
 pub(crate) const MESSAGES_PATH: &str = "/messages";
@@ -54,8 +56,11 @@ struct Session {
 /// The server's side of a session.
 struct SseTransport {
     from_client: mpsc::Receiver<ClientJsonRpcMessage>,
-    to_client: mpsc::Sender<ServerJsonRpcMessage>,
+    to_client: mpsc::Sender<Outgoing>,
 }
+
+/// A message to the client, and what it has of the budget for answers.
+type Outgoing = (ServerJsonRpcMessage, Option<Reply>);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the client is gone")]
@@ -64,7 +69,7 @@ struct Gone;
 /// The client's side: dropping it ends the session.
 struct Feed {
     first: Option<Bytes>,
-    from_server: mpsc::Receiver<ServerJsonRpcMessage>,
+    from_server: mpsc::Receiver<Outgoing>,
     keep_alive_interval: Duration,
     _listed: Listed,
     _serving: DropGuard,
@@ -153,7 +158,9 @@ impl<H: ServerHandler + Clone> Sse<H> {
     }
 
     async fn take(&self, request: Request) -> Result<(), Refusal> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.remove::<Waited>();
+        parts.extensions.insert(Reply::default());
         let session = self.find(&parts).ok_or_else(no_such_session)?;
         let body = self.bodies.read(&parts, body).await?;
         let message = serde_json::from_slice::<ClientJsonRpcMessage>(&body.bytes);
@@ -227,15 +234,33 @@ impl Feed {
             return Some((Ok(first), self));
         }
         let event = match timeout(self.keep_alive_interval, self.from_server.recv()).await {
-            Ok(Some(message)) => {
-                // JSON has no newline outside strings, and inside them it is escaped.
-                let json = serde_json::to_string(&message).ok()?;
-                Bytes::from(format!("event: message\ndata: {json}\n\n"))
+            Ok(Some((message, reply))) => {
+                let event = event(&message)?;
+                reply.map_or(event.clone(), |reply| reply.hold(event))
             }
             Ok(None) => return None,
             Err(_) => Bytes::from_static(b": alive\n\n"),
         };
         Some((Ok(event), self))
+    }
+}
+
+/// JSON has no newline outside strings, and inside them it is escaped.
+fn event(message: &ServerJsonRpcMessage) -> Option<Bytes> {
+    let mut event = b"event: message\ndata: ".to_vec();
+    serde_json::to_writer(&mut event, message).ok()?;
+    event.extend_from_slice(b"\n\n");
+    Some(event.into())
+}
+
+impl Answering for SseTransport {
+    fn answer(
+        &mut self,
+        message: ServerJsonRpcMessage,
+        reply: Option<Reply>,
+    ) -> impl Future<Output = Result<(), Gone>> + Send + 'static {
+        let to_client = self.to_client.clone();
+        async move { to_client.send((message, reply)).await.map_err(|_| Gone) }
     }
 }
 
@@ -246,8 +271,7 @@ impl Transport<RoleServer> for SseTransport {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Gone>> + Send + 'static {
-        let to_client = self.to_client.clone();
-        async move { to_client.send(message).await.map_err(|_| Gone) }
+        self.answer(message, None)
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {

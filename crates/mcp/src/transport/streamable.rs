@@ -3,7 +3,9 @@
 //! `rmcp` speaks the protocol. What it leaves open is closed here: a body has a deadline, a
 //! body that is no message is answered as JSON-RPC says, and sessions are bounded.
 
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -11,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use rmcp::ServerHandler;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -20,9 +23,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Bodies;
+use super::http::Waited;
 use super::limits::HttpLimits;
 use super::refusal::Refusal;
+use super::reply::Reply;
 use super::sessions::Sessions;
+
+/// Names the session of a request.
+const SESSION_ID: &str = "mcp-session-id";
 
 /// What serves the path. Clones share it.
 pub(crate) struct Streamable<H> {
@@ -76,7 +84,13 @@ pub(crate) async fn serve<H: ServerHandler + Clone>(
 
 impl<H: ServerHandler + Clone> Streamable<H> {
     async fn answer(&self, request: Request) -> Result<Response, Refusal> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if parts.headers.contains_key(SESSION_ID) {
+            // The session counts its requests itself, also those that nobody waits for.
+            parts.extensions.remove::<Waited>();
+        }
+        let reply = Reply::default();
+        parts.extensions.insert(reply.clone());
         // The others have none.
         let body = match parts.method {
             Method::POST => self.bodies.read(&parts, body).await?,
@@ -91,7 +105,38 @@ impl<H: ServerHandler + Clone> Streamable<H> {
         if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return Ok(no_message(&body.bytes));
         }
-        Ok(response.map(Body::new))
+        Ok(response.map(|body| Body::new(Held { body, reply })))
+    }
+}
+
+/// A body, each piece of which keeps what the answer has of the budget until it is written.
+struct Held<B> {
+    body: B,
+    reply: Reply,
+}
+
+impl<B> http_body::Body for Held<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let held = |frame: Frame<Bytes>| frame.map_data(|bytes| self.reply.hold(bytes));
+        Poll::Ready(frame.map(|frame| frame.map(held)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -104,7 +104,8 @@ impl Client {
         Answer { head, body }
     }
 
-    async fn exactly(&mut self, length: usize) -> String {
+    /// Reads so many bytes.
+    pub(crate) async fn exactly(&mut self, length: usize) -> String {
         let mut body = vec![0; length];
         let read = timeout(PATIENCE, self.stream.read_exact(&mut body));
         read.await.expect("something comes").unwrap();

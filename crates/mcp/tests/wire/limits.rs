@@ -175,3 +175,20 @@ async fn small_requests_pass_while_large_ones_hold_all_memory_there_is_for_them(
     assert_eq!(large.answer().await.head.status, 408);
     served.stop().await;
 }
+
+#[tokio::test]
+async fn sessions_and_streams_that_stay_open_take_no_places_of_requests() {
+    let served = Served::with(|limits| limits.requests_max = 2).await;
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        let mut client = Client::connect(served.port).await;
+        let session = client.initialize().await.unwrap();
+        client.listen(&session).await;
+        open.push(client);
+        let mut stream = Client::connect(served.port).await;
+        stream.request("GET /sse", &[], "").await;
+        assert_eq!(stream.head().await.status, 200);
+        open.push(stream);
+    }
+    served.stop().await;
+}

@@ -47,6 +47,27 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Waits for news of an exec as [`Service::exec_poll`] would, and reads nothing: for who
+    /// has to make room first for what there is to read.
+    pub async fn exec_news(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        poll: Poll,
+    ) -> Result<(), ServiceError> {
+        let environment = &self.inner.environment;
+        let Found::Living(exec) = environment.find_exec(caller, id).await? else {
+            return Ok(());
+        };
+        self.inner.used(&exec.container);
+        let mut progress = exec.progress();
+        let news = exec.news(&environment.store, poll, &mut progress);
+        let waited = tokio::time::timeout(poll.wait.min(WAIT_MAX), news).await;
+        waited.unwrap_or(Ok(()))
+    }
+}
+
 impl Exec {
     async fn poll(&self, store: &Store, poll: Poll) -> Result<ExecView, ServiceError> {
         let mut progress = self.progress();

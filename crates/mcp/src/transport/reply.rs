@@ -1,0 +1,263 @@
+//! A bound on answers that are in memory: from before they are built until their client has
+//! read them or is gone.
+//!
+//! ```text
+//! transport: an empty Reply with each request ─▶ handler: takes bytes of the budget into it
+//!                                                    │
+//! client ◀─ last byte written, Reply dropped ◀─ transport: keeps the Reply with the answer
+//! ```
+//!
+//! A client that asks for much and reads nothing would fill the memory of the server. So the
+//! bytes of an answer are taken from one budget that all callers share; whoever finds it used
+//! up waits for a moment and is then refused. Small answers cost nothing: they are bounded by
+//! the requests in flight.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rmcp::RoleServer;
+use rmcp::model::{
+    ClientJsonRpcMessage, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::Transport;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::limits::SMALL_ANSWER_BYTES_MAX;
+
+/// Permits are counted in these.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// What answers take of the memory. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Answers {
+    shared: Arc<Semaphore>,
+    bytes_max: usize,
+    wait_max: Duration,
+}
+
+/// There is no room for one more answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// All there is.
+    pub(crate) bytes_max: usize,
+}
+
+/// What one answer has of the budget. It is given back when the last clone is dropped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reply(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    permit: Option<OwnedSemaphorePermit>,
+    /// The answer itself, where the way to the client would keep it for longer than that.
+    message: Option<Box<ServerJsonRpcMessage>>,
+}
+
+impl Answers {
+    pub(crate) fn new(bytes_max: usize, wait_max: Duration) -> Self {
+        let units = (bytes_max / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            shared: Arc::new(Semaphore::new(units)),
+            bytes_max,
+            wait_max,
+        }
+    }
+
+    /// Sees that `reply` has `bytes` of the budget, neither more nor less, waiting for others
+    /// to give back theirs. On `Err` it has what it had.
+    pub(crate) async fn take(&self, reply: &Reply, bytes: usize) -> Result<(), Full> {
+        let wanted = self.units(bytes);
+        let has = reply.units();
+        if has >= wanted {
+            reply.give_back(has - wanted);
+            return Ok(());
+        }
+        let more = u32::try_from(wanted - has).unwrap_or(u32::MAX);
+        let acquired = Arc::clone(&self.shared).acquire_many_owned(more);
+        match timeout(self.wait_max, acquired).await {
+            Ok(Ok(permit)) => {
+                reply.add(permit);
+                Ok(())
+            }
+            _ => Err(Full {
+                bytes_max: self.bytes_max,
+            }),
+        }
+    }
+
+    /// A small answer costs nothing, and the largest all there is.
+    fn units(&self, bytes: usize) -> usize {
+        if bytes <= SMALL_ANSWER_BYTES_MAX {
+            return 0;
+        }
+        let all = (self.bytes_max / UNIT_BYTES).max(1);
+        bytes.div_ceil(UNIT_BYTES).min(all)
+    }
+}
+
+impl Reply {
+    /// The one that came with a request over HTTP.
+    pub(crate) fn of_http(message: &ClientJsonRpcMessage) -> Option<Self> {
+        let JsonRpcMessage::Request(request) = message else {
+            return None;
+        };
+        let parts = request.request.extensions().get::<http::request::Parts>()?;
+        parts.extensions.get().cloned()
+    }
+
+    /// The bytes, which keep it for as long as they are not written.
+    pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
+        if self.units() == 0 {
+            return bytes;
+        }
+        Bytes::from_owner(Held {
+            bytes,
+            _reply: self.clone(),
+        })
+    }
+
+    /// Whether it has anything of the budget.
+    pub(crate) fn is_large(&self) -> bool {
+        self.units() > 0
+    }
+
+    /// Keeps the answer itself.
+    pub(crate) fn keep(&self, message: ServerJsonRpcMessage) {
+        self.lock().message = Some(Box::new(message));
+    }
+
+    /// The answer that was kept, once.
+    pub(crate) fn kept(&self) -> Option<ServerJsonRpcMessage> {
+        self.lock().message.take().map(|message| *message)
+    }
+
+    fn units(&self) -> usize {
+        let kept = self.lock();
+        kept.permit
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    fn add(&self, permit: OwnedSemaphorePermit) {
+        let mut kept = self.lock();
+        match &mut kept.permit {
+            Some(before) => before.merge(permit),
+            None => kept.permit = Some(permit),
+        }
+    }
+
+    fn give_back(&self, units: usize) {
+        let mut kept = self.lock();
+        let given = kept.permit.as_mut().and_then(|permit| permit.split(units));
+        drop(given);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Held {
+    bytes: Bytes,
+    _reply: Reply,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A transport that takes answers together with what they have of the budget.
+pub(crate) trait Answering: Transport<RoleServer> {
+    /// Sends an answer; `reply` is dropped when its client has it, or never will.
+    fn answer(
+        &mut self,
+        message: ServerJsonRpcMessage,
+        reply: Option<Reply>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static;
+}
+
+/// The request that a message answers.
+pub(crate) fn answered(message: &ServerJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(response) => Some(&response.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+    }
+}
+
+/// What is answered in place of a large answer that is asked for again.
+pub(crate) fn not_kept(id: Option<RequestId>) -> ServerJsonRpcMessage {
+    let text = "this answer was too large to be kept; make the request again";
+    JsonRpcMessage::error(ErrorData::internal_error(text, None), id)
+}
+
+/// How long a value is as JSON, without making it.
+pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            self.0 += data.len();
+            Ok(data.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // What cannot be serialised is refused by whoever sends it.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_budget_is_shared_and_given_back_with_the_last_byte() {
+        let answers = Answers::new(4 * MIB, Duration::from_secs(5));
+        let (first, second) = (Reply::default(), Reply::default());
+        answers.take(&first, 3 * MIB).await.unwrap();
+        let refused = answers.take(&second, 2 * MIB).await;
+        assert_eq!(refused, Err(Full { bytes_max: 4 * MIB }));
+        assert!(!second.is_large());
+        // Small ones are never refused.
+        answers.take(&second, SMALL_ANSWER_BYTES_MAX).await.unwrap();
+        // Its true size is less than was foreseen.
+        answers.take(&first, 2 * MIB).await.unwrap();
+        answers.take(&second, 2 * MIB).await.unwrap();
+        let mut bytes = first.hold(Bytes::from_static(b"abcdef"));
+        drop(first);
+        let rest = bytes.split_off(3);
+        drop(bytes);
+        let third = Reply::default();
+        assert!(answers.take(&third, MIB).await.is_err());
+        drop(rest);
+        answers.take(&third, 2 * MIB).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_larger_than_the_budget_has_all_of_it() {
+        let answers = Answers::new(MIB, Duration::from_secs(5));
+        let reply = Reply::default();
+        answers.take(&reply, 100 * MIB).await.unwrap();
+        assert!(answers.take(&Reply::default(), MIB / 2).await.is_err());
+        drop(reply);
+        answers.take(&Reply::default(), MIB / 2).await.unwrap();
+    }
+
+    #[test]
+    fn json_is_as_long_as_it_will_be() {
+        let value = serde_json::json!({ "a": "\u{1}\u{20ac}\"", "b": [1, null] });
+        assert_eq!(json_bytes(&value), value.to_string().len());
+    }
+}
