@@ -156,8 +156,8 @@ fn own_address() -> Option<IpAddr> {
 #[tokio::test]
 async fn a_registry_without_tls_on_another_host_cannot_send_us_to_this_one() {
     let Some(address) = own_address() else {
-        assert!(std::env::var_os("CI").is_none(), "no address but loopback");
-        return eprintln!("not tested: this host has no address but the loopback's");
+        let reason = "this host has no address but the loopback's";
+        return hotcell_testkit::skip(hotcell_testkit::Need::Address, reason);
     };
     let made = image(&[layer(&[("a", b"x")])]);
     let path = format!("/v2/x/blobs/{}", digest(&made.layers[0].blob));

@@ -34,6 +34,8 @@ pub enum Need {
     Extents,
     /// A profile of the virtual machine.
     Machine,
+    /// An address of this host that is not the loopback's.
+    Address,
 }
 
 impl Need {
@@ -50,6 +52,7 @@ impl Need {
             Self::Busybox => "busybox",
             Self::Extents => "extents",
             Self::Machine => "machine",
+            Self::Address => "address",
         }
     }
 }
