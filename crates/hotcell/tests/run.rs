@@ -218,3 +218,31 @@ fn a_rootfs_of_ones_own_is_the_containers_root() {
         stderr(&output)
     );
 }
+
+#[test]
+fn a_host_without_core_files_does_not_make_containers_run_its_crash_handler() {
+    // Service managers set this limit to 0, with which the kernel runs the handler. Root may
+    // raise it again, unless it is that of a container.
+    let sh = |script: &str| Command::new("sh").args(["-c", script]).output().unwrap();
+    if !sh("ulimit -c 0; ulimit -H -c 1").status.success() {
+        let need = if rustix::process::geteuid().is_root() {
+            hotcell_testkit::Need::Machine
+        } else {
+            hotcell_testkit::Need::Root
+        };
+        hotcell_testkit::skip(need, "this user may not raise a hard limit");
+        return;
+    }
+    let state = support::scratch();
+    let code = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))";
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -c 0; ulimit -H -c; exec \"$@\"", "sh"])
+        .arg(support::hotcell())
+        .arg("run")
+        .arg("--state-dir")
+        .arg(state.path())
+        .args(["-c", code])
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&output), "0\n(1, 1)\n", "{}", stderr(&output));
+}

@@ -66,6 +66,7 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
     match op {
         Op::JoinCgroup(tasks) => join_cgroup(tasks.as_fd()),
         Op::HideCgroups => sys::unshare_cgroup(),
+        Op::NewKeyring => new_keyring(),
         Op::PrivateMounts => private_mounts(),
         Op::Open {
             slot,
@@ -145,6 +146,23 @@ fn take(slots: &mut Slots, slot: Slot) -> io::Result<OwnedFd> {
 fn join_cgroup(tasks: BorrowedFd<'_>) -> io::Result<()> {
     rustix::io::write(tasks, b"0")?;
     Ok(())
+}
+
+/// The key is charged to the host's user who runs the launcher, as whom this is done: root may
+/// have a million, others 200. It goes with the container's last process.
+///
+/// It is a second lock, because the filter lets nobody use keys; so it may be missing where the
+/// kernel has none, the user's quota is used up, or another engine around us forbids it.
+fn new_keyring() -> io::Result<()> {
+    const BEARABLE: [i32; 4] = [libc::ENOSYS, libc::EDQUOT, libc::EPERM, libc::EACCES];
+    let is_bearable = |error: &io::Error| {
+        let errno = error.raw_os_error();
+        errno.is_some_and(|errno| BEARABLE.contains(&errno))
+    };
+    match sys::join_session_keyring() {
+        Err(error) if !is_bearable(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn private_mounts() -> io::Result<()> {

@@ -263,6 +263,37 @@ mod tests {
         end(&pidfd);
     }
 
+    #[test]
+    fn a_child_leaves_its_parents_keyring_for_one_of_its_own() {
+        let Ok(ours) = sys::session_keyring() else {
+            hotcell_testkit::not_claimed("this kernel has no keys, or they are forbidden here");
+            return;
+        };
+        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (nothing, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let plan = plan(Op::NewKeyring);
+        let (_, pidfd) = sys::clone3(0, None, || {
+            let link = Link {
+                status: status_end.as_fd(),
+                go: nothing.as_fd(),
+            };
+            let inherited = sys::session_keyring().is_ok_and(|keyring| keyring == ours);
+            let code = child::run(&plan, &mut [], link);
+            let own = sys::session_keyring().is_ok_and(|keyring| keyring != ours);
+            if inherited && own { code } else { 2 }
+        })
+        .unwrap();
+        drop(status_end);
+        read_status(&plan, &status).unwrap();
+        let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).unwrap();
+        assert_eq!(ended.unwrap().exit_status(), Some(0));
+        assert_eq!(
+            sys::session_keyring().unwrap(),
+            ours,
+            "the parent keeps its own"
+        );
+    }
+
     /// Only where the unified hierarchy is mounted and root may write there; its controllers
     /// do not matter here.
     #[test]

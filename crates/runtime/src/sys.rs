@@ -212,6 +212,37 @@ pub fn unshare_cgroup() -> io::Result<()> {
     }))
 }
 
+/// Makes an empty session keyring that of this process.
+pub fn join_session_keyring() -> io::Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_ulong = 1;
+    // SAFETY: This command takes a name or, as here, none.
+    let keyring = unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            KEYCTL_JOIN_SESSION_KEYRING,
+            ptr::null::<c_char>(),
+        )
+    };
+    done(keyring.min(0))
+}
+
+/// The serial number of this process' session keyring.
+#[cfg(test)]
+pub fn session_keyring() -> io::Result<c_long> {
+    const KEYCTL_GET_KEYRING_ID: c_ulong = 0;
+    const KEY_SPEC_SESSION_KEYRING: c_long = -3;
+    // SAFETY: This command takes numbers and touches no memory.
+    let keyring = unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            KEYCTL_GET_KEYRING_ID,
+            KEY_SPEC_SESSION_KEYRING,
+            c_long::from(0_i32),
+        )
+    };
+    done(keyring.min(0)).map(|()| keyring)
+}
+
 /// Drops every capability from the bounding set.
 pub fn drop_bounding_set() -> io::Result<()> {
     for capability in 0..u64::from(u64::BITS) {

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{WaitOptions, chdir, getppid, setsid, wait};
+use rustix::process::{
+    Resource, Rlimit, WaitOptions, chdir, getppid, getrlimit, setrlimit, setsid, wait,
+};
 
 use super::wire::{self, Reply};
 use super::{FDS_MAX, LaunchError};
 use crate::cgroup::{Host, Place};
-use crate::plan::{self, Builder, Fds, Op, Step};
+use crate::plan::{self, Builder, CORE_BYTES_MAX, Fds, Op, Step};
 use crate::seccomp::Profile;
 use crate::spec::{Enforced, LaunchSpec};
 use crate::start::{self, NAMESPACES, Started};
@@ -41,6 +43,9 @@ fn serve() -> io::Result<()> {
     sys::reset_signals();
     chdir("/")?;
     expendable();
+    raise_core_limit();
+    // For containers that cannot have one of their own.
+    let _ = sys::join_session_keyring();
     let children = sys::child_signals()?;
     let socket = start::private(&io::stdin())?;
     let Some(((), mut fds)) = wire::receive(&socket)? else {
@@ -71,6 +76,21 @@ fn expendable() {
     if protected {
         // Raising it is always allowed; if there is no such file, there is no protection either.
         let _ = fs::write(SCORE, "0");
+    }
+}
+
+/// A hard limit of 0 on core files, as service managers set it, would be that of containers,
+/// and with it the kernel runs the host's crash handler for them. Only root may raise it, and
+/// only here: in its user namespace a container is not the host's root.
+fn raise_core_limit() {
+    let hard = getrlimit(Resource::Core).maximum;
+    if hard.is_some_and(|hard| hard < CORE_BYTES_MAX) {
+        let least = Some(CORE_BYTES_MAX);
+        let limit = Rlimit {
+            current: least,
+            maximum: least,
+        };
+        let _ = setrlimit(Resource::Core, limit);
     }
 }
 
@@ -174,11 +194,11 @@ impl Server {
         let init =
             start::private(&self.init).map_err(LaunchError::step("open the init program"))?;
         let last = plan::finish(spec, enforced, fds, init, Rc::clone(&self.profile))?;
-        let join = joining(place).map_err(LaunchError::step("open the cgroup"))?;
+        let first = first_steps(place).map_err(LaunchError::step("open the cgroup"))?;
         let cgroup = place
             .v2_dir()
             .map_err(LaunchError::step("open the cgroup"))?;
-        let plan = builder.into_plan(join, &spec.ids, last);
+        let plan = builder.into_plan(first, &spec.ids, last);
         let started = start::start(&plan, NAMESPACES, Some(&spec.ids), cgroup.as_ref())?;
         // Even if init has ended already: it is not reaped before the next request is awaited.
         let start_time = process::start_time(started.pid).unwrap_or_default();
@@ -205,7 +225,8 @@ fn arrange(fds: &[OwnedFd]) -> Result<Fds, LaunchError> {
     })
 }
 
-fn joining(place: &Place) -> io::Result<Vec<Step>> {
+/// What is done while the process still is the caller's user.
+fn first_steps(place: &Place) -> io::Result<Vec<Step>> {
     let mut steps: Vec<Step> = place
         .v1_tasks()?
         .into_iter()
@@ -218,5 +239,21 @@ fn joining(place: &Place) -> io::Result<Vec<Step>> {
         name: "hide the other cgroups",
         op: Op::HideCgroups,
     });
+    steps.push(Step {
+        name: "make a keyring",
+        op: Op::NewKeyring,
+    });
     Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_container_gets_a_keyring_before_it_changes_its_user() {
+        let place = serde_json::from_value(serde_json::json!({ "v1": [], "v2": null }));
+        let steps = first_steps(&place.unwrap()).unwrap();
+        assert!(steps.iter().any(|step| matches!(step.op, Op::NewKeyring)));
+    }
 }

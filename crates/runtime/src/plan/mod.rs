@@ -5,7 +5,7 @@
 //! and exec. Each step has a name, so that a failure says what could not be done.
 //!
 //! ```text
-//! join cgroups ▶ await go: ids are mapped ▶ open sources (still the caller's user)
+//! join cgroups ▶ new keyring ▶ await go: ids are mapped ▶ open sources (still the caller's user)
 //!   ▶ become inner root ▶ build the root ▶ pivot ▶ limits ▶ privileges ▶ seccomp ▶ exec
 //! ```
 
@@ -75,6 +75,8 @@ pub enum Op {
     JoinCgroup(OwnedFd),
     /// Make the present cgroups the visible root of their hierarchies.
     HideCgroups,
+    /// Leave the caller's session keyring for an empty one.
+    NewKeyring,
     /// Let no mount from here on be seen outside, or the other way round.
     PrivateMounts,
     /// Take a copy of the mounts at a host path.
