@@ -25,7 +25,9 @@ mod sys;
 pub use launcher::{
     FDS_MAX, LAUNCHER_ARGV0, LaunchError, Launched, Launcher, is_launcher, run_launcher,
 };
-pub use plan::{CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX};
+pub use plan::{
+    CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX, PROC_MASKED,
+};
 pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
 pub use remove::remove_tree_as;
 pub use seccomp::filter;

@@ -139,6 +139,7 @@ macro_rules! conformance_cases {
                 tmp_is_writable_and_bounded
                 mounts_and_namespaces_are_denied
                 kernel_settings_are_not_writable
+                what_tells_of_the_host_is_masked
                 what_the_kernel_counts_for_a_user_is_bounded
                 devices_are_the_usual_ones
             }

@@ -172,6 +172,31 @@ pub(super) async fn kernel_settings_are_not_writable(subject: &Subject) -> Outco
     cell.end().await
 }
 
+pub(super) async fn what_tells_of_the_host_is_masked(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.linux, "to run Linux") {
+        return Ok(());
+    }
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    for file in [
+        "cmdline",
+        "diskstats",
+        "interrupts",
+        "key-users",
+        "keys",
+        "partitions",
+    ] {
+        let ran = cell.shell(&format!("head -c 1 /proc/{file}")).await?;
+        assert_eq!(ran.stdout, b"", "/proc/{file} can be read");
+    }
+    let said = cell.said("ls -A /proc/pressure 2> /dev/null; :").await?;
+    assert_eq!(said, "", "/proc/pressure can be read");
+    let said = cell.said("head -c 6 /proc/uptime | wc -c").await?;
+    assert_eq!(said.trim(), "6", "the rest of /proc is there");
+    cell.end().await
+}
+
 pub(super) async fn what_the_kernel_counts_for_a_user_is_bounded(subject: &Subject) -> Outcome {
     if !claimed(subject.traits.linux, "to run Linux") {
         return Ok(());
@@ -179,9 +204,10 @@ pub(super) async fn what_the_kernel_counts_for_a_user_is_bounded(subject: &Subje
     let Some(cell) = sealed(subject).await? else {
         return Ok(());
     };
-    let limits = Status::new(cell.said("cat /proc/self/limits").await?);
+    // A lower limit on core files would have the host's crash handler run, and so it stays.
+    let limits = Status::new(cell.said("ulimit -c 0; cat /proc/self/limits").await?);
+    assert_eq!(limits.fields("Max core file size")?[..2], ["1", "1"]);
     for (name, max) in [
-        ("Max core file size", 1),
         ("Max open files", 4096),
         ("Max locked memory", 8 << 20),
         ("Max pending signals", 1024),

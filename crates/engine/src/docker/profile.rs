@@ -8,7 +8,7 @@ use bollard::models::{
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Source};
 use hotcell_runtime::{
-    CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX,
+    CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX, PROC_MASKED,
 };
 
 use super::agent::Place;
@@ -47,6 +47,12 @@ const SHM_BYTES: i64 = 64 << 20;
 
 /// Where Podman mounts a tmpfs of any size into a read-only root unless it is told of another.
 const PODMANS_TMPFS: [&str; 2] = ["/run", "/var/tmp"];
+
+/// What Docker masks by itself outside of `/proc`, besides a directory of each core.
+const SYS_MASKED: [&str; 2] = ["/sys/devices/virtual/powercap", "/sys/firmware"];
+
+/// As many cores have theirs masked at most.
+const MASKED_CORES_MAX: u32 = 1024;
 
 /// Open files of one process.
 const OPEN_FILES: u64 = 4096;
@@ -187,7 +193,8 @@ fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostC
         cap_add: spec
             .allow_root
             .then(|| AGENT_CAPABILITIES.map(str::to_owned).into()),
-        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        security_opt: Some(security(config.flavor)),
+        masked_paths: masked(config.flavor, host),
         readonly_rootfs: Some(true),
         privileged: Some(false),
         init: Some(false),
@@ -214,6 +221,33 @@ fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostC
         }),
         ..HostConfig::default()
     }
+}
+
+/// Podman masks what is named here besides what it masks by itself.
+fn security(flavor: Flavor) -> Vec<String> {
+    let mut options = vec!["no-new-privileges".to_owned()];
+    if flavor == Flavor::Podman {
+        options.push(format!("mask={}", proc_masked().join(":")));
+    }
+    options
+}
+
+/// Docker masks what is named here and nothing else, so its own list is part of it.
+fn masked(flavor: Flavor, host: Abilities) -> Option<Vec<String>> {
+    if flavor == Flavor::Podman {
+        return None;
+    }
+    let cores = 0..host.cores.unwrap_or_default().min(MASKED_CORES_MAX);
+    let mut paths = proc_masked();
+    paths.extend(SYS_MASKED.map(str::to_owned));
+    paths.extend(cores.map(|core| format!("/sys/devices/system/cpu/cpu{core}/thermal_throttle")));
+    Some(paths)
+}
+
+/// The same parts of `/proc` as on the embedded engine.
+fn proc_masked() -> Vec<String> {
+    let paths = PROC_MASKED.iter().map(|name| format!("/proc/{name}"));
+    paths.collect()
 }
 
 /// A sandbox with a kernel of its own runs each process in several of the host's, and needs
@@ -345,6 +379,7 @@ mod tests {
         };
         let host = Abilities {
             has_own_kernel: true,
+            cores: Some(2),
             ..Abilities::default()
         };
         body(&config, host, &id, &spec, &image, &agent)
@@ -373,6 +408,40 @@ mod tests {
         let mounts = host.mounts.expect("there are some");
         let read_only: Vec<_> = mounts.iter().map(|mount| mount.read_only).collect();
         assert_eq!(read_only, [Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn what_is_masked_adds_to_what_the_engine_masks() {
+        // The defaults of Docker 28 on a host with two cores.
+        let defaults = [
+            "/proc/acpi",
+            "/proc/asound",
+            "/proc/interrupts",
+            "/proc/kcore",
+            "/proc/keys",
+            "/proc/latency_stats",
+            "/proc/sched_debug",
+            "/proc/scsi",
+            "/proc/timer_list",
+            "/proc/timer_stats",
+            "/sys/devices/system/cpu/cpu0/thermal_throttle",
+            "/sys/devices/system/cpu/cpu1/thermal_throttle",
+            "/sys/devices/virtual/powercap",
+            "/sys/firmware",
+        ];
+        let host = made(Flavor::Docker).host_config.expect("there is one");
+        let masked = host.masked_paths.expect("there are some");
+        for path in defaults.iter().chain(&["/proc/cmdline", "/proc/pressure"]) {
+            assert!(masked.iter().any(|masked| masked == path), "{path}");
+        }
+        let host = made(Flavor::Podman).host_config.expect("there is one");
+        assert_eq!(host.masked_paths, None);
+        let options = host.security_opt.expect("there are some");
+        let masked = options
+            .iter()
+            .find_map(|option| option.strip_prefix("mask="));
+        let masked: Vec<_> = masked.expect("there is one").split(':').collect();
+        assert!(masked.contains(&"/proc/cmdline") && masked.contains(&"/proc/pressure"));
     }
 
     #[test]

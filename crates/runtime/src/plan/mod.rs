@@ -27,6 +27,7 @@ pub use finish::{
     CORE_BYTES_MAX, Fds, KEPT_CAPABILITIES, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX,
     PENDING_SIGNALS_MAX, finish,
 };
+pub use system::PROC_MASKED;
 
 use crate::seccomp::Profile;
 use crate::sys::ExecArgs;

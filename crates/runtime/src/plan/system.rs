@@ -54,16 +54,22 @@ const USER_LIMITS: [(&str, &CStr); 9] = [
 /// Parts of `/proc` that can be read but not written.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// Parts of `/proc` that cannot be seen at all.
-const PROC_MASKED: [&str; 12] = [
+/// Parts of `/proc` that cannot be seen at all: they tell of the host's kernel, its hardware and
+/// disks, its load and its users' keys.
+pub const PROC_MASKED: [&str; 17] = [
     "acpi",
     "asound",
+    "cmdline",
+    "diskstats",
     "interrupts",
     "kallsyms",
     "kcore",
+    "key-users",
     "keys",
     "kmsg",
     "latency_stats",
+    "partitions",
+    "pressure",
     "sched_debug",
     "scsi",
     "timer_list",
