@@ -8,10 +8,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::programs::Programs;
 
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     "init",
     "run",
     "facts",
+    "helper",
     "apparmor-userns.apparmor",
     "apparmor-caps.apparmor",
 ];
