@@ -24,6 +24,9 @@ const MOUNT: &str = "mount the controller, or boot with \
 const DELEGATE: &str = "start it as root, or in a cgroup of your own: \
                         `systemd-run --user --scope -p Delegate=yes hotcell …`";
 
+/// How swap comes to be limited, or to be no way around the limit.
+const SWAP: &str = "boot with `swapaccount=1`, or switch swap off (`swapoff -a`)";
+
 /// Probes the host, from the ground up.
 pub(super) fn probe(state: &Path) -> Vec<Finding> {
     let namespaces = probe::user_namespace();
@@ -188,8 +191,15 @@ fn limits() -> Vec<Finding> {
         }
     };
     let (host, enforced) = (&found.host, found.enforced);
+    let memory = if host.lacks_swap_limit() {
+        let reason = "this host has swap, and the kernel does not account for it";
+        let follows = "what memory does not hold goes to swap without a limit";
+        Finding::bad("memory limit", reason, follows).fixed_by(SWAP)
+    } else {
+        limit("memory limit", &host.memory, enforced.memory)
+    };
     vec![
-        limit("memory limit", &host.memory, enforced.memory),
+        memory,
         limit("cpu limit", &host.cpu, enforced.cpus),
         limit("pids limit", &host.pids, enforced.pids),
     ]

@@ -55,6 +55,8 @@ pub struct Host {
     /// Where else groups in the unified hierarchy may be, if the first place is not ours
     /// alone.
     spare: Vec<PathBuf>,
+    /// Whether memory can go to swap: then a limit of memory alone limits nothing.
+    has_swap: bool,
 }
 
 impl Host {
@@ -69,6 +71,7 @@ impl Host {
             cpu: seat(),
             pids: seat(),
             spare: Vec::new(),
+            has_swap: true,
         }
     }
 
@@ -83,6 +86,7 @@ impl Host {
             cpu: seat(Controller::Cpu),
             pids: seat(Controller::Pids),
             spare: delegated_above(&mounts),
+            has_swap: has_swap(),
         }
     }
 
@@ -161,11 +165,21 @@ impl Host {
             Seat::V1(_) | Seat::V2(_) => Enforcement::Cgroup,
             Seat::Missing { .. } => other,
         };
+        let memory = if self.lacks_swap_limit() {
+            Enforcement::Rlimit
+        } else {
+            or(&self.memory, Enforcement::Rlimit)
+        };
         Enforced {
-            memory: or(&self.memory, Enforcement::Rlimit),
+            memory,
             cpus: or(&self.cpu, Enforcement::None),
             pids: or(&self.pids, Enforcement::Rlimit),
         }
+    }
+
+    /// Whether memory can go to swap that no group limits.
+    pub fn lacks_swap_limit(&self) -> bool {
+        self.has_swap && is_without_swap(&self.memory)
     }
 
     /// The groups that a container of this name has, wherever they exist: for one whose
@@ -212,6 +226,7 @@ impl Host {
         names
     }
 
+    /// Makes a group and sets a limit; whether that holds, whatever the container does.
     fn limit(
         &self,
         place: &mut Place,
@@ -227,8 +242,7 @@ impl Host {
                     make_new(&dir)?;
                     place.add_v1(dir.clone());
                 }
-                limit_v1(&dir, controller, limits)?;
-                Ok(true)
+                limit_v1(&dir, controller, limits, self.has_swap)
             }
             Seat::V2(base) => {
                 let dir = base.join(name);
@@ -236,8 +250,7 @@ impl Host {
                     make_new(&dir)?;
                     place.v2 = Some(dir.clone());
                 }
-                limit_v2(&dir, controller, limits)?;
-                Ok(true)
+                limit_v2(&dir, controller, limits, self.has_swap)
             }
         }
     }
@@ -392,46 +405,147 @@ fn make_new(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn limit_v1(dir: &Path, controller: Controller, limits: &Limits) -> io::Result<()> {
+/// What limits swap beside memory, in either generation. It is absent where the kernel does
+/// not account for swap.
+const SWAP_V1: &str = "memory.memsw.limit_in_bytes";
+const SWAP_V2: &str = "memory.swap.max";
+
+/// Whether this host has any swap.
+fn has_swap() -> bool {
+    // Below the heading is one line for each.
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps.lines().count() > 1
+}
+
+/// Whether groups there are known not to limit swap. In the unified hierarchy only a group
+/// that is made already can tell.
+fn is_without_swap(seat: &Seat) -> bool {
+    match seat {
+        Seat::V1(dir) => dir.parent().is_some_and(|top| !top.join(SWAP_V1).exists()),
+        Seat::V2(dir) => dir.join("memory.max").exists() && !dir.join(SWAP_V2).exists(),
+        Seat::Missing { .. } => false,
+    }
+}
+
+fn limit_v1(
+    dir: &Path,
+    controller: Controller,
+    limits: &Limits,
+    has_swap: bool,
+) -> io::Result<bool> {
     let set = |file: &str, value: u64| fs::write(dir.join(file), value.to_string());
     match controller {
         Controller::Memory => {
             set("memory.limit_in_bytes", limits.memory_bytes)?;
-            let swap = "memory.memsw.limit_in_bytes";
-            if dir.join(swap).exists() {
-                set(swap, limits.memory_bytes)
-            } else {
-                Ok(())
+            if !dir.join(SWAP_V1).exists() {
+                return Ok(!has_swap);
             }
+            set(SWAP_V1, limits.memory_bytes)?;
         }
         Controller::Cpu => {
             set("cpu.cfs_period_us", CPU_PERIOD_US)?;
-            set("cpu.cfs_quota_us", cpu_quota_us(limits))
+            set("cpu.cfs_quota_us", cpu_quota_us(limits))?;
         }
-        Controller::Pids => set("pids.max", u64::from(limits.pids)),
+        Controller::Pids => set("pids.max", u64::from(limits.pids))?,
     }
+    Ok(true)
 }
 
-fn limit_v2(dir: &Path, controller: Controller, limits: &Limits) -> io::Result<()> {
+fn limit_v2(
+    dir: &Path,
+    controller: Controller,
+    limits: &Limits,
+    has_swap: bool,
+) -> io::Result<bool> {
     let set = |file: &str, value: String| fs::write(dir.join(file), value);
     match controller {
         Controller::Memory => {
             set("memory.max", limits.memory_bytes.to_string())?;
-            let swap = "memory.swap.max";
-            if dir.join(swap).exists() {
-                set(swap, "0".to_owned())
-            } else {
-                Ok(())
+            if !dir.join(SWAP_V2).exists() {
+                return Ok(!has_swap);
             }
+            set(SWAP_V2, "0".to_owned())?;
         }
         Controller::Cpu => set(
             "cpu.max",
             format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits)),
-        ),
-        Controller::Pids => set("pids.max", limits.pids.to_string()),
+        )?,
+        Controller::Pids => set("pids.max", limits.pids.to_string())?,
     }
+    Ok(true)
 }
 
 fn cpu_quota_us(limits: &Limits) -> u64 {
     (u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000).max(CPU_QUOTA_US_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        memory_bytes: 64 << 20,
+        cpu_millis: 1000,
+        pids: 32,
+        tmp_bytes: 0,
+        shm_bytes: 0,
+        open_files: 0,
+    };
+
+    /// A host whose groups are plain directories.
+    fn host(seat: impl Fn(PathBuf) -> Seat, top: &Path, has_swap: bool) -> Host {
+        let base = top.join(GROUP);
+        fs::create_dir_all(&base).unwrap();
+        Host {
+            memory: seat(base.clone()),
+            cpu: seat(base.clone()),
+            pids: seat(base),
+            has_swap,
+            ..Host::none("none")
+        }
+    }
+
+    #[test]
+    fn memory_that_can_go_to_swap_does_not_count_as_limited() {
+        for seat in [Seat::V1, Seat::V2] {
+            for (has_swap, by) in [(true, Enforcement::Rlimit), (false, Enforcement::Cgroup)] {
+                let top = tempfile::tempdir().unwrap();
+                let host = host(seat, top.path(), has_swap);
+                let (_, enforced) = host.create("box", &LIMITS).unwrap();
+                assert_eq!(enforced.memory, by, "{:?}", host.memory);
+                assert_eq!(enforced.cpus, Enforcement::Cgroup);
+                assert_eq!(enforced.pids, Enforcement::Cgroup);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_counts_as_limited_where_swap_is() {
+        let dir = tempfile::tempdir().unwrap();
+        for swap in [SWAP_V1, SWAP_V2] {
+            fs::write(dir.path().join(swap), "max").unwrap();
+        }
+        let memory = Controller::Memory;
+        assert!(limit_v1(dir.path(), memory, &LIMITS, true).unwrap());
+        assert!(limit_v2(dir.path(), memory, &LIMITS, true).unwrap());
+        let read = |file| fs::read_to_string(dir.path().join(file)).unwrap();
+        assert_eq!(read(SWAP_V1), LIMITS.memory_bytes.to_string());
+        assert_eq!(read(SWAP_V2), "0");
+    }
+
+    #[test]
+    fn a_host_promises_no_more_than_its_containers_get() {
+        let top = tempfile::tempdir().unwrap();
+        let memory = |host: &Host| host.promises().memory;
+        let v1 = host(Seat::V1, top.path(), true);
+        assert_eq!(memory(&v1), Enforcement::Rlimit);
+        let v2 = host(Seat::V2, top.path(), true);
+        fs::write(top.path().join(GROUP).join("memory.max"), "max").unwrap();
+        assert_eq!(memory(&v2), Enforcement::Rlimit);
+        fs::write(top.path().join(SWAP_V1), "").unwrap();
+        fs::write(top.path().join(GROUP).join(SWAP_V2), "").unwrap();
+        for host in [v1, v2] {
+            assert_eq!(memory(&host), Enforcement::Cgroup);
+        }
+    }
 }
