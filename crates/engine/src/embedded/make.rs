@@ -67,9 +67,10 @@ impl Drop for Fresh {
 
 impl Maker {
     pub(super) fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
+        let home = Home::open(&config.home)?;
         Ok(Self {
-            home: Home::open(&config.home)?,
-            slots: Slots::open(&config.home)?,
+            slots: Slots::open(&config.home, &home)?,
+            home,
             launcher: Mutex::new(start_launcher(&config)?),
             images: OnceLock::new(),
             pulls: Pulls::default(),
@@ -286,7 +287,7 @@ impl Maker {
             end_recorded(id, &record)?;
             remove_foreign(&directory, record.ids)?;
             if let IdMap::Range { base } = record.ids {
-                self.slots.give_back(base);
+                self.slots.give_back(base, id, &self.home);
             }
         } else {
             end_unrecorded(id)?;

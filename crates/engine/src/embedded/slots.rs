@@ -1,34 +1,67 @@
 //! Ranges of host ids, one for each container that host root makes.
 //!
-//! A range is taken by a link named after it that points to the container's id: made
+//! A range is taken by a link named after it that points to the container's directory: made
 //! by one system call, so two makers never take the same, and readable after a crash. A
-//! link whose container is gone is nobody's.
+//! link whose container is gone is nobody's. Containers outlive servers, so no process holds
+//! a range: its directory does.
+//!
+//! ```text
+//! /run/hotcell/ids/N ─▶ HOME/containers/ID    for all servers of this host, until it restarts
+//! HOME/ids/N         ─▶ ID                    what this home has, by which the next server
+//!                                             after a restart of the host takes it again
+//! ```
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use hotcell_domain::ContainerId;
 use hotcell_runtime::ids::{RANGE_COUNT, RANGE_FIRST, RANGE_LEN, range_base};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 
 use super::home::Home;
 use crate::EngineError;
+
+/// Where all servers of a host see which ranges are taken. Gone when the host restarts.
+const HOST_DIRECTORY: &str = "/run/hotcell/ids";
 
 /// Which container has which range.
 #[derive(Debug)]
 pub(super) struct Slots {
     directory: PathBuf,
+    /// The same for all servers of this host; `None` where only root has ranges, or they
+    /// cannot be shared.
+    host: Option<PathBuf>,
 }
 
 impl Slots {
-    pub(super) fn open(home: &Path) -> Result<Self, EngineError> {
-        let directory = home.join("ids");
-        let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(&directory);
-        made.map_err(EngineError::engine("make the engine's directory"))?;
-        Ok(Self { directory })
+    /// Opens the ranges of a home, and takes again what its containers have.
+    pub(super) fn open(path: &Path, home: &Home) -> Result<Self, EngineError> {
+        let is_root = geteuid().is_root();
+        let host = is_root.then(|| PathBuf::from(HOST_DIRECTORY));
+        Self::open_shared(path, home, host)
+    }
+
+    fn open_shared(path: &Path, home: &Home, host: Option<PathBuf>) -> Result<Self, EngineError> {
+        let directory = path.join("ids");
+        let step = "make the engine's directory";
+        make_private(&directory).map_err(EngineError::engine(step))?;
+        let host = host.filter(|host| match make_private(host) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(
+                    directory = %host.display(), %error,
+                    "ranges of user ids cannot be shared with other servers on this host"
+                );
+                false
+            }
+        });
+        let slots = Self { directory, host };
+        let step = "take the user id ranges of this server's containers";
+        slots.take_again(home).map_err(EngineError::engine(step))?;
+        Ok(slots)
     }
 
     /// Takes a free range for a container, and answers its base.
@@ -55,34 +88,208 @@ impl Slots {
         })
     }
 
+    /// One lock for all servers of the host, else for those of this home.
     fn lock(&self) -> io::Result<File> {
-        let directory = File::open(&self.directory)?;
+        let directory = File::open(self.host.as_ref().unwrap_or(&self.directory))?;
         rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
         Ok(directory)
     }
 
+    /// Takes the ranges of containers that an earlier server of this home made, which may
+    /// have been before the host was restarted.
+    fn take_again(&self, home: &Home) -> io::Result<()> {
+        let Some(host) = &self.host else {
+            return Ok(());
+        };
+        let _lock = self.lock()?;
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let (Some(slot), Some(holder)) = (slot_of(&name), holder(&entry.path(), home)) else {
+                continue;
+            };
+            let ours = absolute(&home.directory(&holder))?;
+            if !claim(&host.join(slot.to_string()), &ours, &ours)? {
+                tracing::error!(
+                    container.id = %holder, slot,
+                    "another server on this host uses the same user ids as a container"
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn take_slot(&self, slot: u32, id: &ContainerId, home: &Home) -> io::Result<bool> {
         let link = self.directory.join(slot.to_string());
-        match symlink(id.as_str(), &link) {
-            Ok(()) => return Ok(true),
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Err(_) => {}
-        }
-        let holder = fs::read_link(&link).unwrap_or_default();
-        let holder = holder
-            .to_str()
-            .and_then(|name| ContainerId::parse(name).ok());
-        if holder.is_some_and(|holder| holder == *id || home.directory(&holder).exists()) {
+        if holder(&link, home).is_some() {
             return Ok(false);
         }
-        let _ = fs::remove_file(&link);
+        if let Some(host) = &self.host {
+            let ours = absolute(&home.directory(id))?;
+            if !claim(&host.join(slot.to_string()), &ours, Path::new(""))? {
+                return Ok(false);
+            }
+        }
+        match fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         Ok(symlink(id.as_str(), &link).is_ok())
     }
 
-    /// Gives a range back.
-    pub(super) fn give_back(&self, base: u32) {
+    /// Gives a container's range back.
+    pub(super) fn give_back(&self, base: u32, id: &ContainerId, home: &Home) {
         let slot = base.wrapping_sub(RANGE_FIRST) / RANGE_LEN;
         // One that stays is nobody's as soon as its container is gone.
-        let _ = fs::remove_file(self.directory.join(slot.to_string()));
+        let remove = |directory: &Path, holder: &Path| {
+            let link = directory.join(slot.to_string());
+            if fs::read_link(&link).is_ok_and(|found| found == holder) {
+                let _ = fs::remove_file(link);
+            }
+        };
+        remove(&self.directory, Path::new(id.as_str()));
+        if let (Some(host), Ok(ours)) = (&self.host, absolute(&home.directory(id))) {
+            remove(host, &ours);
+        }
+    }
+}
+
+/// The container of this home that a link names, if it is still there.
+fn holder(link: &Path, home: &Home) -> Option<ContainerId> {
+    let holder = fs::read_link(link).ok()?;
+    let holder = ContainerId::parse(holder.to_str()?).ok()?;
+    home.directory(&holder).exists().then_some(holder)
+}
+
+/// Points a link of the host to a container's directory; false if it points to another that
+/// is there. One that points to `same` already is fine. For who holds the lock.
+fn claim(link: &Path, ours: &Path, same: &Path) -> io::Result<bool> {
+    match symlink(ours, link) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(_) => {}
+    }
+    let holder = fs::read_link(link).unwrap_or_default();
+    if holder == same {
+        return Ok(true);
+    }
+    // What cannot be told is taken for somebody's.
+    if !matches!(holder.try_exists(), Ok(false)) {
+        return Ok(false);
+    }
+    fs::remove_file(link)?;
+    symlink(ours, link)?;
+    Ok(true)
+}
+
+fn slot_of(name: &std::ffi::OsStr) -> Option<u32> {
+    let slot = name.to_str()?.parse().ok()?;
+    range_base(slot).map(|_| slot)
+}
+
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let parent = path.parent().unwrap_or(path).canonicalize()?;
+    Ok(parent.join(path.file_name().unwrap_or_default()))
+}
+
+/// Makes a directory that is ours alone. One of somebody else's is not used: whoever writes
+/// there decides who has which ids.
+fn make_private(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(directory)?;
+    let found = fs::symlink_metadata(directory)?;
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("others can write there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ContainerId {
+        ContainerId::from_parts(number, [0; 10])
+    }
+
+    /// A server's home with the ranges that it shares with others in `host`.
+    fn server(path: &Path, host: &Path) -> (Home, Slots) {
+        let home = Home::open(path).unwrap();
+        let slots = Slots::open_shared(path, &home, Some(host.to_owned())).unwrap();
+        (home, slots)
+    }
+
+    fn make(home: &Home, id: &ContainerId) {
+        fs::create_dir(home.directory(id)).unwrap();
+    }
+
+    #[test]
+    fn two_servers_with_homes_of_their_own_never_use_the_same_ids() {
+        let base = tempfile::tempdir().unwrap();
+        let host = base.path().join("host");
+        let (home, slots) = server(&base.path().join("one"), &host);
+        let (other_home, other) = server(&base.path().join("two"), &host);
+        make(&home, &id(1));
+        make(&other_home, &id(1));
+        // The same container id would begin at the same range.
+        let ours = slots.take(&id(1), &home).unwrap();
+        let theirs = other.take(&id(1), &other_home).unwrap();
+        assert_ne!(ours, theirs);
+
+        // Given back, it is free for everybody; and nobody gives back another's.
+        other.give_back(ours, &id(1), &other_home);
+        make(&other_home, &id(2));
+        assert_ne!(other.take(&id(1), &other_home).unwrap(), ours);
+        slots.give_back(ours, &id(1), &home);
+        assert_eq!(other.take(&id(1), &other_home).unwrap(), ours);
+    }
+
+    #[test]
+    fn what_a_container_that_is_gone_had_is_free() {
+        let base = tempfile::tempdir().unwrap();
+        let host = base.path().join("host");
+        let (home, slots) = server(&base.path().join("one"), &host);
+        make(&home, &id(1));
+        let base_id = slots.take(&id(1), &home).unwrap();
+        fs::remove_dir(home.directory(&id(1))).unwrap();
+        let (other_home, other) = server(&base.path().join("two"), &host);
+        make(&other_home, &id(1));
+        assert_eq!(other.take(&id(1), &other_home).unwrap(), base_id);
+    }
+
+    #[test]
+    fn after_a_restart_of_the_host_containers_keep_their_ids() {
+        let base = tempfile::tempdir().unwrap();
+        let host = base.path().join("host");
+        let (home, slots) = server(&base.path().join("one"), &host);
+        make(&home, &id(1));
+        let kept = slots.take(&id(1), &home).unwrap();
+        fs::remove_dir_all(&host).unwrap();
+
+        let (_, slots) = server(&base.path().join("one"), &host);
+        let (other_home, other) = server(&base.path().join("two"), &host);
+        make(&other_home, &id(1));
+        assert_ne!(other.take(&id(1), &other_home).unwrap(), kept);
+        // Its own server knows it too, and may be started twice.
+        assert_eq!(
+            holder(&slots.directory.join(number(kept)), &home),
+            Some(id(1))
+        );
+        server(&base.path().join("one"), &host);
+    }
+
+    fn number(base: u32) -> String {
+        ((base - RANGE_FIRST) / RANGE_LEN).to_string()
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_not_trusted() {
+        let base = tempfile::tempdir().unwrap();
+        let host = base.path().join("host");
+        fs::create_dir(&host).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(&host, open).unwrap();
+        let (_, slots) = server(&base.path().join("one"), &host);
+        assert_eq!(slots.host, None);
     }
 }
