@@ -136,6 +136,44 @@ async fn an_image_cannot_be_the_agent_of_any_container() {
     }
 }
 
+/// Somebody who can use the engine has filled the volume before, or since.
+#[tokio::test]
+async fn a_volume_with_another_agent_is_used_by_no_server() {
+    for flavor in FLAVORS {
+        let Some(private) = Private::start_own(flavor, &[]) else {
+            return;
+        };
+        let (engine, size) = new_server(&private, flavor);
+        expect_our_agent(&engine, size, IMAGE).await;
+        let volume = agents(&private).pop().expect("a volume");
+        let mountpoint = private.says(&["volume", "inspect", "-f", "{{.Mountpoint}}", &volume]);
+        let agent = std::path::Path::new(mountpoint.trim()).join("hotcell-agent");
+        let mut bytes = std::fs::read(&agent).expect("the agent");
+        *bytes.last_mut().expect("it is not empty") ^= 1;
+        std::fs::remove_file(&agent).expect("it is removed");
+        std::fs::write(&agent, &bytes).expect("it is replaced");
+
+        let next = again(&private, flavor, &bytes);
+        let id = new_id();
+        let refused = next.create(&id, &spec_of(IMAGE)).await;
+        let refused = chain(&refused.expect_err("another's agent is not run"));
+        let words = format!("volume {volume} holds another hotcell-agent than this server's");
+        assert!(refused.contains(&words), "{refused}");
+        private.says(&["volume", "rm", "-f", &volume]);
+        expect_our_agent(&next, size, IMAGE).await;
+    }
+}
+
+/// The next server of [`new_server`], whose agent was changed by one bit.
+fn again(private: &Private, flavor: Flavor, changed: &[u8]) -> Docker {
+    let mut agent = changed.to_vec();
+    *agent.last_mut().expect("it is not empty") ^= 1;
+    Docker::new(DockerConfig {
+        agent: agent.leak(),
+        ..private.config(flavor, None)
+    })
+}
+
 #[tokio::test]
 async fn a_workspace_is_empty_and_its_users_whatever_the_image_has_there() {
     for flavor in FLAVORS {

@@ -3,7 +3,8 @@
 //! It is filled through the engine's archive call, which works with an engine on another
 //! host too. That call needs a container that has the volume mounted, so one is made, never
 //! started, and removed. The mark is the last thing in the archive: where it is, all of
-//! the agent is.
+//! the agent is. Whoever can use the engine can make a volume of this name, so what is in it
+//! is read back once by each server and compared with what should be there.
 //!
 //! An image is hostile, and may bring files, links and volumes at any path it can name. So
 //! each container, the one that fills too, has the volume at a [`Place`] that was drawn
@@ -15,8 +16,10 @@ use bollard::container::PathStatResponse;
 use bollard::models::{ContainerCreateBody, HostConfig, VolumeCreateRequest};
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    DownloadFromContainerOptionsBuilder, RemoveContainerOptionsBuilder,
+    UploadToContainerOptionsBuilder,
 };
+use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::client::{Client, Fault, FaultKind, optional};
@@ -106,6 +109,7 @@ pub(super) async fn ensure(
     let body = filler_body(config, &place, name, image, labels);
     make_filler(client, filler, body).await?;
     let was_missing = fill(client, config, filler, &place).await?;
+    verify(client, config, name, filler, &place).await?;
     remove_filler(client, filler).await?;
     Ok(was_missing)
 }
@@ -211,6 +215,57 @@ async fn is_filled(
         }
     }
     Ok(true)
+}
+
+/// What an archive may have beside the one file that is asked for.
+const ARCHIVE_BYTES_MAX: usize = 64 << 10;
+
+/// Reads the volume back, and refuses one that holds anything else than what we put there.
+async fn verify(
+    client: &Client,
+    config: &DockerConfig,
+    name: &str,
+    filler: &str,
+    place: &Place,
+) -> Result<(), EngineError> {
+    let calls = filter();
+    for (file, ours) in [(AGENT_NAME, config.agent), (FILTER_NAME, &calls[..])] {
+        let bytes_max = ours.len() + ARCHIVE_BYTES_MAX;
+        let found = download(client, filler, &place.file(file), bytes_max).await?;
+        if !archive::is_one_file(&found, ours) {
+            let engine = config.flavor.name();
+            let refusal = format!(
+                "volume {name} holds another {file} than this server's: somebody else filled it; \
+                 remove it (`{engine} volume rm {name}`) and try again"
+            );
+            return Err(EngineError::engine("trust the agent's volume")(refusal));
+        }
+    }
+    Ok(())
+}
+
+/// An archive of one file of a container, cut off where it is longer than it may be.
+async fn download(
+    client: &Client,
+    container: &str,
+    path: &str,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Fault> {
+    let options = DownloadFromContainerOptionsBuilder::default()
+        .path(path)
+        .build();
+    let step = "read the agent's volume";
+    let read = client.call(step, async |api| {
+        let mut archive = Box::pin(api.download_from_container(container, Some(options)));
+        let mut bytes = Vec::new();
+        while bytes.len() <= bytes_max
+            && let Some(piece) = archive.next().await
+        {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
+    });
+    read.await
 }
 
 /// By the bits that engines tell the kind of a file with; a plain one has none of them.

@@ -37,6 +37,28 @@ pub(super) fn files(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
     builder.into_inner()
 }
 
+/// Whether an archive holds one plain file with this content, and nothing else.
+pub(super) fn is_one_file(archive: &[u8], content: &[u8]) -> bool {
+    let mut archive = tar::Archive::new(archive);
+    let Ok(mut entries) = archive.entries() else {
+        return false;
+    };
+    let is_it = |entry: io::Result<tar::Entry<'_, _>>| -> io::Result<bool> {
+        let mut entry = entry?;
+        if entry.header().entry_type() != EntryType::Regular || entry.size() != content.len() as u64
+        {
+            return Ok(false);
+        }
+        let mut found = Vec::with_capacity(content.len());
+        io::Read::read_to_end(&mut entry, &mut found)?;
+        Ok(found == content)
+    };
+    let first = entries
+        .next()
+        .is_some_and(|entry| is_it(entry).unwrap_or(false));
+    first && entries.next().is_none()
+}
+
 fn header(kind: EntryType, mode: u32, owner: u64, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -52,6 +74,19 @@ fn header(kind: EntryType, mode: u32, owner: u64, size: u64) -> Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_known_by_all_its_bytes() {
+        let one = |content: &[u8]| files(&[("agent", content)]).expect("memory is enough");
+        assert!(is_one_file(&one(b"agent"), b"agent"));
+        assert!(!is_one_file(&one(b"agenT"), b"agent"));
+        assert!(!is_one_file(&one(b"agent and more"), b"agent"));
+        assert!(!is_one_file(&one(b"agent")[..512], b"agent"));
+        assert!(!is_one_file(b"", b"agent"));
+        assert!(!is_one_file(b"no archive at all", b"agent"));
+        let two = files(&[("agent", b"agent"), ("agent", b"other")]);
+        assert!(!is_one_file(&two.expect("memory is enough"), b"agent"));
+    }
 
     #[test]
     fn the_workspace_is_given_away_by_one_entry_called_slash() {
