@@ -17,6 +17,7 @@ pub mod probe;
 mod process;
 mod remove;
 mod seccomp;
+mod size;
 mod spec;
 mod start;
 #[expect(unsafe_code, reason = "the one file for it")]
@@ -31,6 +32,8 @@ pub use plan::{
 pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
 pub use remove::remove_tree_as;
 pub use seccomp::filter;
+pub use size::HostSize;
 pub use spec::{
     Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
 };
+pub use sys::make_subvolume_writable;

@@ -383,6 +383,17 @@ pub fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     }))
 }
 
+/// Lets a btrfs subvolume be changed again that was made read-only. Its owner may do so.
+pub fn make_subvolume_writable(subvolume: BorrowedFd<'_>) -> io::Result<()> {
+    /// `BTRFS_IOC_SUBVOL_SETFLAGS`: `_IOW(0x94, 26, __u64)`.
+    const SET_FLAGS: libc::Ioctl = 0x4008_941a;
+    let no_flags: u64 = 0;
+    // SAFETY: The request reads eight bytes, which `no_flags` has; what is no btrfs refuses it.
+    done(c_long::from(unsafe {
+        libc::ioctl(subvolume.as_raw_fd(), SET_FLAGS, &raw const no_flags)
+    }))
+}
+
 fn done(result: c_long) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -3,7 +3,8 @@
 //! A tree may be deeper than there are descriptors or stack, and its directories may
 //! forbid their owner to look inside. So nothing recurses: each directory found is
 //! moved up to the top under a new name, emptied there and removed, and every step
-//! names one entry of an open directory without following links.
+//! names one entry of an open directory without following links. A btrfs subvolume is a top
+//! of its own, because nothing but another subvolume can be moved out of it.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -32,44 +33,108 @@ pub(super) fn contents(path: &Path) -> io::Result<()> {
 }
 
 fn empty_top(top: &OwnedFd) -> io::Result<()> {
-    let mut moved = 0_u64;
-    loop {
-        let names = names(top.as_fd())?;
-        if names.is_empty() {
-            return Ok(());
-        }
-        for name in names {
-            if is_directory(top.as_fd(), &name)? {
-                empty(top.as_fd(), &name, &mut moved)?;
-            } else {
-                ignore_missing(unlinkat(top, &name, AtFlags::empty()))?;
-            }
-        }
-    }
+    let mut remover = Remover {
+        top: top.as_fd(),
+        moved: 0,
+    };
+    while remover.empty_once(top.as_fd())? {}
+    Ok(())
 }
 
-/// Removes `name` from `top`, after moving the directories it holds up to `top`.
-fn empty(top: BorrowedFd<'_>, name: &CStr, moved: &mut u64) -> io::Result<()> {
-    let directory = open_directory(top, name)?;
-    for inner in names(directory.as_fd())? {
-        if !is_directory(directory.as_fd(), &inner)? {
-            ignore_missing(unlinkat(&directory, &inner, AtFlags::empty()))?;
-            continue;
+/// What an entry of a directory is to us.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Directory,
+    /// The root of a filesystem within the filesystem: btrfs moves no directory out of one,
+    /// but one out of another.
+    Subvolume,
+    Other,
+}
+
+/// Removes what is below one directory.
+struct Remover<'a> {
+    top: BorrowedFd<'a>,
+    /// Directories that were moved up so far.
+    moved: u64,
+}
+
+impl Remover<'_> {
+    /// Removes what a directory shows: the top, or a subvolume in it. False if that was nothing.
+    fn empty_once(&mut self, at: BorrowedFd<'_>) -> io::Result<bool> {
+        let names = names(at)?;
+        for name in &names {
+            match kind(at, name)? {
+                Kind::Other => ignore_missing(unlinkat(at, name, AtFlags::empty()))?,
+                Kind::Directory => self.empty(at, name)?,
+                Kind::Subvolume if is_same(at, self.top) => self.remove_subvolume(name)?,
+                Kind::Subvolume => self.move_up_subvolume(at, name)?,
+            }
         }
-        match unlinkat(&directory, &inner, AtFlags::REMOVEDIR) {
-            Ok(()) => continue,
+        Ok(!names.is_empty())
+    }
+
+    /// Removes `name` from `at`, after moving the directories it holds up to `at`.
+    fn empty(&mut self, at: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        let directory = open_directory(at, name)?;
+        for inner in names(directory.as_fd())? {
+            match kind(directory.as_fd(), &inner)? {
+                Kind::Other => ignore_missing(unlinkat(&directory, &inner, AtFlags::empty()))?,
+                Kind::Directory => self.remove_or_move(directory.as_fd(), &inner, at)?,
+                Kind::Subvolume => self.move_up_subvolume(directory.as_fd(), &inner)?,
+            }
+        }
+        remove_if_empty(at, name)
+    }
+
+    fn remove_or_move(
+        &mut self,
+        from: BorrowedFd<'_>,
+        name: &CStr,
+        to: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        match unlinkat(from, name, AtFlags::REMOVEDIR) {
+            Ok(()) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::ACCESS) => {}
             Err(error) => return Err(error.into()),
         }
         // Moving a directory rewrites its `..`, so it must be writable itself.
-        let _ = chmodat(&directory, &inner, Mode::RWXU, AtFlags::empty());
-        move_up(directory.as_fd(), &inner, top, moved)?;
+        let _ = chmodat(from, name, Mode::RWXU, AtFlags::empty());
+        move_up(from, name, to, &mut self.moved)
     }
-    // It may hold more than `names` tells at once: the top is read again until it is empty.
-    match unlinkat(top, name, AtFlags::REMOVEDIR) {
+
+    /// Empties a subvolume of the top as if it were a top itself, and removes it. Those that
+    /// it holds are moved up before, so there is never more than one within another here.
+    fn remove_subvolume(&mut self, name: &CStr) -> io::Result<()> {
+        let subvolume = open_writable(self.top, name)?;
+        while self.empty_once(subvolume.as_fd())? {}
+        remove_if_empty(self.top, name)
+    }
+
+    fn move_up_subvolume(&mut self, from: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        open_writable(from, name)?;
+        move_up(from, name, self.top, &mut self.moved)
+    }
+}
+
+/// Opens a subvolume that may have been made read-only by whoever filled it.
+fn open_writable(at: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    let subvolume = open_directory(at, name)?;
+    // On another filesystem than btrfs it is a plain directory with an odd number.
+    let _ = hotcell_runtime::make_subvolume_writable(subvolume.as_fd());
+    let _ = rustix::fs::fchmod(&subvolume, Mode::RWXU);
+    Ok(subvolume)
+}
+
+/// Removes a directory; one that holds more than `names` tells at once is looked at again.
+fn remove_if_empty(at: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    std::os::fd::AsRawFd::as_raw_fd(&one) == std::os::fd::AsRawFd::as_raw_fd(&other)
 }
 
 /// Moves a directory up to `top`, under a name that is free: an earlier remover that died
@@ -119,12 +184,22 @@ fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     Ok(entries.take(NAMES_MAX).collect::<Result<_, _>>()?)
 }
 
-fn is_directory(at: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
-    match statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
-        Err(Errno::NOENT) => Ok(false),
-        Err(error) => Err(error.into()),
+/// The number that the root of every subvolume has, and no other directory of btrfs.
+const SUBVOLUME_INODE: u64 = 256;
+
+fn kind(at: BorrowedFd<'_>, name: &CStr) -> io::Result<Kind> {
+    let stat = match statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(Kind::Other),
+        Err(error) => return Err(error.into()),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Ok(Kind::Other);
     }
+    if stat.st_ino == SUBVOLUME_INODE {
+        return Ok(Kind::Subvolume);
+    }
+    Ok(Kind::Directory)
 }
 
 fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
@@ -162,6 +237,65 @@ mod tests {
             let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
             std::fs::set_permissions(top.join(path), closed).unwrap();
         }
+        tree(&top).unwrap();
+        assert!(!top.exists());
+    }
+
+    /// A btrfs of a test's own, unmounted when it is dropped.
+    struct Btrfs(tempfile::TempDir);
+
+    impl Btrfs {
+        /// `None` where that cannot be had: it takes root, loop devices and btrfs-progs.
+        fn mount() -> Option<Self> {
+            let base = tempfile::tempdir().unwrap();
+            let (image, at) = (base.path().join("image"), base.path().join("at"));
+            std::fs::File::create(&image)
+                .unwrap()
+                .set_len(256 << 20)
+                .unwrap();
+            std::fs::create_dir(&at).unwrap();
+            let image = image.to_str().unwrap();
+            let is_there = run("mkfs.btrfs", &["-q", image])
+                && run("mount", &["-o", "loop", image, at.to_str().unwrap()]);
+            is_there.then(|| Self(base))
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.0.path().join("at")
+        }
+    }
+
+    impl Drop for Btrfs {
+        fn drop(&mut self) {
+            run("umount", &[self.path().to_str().unwrap()]);
+        }
+    }
+
+    fn run(program: &str, arguments: &[&str]) -> bool {
+        let output = std::process::Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+
+    #[test]
+    fn subvolumes_are_removed_however_they_are_nested_and_closed() {
+        let Some(btrfs) = Btrfs::mount() else {
+            return;
+        };
+        let top = btrfs.path().join("top");
+        std::fs::create_dir_all(top.join("plain")).unwrap();
+        let mut at = top.join("plain");
+        for depth in 0..5 {
+            at = at.join(format!("volume-{depth}"));
+            assert!(run("btrfs", &["subvolume", "create", at.to_str().unwrap()]));
+            std::fs::create_dir_all(at.join("deep/er")).unwrap();
+            std::fs::write(at.join("deep/er/file"), "x").unwrap();
+            at = at.join("deep");
+        }
+        let shut = top.join("plain/volume-0");
+        let read_only = ["property", "set", shut.to_str().unwrap(), "ro", "true"];
+        assert!(run("btrfs", &read_only));
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+        std::fs::set_permissions(top.join("plain"), closed).unwrap();
         tree(&top).unwrap();
         assert!(!top.exists());
     }
