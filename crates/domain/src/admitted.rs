@@ -1,6 +1,6 @@
 //! Who lets a container in.
 
-use crate::{ContainerSpec, ImagePolicy, ImageRef, Network, Reference, Source};
+use crate::{ContainerSpec, ImagePolicy, ImageRef, Maxima, Network, Reference, Source};
 
 /// A value that has passed policy, with the name of the rule that let it in.
 ///
@@ -54,6 +54,8 @@ pub struct Policy {
     pub allow_network: bool,
     /// Which images of registries are allowed.
     pub images: ImagePolicy,
+    /// How much a container may ask for; `None` where the operator asks for it.
+    pub maxima: Option<Maxima>,
 }
 
 /// Why a container was not let in, with the rule that says so.
@@ -88,6 +90,35 @@ pub enum Refusal {
         /// The one asked for.
         reference: Reference,
     },
+    /// More was asked for than one container may have.
+    #[error(
+        "{limit} {asked} is more than the {max} that a container may have here (rule `{rule}`)"
+    )]
+    AboveMaximum {
+        /// `memory`, `cpus`, `pids`.
+        limit: &'static str,
+        /// The same with `_max`.
+        rule: &'static str,
+        /// What was asked for.
+        asked: String,
+        /// What may be.
+        max: String,
+    },
+    /// More was asked for than is left of what all containers may have. What the others
+    /// hold is not told: they may be somebody else's.
+    #[error(
+        "{limit} {asked} is more than is free of the {total} that all containers may have together (rule `{rule}`)"
+    )]
+    AboveTotal {
+        /// `memory`, `pids`.
+        limit: &'static str,
+        /// The same with `_total`.
+        rule: &'static str,
+        /// What was asked for.
+        asked: String,
+        /// What all may have.
+        total: String,
+    },
     /// The image is of this host alone.
     #[error("image {reference} is local to this host, which is not allowed (rule `local_images`)")]
     LocalImage {
@@ -107,6 +138,7 @@ impl Refusal {
             Self::Image { .. } => "allowed_images",
             Self::NoDigest { .. } => "require_digest",
             Self::LocalImage { .. } => "local_images",
+            Self::AboveMaximum { rule, .. } | Self::AboveTotal { rule, .. } => rule,
         }
     }
 }
@@ -119,6 +151,9 @@ impl Policy {
         }
         if spec.allow_root && !self.allow_root {
             return Err(Refusal::Root);
+        }
+        if let Some(maxima) = &self.maxima {
+            maxima.check(&spec.limits)?;
         }
         let (rule, source) = match &spec.image {
             ImageRef::Host => ("host_image", None),
@@ -178,6 +213,24 @@ mod tests {
         );
         let host = policy.admit(spec("host")).unwrap();
         assert!(host.image().is_none());
+    }
+
+    #[test]
+    fn nobody_is_let_in_who_asks_for_more_than_the_maximum() {
+        let limits = crate::Limits::default();
+        let maxima = Maxima {
+            memory: limits.memory,
+            cpus: limits.cpus,
+            pids: crate::Pids::new(limits.pids.get() - 1).unwrap(),
+        };
+        let policy = Policy {
+            maxima: Some(maxima),
+            ..Policy::default()
+        };
+        let refused = policy.admit(ContainerSpec::new(ImageRef::Host));
+        assert_eq!(refused.unwrap_err().rule(), "pids_max");
+        let free = Policy::default().admit(ContainerSpec::new(ImageRef::Host));
+        assert!(free.is_ok(), "without a maximum nothing is too much");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, P
 pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::{EngineError, ImageFault};
-pub use hotcell_runtime::{Enforced, Enforcement};
+pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
 pub use progress::{News, Progress, Pulling};
 pub use stream::AgentStream;
 
@@ -111,6 +111,11 @@ pub trait Engine: Send + Sync + 'static {
     /// What will stand behind the limits of a container made now, as far as that can be
     /// told without making one.
     async fn limits(&self) -> Result<Enforced, EngineError>;
+
+    /// How large the host of its containers is. What an engine cannot tell is this host's.
+    async fn host_size(&self) -> Result<HostSize, EngineError> {
+        Ok(HostSize::read())
+    }
 
     /// Removes what dead processes left: containers that were to end with their owner, and
     /// half-made ones. Answers how many.

@@ -555,8 +555,8 @@ fn more_cores_than_the_host_has_are_refused_with_the_number_that_it_has() {
     let mut client = server.client();
     let refused = client.call("spawn", json!({ "cpus": cores + 1 }));
     let said = &refused["structuredContent"];
-    assert_eq!(said["code"], "invalid_argument", "{refused}");
-    let words = format!("no more than {cores} cpus");
+    assert_eq!(said["code"], "denied", "{refused}");
+    let words = format!("more than the {cores} that a container may have");
     assert!(said["message"].as_str().unwrap().contains(&words), "{said}");
     let made = client.ok("spawn", json!({ "cpus": cores }));
     client.ok("kill", json!({ "container_id": made["container_id"] }));

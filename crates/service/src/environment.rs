@@ -10,6 +10,7 @@ use hotcell_engine::{Engine, EngineError};
 use hotcell_store::Store;
 
 use crate::Settings;
+use crate::budget::Budget;
 use crate::exec::Index;
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
@@ -54,6 +55,8 @@ pub(crate) struct Environment {
     pub(crate) tasks: Tasks,
     /// The execs that have not ended.
     pub(crate) execs: Index,
+    /// What containers hold of what they may have together.
+    pub(crate) budget: Budget,
 }
 
 impl Environment {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod budget;
 mod cell;
 mod connection;
 mod container;

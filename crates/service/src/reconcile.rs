@@ -239,6 +239,8 @@ impl Inner {
         }
         let (cell, requests) = Cell::new(&self.environment, row);
         cell.execs().note_oom_kills(oom_kills);
+        let budget = &self.environment.budget;
+        budget.note(cell.id(), &cell.row.spec.limits);
         self.registry.add_found(&cell);
         if matches!(birth, Birth::Halted) {
             for exec in execs {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{ImageRef, Limits, Policy};
+use hotcell_domain::{ImageRef, Limits, Policy, Totals};
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub struct Settings {
     pub default_image: ImageRef,
     /// The limits of a container that names none.
     pub default_limits: Limits,
+    /// How much all containers may have together, warm ones too; `None`: no bound.
+    pub totals: Option<Totals>,
     /// Execs that run at once in one container.
     pub execs_running_max: usize,
     /// Execs that wait for a place in one container.
@@ -70,6 +72,7 @@ impl Default for Settings {
             policy: Policy::default(),
             default_image: ImageRef::Host,
             default_limits: Limits::default(),
+            totals: None,
             execs_running_max: 4,
             execs_queued_max: 64,
             containers_max: 256,

@@ -7,6 +7,7 @@ use hotcell_engine::{Enforced, Engine};
 use hotcell_store::Store;
 use tokio::sync::Semaphore;
 
+use crate::budget::Budget;
 use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random};
 use crate::exec::Index;
@@ -35,6 +36,7 @@ impl Service {
         let enforced = engine.limits().await?;
         warn_of(enforced);
         let environment = Arc::new(Environment {
+            budget: Budget::new(settings.totals),
             engine_id: engine.identity(),
             engine,
             store,

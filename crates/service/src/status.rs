@@ -1,6 +1,6 @@
 //! How the whole is.
 
-use hotcell_domain::{ImageRef, Limits};
+use hotcell_domain::{ImageRef, Limits, Maxima, Share, Totals};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -32,6 +32,10 @@ pub struct Status {
     pub execs_queued: u64,
     /// What stands behind each limit of a new container.
     pub limits: Vec<LimitView>,
+    /// What all containers hold together, warm ones too.
+    pub held: Share,
+    /// What they may hold; `None`: no bound.
+    pub totals: Option<Totals>,
     /// What the last reconciliation found, and when.
     pub reconciled: Option<(u64, Reconciled)>,
     /// Whether it takes requests: false while it starts and while it stops.
@@ -65,6 +69,8 @@ impl Service {
             execs_running: now.execs_running as u64,
             execs_queued: now.execs_queued as u64,
             limits: limit_views(inner.enforced()),
+            held: inner.environment.budget.held(),
+            totals: inner.environment.budget.totals(),
             reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
             is_ready: inner.is_ready(),
         })
@@ -73,6 +79,11 @@ impl Service {
     /// The limits of a container that names none.
     pub fn default_limits(&self) -> Limits {
         self.inner.environment.settings.default_limits
+    }
+
+    /// The most that a container may ask for; `None`: no bound.
+    pub fn maxima(&self) -> Option<Maxima> {
+        self.inner.environment.settings.policy.maxima
     }
 
     /// The image of a container that names none.

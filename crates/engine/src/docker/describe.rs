@@ -16,7 +16,7 @@ use super::config::{DockerConfig, Flavor};
 use super::make::Maker;
 use super::usage::Usage;
 use super::{dialect, names, usage};
-use crate::{Container, Enforced, Enforcement, EngineError};
+use crate::{Container, Enforced, Enforcement, EngineError, HostSize};
 
 /// What the engine's host can do.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,8 @@ pub(super) struct Abilities {
     pub(super) is_rootless: bool,
     /// Cores of its host, if it tells.
     pub(super) cores: Option<u32>,
+    /// Memory of its host, if it tells.
+    pub(super) memory_bytes: Option<u64>,
     /// Whether the runtime of our containers is a kernel of its own (gVisor).
     pub(super) has_own_kernel: bool,
     /// Whether images are in containerd's store.
@@ -39,6 +41,7 @@ impl Default for Abilities {
             enforced: Enforced::NOTHING,
             is_rootless: false,
             cores: None,
+            memory_bytes: None,
             has_own_kernel: false,
             has_containerd_store: false,
         }
@@ -71,8 +74,26 @@ impl Abilities {
                 .into_iter()
                 .any(|option| option.contains("rootless")),
             cores: info.ncpu.and_then(|cores| u32::try_from(cores).ok()),
+            memory_bytes: info.mem_total.and_then(|bytes| u64::try_from(bytes).ok()),
             has_own_kernel: is_gvisor(info, runtime),
             has_containerd_store: store.any(|word| word.contains("io.containerd.snapshotter")),
+        }
+    }
+
+    /// How large its host is. It does not tell how many processes there can be, nor, if it
+    /// says zero, anything else.
+    pub(super) fn host_size(self, this_host: HostSize) -> HostSize {
+        let told = |memory: &u64| *memory > 0;
+        HostSize {
+            memory_bytes: self
+                .memory_bytes
+                .filter(told)
+                .unwrap_or(this_host.memory_bytes),
+            cores: self
+                .cores
+                .filter(|cores| *cores > 0)
+                .unwrap_or(this_host.cores),
+            ..this_host
         }
     }
 

@@ -38,7 +38,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
 use tokio::sync::oneshot;
 
 use self::make::Maker;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress};
+use crate::{AgentStream, Container, Enforced, Engine, EngineError, HostSize, Progress};
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
 pub use probe::{About, about};
@@ -135,6 +135,11 @@ impl Engine for Docker {
 
     async fn limits(&self) -> Result<Enforced, EngineError> {
         Ok(self.maker.abilities().await?.enforced)
+    }
+
+    async fn host_size(&self) -> Result<HostSize, EngineError> {
+        let abilities = self.maker.abilities().await?;
+        Ok(abilities.host_size(HostSize::read()))
     }
 
     /// Agents of other versions that nothing uses go too. One thing that cannot be removed

@@ -13,7 +13,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
-pub(crate) use limits::LimitArgs;
+pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
 pub(crate) use warm::WarmArgs;

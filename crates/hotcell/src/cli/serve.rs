@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::{EngineArgs, LimitArgs, StateArgs, WarmArgs};
+use super::{CeilingArgs, EngineArgs, LimitArgs, StateArgs, WarmArgs};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -98,6 +98,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) ceilings: CeilingArgs,
 
     #[command(flatten)]
     pub(crate) warm: WarmArgs,
@@ -299,6 +302,11 @@ mod tests {
             ["--memory", "1"],
             ["--cpus", "0"],
             ["--pids", "1"],
+            ["--memory-max", "1"],
+            ["--cpus-max", "0"],
+            ["--pids-max", "many"],
+            ["--memory-total", "17t"],
+            ["--pids-total", "0"],
             ["--tmp", "-1"],
             ["--warm", "65"],
             ["--warm-image", "python"],

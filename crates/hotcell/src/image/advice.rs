@@ -67,5 +67,7 @@ fn of_refusal(refusal: &Refusal) -> String {
         Refusal::Rootfs => "say --allow-rootfs".to_owned(),
         Refusal::Network => "say --allow-network".to_owned(),
         Refusal::Root => "say --allow-as-root".to_owned(),
+        Refusal::AboveMaximum { limit, .. } => format!("ask for less, or raise --{limit}-max"),
+        Refusal::AboveTotal { limit, .. } => format!("ask for less, or raise --{limit}-total"),
     }
 }

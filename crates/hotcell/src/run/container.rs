@@ -89,6 +89,8 @@ fn open_engine(arguments: &RunArgs) -> Result<Embedded> {
 /// Whoever may start this program may read the host's files anyway.
 fn policy(arguments: &RunArgs) -> Policy {
     Policy {
+        // Whoever runs this command is the operator.
+        maxima: None,
         allow_network: false,
         allow_rootfs: true,
         allow_root: false,

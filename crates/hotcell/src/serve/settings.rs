@@ -9,7 +9,7 @@ use hotcell_mcp::{Options, Toolsets};
 use hotcell_service::Settings;
 
 use super::warm;
-use crate::cli::ServeArgs;
+use crate::cli::{Ceilings, ServeArgs};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -20,7 +20,7 @@ const EMBEDDED: &str = "embedded";
 const DEFAULT_IMAGE: &str = "python:3.12-slim";
 
 /// What the service is told.
-pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Settings> {
+pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Settings> {
     let default_image = match &arguments.default_image {
         Some(image) => image.clone(),
         None if engine.name() == EMBEDDED => ImageRef::Host,
@@ -28,7 +28,9 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
     };
     let warmed = arguments.warm.warm_images.iter().map(|stock| &stock.image);
     refuse_foreign(engine, warmed.chain([&default_image]))?;
+    let ceilings = ceilings(arguments, engine).await?;
     let policy = Policy {
+        maxima: Some(ceilings.maxima),
         allow_rootfs: arguments.allow_rootfs,
         allow_root: arguments.allow_as_root,
         allow_network: arguments.allow_network && has_network(engine),
@@ -39,7 +41,8 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
         warm_check_interval: arguments.warm.warm_check_s,
         policy,
         default_image,
-        default_limits: arguments.limits.limits(),
+        default_limits: ceilings.default,
+        totals: Some(ceilings.totals),
         execs_running_max: arguments.execs_running_max,
         execs_queued_max: arguments.execs_queued_max,
         containers_max: arguments.containers_max,
@@ -53,6 +56,22 @@ pub(super) fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<S
             .then(|| DAY * u32::from(arguments.image_gc_days)),
         ..Settings::default()
     })
+}
+
+/// How much containers have and may have, told to the operator: most of it nobody chose.
+async fn ceilings(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Ceilings> {
+    let host = engine.host_size().await?;
+    let ceilings = arguments.limits.below(arguments.ceilings, host)?;
+    let Ceilings { maxima, totals, .. } = &ceilings;
+    tracing::info!(
+        memory_max = %maxima.memory,
+        cpus_max = %maxima.cpus,
+        pids_max = %maxima.pids,
+        memory_total = %totals.memory,
+        pids_total = %totals.pids,
+        "limits that callers may ask for, and all containers together"
+    );
+    Ok(ceilings)
 }
 
 /// Images of this host's files are the embedded engine's alone.

@@ -39,7 +39,7 @@ impl Whole {
         url: Option<String>,
     ) -> Result<Self> {
         let engine = engine::open(arguments, directory).await?;
-        let settings = settings::of_service(arguments, engine.as_ref())?;
+        let settings = settings::of_service(arguments, engine.as_ref()).await?;
         let service = Service::start(
             engine,
             store,

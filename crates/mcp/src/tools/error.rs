@@ -271,6 +271,23 @@ fn way_around(refusal: &Refusal) -> &'static str {
         Refusal::Image { .. } => "leave `image` out, or ask the operator which are allowed",
         Refusal::NoDigest { .. } => "name it as NAME@sha256:…, or leave `image` out",
         Refusal::LocalImage { .. } => "name an image of a registry, or leave `image` out",
+        Refusal::AboveMaximum {
+            limit: "memory", ..
+        } => "ask for less memory, or ask the operator to raise --memory-max",
+        Refusal::AboveMaximum { limit: "cpus", .. } => {
+            "ask for fewer cpus, or ask the operator to raise --cpus-max"
+        }
+        Refusal::AboveMaximum { .. } => {
+            "ask for fewer pids, or ask the operator to raise --pids-max"
+        }
+        Refusal::AboveTotal {
+            limit: "memory", ..
+        } => {
+            "kill a container that is not needed, ask for less memory, or ask the operator to raise --memory-total"
+        }
+        Refusal::AboveTotal { .. } => {
+            "kill a container that is not needed, ask for fewer pids, or ask the operator to raise --pids-total"
+        }
     }
 }
 

@@ -33,6 +33,11 @@ pub(super) struct Output {
     limits: Vec<Limit>,
     #[schemars(skip)]
     profile: Profile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    maxima: Option<Maxima>,
+    #[schemars(skip)]
+    totals: Totals,
     #[schemars(skip)]
     warm: Vec<Warm>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +58,26 @@ struct Profile {
     tmp_bytes: u64,
     network: &'static str,
     user: &'static str,
+}
+
+/// The most that one container may have.
+#[derive(Serialize)]
+struct Maxima {
+    memory_bytes: u64,
+    cpus: f64,
+    pids: u32,
+}
+
+/// What all containers together may have, where that is bounded, and have: the sum of their
+/// limits, warm ones too.
+#[derive(Serialize)]
+struct Totals {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    memory_bytes_held: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pids: Option<u32>,
+    pids_held: u64,
 }
 
 /// Containers that are kept ready.
@@ -99,6 +124,7 @@ impl Tool for SystemStatus {
 
 impl Output {
     fn new(status: Status, server: &Server) -> Self {
+        let totals = Totals::of(&status);
         let (at, reconciled): (Option<u64>, Option<Reconciled>) = status.reconciled.unzip();
         Self {
             version: server.version().to_owned(),
@@ -111,6 +137,8 @@ impl Output {
             execs_queued: status.execs_queued,
             limits: status.limits.iter().map(Limit::from).collect(),
             profile: Profile::of(server.service()),
+            maxima: server.service().maxima().map(Maxima::from),
+            totals,
             warm: status.warm.iter().map(Warm::from).collect(),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),
@@ -129,6 +157,28 @@ impl Profile {
             tmp_bytes: limits.tmp.get(),
             network: "none",
             user: "1000:1000",
+        }
+    }
+}
+
+impl From<hotcell_domain::Maxima> for Maxima {
+    fn from(maxima: hotcell_domain::Maxima) -> Self {
+        Self {
+            memory_bytes: maxima.memory.get(),
+            cpus: f64::from(maxima.cpus.get()) / 1000.0,
+            pids: maxima.pids.get(),
+        }
+    }
+}
+
+impl Totals {
+    fn of(status: &Status) -> Self {
+        let totals = status.totals;
+        Self {
+            memory_bytes: totals.map(|totals| totals.memory.get()),
+            memory_bytes_held: status.held.memory_bytes,
+            pids: totals.map(|totals| totals.pids.get()),
+            pids_held: status.held.pids,
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum Layout {
 
 /// What is mounted.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     /// By controller's name.
     pub v1: BTreeMap<&'static str, PathBuf>,
     /// The unified hierarchy.
@@ -30,12 +30,19 @@ pub(super) struct Mounts {
     pub v2_from_root: bool,
     /// This process' group in the unified hierarchy, below its mount point.
     pub v2_own: PathBuf,
+    /// The same in v1 hierarchies, by controller's name.
+    v1_own: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Mounts {
     pub(super) fn read() -> Self {
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::read_from(Path::new("/"))
+    }
+
+    /// The same where a host's tree begins.
+    pub(crate) fn read_from(root: &Path) -> Self {
+        let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let (mountinfo, own) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
         let mut mounts = Self::parse(&mountinfo, &own);
         // Only the real root lacks this file.
         mounts.v2_from_root = mounts
@@ -50,12 +57,41 @@ impl Mounts {
         for line in mountinfo.lines() {
             mounts.add(line);
         }
-        let own = own
-            .lines()
-            .find_map(|line| line.strip_prefix("0::/"))
-            .unwrap_or_default();
-        mounts.v2_own = PathBuf::from(own);
+        for line in own.lines() {
+            mounts.add_own(line);
+        }
         mounts
+    }
+
+    /// `0::/path` or `4:cpu,cpuacct:/path`.
+    fn add_own(&mut self, line: &str) -> Option<()> {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let path = PathBuf::from(path.strip_prefix('/')?);
+        if controllers.is_empty() {
+            self.v2_own = path;
+            return Some(());
+        }
+        for controller in Controller::ALL {
+            let name = controller.name();
+            if controllers.split(',').any(|one| one == name) {
+                self.v1_own.insert(name, path.clone());
+            }
+        }
+        Some(())
+    }
+
+    /// Where the hierarchy that has a controller is mounted.
+    pub(crate) fn top(&self, controller: Controller) -> Option<&Path> {
+        let v1 = self.v1.get(controller.name());
+        v1.or(self.v2.as_ref()).map(PathBuf::as_path)
+    }
+
+    /// This process' group in that hierarchy, below its mount point.
+    pub(crate) fn own(&self, controller: Controller) -> Option<&Path> {
+        if self.v1.contains_key(controller.name()) {
+            return self.v1_own.get(controller.name()).map(PathBuf::as_path);
+        }
+        self.v2.as_ref().map(|_| self.v2_own.as_path())
     }
 
     fn add(&mut self, line: &str) -> Option<()> {
@@ -111,6 +147,9 @@ broken line
         assert_eq!(mounts.v1["memory"], Path::new("/sys/fs/cgroup/memory"));
         assert_eq!(mounts.v1.get("pids"), None);
         assert_eq!(mounts.v2_own, Path::new("user.slice/b"));
+        assert_eq!(mounts.own(Controller::Memory), Some(Path::new("a")));
+        let unified = Some(Path::new("user.slice/b"));
+        assert_eq!(mounts.own(Controller::Pids), unified);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod place;
 
 pub use host::{Host, Seat};
 pub use layout::Layout;
+pub(crate) use layout::Mounts;
 pub use place::Place;
 
 /// What a group can limit.

@@ -45,6 +45,7 @@ impl Life {
         }
         execs.finish(status).await;
         self.note_end(cause).await;
+        self.inner.environment.budget.release(self.cell.id());
         self.inner.registry.remove(&self.cell);
         self.set_phase(final_phase(cause));
         self.answer();

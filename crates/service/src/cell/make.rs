@@ -31,6 +31,9 @@ pub(crate) enum NotMade {
     Store(#[from] StoreError),
     #[error(transparent)]
     Other(#[from] ServiceError),
+    /// Somebody needed the room of a warm container.
+    #[error("the container was given up for another")]
+    GivenUp,
 }
 
 /// Makes a container and connects to it. On `Err` something may be left.
@@ -41,15 +44,30 @@ pub(crate) async fn make(
     progress: &Progress,
     connection: &Connection,
 ) -> Result<Container, NotMade> {
-    let engine = &environment.engine;
-    let fetch = engine.fetch_image(spec, progress);
-    let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
-    fetched.map_err(|_| late("pull the image"))??;
-    let create = engine.create(id, spec);
+    fetch_telling(environment, spec, progress).await?;
+    let create = environment.engine.create(id, spec);
     let made = tokio::time::timeout(CREATE_TIMEOUT, create).await;
     let made = made.map_err(|_| late("make the container"))??;
     reach(connection).await?;
     Ok(made)
+}
+
+/// Makes sure that the image of a container to be is here, and tells nobody how far that is.
+pub(crate) async fn fetch(
+    environment: &Environment,
+    spec: &Admitted<ContainerSpec>,
+) -> Result<(), NotMade> {
+    fetch_telling(environment, spec, &Progress::default()).await
+}
+
+async fn fetch_telling(
+    environment: &Environment,
+    spec: &Admitted<ContainerSpec>,
+    progress: &Progress,
+) -> Result<(), NotMade> {
+    let fetch = environment.engine.fetch_image(spec, progress);
+    let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+    Ok(fetched.map_err(|_| late("pull the image"))??)
 }
 
 /// Starts the agent of a container again and connects to it.
@@ -86,6 +104,10 @@ impl From<NotMade> for ServiceError {
             NotMade::Engine(error) => error.into(),
             NotMade::Store(error) => error.into(),
             NotMade::Other(error) => error,
+            NotMade::GivenUp => Self::Unavailable {
+                reason: failure.to_string(),
+                source: None,
+            },
         }
     }
 }

@@ -26,7 +26,7 @@ use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::life::{Birth, Cause, Life};
-pub(crate) use self::make::{NotMade, make};
+pub(crate) use self::make::{NotMade, fetch, make};
 use crate::ServiceError;
 use crate::connection::Connection;
 use crate::environment::Environment;

@@ -96,7 +96,8 @@ impl Inner {
         let mut row = self.row(caller, request, admitted.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
-            match self.make(&row, &admitted, &progress, keys_since).await? {
+            let made = self.make(caller, &row, &admitted, &progress, keys_since);
+            match made.await? {
                 Found::New(cell) => return Ok(view(&cell, None, Vec::new())),
                 Found::Cell(cell) if cell.phase().is_final() => {
                     let ended = tokio::time::timeout(END_TIMEOUT, cell.ended());
@@ -173,6 +174,7 @@ impl Inner {
     /// is made.
     async fn make(
         self: &Arc<Self>,
+        caller: &Caller,
         row: &ContainerRow,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
@@ -183,7 +185,7 @@ impl Inner {
             Some(claim) => Cell::connected(&self.environment, claim.row(row), claim.connection()),
             None => Cell::new(&self.environment, row.clone()),
         };
-        let noted = self.note(&cell, keys_since_unix_ms).await;
+        let noted = self.note(caller, &cell, keys_since_unix_ms).await;
         let claim = kept(claim, &noted);
         match noted {
             Ok(Noted::New) => {}
@@ -224,12 +226,21 @@ impl Inner {
 
     /// Adds a container to memory, then to the store. If it is in the latter it is in both,
     /// else in none.
-    async fn note(&self, cell: &Arc<Cell>, keys_since_unix_ms: u64) -> Result<Noted, NotNoted> {
+    async fn note(
+        &self,
+        caller: &Caller,
+        cell: &Arc<Cell>,
+        keys_since_unix_ms: u64,
+    ) -> Result<Noted, NotNoted> {
         let containers_max = self.environment.settings.containers_max;
         match self.registry.add(cell, keys_since_unix_ms, containers_max) {
             Ok(()) => {}
             Err(NotAdded::Before(cell)) => return Ok(Noted::Before(Before::Cell(cell))),
             Err(NotAdded::Full) => return Err(NotNoted::Refused(too_many(containers_max))),
+        }
+        if let Err(refusal) = self.hold(caller, cell).await {
+            self.abandon(cell, Some(refusal.again()));
+            return Err(NotNoted::Refused(refusal));
         }
         let noted = self.insert(cell, keys_since_unix_ms).await;
         match noted {
@@ -258,7 +269,23 @@ impl Inner {
         store.claim_warm(running, keys_since_unix_ms).await
     }
 
+    /// Makes sure that there is room for a container, if need be in place of warm ones. One
+    /// that was warm itself has its room.
+    async fn hold(&self, caller: &Caller, cell: &Cell) -> Result<(), ServiceError> {
+        if cell.row.is_warm {
+            return Ok(());
+        }
+        let held = self.pool.make_room(cell.id(), &cell.row.spec.limits).await;
+        held.map_err(|refusal| {
+            tell_refusal(caller, &cell.row.spec.image, &refusal);
+            ServiceError::Refused(refusal)
+        })
+    }
+
     fn abandon(&self, cell: &Cell, failure: Option<ServiceError>) {
+        if !cell.row.is_warm {
+            self.environment.budget.release(cell.id());
+        }
         self.registry.remove(cell);
         cell.abandon(failure);
     }

@@ -92,6 +92,7 @@ impl Claim {
         let now_unix_ms = pool.environment.clock.unix_ms();
         let age = Duration::from_millis(now_unix_ms.saturating_sub(warm.created_unix_ms));
         pool.environment.metrics.warm_hit(age);
+        pool.environment.budget.hand_over(&warm.id);
         pool.shelf().remove(&warm.id);
         stock.changed.notify_one();
         self.warm.container.clone()

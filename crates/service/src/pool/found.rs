@@ -31,6 +31,9 @@ impl Pool {
             ours.extend(theirs.into_iter().filter(|row| shown.contains(&row.id)));
         }
         for row in ours {
+            // What it was made with is not known, but it was what a container had by default.
+            let limits = &self.environment.settings.default_limits;
+            self.environment.budget.note_of_pool(&row.id, limits);
             self.shelf().begin_to_leave(NO_STOCK, &row.id);
             self.remove_in_background(row.id, NO_STOCK);
         }

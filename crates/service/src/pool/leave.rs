@@ -56,6 +56,8 @@ impl Pool {
             tracing::error!(container.id = %id, %error, "a warm container is not forgotten");
         }
         self.shelf().remove(id);
+        // Last: whoever waits for room looks at once whether more is to come.
+        self.environment.budget.release(id);
         Ok(())
     }
 

@@ -13,13 +13,15 @@
 //! they are well. None is handed out that is of another image than its name stands for now.
 //! A container is noted in the store as a warm one before its engine makes it,
 //! and becomes somebody's in one transaction; so it is handed out once, and a server that
-//! dies leaves it either in the pool or with its owner.
+//! dies leaves it either in the pool or with its owner. What all containers may have together
+//! is for callers first: the pool takes what is free, and gives it up for a caller.
 
 mod claim;
 mod current;
 mod found;
 mod leave;
 mod refill;
+mod room;
 mod shelf;
 mod watch;
 
@@ -61,6 +63,8 @@ struct Kept {
     is_frail: AtomicBool,
     /// One was of use.
     is_proven: AtomicBool,
+    /// There was no room for another.
+    is_cramped: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -158,6 +162,7 @@ impl Kept {
             works: Notify::new(),
             is_frail: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
+            is_cramped: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         })

@@ -10,12 +10,13 @@ use std::time::Duration;
 use hotcell_domain::ContainerId;
 use hotcell_engine::Progress;
 use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use super::watch::CHECK_TIMEOUT;
 use super::{Kept, Pool, Warm};
 use crate::ServiceError;
 use crate::backoff::Backoff;
-use crate::cell::{NotMade, make};
+use crate::cell::{NotMade, fetch, make};
 use crate::connection::Connection;
 use crate::error::chain;
 
@@ -63,7 +64,9 @@ impl Pool {
         let kept = &self.stocks[stock];
         let mut pause = Backoff::between(PAUSE_FIRST, PAUSE_LONGEST);
         let mut going = Going::Unknown;
+        let mut freed = self.environment.budget.freed();
         loop {
+            freed.mark_unchanged();
             if kept.is_proven.swap(false, Ordering::Relaxed) {
                 pause.reset();
             }
@@ -84,21 +87,35 @@ impl Pool {
                     }
                 }
                 () = kept.changed.notified() => {}
+                // Where it was too little, it may be enough now.
+                _ = freed.changed() => {}
             }
         }
     }
 
-    /// The name of a container that is to be made, if one is missing.
+    /// The name of a container that is to be made, if one is missing and there is room.
     fn begin(&self, stock: usize) -> Option<ContainerId> {
         let environment = &self.environment;
         let id = ContainerId::from_parts(environment.clock.unix_ms(), environment.random.bytes());
         let wanted = self.stocks[stock].wanted;
-        self.shelf().begin(stock, wanted, &id).then_some(id)
+        let mut places = self.shelf();
+        if !places.begin(stock, wanted, &id) {
+            return None;
+        }
+        if !self.hold(stock, &id) {
+            places.remove(&id);
+            return None;
+        }
+        Some(id)
     }
 
     /// Makes a container and puts it with those that are ready. On `Err` it is being removed.
     async fn make(self: Arc<Self>, stock: usize, id: ContainerId) -> Result<(), NotMade> {
-        let made = self.make_noted(stock, &id).await;
+        let given_up = self.shelf().given_up(&id);
+        let mut made = self.make_noted(stock, &id, &given_up).await;
+        if given_up.is_cancelled() {
+            made = Err(NotMade::GivenUp);
+        }
         let is_put = made.as_ref().is_ok_and(|warm| self.put(warm));
         if !is_put {
             self.refuse(&id, stock);
@@ -106,7 +123,12 @@ impl Pool {
         made.map(drop)
     }
 
-    async fn make_noted(&self, stock: usize, id: &ContainerId) -> Result<Arc<Warm>, NotMade> {
+    async fn make_noted(
+        &self,
+        stock: usize,
+        id: &ContainerId,
+        given_up: &CancellationToken,
+    ) -> Result<Arc<Warm>, NotMade> {
         let environment = &self.environment;
         let spec = &self.stocks[stock].spec;
         let created_unix_ms = environment.clock.unix_ms();
@@ -114,6 +136,10 @@ impl Pool {
         let store = &environment.store;
         let noted = store.insert_warm(id.clone(), created_unix_ms, environment.engine_id.clone());
         noted.await?;
+        // The one step that may take minutes. What follows is left to come to its end, so that
+        // nobody removes what is still being made.
+        let fetched = given_up.run_until_cancelled(fetch(environment, spec)).await;
+        fetched.ok_or(NotMade::GivenUp)??;
         let connection = Arc::new(Connection::new(engine, id.clone()));
         let container = make(environment, id, spec, &Progress::default(), &connection).await?;
         self.warm_up(&connection).await?;
@@ -146,6 +172,8 @@ impl Kept {
     fn note(&self, before: Going, made: Result<Result<(), NotMade>, JoinError>) -> Going {
         let image = &self.spec.value().image;
         let failure = match made {
+            // It tells nothing of whether the next can be made.
+            Ok(Err(NotMade::GivenUp)) => return before,
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(chain(&error)),
             Err(error) => Some(error.to_string()),

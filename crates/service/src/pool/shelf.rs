@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hotcell_domain::ContainerId;
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::Warm;
 use super::current::Current;
@@ -23,8 +24,8 @@ struct Place {
 }
 
 enum Stage {
-    /// It is being made.
-    Coming,
+    /// It is being made, unless it is given up.
+    Coming(CancellationToken),
     /// It can be handed out, and is watched meanwhile.
     Ready(Arc<Warm>, AbortHandle),
     /// Somebody is about to get it.
@@ -41,13 +42,13 @@ impl Shelf {
         let (mut present, mut leaving) = (0, 0);
         for place in self.places.values().filter(|place| place.stock == stock) {
             match place.stage {
-                Stage::Coming | Stage::Ready(..) | Stage::Claimed => present += 1,
+                Stage::Coming(_) | Stage::Ready(..) | Stage::Claimed => present += 1,
                 Stage::Leaving => leaving += 1,
             }
         }
         let has_room = !self.is_closed && present < wanted && present + leaving < 2 * wanted;
         if has_room {
-            self.insert(stock, id, Stage::Coming);
+            self.insert(stock, id, Stage::Coming(CancellationToken::new()));
         }
         has_room
     }
@@ -124,6 +125,52 @@ impl Shelf {
         }
     }
 
+    /// Whether a container is being removed, or will be as soon as it is made.
+    pub(super) fn is_giving(&self) -> bool {
+        let mut stages = self.places.values().map(|place| &place.stage);
+        stages.any(|stage| match stage {
+            Stage::Leaving => true,
+            Stage::Coming(given_up) => given_up.is_cancelled(),
+            Stage::Ready(..) | Stage::Claimed => false,
+        })
+    }
+
+    /// Gives up the newest container that nobody is about to get, and tells its stock and
+    /// whether it was ready. One that was not is removed by whoever makes it.
+    pub(super) fn give_up(&mut self) -> Option<(ContainerId, usize, bool)> {
+        for (id, place) in self.places.iter_mut().rev() {
+            let is_ready = match &place.stage {
+                Stage::Coming(given_up) => {
+                    given_up.cancel();
+                    false
+                }
+                Stage::Ready(_, watch) => {
+                    watch.abort();
+                    true
+                }
+                Stage::Claimed | Stage::Leaving => continue,
+            };
+            if is_ready {
+                place.stage = Stage::Leaving;
+            }
+            return Some((id.clone(), place.stock, is_ready));
+        }
+        None
+    }
+
+    /// Tells when a container that is being made is given up. One that is not being made
+    /// any more is.
+    pub(super) fn given_up(&self, id: &ContainerId) -> CancellationToken {
+        match self.places.get(id).map(|place| &place.stage) {
+            Some(Stage::Coming(given_up)) => given_up.clone(),
+            Some(Stage::Ready(..) | Stage::Claimed | Stage::Leaving) | None => {
+                let given_up = CancellationToken::new();
+                given_up.cancel();
+                given_up
+            }
+        }
+    }
+
     /// It is somebody's, or there is nothing left of it.
     pub(super) fn remove(&mut self, id: &ContainerId) {
         self.places.remove(id);
@@ -137,7 +184,7 @@ impl Shelf {
         for (id, place) in &mut self.places {
             match &place.stage {
                 Stage::Claimed => continue,
-                Stage::Coming => coming.push(id.clone()),
+                Stage::Coming(_) => coming.push(id.clone()),
                 Stage::Leaving => there.push(id.clone()),
                 Stage::Ready(_, watch) => {
                     watch.abort();
@@ -164,7 +211,7 @@ impl Shelf {
 
 impl Stage {
     fn is_on_its_way(&self) -> bool {
-        matches!(self, Self::Coming | Self::Claimed)
+        matches!(self, Self::Coming(_) | Self::Claimed)
     }
 }
 

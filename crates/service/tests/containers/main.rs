@@ -1,6 +1,7 @@
 //! Containers through the service, on the fake engine and a real store.
 
 mod bounds;
+mod budget;
 mod durable;
 mod end;
 mod engines;

@@ -1,0 +1,184 @@
+//! What the operator lets containers use at most: each, and all of them together.
+
+use std::fmt;
+
+use crate::{Bytes, CpuMillis, Limits, Pids, Refusal};
+
+/// The most that one container may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maxima {
+    /// Rule `memory_max`.
+    pub memory: Bytes,
+    /// Rule `cpus_max`.
+    pub cpus: CpuMillis,
+    /// Rule `pids_max`.
+    pub pids: Pids,
+}
+
+/// The most that all containers of a server may have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Rule `memory_total`.
+    pub memory: Bytes,
+    /// Rule `pids_total`.
+    pub pids: Pids,
+}
+
+/// What containers hold of the [`Totals`], used or not: the sum of their limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u64,
+}
+
+impl Maxima {
+    /// Refuses what is above. `/tmp` is the operator's to size: no caller can choose it, and
+    /// what is in it counts as memory.
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), Refusal> {
+        within("memory", "memory_max", limits.memory, self.memory)?;
+        within("cpus", "cpus_max", limits.cpus, self.cpus)?;
+        within("pids", "pids_max", limits.pids, self.pids)
+    }
+}
+
+fn within<T: Copy + Ord + fmt::Display>(
+    limit: &'static str,
+    rule: &'static str,
+    asked: T,
+    max: T,
+) -> Result<(), Refusal> {
+    if asked <= max {
+        return Ok(());
+    }
+    Err(Refusal::AboveMaximum {
+        limit,
+        rule,
+        asked: asked.to_string(),
+        max: max.to_string(),
+    })
+}
+
+impl Totals {
+    /// Decides whether a container with these limits may be made while others hold `held`.
+    pub fn admit(&self, limits: &Limits, held: Share) -> Result<(), Refusal> {
+        let next = held.plus(limits.share());
+        if next.memory_bytes > self.memory.get() {
+            return Err(Refusal::AboveTotal {
+                limit: "memory",
+                rule: "memory_total",
+                asked: limits.memory.to_string(),
+                total: self.memory.to_string(),
+            });
+        }
+        if next.pids > u64::from(self.pids.get()) {
+            return Err(Refusal::AboveTotal {
+                limit: "pids",
+                rule: "pids_total",
+                asked: limits.pids.to_string(),
+                total: self.pids.to_string(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    /// What a container with these limits holds of the totals.
+    pub fn share(&self) -> Share {
+        Share {
+            memory_bytes: self.memory.get(),
+            pids: u64::from(self.pids.get()),
+        }
+    }
+}
+
+impl Share {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            pids: self.pids.saturating_add(other.pids),
+        }
+    }
+
+    /// What is left without the other.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
+            pids: self.pids.saturating_sub(other.pids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(memory: &str, cpus: &str, pids: u32) -> Limits {
+        Limits {
+            memory: Bytes::parse(memory).unwrap(),
+            cpus: CpuMillis::parse(cpus).unwrap(),
+            pids: Pids::new(pids).unwrap(),
+            ..Limits::default()
+        }
+    }
+
+    fn maxima() -> Maxima {
+        let Limits {
+            memory, cpus, pids, ..
+        } = limits("64m", "1", 100);
+        Maxima { memory, cpus, pids }
+    }
+
+    #[test]
+    fn a_container_may_have_its_maximum_and_not_a_byte_more() {
+        assert_eq!(maxima().check(&limits("64m", "1", 100)), Ok(()));
+        for (asked, rule) in [
+            (limits("67108865", "1", 100), "memory_max"),
+            (limits("64m", "1.01", 100), "cpus_max"),
+            (limits("64m", "1", 101), "pids_max"),
+        ] {
+            assert_eq!(maxima().check(&asked).unwrap_err().rule(), rule);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_value_the_ceiling_and_the_rule() {
+        let refusal = maxima().check(&limits("16t", "1", 100)).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "memory 16 TiB is more than the 64 MiB that a container may have here (rule `memory_max`)"
+        );
+        let totals = Totals {
+            memory: Bytes::parse("1g").unwrap(),
+            pids: Pids::new(512).unwrap(),
+        };
+        let held = limits("768m", "1", 256).share();
+        let refusal = totals.admit(&limits("512m", "1", 8), held).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "memory 512 MiB is more than is free of the 1 GiB that all containers may have together (rule `memory_total`)"
+        );
+    }
+
+    #[test]
+    fn all_containers_may_have_the_total_and_not_a_process_more() {
+        let totals = Totals {
+            memory: Bytes::parse("1g").unwrap(),
+            pids: Pids::new(512).unwrap(),
+        };
+        let held = limits("512m", "1", 256).share();
+        assert_eq!(totals.admit(&limits("512m", "1", 256), held), Ok(()));
+        let refusal = totals.admit(&limits("512m", "1", 257), held).unwrap_err();
+        assert_eq!(refusal.rule(), "pids_total");
+        let full = Share {
+            memory_bytes: u64::MAX,
+            pids: u64::MAX,
+        };
+        assert!(totals.admit(&limits("512m", "1", 8), full).is_err());
+    }
+}

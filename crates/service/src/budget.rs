@@ -1,0 +1,238 @@
+//! What all containers hold together, so that they cannot take the whole host.
+//!
+//! A container holds its limits from before it is made until nothing is left of it, whoever
+//! has it: the pool, a caller, or nobody any more. Each holds once, by its id, so a warm one
+//! that is handed out is not counted again, and one that is released twice is gone once. The
+//! sum is kept and never searched for.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hotcell_domain::{ContainerId, Limits, Refusal, Share, Totals};
+use tokio::sync::watch;
+
+/// What is held, and what may be.
+pub(crate) struct Budget {
+    /// `None`: as much as anybody likes.
+    totals: Option<Totals>,
+    books: Mutex<Books>,
+    /// Changes whenever something is given back.
+    freed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Books {
+    holders: HashMap<ContainerId, Holder>,
+    held: Share,
+    /// The part of it that the pool would give up for somebody.
+    held_by_pool: Share,
+    /// Callers who wait for the pool to give something up.
+    in_need: usize,
+}
+
+struct Holder {
+    share: Share,
+    is_pools: bool,
+}
+
+/// Somebody needs room: as long as this is there, the pool takes none.
+pub(crate) struct Need<'a>(&'a Budget);
+
+impl Budget {
+    pub(crate) fn new(totals: Option<Totals>) -> Self {
+        Self {
+            totals,
+            books: Mutex::default(),
+            freed: watch::Sender::default(),
+        }
+    }
+
+    /// Holds what a caller's container may use, if there is room.
+    pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), Refusal> {
+        let mut books = self.books();
+        self.admit(limits, books.held)?;
+        books.insert(id, limits, false);
+        Ok(())
+    }
+
+    /// Holds what a container of the pool may use; false if there is no room, or somebody
+    /// needs it.
+    pub(crate) fn hold_for_pool(&self, id: &ContainerId, limits: &Limits) -> bool {
+        let mut books = self.books();
+        let has_room = books.in_need == 0 && self.admit(limits, books.held).is_ok();
+        if has_room {
+            books.insert(id, limits, true);
+        }
+        has_room
+    }
+
+    /// Notes what a container that is there already may use, whether or not there is room.
+    pub(crate) fn note(&self, id: &ContainerId, limits: &Limits) {
+        self.books().insert(id, limits, false);
+    }
+
+    /// The same for one of the pool's, which is being removed.
+    pub(crate) fn note_of_pool(&self, id: &ContainerId, limits: &Limits) {
+        self.books().insert(id, limits, true);
+    }
+
+    /// A container of the pool is somebody's now, and goes on holding what it holds.
+    pub(crate) fn hand_over(&self, id: &ContainerId) {
+        self.books().hand_over(id);
+    }
+
+    /// Nothing is left of a container. One that holds nothing is fine.
+    pub(crate) fn release(&self, id: &ContainerId) {
+        let is_freed = self.books().remove(id);
+        if is_freed {
+            self.freed.send_replace(());
+        }
+    }
+
+    /// Whether there would be room if the pool gave up all it has.
+    pub(crate) fn fits_without_pool(&self, limits: &Limits) -> bool {
+        let books = self.books();
+        self.admit(limits, books.held.minus(books.held_by_pool))
+            .is_ok()
+    }
+
+    /// Keeps the pool from taking what becomes free.
+    pub(crate) fn need(&self) -> Need<'_> {
+        self.books().in_need += 1;
+        Need(self)
+    }
+
+    /// Tells whenever something was given back.
+    pub(crate) fn freed(&self) -> watch::Receiver<()> {
+        self.freed.subscribe()
+    }
+
+    /// What is held now.
+    pub(crate) fn held(&self) -> Share {
+        self.books().held
+    }
+
+    /// What may be.
+    pub(crate) fn totals(&self) -> Option<Totals> {
+        self.totals
+    }
+
+    fn admit(&self, limits: &Limits, held: Share) -> Result<(), Refusal> {
+        match &self.totals {
+            Some(totals) => totals.admit(limits, held),
+            None => Ok(()),
+        }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Need<'_> {
+    fn drop(&mut self) {
+        self.0.books().in_need -= 1;
+        // The pool may take what is left over.
+        self.0.freed.send_replace(());
+    }
+}
+
+impl Books {
+    fn insert(&mut self, id: &ContainerId, limits: &Limits, is_pools: bool) {
+        let share = limits.share();
+        self.remove(id);
+        self.held = self.held.plus(share);
+        if is_pools {
+            self.held_by_pool = self.held_by_pool.plus(share);
+        }
+        self.holders.insert(id.clone(), Holder { share, is_pools });
+    }
+
+    fn remove(&mut self, id: &ContainerId) -> bool {
+        self.hand_over(id);
+        let Some(holder) = self.holders.remove(id) else {
+            return false;
+        };
+        self.held = self.held.minus(holder.share);
+        true
+    }
+
+    fn hand_over(&mut self, id: &ContainerId) {
+        if let Some(holder) = self.holders.get_mut(id).filter(|holder| holder.is_pools) {
+            holder.is_pools = false;
+            self.held_by_pool = self.held_by_pool.minus(holder.share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotcell_domain::{Bytes, Pids};
+
+    use super::*;
+
+    fn id(number: u64) -> ContainerId {
+        ContainerId::from_parts(number, [0; 10])
+    }
+
+    fn limits(memory: &str) -> Limits {
+        Limits {
+            memory: Bytes::parse(memory).unwrap(),
+            pids: Pids::new(10).unwrap(),
+            ..Limits::default()
+        }
+    }
+
+    fn budget(memory: &str) -> Budget {
+        Budget::new(Some(Totals {
+            memory: Bytes::parse(memory).unwrap(),
+            pids: Pids::new(100).unwrap(),
+        }))
+    }
+
+    #[test]
+    fn a_container_holds_once_however_often_it_is_noted_and_released() {
+        let budget = budget("1g");
+        budget.hold(&id(1), &limits("512m")).unwrap();
+        budget.note(&id(1), &limits("512m"));
+        assert_eq!(budget.held(), limits("512m").share());
+        budget.release(&id(1));
+        budget.release(&id(1));
+        assert_eq!(budget.held(), Share::default());
+    }
+
+    #[test]
+    fn a_warm_container_that_is_handed_out_is_not_counted_again() {
+        let budget = budget("512m");
+        assert!(budget.hold_for_pool(&id(1), &limits("512m")));
+        assert!(budget.fits_without_pool(&limits("512m")));
+        budget.hand_over(&id(1));
+        assert_eq!(budget.held(), limits("512m").share());
+        assert!(!budget.fits_without_pool(&limits("512m")));
+    }
+
+    #[test]
+    fn the_pool_takes_nothing_that_somebody_needs() {
+        let budget = budget("1g");
+        let need = budget.need();
+        assert!(!budget.hold_for_pool(&id(1), &limits("512m")));
+        let mut freed = budget.freed();
+        drop(need);
+        assert!(
+            freed.has_changed().unwrap(),
+            "the pool is told to look again"
+        );
+        freed.mark_unchanged();
+        assert!(budget.hold_for_pool(&id(1), &limits("512m")));
+    }
+
+    #[test]
+    fn what_was_found_counts_even_if_it_is_too_much() {
+        let budget = budget("512m");
+        budget.note(&id(1), &limits("1g"));
+        assert_eq!(budget.held(), limits("1g").share());
+        assert!(budget.hold(&id(2), &limits("16m")).is_err());
+        budget.release(&id(1));
+        budget.hold(&id(2), &limits("16m")).unwrap();
+    }
+}

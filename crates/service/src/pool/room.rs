@@ -1,0 +1,89 @@
+//! Room for what callers ask for: a warm container is given up for one that is wanted now.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hotcell_domain::{ContainerId, Limits, Refusal};
+
+use super::Pool;
+
+/// How long a caller waits for warm containers to be removed in its favour.
+const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
+
+impl Pool {
+    /// Holds what a caller's container may use. Where there is room only without the pool,
+    /// warm containers are removed, one by one, until there is enough.
+    pub(crate) async fn make_room(
+        self: &Arc<Self>,
+        id: &ContainerId,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        let budget = &self.environment.budget;
+        let Err(refusal) = budget.hold(id, limits) else {
+            return Ok(());
+        };
+        if !budget.fits_without_pool(limits) {
+            return Err(refusal);
+        }
+        let _need = budget.need();
+        let waited = tokio::time::timeout(ROOM_TIMEOUT, self.until_room(id, limits));
+        waited.await.unwrap_or(Err(refusal))
+    }
+
+    async fn until_room(
+        self: &Arc<Self>,
+        id: &ContainerId,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        let budget = &self.environment.budget;
+        let mut freed = budget.freed();
+        loop {
+            freed.mark_unchanged();
+            let Err(refusal) = budget.hold(id, limits) else {
+                return Ok(());
+            };
+            if !self.give_up_one() {
+                return Err(refusal);
+            }
+            // The sender is the budget's, so it is not gone.
+            let _ = freed.changed().await;
+        }
+    }
+
+    /// Has a container removed, unless one is being removed already; false if there is none.
+    fn give_up_one(self: &Arc<Self>) -> bool {
+        let mut places = self.shelf();
+        if places.is_giving() {
+            return true;
+        }
+        let given = places.give_up();
+        drop(places);
+        let Some((id, stock, is_ready)) = given else {
+            return false;
+        };
+        tracing::info!(container.id = %id, "a warm container is given up for one that is asked for");
+        // One that is being made is removed by its maker.
+        if is_ready {
+            self.remove_in_background(id, stock);
+        }
+        true
+    }
+
+    /// Holds what a container of a stock may use; false if there is no room, which is said
+    /// once.
+    pub(super) fn hold(&self, stock: usize, id: &ContainerId) -> bool {
+        let kept = &self.stocks[stock];
+        let spec = kept.spec.value();
+        let has_room = self.environment.budget.hold_for_pool(id, &spec.limits);
+        let was_cramped = kept.is_cramped.swap(!has_room, Ordering::Relaxed);
+        if !has_room && !was_cramped {
+            tracing::warn!(
+                image = %spec.image,
+                "no room for another warm container: all containers together hold what they may \
+                 (--memory-total, --pids-total); it is made when there is"
+            );
+        }
+        has_room
+    }
+}
