@@ -15,6 +15,7 @@ mod error;
 pub mod fake;
 mod progress;
 mod pulls;
+mod remembered;
 mod stream;
 
 use std::time::Duration;
@@ -166,4 +167,6 @@ pub struct Container {
     /// The engine's own name of that image, which stays the same while tags move. One that
     /// was built on this host has it too.
     pub image_id: Option<String>,
+    /// What it was asked to be, but for its variables, if the engine remembers that.
+    pub spec: Option<ContainerSpec>,
 }

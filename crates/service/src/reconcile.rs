@@ -285,8 +285,8 @@ impl Inner {
     }
 
     /// Gives a container a row: the one it had when it was thought to have ended, but for its
-    /// variables, which were forgotten then. Without, what it was asked to be is not known any
-    /// more, and it is kept until somebody kills it, because it may hold somebody's work.
+    /// variables, which were forgotten then. Without, it is as its engine remembers it, and it
+    /// is kept until somebody kills it, because it may hold somebody's work.
     async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
         let settings = &self.environment.settings;
         let now_unix_ms = self.environment.clock.unix_ms();
@@ -297,10 +297,10 @@ impl Inner {
             id: container.id.clone(),
             principal: Principal::local(),
             alias: None,
-            spec: ContainerSpec {
+            spec: container.spec.unwrap_or_else(|| ContainerSpec {
                 limits: settings.default_limits,
                 ..ContainerSpec::new(settings.default_image.clone())
-            },
+            }),
             image_digest: container.image_digest,
             engine: self.environment.engine_id.clone(),
             labels,

@@ -9,13 +9,14 @@ use bollard::models::{
 use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
 };
-use hotcell_domain::{ContainerId, CpuMillis, Lifetime, Limits, Phase};
+use hotcell_domain::{ContainerId, ContainerSpec, CpuMillis, Lifetime, Limits, Phase};
 
 use super::client::{Client, optional};
 use super::config::{DockerConfig, Flavor};
 use super::make::Maker;
 use super::usage::Usage;
 use super::{dialect, names, usage};
+use crate::remembered::Remembered;
 use crate::{Container, Enforced, Enforcement, EngineError, HostSize};
 
 /// What the engine's host can do.
@@ -200,6 +201,7 @@ impl Maker {
             memory_bytes: usage.memory_bytes,
             image_digest: label(labels, names::DIGEST_LABEL),
             image_id: label(labels, names::IMAGE_LABEL),
+            spec: spec(labels),
         })
     }
 
@@ -268,6 +270,7 @@ impl Maker {
             memory_bytes: usage.memory_bytes,
             image_digest: summary.image_digest,
             image_id: summary.image_id,
+            spec: summary.spec,
         })
     }
 }
@@ -278,6 +281,7 @@ struct Summary {
     lifetime: Lifetime,
     image_digest: Option<String>,
     image_id: Option<String>,
+    spec: Option<ContainerSpec>,
 }
 
 impl Summary {
@@ -287,6 +291,7 @@ impl Summary {
         lifetime: Lifetime::WithOwner,
         image_digest: None,
         image_id: None,
+        spec: None,
     };
 
     fn of(container: &ContainerSummary) -> Self {
@@ -296,6 +301,7 @@ impl Summary {
             lifetime: lifetime(labels),
             image_digest: label(labels, names::DIGEST_LABEL),
             image_id: label(labels, names::IMAGE_LABEL),
+            spec: spec(labels),
         }
     }
 }
@@ -303,6 +309,12 @@ impl Summary {
 fn label(labels: Option<&names::Labels>, name: &str) -> Option<String> {
     let value = labels.and_then(|labels| labels.get(name));
     value.filter(|value| !value.is_empty()).cloned()
+}
+
+/// What a container with these labels was asked to be.
+fn spec(labels: Option<&names::Labels>) -> Option<ContainerSpec> {
+    let remembered = Remembered::parse(labels?.get(names::SPEC_LABEL)?)?;
+    remembered.spec(lifetime(labels))
 }
 
 /// When a container with these labels ends.

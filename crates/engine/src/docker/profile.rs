@@ -17,6 +17,7 @@ use super::describe::Abilities;
 use super::image::Found;
 use super::names;
 use crate::EngineError;
+use crate::remembered::Remembered;
 
 /// The container's user.
 const USER: &str = "1000:1000";
@@ -172,7 +173,9 @@ fn labels(
         Lifetime::WithOwner => names::WITH_OWNER,
         Lifetime::UntilDestroyed => names::UNTIL_DESTROYED,
     };
+    let remembered = Remembered::of(spec).to_text();
     let own = [
+        (names::SPEC_LABEL, remembered.as_str()),
         (names::IMAGE_LABEL, image.id.as_str()),
         (
             names::DIGEST_LABEL,

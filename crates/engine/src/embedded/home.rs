@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
+use crate::remembered::Remembered;
 
 /// A record is a few hundred bytes; more is not one of ours.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
@@ -42,6 +43,9 @@ pub(super) struct Record {
     /// What its image's name stood for in the registry.
     #[serde(default)]
     pub(super) image_digest: Option<String>,
+    /// What it was asked to be.
+    #[serde(default)]
+    pub(super) spec: Option<Remembered>,
     /// Its init is being started again: one may run that is not named here.
     #[serde(default)]
     pub(super) restarts: bool,

@@ -20,6 +20,7 @@ use super::slots::Slots;
 use super::{EmbeddedConfig, remove, root, search, spec};
 use crate::EngineError;
 use crate::pulls::Pulls;
+use crate::remembered::Remembered;
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -152,6 +153,7 @@ impl Maker {
                 .as_ref()
                 .map(|image| image.manifest.to_string()),
             image_digest: ground.image.as_ref().map(|image| image.digest.to_string()),
+            spec: Some(Remembered::of(spec)),
             restarts: false,
         };
         self.home.save(id, &record)?;

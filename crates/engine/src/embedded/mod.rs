@@ -323,6 +323,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             memory_bytes: None,
             image_digest: None,
             image_id: None,
+            spec: None,
         };
     };
     let is_alive = record.is_alive();
@@ -334,6 +335,10 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             Phase::Stopped
         },
         lifetime: record.owner.lifetime(),
+        spec: record
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.spec(record.owner.lifetime())),
         enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),

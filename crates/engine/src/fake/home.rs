@@ -5,6 +5,7 @@
 //! c_…/agent.sock   where it listens
 //! c_…/agent.log    what it had to say
 //! c_…/process      its pid and start time; missing while it is being made
+//! c_…/spec         what it was asked to be
 //! c_…/image        what every image's name stood for when it was made, if that was said
 //! ```
 
@@ -16,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hotcell_domain::{ContainerId, Lifetime, Phase};
+use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Phase};
 use tokio::net::UnixStream;
 
 use super::process::Process;
+use crate::remembered::Remembered;
 use crate::{Container, Enforced, Enforcement};
 
 /// Where the agent listens, in its container's directory.
@@ -95,7 +97,13 @@ impl Home {
             memory_bytes: None,
             image_digest: self.image_id(),
             image_id: self.image_id(),
+            spec: self.spec(),
         }
+    }
+
+    fn spec(&self) -> Option<ContainerSpec> {
+        let text = fs::read_to_string(self.path.join("spec")).ok()?;
+        Remembered::parse(&text)?.spec(Lifetime::UntilDestroyed)
     }
 
     fn image_id(&self) -> Option<String> {
@@ -155,6 +163,12 @@ impl Making {
     /// Notes what the container is made of.
     pub(super) fn note_image(&self, id: &str) -> io::Result<()> {
         fs::write(self.home.path.join("image"), id)
+    }
+
+    /// Notes what the container was asked to be.
+    pub(super) fn note_spec(&self, spec: &ContainerSpec) -> io::Result<()> {
+        let text = Remembered::of(spec).to_text();
+        fs::write(self.home.path.join("spec"), text)
     }
 
     /// Starts the agent.

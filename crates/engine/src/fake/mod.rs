@@ -31,8 +31,8 @@ use crate::{AgentStream, Container, Enforced, Engine, EngineError};
 const TAG_FILE: &str = "tag";
 
 /// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
-/// their spec says, and their limits and image are not looked at: all images are one, and
-/// [`Fake::tag`] says which.
+/// their spec says, and their limits and image are noted and not looked at: all images are
+/// one, and [`Fake::tag`] says which.
 ///
 /// All state is below one directory: another value over the same directory finds the
 /// containers again.
@@ -157,7 +157,7 @@ impl Engine for Fake {
     async fn create(
         &self,
         id: &ContainerId,
-        _spec: &Admitted<ContainerSpec>,
+        spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
         const STEP: &str = "create the container";
         let fault = self.faults().create();
@@ -174,6 +174,8 @@ impl Engine for Fake {
             Some(_) | None => {}
         }
         let making = Making::begin(home).map_err(EngineError::engine(STEP))?;
+        let noted = making.note_spec(spec.value());
+        noted.map_err(EngineError::engine(STEP))?;
         if let Some(image_id) = self.tagged() {
             let noted = making.note_image(&image_id);
             noted.map_err(EngineError::engine(STEP))?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
+use hotcell_domain::{Bytes, ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::Engine as _;
 use hotcell_service::{Reconciled, Spawn};
 
@@ -17,9 +17,9 @@ async fn a_container_without_a_row_is_adopted() {
     let ground = Ground::new();
     let service = ground.start().await;
     let ours = service.spawn(&me(), Spawn::default()).await.unwrap();
-    let spec = Policy::default()
-        .admit(ContainerSpec::new(ImageRef::Host))
-        .unwrap();
+    let mut theirs = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
+    theirs.limits.memory = Bytes::parse("96m").unwrap();
+    let spec = Policy::default().admit(theirs.clone()).unwrap();
     ground.engine().create(&stranger(1), &spec).await.unwrap();
 
     let expected = Reconciled {
@@ -41,6 +41,11 @@ async fn a_container_without_a_row_is_adopted() {
         [("hotcell.adopted", "true")]
     );
     assert!(listed[0].is_persistent, "it may hold somebody's work");
+    // It is what it was made to be, and not what this server would make.
+    assert_eq!(listed[0].image, theirs.image);
+    assert_eq!(listed[0].limits, theirs.limits);
+    let held = service.status().await.unwrap().held;
+    assert_eq!(held, theirs.limits.share().plus(listed[1].limits.share()));
     for view in listed {
         service.kill(&me(), &by_id(&view), false).await.unwrap();
     }

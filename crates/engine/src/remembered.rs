@@ -1,0 +1,92 @@
+//! What a container was made to be, as its engine remembers it: so that a server without a row
+//! of it knows its image and its limits.
+
+use hotcell_domain::{
+    Bytes, ContainerSpec, CpuMillis, Env, ImageRef, Lifetime, Limits, Network, Pids,
+};
+use serde::{Deserialize, Serialize};
+
+/// A spec without its variables, which may be secret, and its lifetime, which engines tell
+/// apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    image: String,
+    memory_bytes: u64,
+    cpu_millis: u32,
+    pids: u32,
+    tmp_bytes: u64,
+    has_network: bool,
+    allow_root: bool,
+}
+
+impl Remembered {
+    pub(crate) fn of(spec: &ContainerSpec) -> Self {
+        Self {
+            image: spec.image.to_string(),
+            memory_bytes: spec.limits.memory.get(),
+            cpu_millis: spec.limits.cpus.get(),
+            pids: spec.limits.pids.get(),
+            tmp_bytes: spec.limits.tmp.get(),
+            has_network: spec.network == Network::Full,
+            allow_root: spec.allow_root,
+        }
+    }
+
+    /// The spec; `None` if it makes no sense, which ours never do.
+    pub(crate) fn spec(&self, lifetime: Lifetime) -> Option<ContainerSpec> {
+        Some(ContainerSpec {
+            image: ImageRef::parse(&self.image).ok()?,
+            limits: Limits {
+                memory: Bytes::new(self.memory_bytes).ok()?,
+                cpus: CpuMillis::new(self.cpu_millis).ok()?,
+                pids: Pids::new(self.pids).ok()?,
+                tmp: Bytes::new(self.tmp_bytes).ok()?,
+            },
+            network: if self.has_network {
+                Network::Full
+            } else {
+                Network::None
+            },
+            lifetime,
+            env: Env::default(),
+            allow_root: self.allow_root,
+        })
+    }
+
+    /// It, as a label or a file holds it.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_comes_back_but_for_the_variables() {
+        let mut spec = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
+        spec.limits.memory = Bytes::parse("96m").unwrap();
+        spec.network = Network::Full;
+        spec.allow_root = true;
+        let mut asked = spec.clone();
+        asked.env.set("TOKEN", "secret").unwrap();
+        let text = Remembered::of(&asked).to_text();
+        assert!(!text.contains("secret"));
+        let found = Remembered::parse(&text).and_then(|it| it.spec(Lifetime::UntilDestroyed));
+        assert_eq!(found, Some(spec));
+    }
+
+    #[test]
+    fn nonsense_is_nothing() {
+        assert_eq!(Remembered::parse("{}"), None);
+        let text = Remembered::of(&ContainerSpec::new(ImageRef::Host)).to_text();
+        let tiny = text.replace(&(512_u64 << 20).to_string(), "1");
+        let found = Remembered::parse(&tiny).unwrap();
+        assert_eq!(found.spec(Lifetime::UntilDestroyed), None);
+    }
+}
