@@ -9,14 +9,23 @@ TOOLS = {
     "spawn", "attach", "kill", "list_containers",
     "exec_start", "exec_poll", "exec_input", "exec_cancel", "list_execs",
     "fs_read", "fs_write", "fs_delete", "fs_stat", "fs_list", "fs_batch", "fs_import", "fs_export",
-    "system_status", "metrics", "reconcile", "garbage_collect",
 }
+
+# Over stdio; over HTTP only where the operator allowed it.
+ADMIN_TOOLS = {"system_status", "metrics", "reconcile", "garbage_collect"}
 
 
 async def work(client, tools):
     """Goes round once and leaves nothing behind."""
     missing = TOOLS - set(tools)
     assert not missing, f"missing: {missing}"
+    admin = ADMIN_TOOLS & set(tools)
+    assert admin in (set(), ADMIN_TOOLS), f"some admin tools only: {admin}"
+    if admin:
+        await client.call("system_status", {})
+    else:
+        denied = await client.refused("system_status", {})
+        assert denied["code"] == "denied" and "--admin-over-http" in denied["hint"], denied
 
     made = await client.call("spawn", {"alias": "client", "labels": {"from": "a test"}})
     container = made["container_id"]
@@ -76,7 +85,6 @@ async def in_container(client, container):
     assert denied["code"] == "denied", denied
     wrong = await client.refused("exec_start", {"container_id": container, "cmd": 7})
     assert wrong["code"] == "invalid_argument", wrong
-    await client.call("system_status", {})
 
 
 def output(polled):

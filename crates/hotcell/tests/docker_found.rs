@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::engines::{IMAGE, Private};
 use crate::support::home::Home;
+use crate::support::mcp::Client;
 
 /// A socket that nobody made.
 const NOWHERE: &str = "unix:///nonexistent/engine.sock";
@@ -159,7 +160,7 @@ fn auto_takes_what_there_is_and_says_why() {
             line.contains("the embedded engine does not work here"),
             "{line}"
         );
-        let status = server.client().ok("system_status", json!({}));
+        let status = Client::socket(&here).ok("system_status", json!({}));
         assert!(status.to_string().contains(name), "{status}");
         assert!(server.terminate().success());
     }

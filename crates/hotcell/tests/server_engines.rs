@@ -31,7 +31,7 @@ fn home(private: &Private) -> Home {
 
 fn serve(home: &Home, flavor: Flavor, more: &[&str]) -> Server {
     let mut arguments = vec!["--engine", flavor.name(), "--default-image", IMAGE];
-    arguments.extend(["--drain-grace-s", "0"]);
+    arguments.extend(["--drain-grace-s", "0", "--admin-over-http"]);
     home.serve_with(&[&arguments, more].concat())
 }
 

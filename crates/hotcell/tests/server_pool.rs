@@ -47,7 +47,7 @@ fn agent_of(id: &ContainerId) -> u32 {
 
 #[test]
 fn a_container_is_there_before_it_is_asked_for() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let mut client = server.client();
     until_ready(&mut client, 1);
@@ -82,7 +82,7 @@ fn a_container_is_there_before_it_is_asked_for() {
 
 #[test]
 fn without_a_pool_there_is_none() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = home.serve_with(&["--drain-grace-s", "0", "--warm", "0"]);
     let mut client = server.client();
     assert_eq!(client.ok("system_status", json!({}))["warm"], json!([]));
@@ -93,7 +93,7 @@ fn without_a_pool_there_is_none() {
 
 #[test]
 fn a_container_that_died_or_hangs_is_replaced_and_never_handed_out() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = serve_warm(&home, 1, &["--warm-check-s", "1"]);
     let mut client = server.client();
     for signal in [Signal::KILL, Signal::STOP] {
@@ -114,7 +114,7 @@ fn a_container_that_died_or_hangs_is_replaced_and_never_handed_out() {
 
 #[test]
 fn a_killed_server_leaves_each_container_with_its_owner_or_in_the_pool() {
-    let home = Home::new();
+    let home = Home::operated();
     for seed in 0..8_u64 {
         let server = serve_warm(&home, 2, &[]);
         let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
@@ -147,7 +147,7 @@ fn a_killed_server_leaves_each_container_with_its_owner_or_in_the_pool() {
 
 #[test]
 fn a_pool_that_a_killed_server_left_is_removed_by_the_next() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = serve_warm(&home, 3, &[]);
     let left = home.containers();
     server.kill();
@@ -193,7 +193,7 @@ fn spawn_of_image(client: &mut Client) -> (String, bool, String) {
 
 #[test]
 fn a_tag_that_moves_takes_the_pool_with_it() {
-    let home = Home::new();
+    let home = Home::operated();
     tag(&home, "one");
     let stocks = format!("{}=2", support::image::NAME);
     let arguments = ["--warm", "0", "--warm-image", &stocks];
@@ -218,7 +218,7 @@ fn a_tag_that_moves_takes_the_pool_with_it() {
 
 #[test]
 fn an_image_that_cannot_be_had_keeps_nobody_from_being_served() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = home.serve_with(&["--warm-image", "localhost/none=2", "--drain-grace-s", "0"]);
     let mut client = server.client();
     client.ok("spawn", json!({}));
@@ -232,7 +232,7 @@ fn an_image_that_cannot_be_had_keeps_nobody_from_being_served() {
 
 #[test]
 fn an_image_that_policy_refuses_is_named_at_the_start() {
-    let home = Home::new();
+    let home = Home::operated();
     let output = home.run(&["serve", "--port", "0", "--warm-image", "quay.io/a/b=1"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");

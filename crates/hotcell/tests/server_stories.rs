@@ -237,7 +237,7 @@ fn settings_come_from_the_environment_too() {
 
 #[test]
 fn operators_see_health_readiness_and_metrics() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = home.serve();
     let mut client = server.client();
     let id = client.ok("spawn", json!({}))["container_id"].clone();
@@ -260,6 +260,44 @@ fn operators_see_health_readiness_and_metrics() {
         assert!(metrics.contains(name), "{name} in {metrics}");
     }
     client.ok("kill", json!({ "container_id": id }));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn nobody_is_the_operator_by_coming_from_this_machine() {
+    let home = Home::new();
+    let server = home.serve();
+    for mut client in [server.client(), Client::stateless(&server.url)] {
+        let tools = client.request("tools/list", json!({})).unwrap();
+        let tools = tools["tools"].to_string();
+        assert!(tools.contains("exec_start") && !tools.contains("system_status"));
+        let answer = client.call("reconcile", json!({}));
+        let denied = &answer["structuredContent"];
+        assert_eq!(denied["code"], "denied", "{answer}");
+        assert!(denied["hint"].to_string().contains("--admin-over-http"));
+    }
+    let mut http = Http::connect(&server.url);
+    http.get("/metrics", &[]);
+    assert_eq!(http.status, 403);
+    let body = String::from_utf8(http.read_whole()).unwrap();
+    assert!(body.contains("--admin-over-http"), "{body}");
+    // Its own user, by the socket, is.
+    Client::socket(&home).ok("system_status", json!({}));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn probes_ask_for_health_by_whatever_name_they_have() {
+    let home = Home::new();
+    let server = home.serve();
+    for path in ["/healthz", "/readyz"] {
+        let mut http = Http::connect(&server.url);
+        http.get(path, &[("Host", "10.1.2.3:9999".to_owned())]);
+        assert_eq!(http.status, 200, "{path}");
+        let mut http = Http::connect(&server.url);
+        http.get(path, &[("Origin", "http://evil.example".to_owned())]);
+        assert_eq!(http.status, 403, "{path}");
+    }
     assert!(server.terminate().success());
 }
 

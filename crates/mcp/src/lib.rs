@@ -17,5 +17,8 @@ mod tools;
 pub mod transport;
 mod words;
 
+/// How somebody who is refused what is the operator's gets it.
+pub(crate) const ADMIN_HINT: &str = "use it over stdio or on the server's own machine, or have the operator start the server with --admin-over-http";
+
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use server::Server;

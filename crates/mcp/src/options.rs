@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hotcell_domain::Caller;
 
+use crate::tools;
 use crate::transport::{ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX};
 
 /// A group of tools that are served together or not at all.
@@ -23,10 +24,16 @@ pub enum Toolset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Toolsets([bool; 4]);
 
-/// A word that names no group.
+/// A word that names no group that could be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a group of tools; there are workspace, code, codemode and admin")]
-pub struct ToolsetError(String);
+pub enum ToolsetError {
+    /// It names none.
+    #[error("`{0}` is not a group of tools; there are workspace, code, codemode and admin")]
+    Unknown(String),
+    /// It names one that this version has no tools for.
+    #[error("the group `{}` has no tools in this version; leave it out", .0.as_str())]
+    Empty(Toolset),
+}
 
 /// What a [`crate::Server`] is told beside its service.
 #[derive(Debug, Clone)]
@@ -64,12 +71,17 @@ impl Toolsets {
     /// Every group.
     pub const ALL: Self = Self([true; 4]);
 
-    /// Reads words with commas between them.
+    /// Reads words with commas between them. A group without tools is refused: whoever names
+    /// it expects something of it.
     pub fn parse(text: &str) -> Result<Self, ToolsetError> {
         let mut sets = Self([false; 4]);
         for word in text.split(',').map(str::trim) {
             let set = Toolset::ALL.into_iter().find(|set| set.as_str() == word);
-            let set = set.ok_or_else(|| ToolsetError(word.chars().take(64).collect()))?;
+            let unknown = || ToolsetError::Unknown(word.chars().take(64).collect());
+            let set = set.ok_or_else(unknown)?;
+            if !tools::has_any(set) {
+                return Err(ToolsetError::Empty(set));
+            }
             sets.0[set as usize] = true;
         }
         Ok(sets)
@@ -101,12 +113,24 @@ mod tests {
 
     #[test]
     fn groups_are_read_as_people_write_them() {
-        let sets = Toolsets::parse("code, admin").unwrap();
-        assert!(sets.has(Toolset::Code) && sets.has(Toolset::Admin));
-        assert!(!sets.has(Toolset::Workspace));
+        let sets = Toolsets::parse("workspace, admin").unwrap();
+        assert!(sets.has(Toolset::Workspace) && sets.has(Toolset::Admin));
+        assert!(!sets.has(Toolset::Code));
+        assert!(!Toolsets::parse("admin").unwrap().has(Toolset::Workspace));
         assert_eq!(
             Toolsets::parse("workspace,files").unwrap_err().to_string(),
             "`files` is not a group of tools; there are workspace, code, codemode and admin"
         );
+    }
+
+    #[test]
+    fn a_group_without_tools_is_refused() {
+        for group in ["code", "codemode"] {
+            let refused = Toolsets::parse(&format!("workspace,{group}")).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                format!("the group `{group}` has no tools in this version; leave it out")
+            );
+        }
     }
 }

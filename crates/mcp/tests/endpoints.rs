@@ -42,7 +42,7 @@ impl Place {
     }
 
     async fn with(limits: HttpLimits) -> Self {
-        Self::known_by(limits, Arc::new(Anonymous)).await
+        Self::known_by(limits, Arc::new(Anonymous::default())).await
     }
 
     async fn known_by(limits: HttpLimits, identify: Arc<dyn Identify>) -> Self {
@@ -371,6 +371,21 @@ async fn the_server_says_how_it_is() {
     place.base = String::new();
     assert_eq!(place.read("/healthz").await, br#"{"status":"ok"}"#);
     assert_eq!(place.read("/readyz").await, br#"{"status":"ready"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_the_operator_alone() {
+    let mut place = Place::new().await;
+    place.base = String::new();
+    let (status, response) = place.get("/metrics", &[]).await;
+    let body: Value = serde_json::from_slice(&bytes(response).await).unwrap();
+    assert_eq!((status, &body["code"]), (403, &"denied".into()), "{body}");
+    let hint = body["hint"].as_str().unwrap();
+    assert!(hint.contains("--admin-over-http"), "{body}");
+
+    let operator = Anonymous { is_admin: true };
+    let mut place = Place::known_by(HttpLimits::default(), Arc::new(operator)).await;
+    place.base = String::new();
     let metrics = String::from_utf8(place.read("/metrics").await).unwrap();
     assert!(
         metrics.contains("mcp_devbench_active_containers"),

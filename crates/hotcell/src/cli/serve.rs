@@ -55,13 +55,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
     pub(crate) runtime: Option<String>,
 
-    /// Groups of tools to serve, with commas between them: workspace, admin; code and codemode have no tools yet [default: all]
+    /// Groups of tools to serve, separated by commas: workspace, admin [default: all; over HTTP see --admin-over-http]
     #[arg(long, value_parser = Toolsets::parse, env = "HOTCELL_TOOLSETS")]
     pub(crate) toolsets: Option<Toolsets>,
 
-    /// Listen on an address that others can reach although nobody has to say who they are
+    /// Allow unauthenticated clients on a non-loopback address
     #[arg(long, env = "HOTCELL_ALLOW_ANONYMOUS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_anonymous: bool,
+
+    /// Give every HTTP client the admin tools and /metrics; stdio and the unix socket always have them
+    #[arg(long, env = "HOTCELL_ADMIN_OVER_HTTP", value_parser = BoolishValueParser::new())]
+    pub(crate) admin_over_http: bool,
 
     /// Make no container where a limit cannot be enforced
     #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]
@@ -83,7 +87,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", env = "HOTCELL_PUBLIC_URL", value_parser = parse_public_url)]
     pub(crate) public_url: Option<String>,
 
-    /// Name under which clients may reach this server, beside the loopback's
+    /// Accept requests for this Host name too [default: loopback names; any name with a non-loopback --host]
     #[arg(
         long = "allowed-host",
         value_name = "NAME",
@@ -289,6 +293,9 @@ mod tests {
             ["--transport", "carrier-pigeon"],
             ["--engine", "steam"],
             ["--toolsets", "everything"],
+            ["--toolsets", ""],
+            ["--toolsets", "workspace,code"],
+            ["--toolsets", "codemode"],
             ["--public-url", "ftp://example.org"],
             ["--public-url", "https://"],
             ["--public-url", "https://example.org/?x"],

@@ -1,6 +1,6 @@
 //! Where the server listens, and who can reach it there.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::net::TcpListener;
@@ -51,5 +51,98 @@ async fn resolve(arguments: &ServeArgs) -> Result<Vec<SocketAddr>> {
 pub(super) fn is_unspecified(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host.parse()
-        .is_ok_and(|address: std::net::IpAddr| address.is_unspecified())
+        .is_ok_and(|address: IpAddr| address.is_unspecified())
+}
+
+/// Where clients reach us.
+#[derive(Debug)]
+pub(super) struct Reach {
+    /// On this machine.
+    pub(super) here: String,
+    /// On another one, if we listen for others.
+    pub(super) elsewhere: Option<String>,
+}
+
+impl Reach {
+    pub(super) fn of(bound: SocketAddr) -> Self {
+        let (ip, port) = (bound.ip(), bound.port());
+        if !ip.is_unspecified() {
+            let url = format!("http://{bound}");
+            return Self {
+                elsewhere: (!ip.is_loopback()).then(|| url.clone()),
+                here: url,
+            };
+        }
+        let elsewhere = match outward_ip() {
+            Some(ip) => format!("http://{}", SocketAddr::new(ip, port)),
+            None => format!("http://{}:{port}", host_name()),
+        };
+        Self {
+            here: format!("http://{}:{port}", Ipv4Addr::LOCALHOST),
+            elsewhere: Some(elsewhere),
+        }
+    }
+
+    /// One that clients on any machine can use, this one too.
+    pub(super) fn for_everybody(&self) -> &str {
+        self.elsewhere.as_deref().unwrap_or(&self.here)
+    }
+}
+
+/// The address that this machine speaks to others from. Connecting a UDP socket sends
+/// nothing: it asks the kernel for a route, here to addresses that are nobody's.
+fn outward_ip() -> Option<IpAddr> {
+    let nobody_v4 = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
+    let nobody_v6 = IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    let from = |any: IpAddr, nobody: IpAddr| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((nobody, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    from(Ipv4Addr::UNSPECIFIED.into(), nobody_v4)
+        .or_else(|| from(Ipv6Addr::UNSPECIFIED.into(), nobody_v6))
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(address: &str) -> Reach {
+        Reach::of(address.parse().expect("an address"))
+    }
+
+    #[test]
+    fn a_loopback_address_is_for_this_machine_alone() {
+        for address in ["127.0.0.1:8000", "[::1]:8000"] {
+            let reach = reach(address);
+            assert_eq!(reach.here, format!("http://{address}"));
+            assert_eq!(reach.elsewhere, None);
+            assert_eq!(reach.for_everybody(), reach.here);
+        }
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_for_everybody() {
+        let reach = reach("192.0.2.7:8000");
+        assert_eq!(reach.here, "http://192.0.2.7:8000");
+        assert_eq!(reach.for_everybody(), reach.here);
+    }
+
+    #[test]
+    fn every_address_is_told_as_one_that_can_be_opened() {
+        for address in ["0.0.0.0:8000", "[::]:8000"] {
+            let reach = reach(address);
+            assert_eq!(reach.here, "http://127.0.0.1:8000");
+            let elsewhere = reach.elsewhere.expect("others reach it");
+            assert!(elsewhere.ends_with(":8000"), "{elsewhere}");
+            for useless in ["0.0.0.0", "[::]", "127.0.0.1"] {
+                assert!(!elsewhere.contains(useless), "{elsewhere}");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Serving over HTTP.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,27 +11,30 @@ use hotcell_mcp::transport::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::address::{self, Reach};
+use super::own;
 use super::stop::Stops;
 use super::whole::Whole;
-use super::{address, own};
 use crate::cli::ServeArgs;
 use crate::state;
 
 /// Serves until told to stop. While it drains it still answers, so that clients learn how
 /// their execs end; new work is refused. Answers whether it came to a good end.
 pub(super) async fn serve(arguments: &ServeArgs, mut stops: Stops) -> Result<bool> {
-    let settings = settings(arguments)?;
     let listener = address::bind(arguments).await?;
-    let url = url(listener.local_addr().context("ask for our address")?);
+    let bound = listener.local_addr().context("ask for our address")?;
+    let settings = settings(arguments, bound)?;
+    let reach = Reach::of(bound);
     let directory = state::directory(arguments.state.state_dir.clone())?;
     let store = own::take(&directory)?;
-    let whole = Whole::start(arguments, &directory, store, Some(url.clone())).await?;
+    let url = reach.for_everybody().to_owned();
+    let whole = Whole::start(arguments, &directory, store, Some(url)).await?;
     let stop = CancellationToken::new();
     let endpoints = endpoints::router(whole.service.clone(), &settings.limits);
     let http = Http::new(whole.server.clone(), endpoints, &settings, &stop);
     let limits = settings.limits.clone();
     let served = tokio::spawn(serve_http(listener, http.router, limits, stop.clone()));
-    tracing::info!(state = %directory.display(), "serving at {url}{MCP_PATH}");
+    tell(arguments, &reach, &directory);
     stops.next().await;
     let is_drained = whole.stop(arguments, &mut stops).await;
     stop.cancel();
@@ -40,17 +44,40 @@ pub(super) async fn serve(arguments: &ServeArgs, mut stops: Stops) -> Result<boo
     Ok(is_drained)
 }
 
-fn settings(arguments: &ServeArgs) -> Result<HttpSettings> {
+/// Tells the operator what to tell clients.
+fn tell(arguments: &ServeArgs, reach: &Reach, state: &Path) {
+    tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", reach.here);
+    if let Some(there) = &reach.elsewhere {
+        tracing::info!("clients on other machines reach it at {there}{MCP_PATH}");
+        if arguments.allowed_hosts.is_empty() {
+            tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
+        }
+        if arguments.admin_over_http {
+            tracing::warn!("--admin-over-http: whoever can reach this server is its operator");
+        }
+    }
+}
+
+fn settings(arguments: &ServeArgs, bound: SocketAddr) -> Result<HttpSettings> {
     let mut names = arguments.allowed_hosts.clone();
     names.extend(arguments.public_url.as_deref().and_then(authority));
-    if arguments.allow_anonymous && !address::is_unspecified(&arguments.host) {
+    if !address::is_unspecified(&arguments.host) {
         names.push(arguments.host.clone());
     }
+    let guard = Guard::new(names)?;
+    // By which names others reach this machine, only they know.
+    let is_for_any_host = !bound.ip().is_loopback() && arguments.allowed_hosts.is_empty();
     Ok(HttpSettings {
         path: MCP_PATH.to_owned(),
-        guard: Guard::new(names)?,
+        guard: if is_for_any_host {
+            guard.with_any_host()
+        } else {
+            guard
+        },
         limits: HttpLimits::default(),
-        identify: Arc::new(Anonymous),
+        identify: Arc::new(Anonymous {
+            is_admin: arguments.admin_over_http,
+        }),
     })
 }
 
@@ -60,27 +87,9 @@ fn authority(url: &str) -> Option<String> {
     rest.split('/').next().map(str::to_owned)
 }
 
-/// Where a client on this machine reaches us.
-fn url(address: SocketAddr) -> String {
-    let ip = if address.ip().is_unspecified() {
-        IpAddr::from(Ipv4Addr::LOCALHOST)
-    } else {
-        address.ip()
-    };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_url_is_one_that_a_client_on_this_machine_can_open() {
-        let of = |address: &str| url(address.parse().expect("an address"));
-        assert_eq!(of("127.0.0.1:8000"), "http://127.0.0.1:8000");
-        assert_eq!(of("0.0.0.0:8000"), "http://127.0.0.1:8000");
-        assert_eq!(of("[::1]:8000"), "http://[::1]:8000");
-    }
 
     #[test]
     fn the_name_in_the_public_url_is_one_of_ours() {

@@ -25,6 +25,11 @@ impl Home {
         Self::at(scratch.path().to_owned(), scratch)
     }
 
+    /// Its servers let every HTTP client be the operator.
+    pub fn operated() -> Self {
+        Self::new().with("HOTCELL_ADMIN_OVER_HTTP", "true")
+    }
+
     /// With a path that does not fit into the address of a socket.
     pub fn far_down() -> Self {
         let scratch = scratch();

@@ -1,12 +1,15 @@
 //! Whether the server is well.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use hotcell_domain::Caller;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
 
 use super::Endpoints;
+use crate::ADMIN_HINT;
 use crate::transport::Refusal;
 
 /// The format that Prometheus reads.
@@ -26,8 +29,13 @@ pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
     }
 }
 
-/// What is counted.
-pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
+/// What is counted, for the operator.
+pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    if !caller.is_some_and(|caller| caller.is_admin) {
+        let message = "the metrics are for the operator";
+        return Refusal::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT).into_response();
+    }
     let text = endpoints.service.metrics_text();
     ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }

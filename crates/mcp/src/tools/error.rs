@@ -110,6 +110,11 @@ impl ToolError {
         ServiceError::NotFound { what, name }.into()
     }
 
+    /// It is for the operator, and this caller is not.
+    pub(crate) fn admin_only(tool: &str) -> Self {
+        Self::new(Code::Denied, format!("{tool} is for the operator")).with_hint(crate::ADMIN_HINT)
+    }
+
     /// With this next step.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();

@@ -159,6 +159,11 @@ const ENTRIES: [fn() -> Entry; 21] = [
     entry::<garbage_collect::GarbageCollect>,
 ];
 
+/// Whether there is a tool in this group.
+pub(crate) fn has_any(set: Toolset) -> bool {
+    ENTRIES.iter().any(|entry| entry().set == set)
+}
+
 impl Table {
     /// The tools of some groups.
     pub(crate) fn new(toolsets: Toolsets) -> Self {
@@ -185,7 +190,8 @@ impl Table {
         entries.any(|entry| entry.listed.name == name && entry.is_read_only)
     }
 
-    /// Calls a tool; `None` if this caller has none of that name.
+    /// Calls a tool; `None` if there is none of that name. One that is for the operator alone
+    /// is denied to others: that it exists is no secret, and they hear how to get it.
     pub(crate) async fn call(
         &self,
         server: &Server,
@@ -193,11 +199,10 @@ impl Table {
         arguments: JsonObject,
         call: &Call,
     ) -> Option<Result<Answer, ToolError>> {
-        let mut seen = self
-            .0
-            .iter()
-            .filter(|entry| entry.is_for(call.caller.is_admin));
-        let entry = seen.find(|entry| entry.listed.name == name)?;
+        let entry = self.0.iter().find(|entry| entry.listed.name == name)?;
+        if !entry.is_for(call.caller.is_admin) {
+            return Some(Err(ToolError::admin_only(name)));
+        }
         let span = tracing::info_span!("tool", name = %entry.listed.name);
         Some(entry.call(server, arguments, call).instrument(span).await)
     }

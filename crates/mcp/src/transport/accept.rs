@@ -1,7 +1,6 @@
 //! The HTTP listener: connections are bounded, prompt and cut off when they stall.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::identify::PeerAddress;
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, HttpLimits};
 use super::patience::Patience;
 
@@ -35,10 +33,10 @@ pub async fn serve_http(
     let connections = TaskTracker::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         match (accepted, Arc::clone(&places).try_acquire_owned()) {
-            (Ok((stream, peer)), Ok(place)) => {
+            (Ok((stream, _)), Ok(place)) => {
                 let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
                 connections.spawn(async move {
-                    if let Err(error) = serve(stream, peer, router, &limits, stop).await {
+                    if let Err(error) = serve(stream, router, &limits, stop).await {
                         tracing::debug!(%error, "a connection ended badly");
                     }
                     drop(place);
@@ -58,7 +56,6 @@ pub async fn serve_http(
 
 async fn serve(
     stream: TcpStream,
-    peer: SocketAddr,
     router: Router,
     limits: &HttpLimits,
     stop: CancellationToken,
@@ -66,10 +63,8 @@ async fn serve(
     // Small answers would wait for the acknowledgement of what was sent before.
     stream.set_nodelay(true)?;
     let stream = TokioIo::new(Patience::new(stream, limits.write_idle_timeout));
-    let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(PeerAddress(peer));
-        router.clone().oneshot(request)
-    });
+    let service =
+        service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

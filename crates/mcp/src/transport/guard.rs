@@ -2,7 +2,11 @@
 //!
 //! A web page can make its visitor's browser send requests to a server on the visitor's own
 //! machine, by the page's own name too once that resolves to a loopback address. Such
-//! requests carry a `Host` or an `Origin` that is not ours, on every path, and are refused.
+//! requests carry a `Host` or an `Origin` that is not ours, and are refused.
+//!
+//! `Origin` is checked on every path. `Host` is checked where the server listens on the
+//! loopback interface only or its names are known; a server for others is reached by names
+//! that it cannot know. Probes of its health come by whatever name there is.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,6 +20,7 @@ use super::refusal::Refusal;
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     names: Vec<Name>,
+    takes_any_host: bool,
 }
 
 /// A name or an address, with the port if only that one will do.
@@ -38,17 +43,37 @@ impl Guard {
             Name::parse(name).ok_or_else(|| GuardError(name.chars().take(256).collect()))
         };
         let names = names.into_iter().map(parse).collect::<Result<_, _>>()?;
-        Ok(Self { names })
+        Ok(Self {
+            names,
+            takes_any_host: false,
+        })
     }
 
-    /// Refuses a request that came by another name. Without an `Origin` it is no browser's.
+    /// Lets a request in whatever its `Host`; its `Origin` is checked all the same.
+    #[must_use]
+    pub fn with_any_host(self) -> Self {
+        Self {
+            takes_any_host: true,
+            ..self
+        }
+    }
+
+    /// Refuses a request that came by another name.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = single(headers, &HOST)?;
         let host = host.ok_or_else(|| Refusal::invalid("the Host header is missing"))?;
-        self.admit(Name::parse(host), "Host")?;
-        if let Some(authority) = uri.authority() {
-            self.admit(Name::parse(authority.as_str()), "request target")?;
+        if !self.takes_any_host {
+            self.admit(Name::parse(host), "Host")?;
+            if let Some(authority) = uri.authority() {
+                self.admit(Name::parse(authority.as_str()), "request target")?;
+            }
         }
+        self.check_origin(headers)
+    }
+
+    /// Refuses a request of a foreign page, whatever its `Host`. Without an `Origin` it is no
+    /// page's.
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match single(headers, &ORIGIN)? {
             Some(origin) => self.admit(origin_name(origin), "Origin"),
             None => Ok(()),
@@ -138,7 +163,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
 
 fn foreign(what: &str) -> Refusal {
     let message = format!("the {what} of this request is not a name of this server");
-    let hint = "reach it by a loopback name, or have the operator allow this one";
+    let hint =
+        "reach it by a loopback name, or have the operator allow this one with --allowed-host";
     Refusal::new(StatusCode::FORBIDDEN, "denied", &message, hint)
 }
 
@@ -224,6 +250,21 @@ mod tests {
         ] {
             assert_eq!(status("localhost", Some(origin)), 403, "{origin}");
         }
+    }
+
+    #[test]
+    fn any_host_lets_no_foreign_origin_in() {
+        let guard = Guard::new(["box.example"]).unwrap().with_any_host();
+        let check = |origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "192.0.2.7:8000".parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, origin.parse().unwrap());
+            }
+            guard.check(&Uri::from_static("/mcp"), &headers).is_ok()
+        };
+        assert!(check(None) && check(Some("https://box.example")));
+        assert!(!check(Some("http://evil.example")) && !check(Some("http://192.0.2.7:8000")));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub const MCP_PATH: &str = "/mcp";
 /// Where legacy SSE begins.
 const SSE_PATH: &str = "/sse";
 
-/// Paths that anybody may ask: they tell nothing but whether we are there.
+/// Paths that anybody may ask, by whatever name: they tell nothing but whether we are there.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// What the operator chose of HTTP.
@@ -111,13 +111,18 @@ async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Respons
 
 impl Gate {
     async fn admit(&self, request: Request) -> Result<(Request, Waited), Refusal> {
-        self.guard.check(request.uri(), request.headers())?;
+        let is_open = OPEN_PATHS.contains(&request.uri().path());
+        if is_open {
+            self.guard.check_origin(request.headers())?;
+        } else {
+            self.guard.check(request.uri(), request.headers())?;
+        }
         let place = Arc::clone(&self.requests).try_acquire_owned();
         let place = place.map_err(|_| Refusal::busy("too many requests at once"))?;
         let place = Waited {
             _place: Arc::new(place),
         };
-        if OPEN_PATHS.contains(&request.uri().path()) {
+        if is_open {
             return Ok((request, place));
         }
         let (mut parts, body) = request.into_parts();

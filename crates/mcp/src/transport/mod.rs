@@ -30,7 +30,7 @@ pub use accept::serve_http;
 pub(crate) use body::discard;
 pub use guard::{Guard, GuardError};
 pub use http::{Http, HttpSettings, MCP_PATH};
-pub use identify::{Anonymous, Identify, PeerAddress};
+pub use identify::{Anonymous, Identify};
 pub use limits::{
     ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, HttpLimits, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
     SOCKET_CONNECTIONS_MAX,

@@ -4,7 +4,7 @@ use rmcp::model::ErrorCode;
 use rmcp::service::ServiceError;
 use serde_json::json;
 
-use crate::world::{World, ok, request, shown, somebody, spawn};
+use crate::world::{World, ok, refused, request, shown, somebody, spawn};
 
 #[tokio::test]
 async fn the_operator_sees_how_the_whole_is() {
@@ -40,17 +40,18 @@ async fn nobody_else_has_the_operators_tools() {
     let world = World::new().await;
     let client = world.client_with(somebody("eve"), false).await;
     assert_eq!(client.list_all_tools().await.unwrap().len(), 17);
-    for tool in ["system_status", "reconcile", "no_such_tool"] {
-        let error = client
-            .call_tool(request(tool, json!({})))
-            .await
-            .unwrap_err();
-        let ServiceError::McpError(error) = error else {
-            panic!("{error}");
-        };
-        assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
-        assert_eq!(error.message, format!("unknown tool: {tool}"));
+    for tool in ["system_status", "metrics", "reconcile", "garbage_collect"] {
+        let said = refused(&client, tool, json!({})).await;
+        let expected = format!("denied: {tool} is for the operator\nhint: ");
+        assert!(said.starts_with(&expected), "{said}");
+        assert!(said.contains("--admin-over-http"), "{said}");
     }
+    let unknown = client.call_tool(request("no_such_tool", json!({}))).await;
+    let Err(ServiceError::McpError(error)) = unknown else {
+        panic!("{unknown:?}");
+    };
+    assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+    assert_eq!(error.message, "unknown tool: no_such_tool");
 }
 
 #[tokio::test]

@@ -34,13 +34,22 @@ impl Served {
     pub(crate) async fn with(change: impl FnOnce(&mut HttpLimits)) -> Self {
         let mut limits = HttpLimits::default();
         change(&mut limits);
+        Self::of(limits, Guard::new(["box.example"]).unwrap()).await
+    }
+
+    /// Serves those that this guard lets in.
+    pub(crate) async fn guarded(guard: Guard) -> Self {
+        Self::of(HttpLimits::default(), guard).await
+    }
+
+    async fn of(limits: HttpLimits, guard: Guard) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let settings = HttpSettings {
             path: MCP_PATH.to_owned(),
-            guard: Guard::new(["box.example"]).unwrap(),
+            guard,
             limits: limits.clone(),
-            identify: Arc::new(Anonymous),
+            identify: Arc::new(Anonymous::default()),
         };
         let stop = CancellationToken::new();
         let fixture = Fixture::new();

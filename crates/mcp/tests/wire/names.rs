@@ -1,5 +1,7 @@
-//! A request that came by a name which is not ours is refused, on every path.
+//! A request that came by a name which is not ours is refused, on every path but those of
+//! health, which are asked by whatever name a probe has.
 
+use hotcell_mcp::transport::Guard;
 use serde_json::Value;
 
 use crate::client::Client;
@@ -18,11 +20,13 @@ const PATHS: [&str; 10] = [
     "/nothing/here",
 ];
 
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "OPTIONS"];
+
 async fn statuses(headers: &[(&str, &str)]) -> Vec<u16> {
     let served = Served::start().await;
     let mut statuses = Vec::new();
     for path in PATHS {
-        for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS"] {
+        for method in METHODS {
             let mut client = Client::connect(served.port).await;
             client
                 .request(&format!("{method} {path}"), headers, "")
@@ -36,9 +40,34 @@ async fn statuses(headers: &[(&str, &str)]) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn a_foreign_host_is_refused_on_every_path() {
+async fn a_foreign_host_is_refused_on_every_path_but_those_of_health() {
     let statuses = statuses(&[("Host", "evil.example")]).await;
-    assert!(statuses.iter().all(|status| *status == 403), "{statuses:?}");
+    for (path, statuses) in PATHS.iter().zip(statuses.chunks(METHODS.len())) {
+        let is_health = ["/healthz", "/readyz"].contains(path);
+        let is_as_it_should = |status: &u16| (*status == 403) != is_health;
+        assert!(statuses.iter().all(is_as_it_should), "{path}: {statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_takes_any_host_still_refuses_foreign_origins() {
+    let guard = Guard::new(["box.example"]).unwrap().with_any_host();
+    let served = Served::guarded(guard).await;
+    let mut statuses = Vec::new();
+    for (host, origin) in [
+        ("192.0.2.7:8000", None),
+        ("cells.internal", Some("http://localhost:6274")),
+        ("cells.internal", Some("http://evil.example")),
+        ("evil.example", Some("http://evil.example")),
+    ] {
+        let mut client = Client::connect(served.port).await;
+        let origin = origin.map(|origin| ("Origin", origin));
+        let headers: Vec<_> = origin.into_iter().chain([("Host", host)]).collect();
+        client.request("GET /nothing", &headers, "").await;
+        statuses.push(client.head().await.status);
+    }
+    assert_eq!(statuses, [404, 404, 403, 403]);
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -69,7 +98,7 @@ async fn a_refusal_is_json_with_a_code_a_sentence_and_a_hint() {
     let answer = client.answer().await;
     assert_eq!(answer.head.headers["content-type"], "application/json");
     let body: Value = serde_json::from_str(&answer.body).unwrap();
-    insta::assert_snapshot!(body, @r#"{"code":"denied","hint":"reach it by a loopback name, or have the operator allow this one","message":"the Host of this request is not a name of this server"}"#);
+    insta::assert_snapshot!(body, @r#"{"code":"denied","hint":"reach it by a loopback name, or have the operator allow this one with --allowed-host","message":"the Host of this request is not a name of this server"}"#);
     served.stop().await;
 }
 
@@ -77,7 +106,7 @@ async fn a_refusal_is_json_with_a_code_a_sentence_and_a_hint() {
 async fn a_request_without_a_host_is_a_bad_request() {
     let served = Served::start().await;
     let mut client = Client::connect(served.port).await;
-    client.send(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
+    client.send(b"GET /mcp HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.head().await.status, 400);
     served.stop().await;
 }

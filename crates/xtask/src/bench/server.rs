@@ -330,8 +330,8 @@ impl Server {
         let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
         std::fs::create_dir_all(&directory)?;
         let process = Command::new(program)
-            .arg("serve")
-            .arg("--port")
+            // `system_status` tells when the pool is full.
+            .args(["serve", "--admin-over-http", "--port"])
             .arg(address.port().to_string())
             .arg("--state-dir")
             .arg(&directory)
