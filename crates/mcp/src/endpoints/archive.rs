@@ -86,7 +86,7 @@ pub(super) async fn import(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
-    let mut upload = Upload::new(&parts, body, endpoints.upload_idle_timeout);
+    let mut upload = Upload::new(&parts, body, endpoints.upload_pace);
     let imported = async {
         let container = target::container(&parts.uri)?;
         // One and the same URL reads and writes a directory, so `path` is understood too.

@@ -190,7 +190,7 @@ pub(super) async fn write(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
-    let mut upload = Upload::new(&parts, body, endpoints.upload_idle_timeout);
+    let mut upload = Upload::new(&parts, body, endpoints.upload_pace);
     let written = async {
         let container = target::container(&parts.uri)?;
         let path = target::file(&parts.uri)?;

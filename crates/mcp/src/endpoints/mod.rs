@@ -11,27 +11,24 @@ mod range;
 mod target;
 mod upload;
 
-use std::time::Duration;
-
 use axum::Router;
 use axum::routing::get;
 use hotcell_service::Service;
 
-use crate::transport::HttpLimits;
+use crate::transport::{HttpLimits, PaceLimits};
 
 /// What the endpoints work with. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     service: Service,
-    upload_idle_timeout: Duration,
+    upload_pace: PaceLimits,
 }
 
 /// The endpoints, to be served by [`crate::transport::Http`].
 pub fn router(service: Service, limits: &HttpLimits) -> Router {
-    let upload_idle_timeout = limits.upload_idle_timeout;
     let endpoints = Endpoints {
         service,
-        upload_idle_timeout,
+        upload_pace: limits.upload_pace(),
     };
     let archive = get(archive::export).put(archive::import);
     let file = get(file::read).put(file::write);

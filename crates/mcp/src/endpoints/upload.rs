@@ -1,40 +1,40 @@
-//! The body of an upload, piece by piece. It may take as long as it likes, but not pause.
-
-use std::time::Duration;
+//! The body of an upload, piece by piece. It may take as long as its size warrants, but
+//! neither trickle nor pause.
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::request::Parts;
-use tokio::time::timeout;
 
-use crate::transport::{Refusal, discard};
+use crate::transport::{Pace, PaceLimits, Refusal, discard};
 
 /// What is left of a body.
 pub(super) struct Upload {
     pieces: BodyDataStream,
-    idle_timeout: Duration,
+    pace: Pace,
     is_awaited: bool,
 }
 
 impl Upload {
-    pub(super) fn new(parts: &Parts, body: Body, idle_timeout: Duration) -> Self {
+    pub(super) fn new(parts: &Parts, body: Body, pace: PaceLimits) -> Self {
         let is_awaited = parts.headers.contains_key(http::header::EXPECT);
         Self {
             pieces: body.into_data_stream(),
-            idle_timeout,
+            pace: Pace::new(pace),
             is_awaited,
         }
     }
 
     /// The next piece, `None` at the end. After an error nothing comes that could be used.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let next = timeout(self.idle_timeout, self.pieces.next()).await;
-        match next {
+        match self.pace.wait(self.pieces.next()).await {
             Ok(None) => Ok(None),
-            Ok(Some(Ok(piece))) => Ok(Some(piece)),
+            Ok(Some(Ok(piece))) => {
+                self.pace.came(piece.len());
+                Ok(Some(piece))
+            }
             Ok(Some(Err(_))) => Err(Refusal::invalid("the body broke off")),
-            Err(_) => Err(Refusal::slow("the upload paused for too long")),
+            Err(_) => Err(Refusal::slow("the upload paused or came too slowly")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reading the body of a request that must be in memory whole: JSON.
 //!
-//! Each body has a bound and a deadline, and those that are not small have a bound together.
+//! Each body has a bound, a deadline and a lowest rate. Together they have a bound, of which
+//! each takes as much as has come of it: one that is slow or idle keeps nothing from others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,10 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::limits::{HttpLimits, SMALL_BODY_BYTES_MAX};
+use super::pace::{Pace, PaceLimits};
 use super::refusal::Refusal;
 
 /// Permits are counted in these.
@@ -29,21 +31,32 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
     bytes_max: usize,
-    timeout: Duration,
+    pace: PaceLimits,
+    wait_timeout: Duration,
     shared: Arc<Semaphore>,
 }
 
-/// A body, and its place in memory.
+/// A body, and the memory that it holds.
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
-    _place: Option<OwnedSemaphorePermit>,
+    _room: Room,
+}
+
+/// Memory that a body holds: as much as has come of it, beyond its small beginning.
+struct Room {
+    shared: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+    /// How long it may still wait for more. It cannot wait for ever: all that are being read
+    /// may hold a part of what each of them needs.
+    patience: Duration,
 }
 
 impl Bodies {
     pub(crate) fn new(limits: &HttpLimits) -> Self {
         Self {
             bytes_max: limits.body_bytes_max,
-            timeout: limits.body_timeout,
+            pace: limits.body_pace(),
+            wait_timeout: limits.bodies_wait_timeout,
             shared: Arc::new(Semaphore::new(limits.bodies_bytes_max / UNIT_BYTES)),
         }
     }
@@ -55,39 +68,27 @@ impl Bodies {
         if length.is_some_and(|length| length > self.bytes_max) {
             return Err(self.too_large(parts, body).await);
         }
-        let place = self.place(length.unwrap_or(self.bytes_max)).await?;
-        let collected = timeout(self.timeout, self.collect(parts, body)).await;
-        let late = |_| Refusal::slow("the body took too long to arrive");
-        let bytes = collected.map_err(late)??;
-        Ok(Whole {
-            bytes,
-            _place: place,
-        })
+        let mut room = Room {
+            shared: Arc::clone(&self.shared),
+            held: None,
+            patience: self.wait_timeout,
+        };
+        let bytes = self.collect(parts, body, &mut room).await?;
+        Ok(Whole { bytes, _room: room })
     }
 
-    async fn place(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        if bytes <= SMALL_BODY_BYTES_MAX {
-            return Ok(None);
-        }
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let acquired = timeout(
-            self.timeout,
-            Arc::clone(&self.shared).acquire_many_owned(units),
-        );
-        match acquired.await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            _ => Err(Refusal::busy("too many large requests are being read")),
-        }
-    }
-
-    async fn collect(&self, parts: &Parts, body: Body) -> Result<Bytes, Refusal> {
+    async fn collect(&self, parts: &Parts, body: Body, room: &mut Room) -> Result<Bytes, Refusal> {
         let mut whole = BytesMut::new();
         let mut pieces = body.into_data_stream();
-        while let Some(piece) = pieces.next().await {
+        let mut pace = Pace::new(self.pace);
+        let slow = |_| Refusal::slow("the body came too slowly");
+        while let Some(piece) = pace.wait(pieces.next()).await.map_err(slow)? {
             let piece = piece.map_err(|_| Refusal::invalid("the body broke off"))?;
             if piece.len() > self.bytes_max - whole.len() {
                 return Err(self.too_large(parts, Body::from_stream(pieces)).await);
             }
+            pace.came(piece.len());
+            room.grow(whole.len() + piece.len()).await?;
             whole.extend_from_slice(&piece);
         }
         Ok(whole.freeze())
@@ -99,6 +100,34 @@ impl Bodies {
             discard(body).await;
         }
         Refusal::too_large(self.bytes_max)
+    }
+}
+
+impl Room {
+    /// Makes room for a body that has this length by now.
+    async fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let units = bytes
+            .saturating_sub(SMALL_BODY_BYTES_MAX)
+            .div_ceil(UNIT_BYTES);
+        let held = self
+            .held
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = u32::try_from(units.saturating_sub(held)).unwrap_or(u32::MAX);
+        if missing == 0 {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let more = Arc::clone(&self.shared).acquire_many_owned(missing);
+        let Ok(Ok(more)) = timeout(self.patience, more).await else {
+            return Err(Refusal::busy("too many large requests are being read"));
+        };
+        self.patience = self.patience.saturating_sub(begun.elapsed());
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::pace::PaceLimits;
+
 /// The longest message, on every transport: an HTTP body, a line of stdio or of the socket.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
@@ -20,7 +22,7 @@ pub(crate) const HEADERS_MAX: usize = 100;
 /// Messages that wait between a legacy SSE session and its HTTP requests.
 pub(crate) const SSE_QUEUE_MAX: usize = 16;
 
-/// A body up to this size is read whatever else is being read; larger ones share
+/// So much of a body is read whatever else is being read; what is beyond shares
 /// [`HttpLimits::bodies_bytes_max`].
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 
@@ -60,12 +62,19 @@ pub struct HttpLimits {
     pub session_requests_max: usize,
     /// The longest JSON body.
     pub body_bytes_max: usize,
-    /// All JSON bodies that are being read and are not small, together.
+    /// What has come of all JSON bodies, beyond the small beginning of each, together. A body
+    /// takes its share as it comes.
     pub bodies_bytes_max: usize,
     /// How long a head may take to arrive, which is also how long a connection may idle.
     pub head_timeout: Duration,
     /// How long a JSON body may take to arrive.
     pub body_timeout: Duration,
+    /// How long a JSON body may take beyond what `body_bytes_per_s_min` allows it.
+    pub body_grace: Duration,
+    /// The lowest rate at which a body or an upload may come.
+    pub body_bytes_per_s_min: u32,
+    /// How long a JSON body may wait for its share of `bodies_bytes_max`.
+    pub bodies_wait_timeout: Duration,
     /// How long an upload may pause.
     pub upload_idle_timeout: Duration,
     /// How long a client may leave an answer unread.
@@ -93,6 +102,9 @@ impl Default for HttpLimits {
             bodies_bytes_max: 4 * MESSAGE_BYTES_MAX,
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            body_grace: Duration::from_secs(5),
+            body_bytes_per_s_min: 4 << 10,
+            bodies_wait_timeout: Duration::from_secs(10),
             upload_idle_timeout: Duration::from_secs(30),
             write_idle_timeout: Duration::from_mins(1),
             sessions_max: 1024,
@@ -100,6 +112,28 @@ impl Default for HttpLimits {
             sse_sessions_max: 256,
             keep_alive_interval: Duration::from_secs(15),
             stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+impl HttpLimits {
+    /// How slowly a JSON body may come.
+    pub(crate) fn body_pace(&self) -> PaceLimits {
+        PaceLimits {
+            grace: self.body_grace,
+            bytes_per_s_min: self.body_bytes_per_s_min,
+            pause_max: self.body_timeout,
+            total_max: self.body_timeout,
+        }
+    }
+
+    /// How slowly an upload may come; in all it may take as long as it likes.
+    pub(crate) fn upload_pace(&self) -> PaceLimits {
+        PaceLimits {
+            grace: self.upload_idle_timeout,
+            bytes_per_s_min: self.body_bytes_per_s_min,
+            pause_max: self.upload_idle_timeout,
+            total_max: Duration::MAX,
         }
     }
 }

@@ -17,6 +17,7 @@ mod identify;
 mod inflight;
 mod limits;
 mod lines;
+mod pace;
 mod patience;
 mod refusal;
 mod reply;
@@ -35,6 +36,7 @@ pub use limits::{
     ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, HttpLimits, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
     SOCKET_CONNECTIONS_MAX,
 };
+pub(crate) use pace::{Pace, PaceLimits};
 pub use refusal::Refusal;
 pub(crate) use reply::{Answers, Full, Reply, json_bytes};
 pub use socket::Socket;

@@ -159,20 +159,89 @@ async fn a_body_that_is_no_message_is_answered_as_json_rpc_says() {
     served.stop().await;
 }
 
+/// The head of a request whose body follows in chunks.
+const CHUNKED: &str = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+     Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// A message of so many bytes, and more.
+fn long_ping(bytes: usize) -> String {
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": { "_meta": { "pad": "x".repeat(bytes) } } });
+    ping.to_string()
+}
+
 #[tokio::test]
 async fn small_requests_pass_while_large_ones_hold_all_memory_there_is_for_them() {
     let served = Served::with(|limits| {
         limits.bodies_bytes_max = 1 << 20;
-        limits.body_timeout = SOON * 10;
+        limits.bodies_wait_timeout = SOON;
     })
     .await;
     let mut large = Client::connect(served.port).await;
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nContent-Length: 1000000\r\n\r\n{";
+         Accept: application/json, text/event-stream\r\nContent-Length: 1114113\r\n\r\n";
     large.send(head.as_bytes()).await.unwrap();
+    large
+        .send(&vec![b'x'; (1 << 20) + (64 << 10)])
+        .await
+        .unwrap();
+    // Once the first holds it all, another is told to come back.
+    loop {
+        let mut second = Client::connect(served.port).await;
+        second
+            .request("POST /mcp", &JSON, &long_ping(100_000))
+            .await;
+        let answer = second.answer().await;
+        if answer.head.status == 503 {
+            assert!(answer.body.contains("too many large"), "{answer:?}");
+            break;
+        }
+    }
     let mut small = Client::connect(served.port).await;
     small.initialize().await.unwrap();
-    assert_eq!(large.answer().await.head.status, 408);
+    drop(large);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn uploads_that_say_nothing_of_their_length_and_stop_keep_nothing_from_others() {
+    let hours = Duration::from_hours(1);
+    let served = Served::with(|limits| {
+        (limits.body_timeout, limits.body_grace) = (hours, hours);
+        limits.bodies_wait_timeout = hours;
+    })
+    .await;
+    let mut idle = Vec::new();
+    for _ in 0..16 {
+        let mut client = Client::connect(served.port).await;
+        client.send(CHUNKED.as_bytes()).await.unwrap();
+        client.send(b"1\r\n{\r\n").await.unwrap();
+        idle.push(client);
+    }
+    for _ in 0..4 {
+        let mut client = Client::connect(served.port).await;
+        client
+            .request("POST /mcp", &JSON, &long_ping(1 << 20))
+            .await;
+        // It was read, and refused for want of a session.
+        assert_eq!(client.answer().await.head.status, 400);
+    }
+    drop(idle);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_below_the_lowest_rate_ends_with_408_long_before_its_deadline() {
+    let served = Served::with(|limits| {
+        limits.body_timeout = Duration::from_hours(1);
+        limits.body_grace = SOON;
+    })
+    .await;
+    let mut client = Client::connect(served.port).await;
+    client.send(CHUNKED.as_bytes()).await.unwrap();
+    client.send(b"1\r\n{\r\n").await.unwrap();
+    let answer = client.answer().await;
+    assert_eq!(answer.head.status, 408, "{answer:?}");
+    assert!(answer.body.contains("too slowly"), "{answer:?}");
     served.stop().await;
 }
 
