@@ -74,6 +74,7 @@ fn answer_all(mut database: Database, questions: &Receiver<Box<dyn Asked>>) {
         let mut together: Vec<_> = std::iter::once(first).chain(waiting).collect();
         let outcome = answer(&mut database, &mut together);
         database.settle();
+        database.scrub_soon();
         let outcome = outcome.map_err(|fault| database.said(fault));
         for question in together {
             question.tell(&database, outcome.as_ref().err());

@@ -135,7 +135,11 @@ impl Store {
                 }
                 let transaction = database.write()?;
                 set_phase(&transaction, &id, phase, ended_unix_ms)?;
-                Ok(transaction.commit()?)
+                transaction.commit()?;
+                if ended_unix_ms.is_some() {
+                    database.note_forgotten();
+                }
+                Ok(())
             })
             .await
     }

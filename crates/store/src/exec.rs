@@ -84,7 +84,9 @@ impl Store {
             let transaction = database.write()?;
             set_end(&transaction, &id, &end, ended_unix_ms, log_bytes)?;
             cut_command(&transaction, &id)?;
-            Ok(transaction.commit()?)
+            transaction.commit()?;
+            database.note_forgotten();
+            Ok(())
         };
         self.clerk.ask("note the end of an exec", question).await
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use hotcell_domain::ExecStatus;
+use hotcell_domain::{ExecStatus, Phase};
 
 use super::*;
 use crate::samples::{container, end, exec, store};
@@ -110,4 +110,81 @@ async fn a_deleted_database_is_noticed_and_works_again_when_it_is_back() {
         assert_eq!(store.living_containers().await.unwrap(), []);
         assert_eq!(store.living_execs().await.unwrap(), [exec(1)]);
     }
+}
+
+/// Whether a file of the store holds these bytes.
+fn is_in_a_file(directory: &Path, secret: &str) -> bool {
+    let files = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file()).any(|path| {
+        let bytes = fs::read(path).unwrap();
+        bytes
+            .windows(secret.len())
+            .any(|part| part == secret.as_bytes())
+    })
+}
+
+/// Waits, much longer than it takes.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+fn with_secret(number: u64, secret: &str) -> ExecRow {
+    let mut row = exec(number);
+    row.command.env.set("TOKEN", secret).unwrap();
+    row
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_soon_in_no_file() {
+    let (directory, store) = store();
+    let (path, log) = (directory.path(), directory.path().join("hotcell.db-wal"));
+    let is_empty = || fs::metadata(&log).unwrap().len() == 0;
+    until("the log is emptied once at the start", is_empty).await;
+    let large = "hunter2".repeat(5000);
+    for (number, secret) in [(1, "correct-horse"), (2, &large), (3, "still-needed")] {
+        let noted = store.insert_exec(with_secret(number, secret), 0);
+        noted.await.unwrap();
+        // A large one is spread over pages.
+        let beginning = &secret[..secret.len().min(12)];
+        assert!(is_in_a_file(path, beginning), "{beginning} is not found");
+    }
+    for number in [1, 2] {
+        let ended = store.end_exec(exec(number).id, end(ExecStatus::Succeeded), 9);
+        ended.await.unwrap();
+    }
+    let is_gone = || !is_in_a_file(path, "correct-horse") && !is_in_a_file(path, "hunter2");
+    until("both secrets are gone", is_gone).await;
+    assert!(is_in_a_file(path, "still-needed"));
+    let mut row = container(4);
+    row.spec.env.set("TOKEN", "battery-staple").unwrap();
+    store.insert_container(row, 0).await.unwrap();
+    assert!(is_in_a_file(path, "battery-staple"));
+    let ended = store.set_container_phase(container(4).id, Phase::Stopped, Some(9));
+    ended.await.unwrap();
+    until("it is gone too", || !is_in_a_file(path, "battery-staple")).await;
+}
+
+#[tokio::test]
+async fn what_was_forgotten_just_before_a_crash_is_removed_by_the_next_server() {
+    let (directory, store) = store();
+    let noted = store.insert_exec(with_secret(1, "correct-horse"), 0);
+    noted.await.unwrap();
+    let ended = store.end_exec(exec(1).id, end(ExecStatus::Succeeded), 9);
+    ended.await.unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    for name in ["hotcell.db-wal", "hotcell.db"] {
+        fs::copy(directory.path().join(name), crashed.path().join(name)).unwrap();
+    }
+    assert!(is_in_a_file(crashed.path(), "correct-horse"));
+    let _next = Store::open(crashed.path()).unwrap();
+    until("it is gone", || {
+        !is_in_a_file(crashed.path(), "correct-horse")
+    })
+    .await;
 }

@@ -3,6 +3,7 @@
 mod fault;
 mod open;
 mod schema;
+mod scrub;
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +12,15 @@ use rustix::fs::Stat;
 
 pub(crate) use fault::{Fault, Said};
 pub(crate) use open::{open, sync};
+use scrub::Scrubber;
 
 const FILE_NAME: &str = "hotcell.db";
 
 /// The one connection.
 pub(crate) struct Database {
+    // Dropped before the connection, which is the last to close and removes the log.
+    scrubber: Scrubber,
+    has_forgotten: bool,
     connection: Connection,
     files: Vec<Identity>,
 }
@@ -79,6 +84,18 @@ impl Database {
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
             tracing::error!(%error, "a transaction could not be undone");
+        }
+    }
+
+    /// Notes that a question forgot something that may be secret.
+    pub(crate) fn note_forgotten(&mut self) {
+        self.has_forgotten = true;
+    }
+
+    /// Has what was forgotten removed from the log too. Nobody waits for it.
+    pub(crate) fn scrub_soon(&mut self) {
+        if std::mem::take(&mut self.has_forgotten) {
+            self.scrubber.wake();
         }
     }
 

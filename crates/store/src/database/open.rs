@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::scrub::Scrubber;
 use super::{Database, FILE_NAME, Identity, schema};
 use crate::OpenError;
 
@@ -68,7 +69,15 @@ pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     let identities = [path.clone(), log].map(Identity::of);
     let files: Result<Vec<_>, _> = identities.into_iter().collect();
     let files = files.map_err(|error| OpenError::io("find the database", directory, error))?;
-    Ok(Database { connection, files })
+    let second = open_connection(&path).map_err(|error| refused(error.into()))?;
+    let scrubber = Scrubber::start(second)
+        .map_err(|error| OpenError::io("start a thread", directory, error))?;
+    Ok(Database {
+        scrubber,
+        has_forgotten: false,
+        connection,
+        files,
+    })
 }
 
 /// Brings to the disk what was committed. SQLite does that by itself when it moves its log
@@ -101,11 +110,16 @@ fn connect(path: &Path) -> Result<Connection, Refused> {
         .append(true)
         .mode(0o600)
         .open(path)?;
+    let connection = open_connection(path)?;
+    // Closing would move the log into the database: not before we know that it is ours.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-    // Closing would move the log into the database: not before we know that it is ours.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 
