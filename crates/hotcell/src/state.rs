@@ -1,8 +1,20 @@
 //! Where Hotcell keeps what must outlive a process.
 
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+
+/// Nobody else looks into the state directory. Containers below it do not need to: what they
+/// see of it is mounted before they become somebody else.
+const MODE: u32 = 0o700;
+
+/// Bits of a mode that let others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Bits of a mode that let others do anything.
+const OTHERS: u32 = 0o077;
 
 /// The state directory: as asked for, else the usual place for this user.
 pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {
@@ -25,4 +37,104 @@ pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {
 /// Where the server of a state directory listens for clients on this machine.
 pub(crate) fn socket(directory: &Path) -> PathBuf {
     directory.join("hotcell.sock")
+}
+
+/// Makes the state directory, or sees that what is there is ours alone: what others can write
+/// to can hold anything, for one a socket or an image of theirs. What they can only read is
+/// closed to them.
+pub(crate) fn prepare(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let mut make = DirBuilder::new();
+    make.recursive(true).mode(MODE);
+    make.create(directory)
+        .with_context(|| format!("make the state directory {shown}"))?;
+    let look = || format!("look at the state directory {shown}");
+    let opened = File::open(directory).with_context(look)?;
+    let found = opened.metadata().with_context(look)?;
+    let ours = rustix::process::geteuid().as_raw();
+    if found.uid() != ours {
+        bail!(
+            "the state directory {shown} belongs to another user (uid {}, we are {ours}); \
+             name another with --state-dir, or `chown -R {ours} {shown}` if you trust what is in it",
+            found.uid()
+        );
+    }
+    if found.mode() & OTHERS_WRITE != 0 {
+        bail!(
+            "other users can write to the state directory {shown} (mode {:o}); \
+             `chmod 700 {shown}` if you trust what is in it, or name another with --state-dir",
+            found.mode() & 0o7777
+        );
+    }
+    if found.mode() & OTHERS != 0 {
+        opened
+            .set_permissions(Permissions::from_mode(MODE))
+            .with_context(|| format!("close the state directory {shown} to other users"))?;
+        tracing::info!(state = %shown, "closed the state directory to other users");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("it is there").mode() & 0o7777
+    }
+
+    #[test]
+    fn a_new_directory_is_ours_alone() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let state = parent.path().join("a/b");
+        prepare(&state).expect("it is made");
+        assert_eq!(mode(&state), 0o700);
+        prepare(&state).expect("and taken again");
+    }
+
+    #[test]
+    fn what_others_can_read_is_closed_to_them() {
+        let state = tempfile::tempdir().expect("a directory");
+        for open in [0o755, 0o750, 0o711, 0o704] {
+            let permissions = Permissions::from_mode(open);
+            std::fs::set_permissions(state.path(), permissions).expect("it is ours");
+            prepare(state.path()).expect("it is taken");
+            assert_eq!(mode(state.path()), 0o700, "from {open:o}");
+        }
+    }
+
+    #[test]
+    fn what_others_can_write_to_is_refused_with_the_command_that_helps() {
+        let state = tempfile::tempdir().expect("a directory");
+        for open in [0o770, 0o707, 0o777, 0o1777, 0o720] {
+            let permissions = Permissions::from_mode(open);
+            std::fs::set_permissions(state.path(), permissions).expect("it is ours");
+            let refused = prepare(state.path())
+                .expect_err("it is refused")
+                .to_string();
+            let command = format!("chmod 700 {}", state.path().display());
+            assert!(refused.contains(&command), "{refused}");
+            assert_eq!(mode(state.path()), open);
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        let state = tempfile::tempdir().expect("a directory");
+        let theirs = if rustix::process::geteuid().is_root() {
+            let nobody = Some(65534);
+            std::os::unix::fs::chown(state.path(), nobody, nobody).expect("we are root");
+            state.path()
+        } else {
+            Path::new("/usr")
+        };
+        let refused = prepare(theirs).expect_err("it is refused").to_string();
+        assert!(refused.contains("belongs to another user"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_directory_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert!(prepare(file.path()).is_err());
+    }
 }

@@ -212,11 +212,11 @@ fn a_disk_that_is_full_or_read_only_is_told_and_nothing_half_made_is_left() {
     std::fs::create_dir(&state).expect("a directory");
     for (prepare, words) in [
         (
-            "mount -t tmpfs -o size=1500k none $D",
+            "mount -t tmpfs -o size=1500k,mode=700 none $D",
             "No space left on device",
         ),
         (
-            "mount -t tmpfs none $D && mkdir $D/images && mount -o remount,bind,ro $D",
+            "mount -t tmpfs -o mode=700 none $D && mkdir $D/images && mount -o remount,bind,ro $D",
             "Read-only file system",
         ),
     ] {

@@ -5,12 +5,15 @@
 
 mod support;
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use crate::support::home::Home;
+use crate::support::server;
 
 /// Serves and expects a refusal; answers what was said.
 fn refused(home: &Home) -> String {
@@ -155,7 +158,13 @@ impl<'a> SmallDisk<'a> {
     /// `None` where we may not mount.
     fn mount(home: &'a Home, size: &str) -> Option<Self> {
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={size},mode=700"),
+                "tmpfs",
+            ])
             .arg(home.path())
             .output();
         if mounted.is_ok_and(|mounted| mounted.status.success()) {
@@ -192,7 +201,7 @@ impl Drop for SmallDisk<'_> {
 
 #[test]
 fn a_full_disk_is_told_and_what_was_there_stays() {
-    let home = Home::new();
+    let home = Home::operated();
     let Some(disk) = SmallDisk::mount(&home, "24m") else {
         return;
     };
@@ -268,5 +277,93 @@ fn output_waits_for_room_on_a_full_disk_and_none_is_lost() {
         text.len(),
         expected.len()
     );
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn the_state_directory_is_its_owners_alone() {
+    let scratch = support::scratch();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+    let serve = |directory: &Path| {
+        let mut command = Command::new(support::hotcell());
+        command
+            .args(["serve", "--port", "0", "--state-dir"])
+            .arg(directory);
+        command.stdin(Stdio::null());
+        command
+    };
+    let open = scratch.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+    let refused = server::output(&mut serve(&open));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("chmod 700"), "{said}");
+    assert_eq!(
+        std::fs::read_dir(&open).unwrap().count(),
+        0,
+        "it wrote there"
+    );
+
+    // One that is readable is closed, and containers work below it all the same.
+    let home = Home::new();
+    std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+    let server = home.serve();
+    assert_eq!(mode(home.path()) & 0o777, 0o700);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({}))["container_id"].clone();
+    let run =
+        json!({ "container_id": id, "cmd": ["sh", "-c", "echo hi > f; cat f"], "wait_s": 30 });
+    assert_eq!(client.ok("exec_start", run)["messages"][0]["data"], "hi\n");
+    assert!(server.terminate().success());
+}
+
+/// Whether a file below a directory holds these bytes.
+fn is_in_a_file(directory: &Path, secret: &str) -> bool {
+    // What is removed meanwhile holds nothing.
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => is_in_a_file(&path, secret),
+            Ok(kind) if kind.is_file() => {
+                let bytes = std::fs::read(path).unwrap_or_default();
+                bytes
+                    .windows(secret.len())
+                    .any(|part| part == secret.as_bytes())
+            }
+            _ => false,
+        }
+    })
+}
+
+#[test]
+fn what_was_secret_is_in_no_file_soon_after_the_end() {
+    let home = Home::new();
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    let spawn = json!({ "env": { "TOKEN": "container-secret-7a31" } });
+    let id = client.ok("spawn", spawn)["container_id"].clone();
+    let run = json!({ "container_id": id, "cmd": ["sleep", "1000"], "stdin": "input-secret-55c0", "env": { "KEY": "exec-secret-e901" } });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    let holds = |secret: &str| is_in_a_file(home.path(), secret);
+    for secret in [
+        "container-secret-7a31",
+        "exec-secret-e901",
+        "input-secret-55c0",
+    ] {
+        assert!(holds(secret), "{secret}: it looks in the wrong place");
+    }
+    client.ok("exec_cancel", json!({ "exec_id": exec }));
+    support::wait_until("what the exec had is gone", || {
+        !holds("exec-secret-e901") && !holds("input-secret-55c0")
+    });
+    assert!(holds("container-secret-7a31"));
+    client.ok("kill", json!({ "container_id": id }));
+    support::wait_until("what the container had is gone", || {
+        !holds("container-secret-7a31")
+    });
     assert!(server.terminate().success());
 }

@@ -35,6 +35,7 @@ fn try_one(state: &Path) -> Result<(Duration, Enforced)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    crate::state::prepare(state)?;
     let home = state.join("doctor");
     let engine = Embedded::open(EmbeddedConfig {
         home: home.clone(),

@@ -86,6 +86,7 @@ fn print(removed: Collected, is_json: bool) -> Result<()> {
 
 /// The engine knows which images its containers are made of.
 fn engine(arguments: &StateArgs) -> Result<Embedded> {
+    let images = open(arguments)?;
     let home = state::directory(arguments.state_dir.clone())?.join("run");
     let engine = Embedded::open(EmbeddedConfig {
         home,
@@ -95,5 +96,5 @@ fn engine(arguments: &StateArgs) -> Result<Embedded> {
         require_limits: false,
     });
     let engine = engine.context("open the engine whose containers use the images")?;
-    Ok(engine.with_images(open(arguments)?))
+    Ok(engine.with_images(images))
 }

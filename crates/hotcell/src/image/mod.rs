@@ -23,6 +23,7 @@ use crate::state;
 /// Opens the images of a state directory.
 pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
     let directory = state::directory(arguments.state_dir.clone())?;
+    state::prepare(&directory)?;
     Images::open(&directory.join("images")).with_context(|| {
         let directory = directory.display();
         format!("open the images in {directory} (another place: --state-dir)")

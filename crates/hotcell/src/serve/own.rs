@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hotcell_mcp::transport::Socket;
 use hotcell_store::{OpenError, Store};
 use tokio::net::UnixStream;
@@ -27,8 +27,7 @@ pub(super) enum Owned {
 
 /// Takes the state directory for this server alone.
 pub(super) fn take(directory: &Path) -> Result<Store> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("make the state directory {}", directory.display()))?;
+    state::prepare(directory)?;
     Ok(Store::open(directory)?)
 }
 
