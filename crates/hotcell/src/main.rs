@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     let command = Cli::parse().into_command();
     let failed = failed(&command);
     obey(&command).unwrap_or_else(|error| {
-        eprintln!("hotcell: {error:#}");
+        // What a container said may be a part of it.
+        eprintln!("hotcell: {}", terminal::plain(&format!("{error:#}")));
         ExitCode::from(failed)
     })
 }

@@ -1,4 +1,10 @@
-//! Our own terminal while the container has one.
+//! Our own terminal: while the container has one, and when what it wrote is shown there.
+
+mod filter;
+mod screen;
+
+pub(crate) use filter::plain;
+pub(crate) use screen::{Screen, write};
 
 use hotcell_agent_client::Winsize;
 use rustix::stdio::stdin;

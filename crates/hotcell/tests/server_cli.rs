@@ -323,6 +323,39 @@ fn logs_shows_an_exec_or_the_newest_of_a_container() {
 }
 
 #[test]
+fn what_a_container_writes_does_not_command_our_terminal() {
+    let mut served = Served::with_cell();
+    // A title, the clipboard, a question whose answer the shell would read, and a colour.
+    let script = r"printf '\033]0;title\007\033]52;c;cm0=\007\033[6n\033[31mred\033[0m\n'";
+    let cmd = json!(["sh", "-c", script]);
+    let run = json!({ "container_id": "cell", "cmd": cmd, "wait_s": 30 });
+    served.client.ok("exec_start", run);
+    let filtered = "␛]0;title␇␛]52;c;cm0=␇␛[6n\x1b[31mred\x1b[0m\r\n";
+    let raw = "\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[6n\x1b[31mred\x1b[0m\r\n";
+    let exec = ["cell", "--", "sh", "-c", script];
+    let alone = ["--", "sh", "-c", script];
+    for (command, shown) in [
+        ([&["logs", "cell"][..], &[]].concat(), filtered),
+        ([&["exec"][..], &exec].concat(), filtered),
+        ([&["run"][..], &alone].concat(), filtered),
+        ([&["logs", "--raw", "cell"][..], &[]].concat(), raw),
+        ([&["exec", "--raw"][..], &exec].concat(), raw),
+        ([&["run", "--raw"][..], &alone].concat(), raw),
+    ] {
+        let terminal = Terminal::new(24, 80);
+        let mut shell = terminal.run(&served.home.command(&command));
+        terminal.wait_for("ended with 0");
+        terminal.wait_for(shown);
+        terminal.press("\r");
+        server::wait(&mut shell);
+    }
+    // What is no terminal gets every byte.
+    let output = served.run(&["logs", "cell"]);
+    assert_eq!(stdout(&output), raw.replace("\r\n", "\n"));
+    served.end();
+}
+
+#[test]
 fn logs_follows_until_the_end() {
     let mut served = Served::with_cell();
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", "echo begun; until [ -e go ]; do sleep 0.01; done; echo ended"] });

@@ -31,7 +31,7 @@ pub(crate) struct ExecArgs {
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
 
-    /// Give it a terminal
+    /// Give it a terminal; what it writes passes to ours unfiltered, as with --raw
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) tty: bool,
 
@@ -46,6 +46,10 @@ pub(crate) struct ExecArgs {
     /// End it after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) timeout: Option<Duration>,
+
+    /// Pass escape sequences on to our terminal; without it only colours pass
+    #[arg(long)]
+    pub(crate) raw: bool,
 
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]
@@ -65,6 +69,10 @@ pub(crate) struct LogsArgs {
     /// Go on until it ends
     #[arg(long, short)]
     pub(crate) follow: bool,
+
+    /// Pass escape sequences on to our terminal; without it only colours pass
+    #[arg(long)]
+    pub(crate) raw: bool,
 
     /// Print each message as a line of JSON
     #[arg(long)]

@@ -23,6 +23,10 @@ Examples:
 /// What to run and in what container.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["code", "file", "command"]))]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
 pub(crate) struct RunArgs {
     /// Language of the code [default: by the file's extension, else python]
     #[arg(long, short, value_parser = parse_language)]
@@ -55,13 +59,17 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
 
-    /// Give it a terminal
+    /// Give it a terminal; what it writes passes to ours unfiltered, as with --raw
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) tty: bool,
 
     /// Refuse to run where a limit cannot be enforced
     #[arg(long)]
     pub(crate) require_limits: bool,
+
+    /// Pass escape sequences on to our terminal; without it only colours pass
+    #[arg(long)]
+    pub(crate) raw: bool,
 
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::connection::Server;
-use super::output::{Captured, Sink, is_broken_pipe};
+use super::output::{Captured, Sink, ignore_broken_pipe, is_broken_pipe};
 use super::poll::{End, Reader};
 use super::{print_json, stdin};
 use crate::cli::ExecArgs;
 use crate::exit;
 use crate::signals::{Asked, Signals, Stop};
-use crate::terminal::{self, RawTerminal};
+use crate::terminal::{self, RawTerminal, Screen, plain};
 
 #[derive(Deserialize)]
 struct Started {
@@ -40,13 +40,16 @@ pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     let mut sink = if arguments.json {
         Sink::Memory(Captured::default())
     } else {
-        Sink::Ours
+        // A terminal inside speaks to ours: that is what it is for.
+        Sink::Ours(Screen::new(arguments.raw || arguments.tty))
     };
     let end = exec.until_end(&mut sink).await;
     stdin.abort();
     listener.abort();
     drop(raw);
-    report(end?, sink, &exec.stop).await
+    let end = end?;
+    ignore_broken_pipe(sink.finish().await)?;
+    report(end, sink, &exec.stop).await
 }
 
 /// An exec of ours that runs.
@@ -165,7 +168,7 @@ async fn report(end: End, sink: Sink, stop: &Stop) -> Result<ExitCode> {
         .await?;
     }
     if let Some(sentence) = sentence(&end) {
-        eprintln!("hotcell: {sentence}");
+        eprintln!("hotcell: {}", plain(&sentence));
     }
     Ok(ExitCode::from(code))
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::connection::Server;
 use super::print_json;
 use crate::cli::KillArgs;
+use crate::terminal::plain;
 
 /// Ends each, also after one could not be ended.
 pub(super) async fn kill(arguments: &KillArgs) -> Result<ExitCode> {
@@ -22,7 +23,7 @@ pub(super) async fn kill(arguments: &KillArgs) -> Result<ExitCode> {
                 killed.push(json!({ "container": container, "status": answer["status"] }));
             }
             Err(error) => {
-                eprintln!("hotcell: {error:#}");
+                eprintln!("hotcell: {}", plain(&format!("{error:#}")));
                 killed.push(json!({ "container": container, "error": error.to_string() }));
                 code = ExitCode::FAILURE;
             }

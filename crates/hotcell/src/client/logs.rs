@@ -8,31 +8,34 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::connection::Server;
-use super::output::{Sink, is_broken_pipe};
+use super::output::{Sink, ignore_broken_pipe, is_broken_pipe};
 use super::poll::{Polled, Reader};
 use super::print_json;
 use crate::cli::LogsArgs;
+use crate::terminal::Screen;
 
 pub(super) async fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let exec_id = find(&server, &arguments.target).await?;
     let mut reader = Reader::new(server, exec_id);
+    let mut sink = Sink::Ours(Screen::new(arguments.raw));
     loop {
         let mut polled = reader.next(arguments.follow).await?;
         let is_last = polled.complete || (!arguments.follow && polled.messages.is_empty());
-        match show(&mut polled, arguments.json).await {
+        match show(&mut polled, arguments.json, &mut sink).await {
             Ok(()) => {}
             Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(error),
         }
         if is_last {
+            ignore_broken_pipe(sink.finish().await)?;
             explain(&polled);
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-async fn show(polled: &mut Polled, as_json: bool) -> Result<()> {
+async fn show(polled: &mut Polled, as_json: bool, sink: &mut Sink) -> Result<()> {
     if as_json {
         for message in &polled.messages {
             print_json(message).await?;
@@ -40,7 +43,7 @@ async fn show(polled: &mut Polled, as_json: bool) -> Result<()> {
         return Ok(());
     }
     for message in polled.read_messages()? {
-        Sink::Ours.take(message).await?;
+        sink.take(message).await?;
     }
     Ok(())
 }

@@ -10,12 +10,14 @@ mod poll;
 mod ps;
 mod stdin;
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+use crate::terminal;
 
 /// Lists containers.
 pub(crate) fn ps(arguments: &PsArgs) -> Result<ExitCode> {
@@ -53,9 +55,37 @@ fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
 
 /// One JSON value on a line of our stdout.
 async fn print_json(value: &Value) -> Result<()> {
-    let mut line = serde_json::to_vec(value).context("write JSON")?;
-    line.push(b'\n');
-    output::write(tokio::io::stdout(), &line)
+    let mut line = escaped(&value.to_string());
+    line.push('\n');
+    terminal::write(tokio::io::stdout(), line.as_bytes())
         .await
         .context("write to stdout")
+}
+
+/// JSON leaves control characters of eight bits as they are, which a terminal may obey. They
+/// can only be inside strings, where they can be escaped.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_control() {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_control_character_and_means_the_same() {
+        let value = serde_json::json!({ "data": "a\u{9b}6n\x1b\x7f\u{e4}\n" });
+        let text = escaped(&value.to_string());
+        assert!(!text.contains(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
+    }
 }

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::terminal::Screen;
 
 /// Output kept of each stream for `--json`.
 const CAPTURED_BYTES_MAX: usize = 4 << 20;
@@ -36,7 +37,7 @@ impl Message {
 /// Where output goes.
 pub(super) enum Sink {
     /// To our stdout and stderr.
-    Ours,
+    Ours(Screen),
     /// Kept for the end.
     Memory(Captured),
     /// Our reader went away.
@@ -62,10 +63,17 @@ impl Sink {
                 captured.take(is_stderr, &data);
                 Ok(())
             }
-            Self::Ours if is_stderr => write(tokio::io::stderr(), &data).await,
-            Self::Ours => write(tokio::io::stdout(), &data).await,
+            Self::Ours(screen) => screen.write(is_stderr, &data).await,
         };
         written.context("write the command's output")
+    }
+
+    /// Shows what was held back.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        match self {
+            Self::Ours(screen) => screen.finish().await.context("write the command's output"),
+            Self::Nowhere | Self::Memory(_) => Ok(()),
+        }
     }
 }
 
@@ -89,7 +97,10 @@ pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-pub(super) async fn write(mut to: impl AsyncWrite + Unpin, data: &[u8]) -> std::io::Result<()> {
-    to.write_all(data).await?;
-    to.flush().await
+/// It is no failure of ours that nobody reads any more.
+pub(super) fn ignore_broken_pipe(written: Result<()>) -> Result<()> {
+    match written {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        written => written,
+    }
 }

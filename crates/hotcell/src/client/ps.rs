@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::connection::Server;
-use super::{output, print_json};
+use super::print_json;
 use crate::cli::PsArgs;
+use crate::terminal::{self, plain};
 
 #[derive(Deserialize)]
 struct Listed {
@@ -32,7 +33,7 @@ pub(super) async fn ps(arguments: &PsArgs) -> Result<ExitCode> {
         print_json(&json!({ "containers": listed.containers })).await?;
     } else {
         let table = table(&listed.containers);
-        let written = output::write(tokio::io::stdout(), table.as_bytes()).await;
+        let written = terminal::write(tokio::io::stdout(), table.as_bytes()).await;
         written.context("write to stdout")?;
     }
     Ok(ExitCode::SUCCESS)
@@ -43,7 +44,7 @@ fn table(containers: &[Value]) -> String {
     let heading = COLUMNS.map(|(heading, _)| heading.to_owned());
     let cell = |container: &Value, field: &str| match &container[field] {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => plain(text).replace('\n', " "),
         other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             other.to_string()
         }

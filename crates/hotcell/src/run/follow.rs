@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hotcell_agent_client::{Agent, Command, Event, EventKind, Exit, Follow, Output};
-use tokio::io::AsyncWriteExt;
 
 use super::container::Running;
 use super::outcome::{Captured, Outcome};
 use super::stdin;
 use crate::exit::BROKEN_PIPE;
 use crate::signals::{Asked, Signals, Stop};
-use crate::terminal;
+use crate::terminal::{self, Screen};
 
 /// From TERM to KILL, for the timeout and for Ctrl-C.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
@@ -20,8 +19,13 @@ pub(super) const GRACE: Duration = Duration::from_secs(3);
 /// There is one exec in this container.
 const EXEC_ID: &str = "run";
 
-/// Starts the command and stays until it has ended.
-pub(super) async fn follow(running: &Running, command: &Command, capture: bool) -> Result<Outcome> {
+/// Starts the command and stays until it has ended. Its output goes to `screen`; without one
+/// it is kept.
+pub(super) async fn follow(
+    running: &Running,
+    command: &Command,
+    screen: Option<Screen>,
+) -> Result<Outcome> {
     let agent = running.agent();
     let signals = Signals::listen()?;
     let mut events = agent
@@ -31,12 +35,12 @@ pub(super) async fn follow(running: &Running, command: &Command, capture: bool) 
     let stdin = tokio::spawn(stdin::pass_on(agent.clone(), EXEC_ID));
     let stop = Arc::new(Stop::default());
     let listener = tokio::spawn(obey(signals, agent.clone(), Arc::clone(&stop)));
-    let mut sink = if capture {
-        Sink::Memory(Captured::default())
-    } else {
-        Sink::Ours
-    };
+    let mut sink = screen.map_or_else(|| Sink::Memory(Captured::default()), Sink::Ours);
     let exit = until_exit(&mut events, &mut sink, agent, &stop).await?;
+    if let Sink::Ours(screen) = &mut sink {
+        // The command has ended, whether or not anybody still reads what it wrote.
+        let _ = screen.finish().await;
+    }
     stdin.abort();
     listener.abort();
     Ok(Outcome {
@@ -108,7 +112,7 @@ async fn cancel(agent: Agent, grace: Duration) {
 
 /// Where output goes.
 enum Sink {
-    Ours,
+    Ours(Screen),
     Memory(Captured),
     /// Our reader went away.
     Nowhere,
@@ -121,8 +125,7 @@ impl Sink {
                 captured.take(stream, data);
                 Ok(())
             }
-            Self::Ours if stream == Output::Stdout => write(tokio::io::stdout(), data).await,
-            Self::Ours => write(tokio::io::stderr(), data).await,
+            Self::Ours(screen) => screen.write(stream == Output::Stderr, data).await,
             Self::Nowhere => Ok(()),
         }
     }
@@ -130,12 +133,7 @@ impl Sink {
     fn captured(self) -> Option<Captured> {
         match self {
             Self::Memory(captured) => Some(captured),
-            Self::Ours | Self::Nowhere => None,
+            Self::Ours(_) | Self::Nowhere => None,
         }
     }
-}
-
-async fn write(mut to: impl tokio::io::AsyncWrite + Unpin, data: &[u8]) -> std::io::Result<()> {
-    to.write_all(data).await?;
-    to.flush().await
 }

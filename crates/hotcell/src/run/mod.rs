@@ -14,7 +14,7 @@ use self::container::Running;
 use self::outcome::Outcome;
 use self::what::What;
 use crate::cli::RunArgs;
-use crate::terminal::RawTerminal;
+use crate::terminal::{RawTerminal, Screen};
 
 /// Runs what was asked for and answers with its exit code.
 pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
@@ -53,5 +53,7 @@ async fn run_command(arguments: &RunArgs, running: &Running, what: What) -> Resu
     } else {
         None
     };
-    follow::follow(running, &command, arguments.json).await
+    // A terminal inside speaks to ours: that is what it is for.
+    let screen = (!arguments.json).then(|| Screen::new(arguments.raw || arguments.tty));
+    follow::follow(running, &command, screen).await
 }

@@ -9,6 +9,7 @@ use hotcell_engine::Enforced;
 use serde_json::{Value, json};
 
 use crate::exit::{NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT};
+use crate::terminal::plain;
 
 /// Output kept of each stream for `--json`.
 const CAPTURED_BYTES_MAX: usize = 4 << 20;
@@ -73,7 +74,7 @@ impl Outcome {
     /// One sentence on stderr, where the exit code alone would puzzle.
     pub(super) fn explain(&self) {
         if let Some(sentence) = self.sentence() {
-            eprintln!("hotcell: {sentence}");
+            eprintln!("hotcell: {}", plain(&sentence));
         }
     }
 
