@@ -43,7 +43,8 @@ impl Elsewhere {
                 "link add {cable} type veth peer name eth0 netns {name}"
             ));
         if !is_there {
-            eprintln!("skipped: no network namespace can be made here (not root, or no `ip`)");
+            let reason = "no network namespace can be made here";
+            hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
             return None;
         }
         for step in [
