@@ -127,8 +127,8 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Removes what this engine keeps of images although no image and no container needs it;
     /// with `idle`, also images of which no container was made for so long. With `dry_run`
-    /// it removes nothing, and answers what it would. An engine whose images are its own
-    /// affair removes none.
+    /// it removes nothing, and answers what it would. Of an engine that others use too, only
+    /// what we pulled is removed. One without images removes none.
     async fn sweep_images(
         &self,
         _idle: Option<Duration>,

@@ -1,7 +1,6 @@
 //! Images: there already, or pulled by the engine.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::auth::DockerCredentials;
@@ -20,9 +19,6 @@ use crate::{EngineError, ImageFault, Progress};
 
 /// How long a pull may be silent.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
-
-/// Pulled images that are remembered.
-const PULLED_MAX: usize = 1024;
 
 /// Volumes of an image.
 const VOLUMES_MAX: usize = 32;
@@ -52,17 +48,20 @@ impl Maker {
         progress: &Progress,
     ) -> Result<Found, EngineError> {
         if let Some(found) = self.local_image(source).await? {
+            self.pulled().note_use(&found.id);
             return Ok(found);
         }
         let reference = source.reference.to_string();
         if source.transport == Transport::Nowhere {
             return Err(EngineError::NoImage { image: reference });
         }
+        let before = inspect(self.client(), &reference).await?;
         let (maker, asked) = (Arc::clone(self), source.reference.clone());
         let pull = |progress| async move { pull(maker.client(), asked, progress).await };
         self.pulls().join(source, progress, pull).await?;
         if let Some(found) = self.named_image(source, &reference).await? {
-            self.pulled().note(&reference, &found.id);
+            let is_ours = before.is_none_or(|before| before.id != found.id);
+            self.pulled().note(&reference, &found.id, is_ours);
             return Ok(found);
         }
         Err(EngineError::Image {
@@ -112,26 +111,6 @@ impl Maker {
         }
         let is_docker = self.flavor() == Flavor::Docker;
         Ok(is_docker && !self.abilities().await?.has_containerd_store)
-    }
-}
-
-/// What we pulled: names, and the engine's own names of what they stood for then.
-#[derive(Debug, Default)]
-pub(super) struct Pulled(Mutex<HashSet<(String, String)>>);
-
-impl Pulled {
-    fn note(&self, reference: &str, id: &str) {
-        let mut pulled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whatever is forgotten is pulled again.
-        if pulled.len() >= PULLED_MAX {
-            pulled.clear();
-        }
-        pulled.insert((reference.to_owned(), id.to_owned()));
-    }
-
-    fn has(&self, reference: &str, id: &str) -> bool {
-        let pulled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pulled.contains(&(reference.to_owned(), id.to_owned()))
     }
 }
 

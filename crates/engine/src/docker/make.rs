@@ -14,6 +14,7 @@ use super::client::{Client, Fault, FaultKind, repeat};
 use super::config::{DockerConfig, Flavor};
 use super::describe::Abilities;
 use super::locks::{Lock, Locks};
+use super::pulled::Pulled;
 use super::stream::{self, ExecStream, OpenError};
 use super::usage::Processes;
 use super::watch::Watches;
@@ -35,7 +36,7 @@ pub(super) struct Maker {
     processes: Processes,
     abilities: OnceCell<Abilities>,
     pulls: Pulls,
-    pulled: image::Pulled,
+    pulled: Pulled,
     agent_volume: String,
     /// Whether we have seen the agent's volume filled.
     agent_is_there: AsyncMutex<bool>,
@@ -80,7 +81,7 @@ impl Maker {
             processes: Processes::default(),
             abilities: OnceCell::new(),
             pulls: Pulls::default(),
-            pulled: image::Pulled::default(),
+            pulled: Pulled::default(),
             agent_volume: agent::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
             starts: Semaphore::new(STARTS_MAX),
@@ -101,7 +102,7 @@ impl Maker {
         &self.pulls
     }
 
-    pub(super) fn pulled(&self) -> &image::Pulled {
+    pub(super) fn pulled(&self) -> &Pulled {
         &self.pulled
     }
 

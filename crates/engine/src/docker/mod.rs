@@ -25,20 +25,25 @@ mod make;
 mod names;
 mod probe;
 mod profile;
+mod pulled;
 mod remove;
 mod restart;
 mod stream;
 mod usage;
 mod watch;
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
 use tokio::sync::oneshot;
 
 use self::make::Maker;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError, HostSize, Progress};
+use crate::{
+    AgentStream, Container, Enforced, Engine, EngineError, HostSize, Progress, SweptImages,
+};
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
 pub use probe::{About, about};
@@ -58,6 +63,16 @@ impl Docker {
         Self {
             maker: Arc::new(Maker::new(config)),
         }
+    }
+}
+
+impl Docker {
+    /// Remembers in this file which images were pulled, so that they are removed when nobody
+    /// uses them. Without, what this value pulls is forgotten with it, and stays.
+    #[must_use]
+    pub fn with_record(self, path: PathBuf) -> Self {
+        self.maker.pulled().keep_in(path);
+        self
     }
 }
 
@@ -150,6 +165,15 @@ impl Engine for Docker {
 
     async fn leftovers(&self) -> Result<usize, EngineError> {
         self.maker.leftovers().await
+    }
+
+    /// Only what we pulled is ours to remove.
+    async fn sweep_images(
+        &self,
+        idle: Option<Duration>,
+        dry_run: bool,
+    ) -> Result<SweptImages, EngineError> {
+        self.maker.sweep_images(idle, dry_run).await
     }
 }
 

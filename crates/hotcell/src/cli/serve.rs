@@ -174,7 +174,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) transient_gc_days: u16,
 
-    /// Days that an image of the embedded engine is kept although no container is made of it; 0: for ever
+    /// Remove images that Hotcell pulled and nobody used for this many days (0 = never)
     #[arg(
         long,
         value_name = "DAYS",

@@ -18,6 +18,9 @@ use crate::image;
 /// The file in the state directory that says whose containers in Docker or Podman are ours.
 const SCOPE_FILE: &str = "scope";
 
+/// The file in the state directory that says which images Docker or Podman pulled for us.
+const PULLED_FILE: &str = "pulled-images.json";
+
 /// Opens the engine and makes sure that it works.
 pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>> {
     match arguments.engine {
@@ -116,6 +119,7 @@ async fn open_api(
         agent: hotcell_agent_image::AGENT,
         require_limits: arguments.require_limits,
     });
+    let engine = engine.with_record(state.join(PULLED_FILE));
     sweep(&engine).await;
     engine.limits().await?;
     Ok(Arc::new(engine))
