@@ -55,6 +55,11 @@ struct Lines {
 impl Client {
     /// Starts a server of its own on stdio.
     pub fn stdio(home: &Home, arguments: &[&str]) -> Self {
+        Self::stdio_as(home, arguments, LEGACY)
+    }
+
+    /// The same, in another version of the protocol.
+    pub fn stdio_as(home: &Home, arguments: &[&str], version: &'static str) -> Self {
         let mut child = home
             .command(&["serve", "--transport", "stdio"])
             .args(arguments)
@@ -66,11 +71,12 @@ impl Client {
         let write = child.stdin.take().expect("its stdin is a pipe");
         let read = messages(child.stdout.take().expect("its stdout is a pipe"));
         let log = server::lines(child.stderr.take().expect("its stderr is a pipe"));
-        Self::greeted(Wire::Lines(Lines {
+        let wire = Wire::Lines(Lines {
             child: Some((child, log)),
             write: Some(Box::new(write)),
             read,
-        }))
+        });
+        Self::greeted_with(wire, json!({}), version)
     }
 
     /// Connects to the socket in the state directory.
@@ -87,11 +93,17 @@ impl Client {
 
     /// Streamable HTTP with a session.
     pub fn http(url: &str) -> Self {
-        Self::greeted(Wire::Http {
+        Self::http_as(url, LEGACY)
+    }
+
+    /// The same, in another version of the protocol.
+    pub fn http_as(url: &str, version: &'static str) -> Self {
+        let wire = Wire::Http {
             http: Http::connect(url),
             session: None,
-            version: LEGACY,
-        })
+            version,
+        };
+        Self::greeted_with(wire, json!({}), version)
     }
 
     /// The same, and a long command may be answered with a task.
@@ -101,7 +113,7 @@ impl Client {
             session: None,
             version: LEGACY,
         };
-        Self::greeted_with(wire, json!({ "extensions": { TASKS: {} } }))
+        Self::greeted_with(wire, json!({ "extensions": { TASKS: {} } }), LEGACY)
     }
 
     /// Streamable HTTP without a session.
@@ -118,22 +130,23 @@ impl Client {
     }
 
     fn greeted(wire: Wire) -> Self {
-        Self::greeted_with(wire, json!({}))
+        Self::greeted_with(wire, json!({}), LEGACY)
     }
 
-    fn greeted_with(wire: Wire, capabilities: Value) -> Self {
+    fn greeted_with(wire: Wire, capabilities: Value, version: &str) -> Self {
         let mut client = Self {
             wire,
             last_id: 0,
             notifications: Vec::new(),
         };
         let greeting = json!({
-            "protocolVersion": LEGACY,
+            "protocolVersion": version,
             "capabilities": capabilities,
             "clientInfo": { "name": "test", "version": "0" },
         });
         let answer = client.request("initialize", greeting).expect("it greets");
         assert_eq!(answer["serverInfo"]["name"], "hotcell", "{answer}");
+        assert_eq!(answer["protocolVersion"], version, "{answer}");
         client.notify("notifications/initialized");
         client
     }
@@ -229,6 +242,22 @@ impl Client {
         }
     }
 
+    /// Sends a batch, and answers what comes back.
+    pub fn batch(&mut self, messages: Value) -> Value {
+        match &mut self.wire {
+            Wire::Lines(lines) => {
+                lines.send(&messages);
+                lines.next()
+            }
+            Wire::Http { http, session, .. } => {
+                let session = session.clone().map(|session| ("Mcp-Session-Id", session));
+                let headers: Vec<_> = session.into_iter().collect();
+                http.post("/mcp", &headers, &messages.to_string());
+                http.next_message()
+            }
+        }
+    }
+
     /// Waits for a notification with such parameters. Only on a pipe.
     pub fn wait_for_notification(&mut self, is_it: impl Fn(&Value) -> bool) {
         while !self.notifications.iter().any(|one| is_it(&one["params"])) {
@@ -257,7 +286,11 @@ impl Client {
                 session,
                 version,
             } => {
-                let mut headers = vec![("MCP-Protocol-Version", (*version).to_owned())];
+                let mut headers = Vec::new();
+                // Older clients know no such header.
+                if *version >= "2025-06-18" {
+                    headers.push(("MCP-Protocol-Version", (*version).to_owned()));
+                }
                 if let Some(session) = session {
                     headers.push(("Mcp-Session-Id", session.clone()));
                 }

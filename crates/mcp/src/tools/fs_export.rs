@@ -45,7 +45,14 @@ pub(super) struct Output {
     archive: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    hint: Option<&'static str>,
 }
+
+/// How a client without HTTP gets what is too large for an answer.
+const IN_PARTS: &str = "pack it inside, such as exec_start cmd=[\"tar\",\"czf\",\"export.tgz\",\"DIR\"], \
+    then fs_read export.tgz with limit=4194304 and go on with offset=next_offset";
 
 impl Tool for FsExport {
     const NAME: &'static str = "fs_export";
@@ -108,6 +115,7 @@ fn inline(params: &Params, archive: &[u8]) -> Answer {
         size: Some(archive.len()),
         archive: Some(BASE64_STANDARD.encode(archive)),
         url: None,
+        hint: None,
     };
     let text = format!(
         "{}, {} bytes; structured content has it as base64",
@@ -123,16 +131,16 @@ fn elsewhere(server: &Server, params: &Params) -> Result<Answer, ToolError> {
     query.extend(params.exclude.iter().map(|glob| ("exclude", glob.as_str())));
     query.push(("gzip", if params.gzip { "true" } else { "false" }));
     let url = server.archive_url(&params.container_id, &query).ok_or_else(|| {
-        let message = format!("the archive has more than {INLINE_BYTES_MAX} bytes, and this server has no HTTP to fetch it by");
-        ToolError::new(Code::ResourceExhausted, message)
-            .with_hint("export less: a deeper path, include or exclude; or serve with --transport streamable-http")
+        let message = format!("the archive has more than {INLINE_BYTES_MAX} bytes, the most that fits into an answer");
+        ToolError::new(Code::ResourceExhausted, message).with_hint(IN_PARTS)
     })?;
-    let text = format!("too large to show here; GET {url}");
+    let text = format!("too large to show here; GET {url}\nwithout HTTP: {IN_PARTS}");
     let output = Output {
         format: params.format(),
         size: None,
         archive: None,
         url: Some(url),
+        hint: Some(IN_PARTS),
     };
     Ok(Answer::of(text, output))
 }

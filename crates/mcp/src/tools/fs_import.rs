@@ -43,7 +43,14 @@ pub(super) struct Output {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    hint: Option<&'static str>,
 }
+
+/// How a client without HTTP sends what is too large for a message.
+const IN_PARTS: &str = "write it in parts of at most 4 MiB with fs_write path=import.tgz encoding=base64 append=true, \
+    then unpack it inside, such as exec_start cmd=[\"tar\",\"xf\",\"import.tgz\",\"-C\",\"DIR\"]";
 
 impl Tool for FsImport {
     const NAME: &'static str = "fs_import";
@@ -75,6 +82,7 @@ impl Tool for FsImport {
             entries: Some(entries),
             bytes: Some(bytes),
             url: None,
+            hint: None,
         };
         Ok(Answer::of(text, output))
     }
@@ -128,17 +136,19 @@ fn piece(gzip: &mut impl Read) -> Result<Bytes, ToolError> {
 
 fn elsewhere(server: &Server, params: Params) -> Result<Answer, ToolError> {
     let query = [("path", params.dest.as_str())];
-    let url = server.archive_url(&params.container_id, &query).ok_or_else(|| {
-        let message = format!("an archive given here may have {INLINE_BYTES_MAX} bytes, and this server has no HTTP to send a larger one to");
-        ToolError::new(Code::ResourceExhausted, message)
-            .with_hint("import it in parts, or serve with --transport streamable-http")
-    })?;
-    let text = format!("PUT the tar or tar.gz to {url}");
+    let url = server
+        .archive_url(&params.container_id, &query)
+        .ok_or_else(|| {
+            let message = format!("an archive given here may have {INLINE_BYTES_MAX} bytes");
+            ToolError::new(Code::ResourceExhausted, message).with_hint(IN_PARTS)
+        })?;
+    let text = format!("PUT the tar or tar.gz to {url}\nwithout HTTP: {IN_PARTS}");
     let output = Output {
         dest: params.dest,
         entries: None,
         bytes: None,
         url: Some(url),
+        hint: Some(IN_PARTS),
     };
     Ok(Answer::of(text, output))
 }

@@ -10,6 +10,15 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Requests of one connection or session that are being answered at once.
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 256;
 
+/// Messages of one batch.
+pub(crate) const BATCH_MESSAGES_MAX: usize = 32;
+
+/// Messages of one batch over HTTP that are handled at once.
+pub(crate) const BATCH_AT_ONCE_MAX: usize = 4;
+
+/// All answers to one batch over HTTP.
+pub(crate) const BATCH_ANSWER_BYTES_MAX: usize = 32 << 20;
+
 /// Connections to the unix socket at once.
 pub const SOCKET_CONNECTIONS_MAX: usize = 64;
 

@@ -1,17 +1,19 @@
 //! One JSON-RPC message a line: how stdio and the unix socket speak.
 //!
 //! A line that is too long or is no message is answered with an error, and the next line is
-//! read as if nothing had happened.
+//! read as if nothing had happened. A line may be a batch, where the protocol has them.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{SinkExt, StreamExt};
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use serde_json::Value;
@@ -22,6 +24,7 @@ use tokio_util::codec::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::batch::{Batch, Batches, Outgoing, Sending, WRONG_VERSION, is_batch};
 use super::limits::MESSAGE_BYTES_MAX;
 use super::reply::{Answering, Reply};
 
@@ -36,6 +39,9 @@ pub(crate) struct Lines<R, W> {
     write: Writer<W>,
     /// Set when the peer takes no more: then it is not listened to either.
     is_broken: CancellationToken,
+    /// Of a batch, what was not handed on yet.
+    queue: VecDeque<ClientJsonRpcMessage>,
+    batches: Arc<SyncMutex<Batches>>,
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
@@ -44,6 +50,7 @@ struct MessageEncoder;
 /// What a line was.
 enum Line {
     Message(Box<ClientJsonRpcMessage>),
+    Batch(Batch),
     Nothing,
     Bad(ErrorData, Option<RequestId>),
 }
@@ -65,6 +72,8 @@ where
             read: FramedRead::new(read, codec),
             write: Arc::new(Mutex::new(Some(write))),
             is_broken: CancellationToken::new(),
+            queue: VecDeque::new(),
+            batches: Arc::default(),
             refusing: None,
         }
     }
@@ -72,7 +81,7 @@ where
     /// The next line; `None` at the end or when nothing can be read any more.
     async fn next_line(&mut self) -> Option<Line> {
         let line = match self.read.next().await {
-            Some(Ok(line)) => parse(&line),
+            Some(Ok(line)) => parse(&line, lock(&self.batches).are_allowed()),
             Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
                 // A framed reader ends after an error, and goes on when it is asked again.
                 let _ = self.read.next().await;
@@ -91,9 +100,70 @@ where
         }
         Some(line)
     }
+
+    /// Takes a batch apart.
+    fn begin(&mut self, batch: Batch) {
+        let (messages, done) = lock(&self.batches).begin(batch);
+        for message in &messages {
+            self.note_cancelled(message);
+        }
+        self.queue.extend(messages);
+        self.send_later(done);
+    }
+
+    fn note_cancelled(&mut self, message: &ClientJsonRpcMessage) {
+        if let JsonRpcMessage::Notification(notification) = message
+            && let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+            && let Some(id) = &cancelled.params.request_id
+        {
+            let done = lock(&self.batches).forget(id);
+            self.send_later(done);
+        }
+    }
+
+    /// Has it sent before the next line is read.
+    fn send_later(&mut self, sending: Option<Sending>) {
+        let Some(sending) = sending else {
+            return;
+        };
+        let (write, is_broken) = (Arc::clone(&self.write), self.is_broken.clone());
+        let before = self.refusing.take();
+        self.refusing = Some(Box::pin(async move {
+            if let Some(before) = before {
+                before.await;
+            }
+            drop(put(&write, &is_broken, sending).await);
+        }));
+    }
 }
 
-fn parse(line: &Bytes) -> Line {
+fn lock(batches: &SyncMutex<Batches>) -> MutexGuard<'_, Batches> {
+    batches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes it; what it has of the budget for answers is given back when it is written, or
+/// never will be.
+async fn put<W: AsyncWrite + Unpin>(
+    write: &Writer<W>,
+    is_broken: &CancellationToken,
+    sending: Sending,
+) -> io::Result<()> {
+    let Sending { what, replies } = sending;
+    let mut write = write.lock().await;
+    let sent = match write.as_mut() {
+        Some(write) => write.send(what).await,
+        None => return Err(io::ErrorKind::NotConnected.into()),
+    };
+    if sent.is_err() {
+        // A part of a message may be written: nothing can follow it.
+        write.take();
+        is_broken.cancel();
+    }
+    drop(replies);
+    sent
+}
+
+fn parse(line: &Bytes, takes_batches: bool) -> Line {
     let line = line
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(line)
@@ -101,9 +171,24 @@ fn parse(line: &Bytes) -> Line {
     if line.is_empty() {
         return Line::Nothing;
     }
+    if is_batch(line) {
+        return parse_batch(line, takes_batches);
+    }
     match serde_json::from_slice(line) {
         Ok(message) => Line::Message(Box::new(message)),
         Err(_) => explain(line),
+    }
+}
+
+fn parse_batch(line: &[u8], is_allowed: bool) -> Line {
+    let batch = if is_allowed {
+        Batch::parse(line)
+    } else {
+        Err(WRONG_VERSION.to_owned())
+    };
+    match batch {
+        Ok(batch) => Line::Batch(batch),
+        Err(reason) => Line::Bad(ErrorData::invalid_request(reason, None), None),
     }
 }
 
@@ -133,21 +218,7 @@ where
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let write = Arc::clone(&self.write);
-        let is_broken = self.is_broken.clone();
-        async move {
-            let mut write = write.lock().await;
-            let sent = match write.as_mut() {
-                Some(write) => write.send(message).await,
-                None => return Err(io::ErrorKind::NotConnected.into()),
-            };
-            if sent.is_err() {
-                // A part of a message may be written: nothing can follow it.
-                write.take();
-                is_broken.cancel();
-            }
-            sent
-        }
+        self.answer(message, None)
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
@@ -171,11 +242,13 @@ where
         message: ServerJsonRpcMessage,
         reply: Option<Reply>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let sent = self.send(message);
+        let sending = lock(&self.batches).outgoing(message, reply);
+        let (write, is_broken) = (Arc::clone(&self.write), self.is_broken.clone());
         async move {
-            let result = sent.await;
-            drop(reply);
-            result
+            match sending {
+                Some(sending) => put(&write, &is_broken, sending).await,
+                None => Ok(()),
+            }
         }
     }
 }
@@ -192,23 +265,33 @@ where
                 refusing.await;
                 self.refusing = None;
             }
+            if let Some(message) = self.queue.pop_front() {
+                return Some(message);
+            }
             match self.next_line().await? {
-                Line::Message(message) => return Some(*message),
+                Line::Message(message) => {
+                    self.note_cancelled(&message);
+                    return Some(*message);
+                }
+                Line::Batch(batch) => self.begin(batch),
                 Line::Nothing => {}
                 Line::Bad(error, id) => {
-                    let sent = self.send(JsonRpcMessage::error(error, id));
-                    self.refusing = Some(Box::pin(async move { drop(sent.await) }));
+                    let error = JsonRpcMessage::error(error, id);
+                    self.send_later(Some(Sending::one(error, None)));
                 }
             }
         }
     }
 }
 
-impl Encoder<ServerJsonRpcMessage> for MessageEncoder {
+impl Encoder<Outgoing> for MessageEncoder {
     type Error = io::Error;
 
-    fn encode(&mut self, message: ServerJsonRpcMessage, buffer: &mut BytesMut) -> io::Result<()> {
-        serde_json::to_writer(buffer.writer(), &message)?;
+    fn encode(&mut self, outgoing: Outgoing, buffer: &mut BytesMut) -> io::Result<()> {
+        match outgoing {
+            Outgoing::One(message) => serde_json::to_writer(buffer.writer(), &message)?,
+            Outgoing::All(messages) => serde_json::to_writer(buffer.writer(), &messages)?,
+        }
         buffer.put_u8(b'\n');
         Ok(())
     }

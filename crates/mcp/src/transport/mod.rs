@@ -10,6 +10,7 @@
 //! ```
 
 mod accept;
+mod batch;
 mod body;
 mod guard;
 mod http;

@@ -1,7 +1,8 @@
 //! Streamable HTTP: every protocol version at one path, those before 2026 with sessions.
 //!
 //! `rmcp` speaks the protocol. What it leaves open is closed here: a body has a deadline, a
-//! body that is no message is answered as JSON-RPC says, and sessions are bounded.
+//! body that is no message is answered as JSON-RPC says, batches are answered, and sessions
+//! are bounded.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -11,20 +12,25 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
 use http_body::{Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use rmcp::ServerHandler;
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::batch::{self, Batch};
 use super::body::Bodies;
 use super::http::Waited;
-use super::limits::HttpLimits;
+use super::limits::{BATCH_ANSWER_BYTES_MAX, BATCH_AT_ONCE_MAX, HttpLimits};
 use super::refusal::Refusal;
 use super::reply::Reply;
 use super::sessions::Sessions;
@@ -97,6 +103,9 @@ impl<H: ServerHandler + Clone> Streamable<H> {
             _ => self.bodies.read(&parts, Body::empty()).await?,
         };
         let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(is_json);
+        if is_json && batch::is_batch(&body.bytes) {
+            return self.answer_batch(&parts, &body.bytes).await;
+        }
         let request = http::Request::from_parts(parts, Full::new(body.bytes.clone()));
         let (response, was_refused) = Sessions::watch(self.service.handle(request)).await;
         if was_refused {
@@ -140,6 +149,131 @@ where
     }
 }
 
+impl<H: ServerHandler + Clone> Streamable<H> {
+    /// Answers each message of a batch as if it had come alone, and all of them together.
+    async fn answer_batch(&self, parts: &Parts, body: &[u8]) -> Result<Response, Refusal> {
+        let version = parts.headers.get("mcp-protocol-version");
+        // Without the header it is this one.
+        if version.is_some_and(|version| version != ProtocolVersion::V_2025_03_26.as_str()) {
+            return Ok(json_rpc_error(-32600, batch::WRONG_VERSION));
+        }
+        let batch = match Batch::parse(body) {
+            Ok(batch) => batch,
+            Err(reason) => return Ok(json_rpc_error(-32600, &reason)),
+        };
+        let answering = batch.0.into_iter().map(|item| self.answer_one(parts, item));
+        let mut answering = stream::iter(answering).buffer_unordered(BATCH_AT_ONCE_MAX);
+        let mut all = Batched::default();
+        while let Some(answered) = answering.next().await {
+            match answered? {
+                One::Nothing => {}
+                One::Answer(answer, reply) => all.push(&answer, reply)?,
+                One::Other(response) => return Ok(response),
+            }
+        }
+        Ok(all.into_response())
+    }
+
+    async fn answer_one(&self, parts: &Parts, item: Value) -> Result<One, Refusal> {
+        let body = Full::new(Bytes::from(item.to_string()));
+        let (mut parts, reply) = (parts.clone(), Reply::default());
+        parts.extensions.insert(reply.clone());
+        let request = http::Request::from_parts(parts, body);
+        let (response, was_refused) = Sessions::watch(self.service.handle(request)).await;
+        if was_refused {
+            return Err(Refusal::busy("all sessions are in use"));
+        }
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::ACCEPTED => return Ok(One::Nothing),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::UNPROCESSABLE_ENTITY => {
+                let error = serde_json::to_vec(&batch::no_message(&item));
+                return Ok(error.map_or(One::Nothing, |error| One::Answer(error, reply)));
+            }
+            _ => return Ok(One::Other(response.map(Body::new))),
+        }
+        let is_json = response.headers().get(CONTENT_TYPE).is_some_and(is_json);
+        let whole = Limited::new(response.into_body(), BATCH_ANSWER_BYTES_MAX);
+        let whole = whole.collect().await.map_err(|_| too_long())?.to_bytes();
+        let answer = if is_json {
+            Some(whole.to_vec())
+        } else {
+            answer_in_events(&whole)
+        };
+        Ok(answer.map_or(One::Nothing, |answer| One::Answer(answer, reply)))
+    }
+}
+
+/// What came of one message of a batch.
+enum One {
+    /// It was no request.
+    Nothing,
+    /// Its answer, as JSON, and what that has of the budget for answers.
+    Answer(Vec<u8>, Reply),
+    /// What HTTP says about all of them.
+    Other(Response),
+}
+
+/// The answers to a batch, as the beginning of a JSON array.
+#[derive(Default)]
+struct Batched {
+    json: Vec<u8>,
+    /// Given back when the last byte is written.
+    replies: Vec<Reply>,
+}
+
+impl Batched {
+    fn push(&mut self, answer: &[u8], reply: Reply) -> Result<(), Refusal> {
+        if self.json.len() + answer.len() > BATCH_ANSWER_BYTES_MAX {
+            return Err(too_long());
+        }
+        self.json
+            .push(if self.json.is_empty() { b'[' } else { b',' });
+        self.json.extend_from_slice(answer);
+        self.replies.push(reply);
+        Ok(())
+    }
+
+    fn into_response(mut self) -> Response {
+        if self.json.is_empty() {
+            return StatusCode::ACCEPTED.into_response();
+        }
+        self.json.push(b']');
+        let body = Body::from(Bytes::from_owner(self));
+        ([(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl AsRef<[u8]> for Batched {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
+    }
+}
+
+fn too_long() -> Refusal {
+    let message =
+        format!("the answers to this batch are longer than {BATCH_ANSWER_BYTES_MAX} bytes");
+    let hint = "send its requests one at a time";
+    let status = StatusCode::PAYLOAD_TOO_LARGE;
+    Refusal::new(status, "resource_exhausted", &message, hint)
+}
+
+/// The answer among the events of a stream: the message that has an id and no method.
+fn answer_in_events(events: &[u8]) -> Option<Vec<u8>> {
+    #[derive(Deserialize)]
+    struct Shape {
+        id: Option<IgnoredAny>,
+        method: Option<IgnoredAny>,
+    }
+    let lines = events.split(|byte| *byte == b'\n');
+    let mut data = lines.filter_map(|line| line.strip_prefix(b"data:"));
+    let answer = data.find(|data| {
+        let shape = serde_json::from_slice::<Shape>(data);
+        shape.is_ok_and(|shape| shape.id.is_some() && shape.method.is_none())
+    })?;
+    Some(answer.trim_ascii().to_vec())
+}
+
 fn is_json(value: &HeaderValue) -> bool {
     value
         .to_str()
@@ -152,6 +286,10 @@ fn no_message(body: &Bytes) -> Response {
         Ok(_) => (-32600, "the body is JSON, but no JSON-RPC 2.0 message"),
         Err(_) => (-32700, "the body is not JSON"),
     };
+    json_rpc_error(code, message)
+}
+
+fn json_rpc_error(code: i32, message: &str) -> Response {
     let error = json!({ "code": code, "message": message });
     let body = json!({ "jsonrpc": "2.0", "id": null, "error": error });
     Refusal::of_body(StatusCode::BAD_REQUEST, body).into_response()

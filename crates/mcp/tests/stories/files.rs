@@ -333,12 +333,12 @@ async fn what_is_too_large_to_show_has_a_url_or_a_hint() {
     let client = with_app(&world).await;
     sh(&client, "app", "head -c 6000000 /dev/urandom > big").await;
     insta::assert_snapshot!(refused(&client, "fs_export", app(json!({"path": "big"}))).await, @r#"
-    resource_exhausted: the archive has more than 4194304 bytes, and this server has no HTTP to fetch it by
-    hint: export less: a deeper path, include or exclude; or serve with --transport streamable-http
+    resource_exhausted: the archive has more than 4194304 bytes, the most that fits into an answer
+    hint: pack it inside, such as exec_start cmd=["tar","czf","export.tgz","DIR"], then fs_read export.tgz with limit=4194304 and go on with offset=next_offset
     "#);
     insta::assert_snapshot!(refused(&client, "fs_import", app(json!({"dest": "x"}))).await, @r#"
-    resource_exhausted: an archive given here may have 4194304 bytes, and this server has no HTTP to send a larger one to
-    hint: import it in parts, or serve with --transport streamable-http
+    resource_exhausted: an archive given here may have 4194304 bytes
+    hint: write it in parts of at most 4 MiB with fs_write path=import.tgz encoding=base64 append=true, then unpack it inside, such as exec_start cmd=["tar","xf","import.tgz","-C","DIR"]
     "#);
     let options = Options {
         public_url: Some("http://127.0.0.1:8000/".to_owned()),
@@ -351,9 +351,15 @@ async fn what_is_too_large_to_show_has_a_url_or_a_hint() {
         app(json!({"path": "big", "exclude": ["a&b"]})),
     )
     .await;
-    insta::assert_snapshot!(out.text, @r#"too large to show here; GET http://127.0.0.1:8000/v1/containers/app/archive?path=big&exclude=a%26b&gzip=true"#);
+    insta::assert_snapshot!(out.text, @r#"
+    too large to show here; GET http://127.0.0.1:8000/v1/containers/app/archive?path=big&exclude=a%26b&gzip=true
+    without HTTP: pack it inside, such as exec_start cmd=["tar","czf","export.tgz","DIR"], then fs_read export.tgz with limit=4194304 and go on with offset=next_offset
+    "#);
     let came = ok(&client, "fs_import", app(json!({"dest": "x/ä"}))).await;
-    insta::assert_snapshot!(came.text, @r#"PUT the tar or tar.gz to http://127.0.0.1:8000/v1/containers/app/archive?path=x%2F%C3%A4"#);
+    insta::assert_snapshot!(came.text, @r#"
+    PUT the tar or tar.gz to http://127.0.0.1:8000/v1/containers/app/archive?path=x%2F%C3%A4
+    without HTTP: write it in parts of at most 4 MiB with fs_write path=import.tgz encoding=base64 append=true, then unpack it inside, such as exec_start cmd=["tar","xf","import.tgz","-C","DIR"]
+    "#);
     let read = ok(&client, "fs_read", app(json!({"path": "big", "limit": 10}))).await;
     insta::assert_snapshot!(read.structured["url"].as_str().unwrap(), @r#"http://127.0.0.1:8000/v1/containers/app/files/big"#);
 }
