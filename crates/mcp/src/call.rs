@@ -7,11 +7,12 @@ use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
 use serde::Serialize;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::tools::{Code, ToolError};
-use crate::transport::{Answers, Full, Reply, json_bytes};
+use crate::transport::{Answers, Full, Reply, Share, json_bytes};
 
 /// How often a client that asked for it hears that we are at it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
@@ -27,6 +28,7 @@ pub(crate) struct Call {
     pub(crate) takes_tasks: bool,
     answers: Answers,
     reply: Reply,
+    share: Mutex<Share>,
     cancelled: CancellationToken,
     progress: Option<(ProgressToken, Peer<RoleServer>)>,
     started: Instant,
@@ -43,6 +45,7 @@ impl Call {
         Self {
             answers: answers.clone(),
             reply: reply(context),
+            share: Mutex::default(),
             caller: caller(context, default),
             takes_tasks: context
                 .client_capabilities()
@@ -66,7 +69,8 @@ impl Call {
     }
 
     async fn take(&self, bytes: usize) -> Result<(), ToolError> {
-        let taken = self.answers.take(&self.reply, bytes).await;
+        let mut share = self.share.lock().await;
+        let taken = self.answers.take(&self.reply, &mut share, bytes).await;
         taken.map_err(|Full { bytes_max }| {
             let message = format!(
                 "the server holds as much unread output as it may ({} MiB)",

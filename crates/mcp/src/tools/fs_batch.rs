@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::arguments::{Encoding, if_match};
+use super::arguments::{Encoding, INLINE_BYTES_MAX, if_match};
 use super::file_view::{absolute, encoded};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
@@ -90,6 +90,10 @@ impl Tool for FsBatch {
         let operations = steps
             .map(|(at, step)| step.operation(at))
             .collect::<Result<_, _>>()?;
+        if named.contains(&Op::Read) {
+            // Before anything is done: what was done must be told.
+            call.room(INLINE_BYTES_MAX).await?;
+        }
         let service = server.service();
         let working = service.file_batch(&call.caller, &target, operations, params.atomic);
         let outcomes = call.attend("changing files", working).await??;

@@ -46,6 +46,10 @@ pub(crate) const SMALL_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// How long a caller waits for others to read their answers.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// A client that takes less of an answer than this within the time it has is as one that takes
+/// nothing.
+pub(crate) const READ_BYTES_MIN: usize = 64 << 10;
+
 /// How long a client of the unix socket may leave an answer unread.
 pub(crate) const SOCKET_UNREAD_MAX: Duration = Duration::from_mins(1);
 

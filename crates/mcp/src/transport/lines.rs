@@ -299,8 +299,11 @@ impl Encoder<Outgoing> for MessageEncoder {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
+    use super::super::patience::Patience;
     use super::*;
 
     const PING: &[u8] = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
@@ -361,5 +364,25 @@ mod tests {
         let (answers, count) = exchange(&input).await;
         assert!(answers.is_empty(), "{answers:?}");
         assert_eq!(count, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_nothing_is_cut_off() {
+        let (mut ours, theirs) = tokio::io::duplex(64);
+        let (read, write) = tokio::io::split(theirs);
+        let write = Patience::new(write, Duration::from_mins(1));
+        let mut lines = Lines::new(read, write);
+        ours.write_all(&[PING, b"\n"].concat()).await.unwrap();
+        assert!(lines.receive().await.is_some());
+        let answer = || {
+            let error = ErrorData::internal_error("x".repeat(1000), None);
+            JsonRpcMessage::error(error, None)
+        };
+        let unread = lines.send(answer()).await.unwrap_err();
+        assert_eq!(unread.kind(), io::ErrorKind::TimedOut);
+        ours.write_all(&[PING, b"\n"].concat()).await.unwrap();
+        assert!(lines.receive().await.is_none());
+        let gone = lines.send(answer()).await.unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotConnected);
     }
 }

@@ -39,6 +39,6 @@ pub use limits::{
 };
 pub(crate) use pace::{Pace, PaceLimits};
 pub use refusal::Refusal;
-pub(crate) use reply::{Answers, Full, Reply, json_bytes};
+pub(crate) use reply::{Answers, Full, Reply, Share, json_bytes};
 pub use socket::Socket;
 pub use stdio::serve_stdio;

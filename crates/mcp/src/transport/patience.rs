@@ -8,30 +8,63 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A byte stream that fails with `TimedOut` when it could not be written to for a while.
+use super::limits::READ_BYTES_MIN;
+
+type Written = Poll<io::Result<usize>>;
+
+/// A byte stream that fails with `TimedOut` when it could not be written to for a while, or
+/// hardly: a peer that takes a byte now and then holds as much as one that takes none.
 pub(crate) struct Patience<S> {
     inner: S,
     timeout: Duration,
+    /// Bytes that a peer takes within the timeout, if there are as many.
+    bytes_min: usize,
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Bytes taken since it is waited for.
+    taken: usize,
 }
 
 impl<S> Patience<S> {
     pub(crate) fn new(inner: S, timeout: Duration) -> Self {
+        Self::with_bytes_min(inner, timeout, READ_BYTES_MIN)
+    }
+
+    fn with_bytes_min(inner: S, timeout: Duration, bytes_min: usize) -> Self {
         Self {
             inner,
             timeout,
+            bytes_min,
             waiting: None,
+            taken: 0,
         }
     }
 
-    /// Passes `written` on, unless there has been nothing but `Pending` for too long.
+    /// The peer has taken what there was, or enough of it.
+    fn rest(&mut self) {
+        self.waiting = None;
+        self.taken = 0;
+    }
+
+    /// Notes what was written.
+    fn note(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Written {
+        if let Poll::Ready(Ok(bytes)) = &written
+            && self.waiting.is_some()
+        {
+            self.taken += bytes;
+            if self.taken >= self.bytes_min {
+                self.rest();
+            }
+        }
+        self.wait(written, cx)
+    }
+
+    /// Passes `written` on, unless it has been waited for too long.
     fn wait<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = None;
             return written;
         }
         let timeout = self.timeout;
@@ -58,7 +91,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patience<S> {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, data);
-        self.wait(written, cx)
+        self.note(written, cx)
     }
 
     fn poll_write_vectored(
@@ -67,7 +100,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patience<S> {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, data);
-        self.wait(written, cx)
+        self.note(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -76,6 +109,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patience<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        // Who writes flushes when nothing is left.
+        if flushed.is_ready() {
+            self.rest();
+        }
         self.wait(flushed, cx)
     }
 
@@ -103,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_slowly_is_waited_for() {
         let (mut peer, stream) = tokio::io::duplex(1);
-        let mut stream = Patience::new(stream, Duration::from_mins(1));
+        let mut stream = Patience::with_bytes_min(stream, Duration::from_mins(1), 1);
         let reading = async {
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(50)).await;
@@ -112,5 +149,39 @@ mod tests {
         };
         let (written, ()) = tokio::join!(stream.write_all(b"abcd"), reading);
         written.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_hardly_anything_is_given_up() {
+        let (mut peer, stream) = tokio::io::duplex(1);
+        let mut stream = Patience::with_bytes_min(stream, Duration::from_mins(1), 10);
+        let reading = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                peer.read_u8().await.unwrap();
+            }
+        };
+        let error = tokio::select! {
+            written = stream.write_all(&[0; 100]) => written.unwrap_err(),
+            () = reading => unreachable!("it reads for ever"),
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_answer_that_was_read_slowly_counts_nothing_against_the_next() {
+        let (mut peer, stream) = tokio::io::duplex(4);
+        let mut stream = Patience::with_bytes_min(stream, Duration::from_mins(1), 100);
+        for _ in 0..3 {
+            let reading = async {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                peer.read_exact(&mut [0; 8]).await.unwrap();
+            };
+            let writing = async {
+                stream.write_all(&[0; 8]).await.unwrap();
+                stream.flush().await.unwrap();
+            };
+            tokio::join!(reading, writing);
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! up waits for a moment and is then refused. Small answers cost nothing: they are bounded by
 //! the requests in flight.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,15 +47,20 @@ pub(crate) struct Full {
     pub(crate) bytes_max: usize,
 }
 
-/// What one answer has of the budget. It is given back when the last clone is dropped.
+/// What the answer to one message has of the budget; if that was a batch, all its answers. It
+/// is given back when the last clone is dropped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reply(Arc<Mutex<Kept>>);
+
+/// What one request has taken of it, in units.
+#[derive(Debug, Default)]
+pub(crate) struct Share(usize);
 
 #[derive(Debug, Default)]
 struct Kept {
     permit: Option<OwnedSemaphorePermit>,
-    /// The answer itself, where the way to the client would keep it for longer than that.
-    message: Option<Box<ServerJsonRpcMessage>>,
+    /// The answers themselves, where the way to the client would keep them for longer.
+    messages: HashMap<RequestId, ServerJsonRpcMessage>,
 }
 
 impl Answers {
@@ -67,20 +73,26 @@ impl Answers {
         }
     }
 
-    /// Sees that `reply` has `bytes` of the budget, neither more nor less, waiting for others
-    /// to give back theirs. On `Err` it has what it had.
-    pub(crate) async fn take(&self, reply: &Reply, bytes: usize) -> Result<(), Full> {
+    /// Sees that a request has `bytes` of the budget in its `reply`, neither more nor less,
+    /// waiting for others to give back theirs. On `Err` it has what it had.
+    pub(crate) async fn take(
+        &self,
+        reply: &Reply,
+        share: &mut Share,
+        bytes: usize,
+    ) -> Result<(), Full> {
         let wanted = self.units(bytes);
-        let has = reply.units();
-        if has >= wanted {
-            reply.give_back(has - wanted);
+        if share.0 >= wanted {
+            reply.give_back(share.0 - wanted);
+            share.0 = wanted;
             return Ok(());
         }
-        let more = u32::try_from(wanted - has).unwrap_or(u32::MAX);
+        let more = u32::try_from(wanted - share.0).unwrap_or(u32::MAX);
         let acquired = Arc::clone(&self.shared).acquire_many_owned(more);
         match timeout(self.wait_max, acquired).await {
             Ok(Ok(permit)) => {
                 reply.add(permit);
+                share.0 = wanted;
                 Ok(())
             }
             _ => Err(Full {
@@ -125,14 +137,14 @@ impl Reply {
         self.units() > 0
     }
 
-    /// Keeps the answer itself.
-    pub(crate) fn keep(&self, message: ServerJsonRpcMessage) {
-        self.lock().message = Some(Box::new(message));
+    /// Keeps the answer to a request.
+    pub(crate) fn keep(&self, id: RequestId, message: ServerJsonRpcMessage) {
+        self.lock().messages.insert(id, message);
     }
 
     /// The answer that was kept, once.
-    pub(crate) fn kept(&self) -> Option<ServerJsonRpcMessage> {
-        self.lock().message.take().map(|message| *message)
+    pub(crate) fn kept(&self, id: &RequestId) -> Option<ServerJsonRpcMessage> {
+        self.lock().messages.remove(id)
     }
 
     fn units(&self) -> usize {
@@ -222,37 +234,69 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    /// One request alone in its message.
+    #[derive(Default)]
+    struct Asked(Reply, Share);
+
+    async fn take(answers: &Answers, asked: &mut Asked, bytes: usize) -> Result<(), Full> {
+        answers.take(&asked.0, &mut asked.1, bytes).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_budget_is_shared_and_given_back_with_the_last_byte() {
         let answers = Answers::new(4 * MIB, Duration::from_secs(5));
-        let (first, second) = (Reply::default(), Reply::default());
-        answers.take(&first, 3 * MIB).await.unwrap();
-        let refused = answers.take(&second, 2 * MIB).await;
+        let (mut first, mut second) = (Asked::default(), Asked::default());
+        take(&answers, &mut first, 3 * MIB).await.unwrap();
+        let refused = take(&answers, &mut second, 2 * MIB).await;
         assert_eq!(refused, Err(Full { bytes_max: 4 * MIB }));
-        assert!(!second.is_large());
+        assert!(!second.0.is_large());
         // Small ones are never refused.
-        answers.take(&second, SMALL_ANSWER_BYTES_MAX).await.unwrap();
+        let small = take(&answers, &mut second, SMALL_ANSWER_BYTES_MAX);
+        small.await.unwrap();
         // Its true size is less than was foreseen.
-        answers.take(&first, 2 * MIB).await.unwrap();
-        answers.take(&second, 2 * MIB).await.unwrap();
-        let mut bytes = first.hold(Bytes::from_static(b"abcdef"));
+        take(&answers, &mut first, 2 * MIB).await.unwrap();
+        take(&answers, &mut second, 2 * MIB).await.unwrap();
+        let mut bytes = first.0.hold(Bytes::from_static(b"abcdef"));
         drop(first);
         let rest = bytes.split_off(3);
         drop(bytes);
-        let third = Reply::default();
-        assert!(answers.take(&third, MIB).await.is_err());
+        let mut third = Asked::default();
+        assert!(take(&answers, &mut third, MIB).await.is_err());
         drop(rest);
-        answers.take(&third, 2 * MIB).await.unwrap();
+        take(&answers, &mut third, 2 * MIB).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answers_to_a_batch_add_up() {
+        let answers = Answers::new(4 * MIB, Duration::from_secs(5));
+        let (reply, mut shares) = (Reply::default(), [(); 3].map(|()| Share::default()));
+        for share in &mut shares[..2] {
+            answers.take(&reply, share, 2 * MIB).await.unwrap();
+        }
+        assert!(answers.take(&reply, &mut shares[2], MIB).await.is_err());
+        answers.take(&reply, &mut shares[0], MIB).await.unwrap();
+        answers.take(&reply, &mut shares[2], MIB).await.unwrap();
+        for id in [1, 2] {
+            let id = RequestId::Number(id);
+            reply.keep(id.clone(), not_kept(Some(id)));
+        }
+        for id in [1, 2].map(RequestId::Number) {
+            let kept = reply.kept(&id).unwrap();
+            assert_eq!(answered(&kept), Some(&id));
+        }
+        drop(reply);
+        let mut next = Asked::default();
+        take(&answers, &mut next, 4 * MIB).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_larger_than_the_budget_has_all_of_it() {
         let answers = Answers::new(MIB, Duration::from_secs(5));
-        let reply = Reply::default();
-        answers.take(&reply, 100 * MIB).await.unwrap();
-        assert!(answers.take(&Reply::default(), MIB / 2).await.is_err());
-        drop(reply);
-        answers.take(&Reply::default(), MIB / 2).await.unwrap();
+        let (mut large, mut other) = (Asked::default(), Asked::default());
+        take(&answers, &mut large, 100 * MIB).await.unwrap();
+        assert!(take(&answers, &mut other, MIB / 2).await.is_err());
+        drop(large);
+        take(&answers, &mut other, MIB / 2).await.unwrap();
     }
 
     #[test]

@@ -214,10 +214,11 @@ fn held(
     stream.map(move |mut event| {
         let _ = &open;
         if let Some(message) = event.message.take() {
-            let kept = || reply.as_ref().and_then(Reply::kept);
             event.message = Some(if is_stand_in(&message) {
-                let id = answered(&message).cloned();
-                Arc::new(kept().unwrap_or_else(|| not_kept(id)))
+                let id = answered(&message);
+                let kept = reply.as_ref().zip(id);
+                let kept = kept.and_then(|(reply, id)| reply.kept(id));
+                Arc::new(kept.unwrap_or_else(|| not_kept(id.cloned())))
             } else {
                 message
             });
@@ -255,7 +256,7 @@ impl Answering for WorkerTransport<LocalSessionWorker> {
         let large = reply.filter(Reply::is_large);
         match (large, answered(&message).cloned()) {
             (Some(reply), Some(id)) => {
-                reply.keep(message);
+                reply.keep(id.clone(), message);
                 self.send(stand_in(id))
             }
             _ => self.send(message),
