@@ -14,6 +14,9 @@ use hotcell_service::{
 };
 use world::{PATIENCE, World, eventually, open_sh, said, sh};
 
+/// Longer than any test: what is forgotten is not forgotten by the timer.
+const NEVER: Duration = Duration::from_hours(24);
+
 fn log_bytes(world: &World) -> u64 {
     let files = std::fs::read_dir(world.logs())
         .into_iter()
@@ -51,6 +54,7 @@ async fn until_forgotten(world: &World, id: &ExecId) {
 async fn of_too_many_ended_execs_the_oldest_is_forgotten_when_another_ends() {
     let settings = Settings {
         ended_execs_max: 3,
+        gc_interval: NEVER,
         ..Settings::default()
     };
     let world = World::with(settings, Faults::none()).await;
@@ -79,6 +83,7 @@ async fn of_too_many_ended_execs_the_oldest_is_forgotten_when_another_ends() {
 async fn of_too_much_output_the_oldest_goes_when_another_exec_ends() {
     let settings = Settings {
         logs_bytes_max: 300 << 10,
+        gc_interval: NEVER,
         ..Settings::default()
     };
     let world = World::with(settings, Faults::none()).await;
