@@ -60,7 +60,7 @@ impl Served {
             path: MCP_PATH.to_owned(),
             guard: Guard::default(),
             limits: limits.clone(),
-            identify: Arc::new(Anonymous),
+            identify: Arc::new(Anonymous::default()),
         };
         let stop = CancellationToken::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
