@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// How the program is called.
 pub const USAGE: &str =
-    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID] [--filter FILE]
-                          [--listen-path PATH | --door NAME UID]
+    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID]
+                          [--filter FILE [--own-kernel]] [--listen-path PATH | --door NAME UID]
        hotcell-agent connect PATH | --door NAME";
 
 /// What the program was asked to be.
@@ -59,6 +59,8 @@ pub struct Options {
     pub user: Option<(u32, u32)>,
     /// A file with the seccomp program to load first, if the engine has not.
     pub filter: Option<PathBuf>,
+    /// Whether the kernel serves this container alone, as gVisor's does.
+    pub has_own_kernel: bool,
 }
 
 /// Why the command line cannot be right.
@@ -99,7 +101,7 @@ fn parse_connect(mut args: impl Iterator<Item = OsString>) -> Result<Command, Ar
 
 fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsError> {
     let (mut root, mut linger, mut listen) = (None, None, Listen::Inherited);
-    let (mut user, mut filter) = (None, None);
+    let (mut user, mut filter, mut has_own_kernel) = (None, None, false);
     while let Some(name) = args.next() {
         match name.to_str() {
             // For whoever looks for us in a list of processes; we need no name.
@@ -118,6 +120,7 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
                 listen = Listen::Door { name, uid };
             }
             Some("--filter") => filter = Some(text(args.next(), "--filter")?.into()),
+            Some("--own-kernel") => has_own_kernel = true,
             Some("--become") => {
                 let uid = number(args.next(), "--become")?;
                 user = Some((uid, number(args.next(), "--become")?));
@@ -134,6 +137,7 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
         listen,
         user,
         filter,
+        has_own_kernel,
     })
 }
 
@@ -165,6 +169,7 @@ mod tests {
             listen: Listen::Inherited,
             user: None,
             filter: None,
+            has_own_kernel: false,
         };
         assert_eq!(
             parsed("init --container c_1 --root /workspace --linger-ms 5"),
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_has_a_name_and_one_user() {
+    fn a_door_has_a_name_and_one_user_and_a_kernel_may_be_its_own() {
         let Ok(Command::Init(options)) = parsed("init --root /w --door inside 65533") else {
             panic!("it is not understood");
         };
@@ -184,6 +189,15 @@ mod tests {
             parsed("connect --door inside"),
             Ok(Command::Connect(target))
         );
+        for (line, expected) in [
+            ("init --root /w --filter /f", false),
+            ("init --root /w --filter /f --own-kernel", true),
+        ] {
+            let Ok(Command::Init(options)) = parsed(line) else {
+                panic!("it is not understood");
+            };
+            assert_eq!(options.has_own_kernel, expected, "{line}");
+        }
         for line in [
             "init --root /w --door inside",
             "init --root /w --door a b",

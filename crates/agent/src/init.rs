@@ -4,6 +4,7 @@
 //! container can end it by one. Any end of this function ends the container.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::args::{Listen, Options};
 use crate::door;
 use crate::exec::Execs;
 use crate::files::Files;
+use crate::netlink::Supervisor;
 use crate::privilege;
 use crate::process::Table;
 use crate::serve::{self, Door, Incoming};
@@ -25,6 +27,9 @@ use crate::sys;
 
 /// The descriptor at which the engine passes the listener.
 const LISTENER_FD: i32 = 3;
+
+/// The descriptor at which the engine passes the listener of the system call filter.
+const NOTIFY_FD: i32 = 32;
 
 /// Threads for work with files; each counts as a process of the container.
 const FILE_THREADS_MAX: usize = 16;
@@ -42,9 +47,10 @@ pub fn run(options: &Options) -> io::Result<()> {
         // A change of user may make us readable again.
         close_to_others()?;
     }
-    if let Some(path) = &options.filter {
-        privilege::load_filter(path)?;
-    }
+    let notifications = match &options.filter {
+        Some(path) => privilege::load_filter(path, options.has_own_kernel)?,
+        None => inherited_notifications(),
+    };
     let listener = match &options.listen {
         Listen::Inherited => inherited()?,
         Listen::Path(path) => listen(path)?,
@@ -61,10 +67,17 @@ pub fn run(options: &Options) -> io::Result<()> {
     // A container that has used up its processes leaves no room for a thread, and without
     // any thread a job would be the end of us; with one it waits its turn.
     drop(runtime.spawn_blocking(|| ()));
-    runtime.block_on(serve(options, listener))
+    runtime.block_on(serve(options, listener, notifications))
 }
 
-async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {
+async fn serve(
+    options: &Options,
+    listener: UnixListener,
+    notifications: Option<OwnedFd>,
+) -> io::Result<()> {
+    if let Some(listener) = notifications {
+        tokio::spawn(Supervisor::new(listener)?.answer_for_ever());
+    }
     let table = Table::default();
     tokio::spawn(table.clone().reap_for_ever(signal(SignalKind::child())?));
     let guest = match options.listen {
@@ -82,6 +95,12 @@ async fn serve(options: &Options, listener: UnixListener) -> io::Result<()> {
     // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
     execs.shut_down(Duration::ZERO).await;
     result
+}
+
+/// The listener of the filter that the engine loaded, if it has one.
+fn inherited_notifications() -> Option<OwnedFd> {
+    let fd = sys::inherited_listener(NOTIFY_FD).ok()?;
+    sys::is_seccomp_listener(fd.as_fd()).then_some(fd)
 }
 
 fn inherited() -> io::Result<UnixListener> {

@@ -20,6 +20,7 @@ pub mod exec;
 pub mod files;
 mod init;
 mod log;
+mod netlink;
 mod privilege;
 pub mod process;
 mod serve;

@@ -5,8 +5,10 @@
 //! filter of system calls of our own, for engines whose own lets through too much.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use libc::sock_filter;
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -16,6 +18,9 @@ use rustix::thread::{
 };
 
 use crate::sys;
+
+/// The instruction that returns a verdict.
+const BPF_RETURN: u16 = 0x06;
 
 /// Bytes of one instruction.
 const INSTRUCTION_BYTES: usize = 8;
@@ -52,14 +57,76 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Loads a seccomp program, for this process and everything it starts. Only while there is
-/// no other thread.
-pub fn load_filter(path: &Path) -> io::Result<()> {
+/// Loads a seccomp program, for this process and everything it starts, and returns its
+/// listener. Only while there is no other thread.
+///
+/// Where there can be no listener, nobody could answer, and what it would have been asked
+/// about is refused; or allowed, if the kernel is the container's own.
+pub fn load_filter(path: &Path, has_own_kernel: bool) -> io::Result<Option<OwnedFd>> {
     let program = std::fs::read(path)?;
     let is_whole = program.len() % INSTRUCTION_BYTES == 0;
     if program.is_empty() || !is_whole || program.len() > INSTRUCTIONS_MAX * INSTRUCTION_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    let mut program = instructions(&program);
     set_no_new_privs(true)?;
-    Ok(sys::load_filter(&program)?)
+    if let Ok(listener) = sys::load_filter_with_listener(&program) {
+        return Ok(Some(listener));
+    }
+    decide_instead(&mut program, has_own_kernel);
+    sys::load_filter(&program)?;
+    Ok(None)
+}
+
+fn instructions(program: &[u8]) -> Vec<sock_filter> {
+    let instruction = |bytes: &[u8]| sock_filter {
+        code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+        jt: bytes[2],
+        jf: bytes[3],
+        k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+    };
+    let instructions = program.chunks_exact(INSTRUCTION_BYTES);
+    instructions.map(instruction).collect()
+}
+
+/// Makes a verdict of its own of each question to the listener.
+fn decide_instead(program: &mut [sock_filter], allow: bool) {
+    let verdict = if allow {
+        libc::SECCOMP_RET_ALLOW
+    } else {
+        libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned()
+    };
+    for instruction in program {
+        if (instruction.code, instruction.k) == (BPF_RETURN, libc::SECCOMP_RET_USER_NOTIF) {
+            instruction.k = verdict;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_listener_its_questions_are_decided_and_nothing_else_changes() {
+        // A comparison with the same number is none of them.
+        let program: Vec<(u16, u32)> = vec![
+            (0x20, 0),
+            (0x15, libc::SECCOMP_RET_USER_NOTIF),
+            (BPF_RETURN, libc::SECCOMP_RET_USER_NOTIF),
+            (BPF_RETURN, libc::SECCOMP_RET_ALLOW),
+        ];
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
+        for (allow, verdict) in [(false, refused), (true, libc::SECCOMP_RET_ALLOW)] {
+            let bytes = program.iter().flat_map(|(code, k)| {
+                [&code.to_ne_bytes()[..], &[0, 0], &k.to_ne_bytes()[..]].concat()
+            });
+            let mut changed = instructions(&bytes.collect::<Vec<_>>());
+            decide_instead(&mut changed, allow);
+            let changed: Vec<_> = changed.iter().map(|one| (one.code, one.k)).collect();
+            let mut expected = program.clone();
+            expected[2].1 = verdict;
+            assert_eq!(changed, expected);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Between a clone and an exec nothing allocates, locks or unwinds: the functions that
 //! run there take what was prepared before, by reference.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -63,7 +63,7 @@ pub unsafe fn inherited(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// The listener that the engine passed as descriptor 3, or `EBADF`.
+/// A listener that the engine passed, or `EBADF`.
 pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_SETFD reads and writes no memory. It fails if nothing is open there.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
@@ -118,37 +118,169 @@ struct ControlBuffer {
     padding: u32,
 }
 
-/// Loads a seccomp program, given as the bytes of its instructions.
-pub fn load_filter(program: &[u8]) -> Result<(), Errno> {
-    let instructions: Vec<_> = program
-        .chunks_exact(size_of::<libc::sock_filter>())
-        .map(|bytes| libc::sock_filter {
-            code: u16::from_ne_bytes([bytes[0], bytes[1]]),
-            jt: bytes[2],
-            jf: bytes[3],
-            k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
-        })
-        .collect();
+/// Loads a seccomp program.
+pub fn load_filter(program: &[libc::sock_filter]) -> Result<(), Errno> {
+    seccomp(program, 0).map(drop)
+}
+
+/// Loads a seccomp program and returns its listener. A call that somebody is answering for
+/// is interrupted by nothing but KILL, where the kernel can.
+pub fn load_filter_with_listener(program: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let killable = libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let fd = seccomp(program, listener | killable).or_else(|_| seccomp(program, listener))?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::BADF)?;
+    // SAFETY: The kernel opened it for us in the call just above, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn seccomp(program: &[libc::sock_filter], flags: c_ulong) -> Result<c_long, Errno> {
     let program = libc::sock_fprog {
-        len: u16::try_from(instructions.len()).map_err(|_| Errno::INVAL)?,
-        filter: instructions.as_ptr().cast_mut(),
+        len: u16::try_from(program.len()).map_err(|_| Errno::INVAL)?,
+        filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: The kernel reads `len` instructions from `filter`, which outlive the call, and
     // checks them; it writes to neither.
     let result = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
             &raw const program,
-            0,
-            0,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(last_errno())
+    if result < 0 {
+        return Err(last_errno());
     }
+    Ok(result)
+}
+
+/// Whether a descriptor is the listener of a seccomp filter.
+pub fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
+    // No call that waits has this number.
+    let id = 0_u64;
+    // SAFETY: The kernel reads one u64, which lives through the call.
+    let result = unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+            &raw const id,
+        )
+    };
+    result < 0 && last_errno() == Errno::NOENT
+}
+
+/// A call that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Notification {
+    /// What the answer has to name.
+    pub id: u64,
+    /// The thread that makes the call.
+    pub tid: u32,
+    /// The call's arguments.
+    pub args: [u64; 6],
+}
+
+/// Takes the next call that waits; waits itself if there is none. `ENOENT` if it has been
+/// given up.
+pub fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
+    /// Room for a kernel that tells more than we know of.
+    const SPARE: usize = 32;
+    #[repr(C)]
+    struct Buffer {
+        known: libc::seccomp_notif,
+        spare: [u64; SPARE],
+    }
+    // SAFETY: All zeroes is a valid `Buffer`, and what the kernel asks for.
+    let mut buffer: Buffer = unsafe { std::mem::zeroed() };
+    // SAFETY: The kernel writes one `seccomp_notif`, for which there is room.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV,
+            &raw mut buffer,
+        )
+    };
+    if result < 0 {
+        return Err(last_errno());
+    }
+    Ok(Notification {
+        id: buffer.known.id,
+        tid: buffer.known.pid,
+        args: buffer.known.data.args,
+    })
+}
+
+/// What a call that waits is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Answer {
+    /// It is made after all.
+    Continue,
+    /// It returns this.
+    Return(i64),
+    /// It fails with this.
+    Fail(Errno),
+}
+
+/// Answers a call. `ENOENT` if it has been given up.
+pub fn answer_notification(listener: BorrowedFd<'_>, id: u64, answer: Answer) -> Result<(), Errno> {
+    let (val, error, flags) = match answer {
+        Answer::Continue => (0, 0, 1),
+        Answer::Return(value) => (value, 0, 0),
+        Answer::Fail(errno) => (0, -errno.raw_os_error(), 0),
+    };
+    let response = libc::seccomp_notif_resp {
+        id,
+        val,
+        error,
+        flags,
+    };
+    // SAFETY: The kernel reads one `seccomp_notif_resp`, which lives through the call.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND,
+            &raw const response,
+        )
+    };
+    if result < 0 {
+        return Err(last_errno());
+    }
+    Ok(())
+}
+
+/// Gives a copy of `fd` to the process whose call waits. With `answers`, the call returns
+/// its number, which Linux before 5.14 cannot: `EINVAL`. The number over there.
+pub fn give_to_notifier(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    fd: BorrowedFd<'_>,
+    close_on_exec: bool,
+    answers: bool,
+) -> Result<i32, Errno> {
+    let given = libc::seccomp_notif_addfd {
+        id,
+        flags: if answers { 2 } else { 0 },
+        srcfd: fd.as_raw_fd().cast_unsigned(),
+        newfd: 0,
+        newfd_flags: if close_on_exec {
+            libc::O_CLOEXEC.cast_unsigned()
+        } else {
+            0
+        },
+    };
+    // SAFETY: The kernel reads one `seccomp_notif_addfd`, which lives through the call.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+            &raw const given,
+        )
+    };
+    if result < 0 {
+        return Err(last_errno());
+    }
+    Ok(result)
 }
 
 /// Lets the runtime watch a descriptor that does not block.

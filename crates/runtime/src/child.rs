@@ -22,7 +22,8 @@ use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::plan::{Fds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan, Slot};
-use crate::spec::{FIRST_FD, USER_ID};
+use crate::seccomp::Profile;
+use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
 use crate::sys;
 
 /// In place of a step's index: every step is done, or only exec is left.
@@ -118,7 +119,7 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
         Op::Fds(fds) => place_fds(fds),
         Op::DropPrivileges { change_user, keep } => drop_privileges(*change_user, *keep),
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
-        Op::Seccomp(profile) => sys::seccomp_filter(&profile.program),
+        Op::Seccomp(profile) => install_filter(profile),
         Op::Exec { file, args } => {
             // Without a parent nobody would know of the init program.
             if !report(link, DONE, 0) {
@@ -350,6 +351,15 @@ fn place_fds(fds: &Fds) -> io::Result<()> {
     // `null` may have been in the way of one of these; then it is one of them now.
     std::mem::forget(null);
     sys::cloexec_from(next)
+}
+
+/// Where the filter can have no listener (the kernel is too old, or a filter around us has
+/// one already), the one without it refuses what init would be asked about.
+fn install_filter(profile: &Profile) -> io::Result<()> {
+    match sys::seccomp_listener(&profile.asking) {
+        Ok(listener) => sys::move_to(listener, NOTIFY_FD),
+        Err(_) => sys::seccomp_filter(&profile.refusing),
+    }
 }
 
 fn drop_privileges(change_user: bool, keep: bool) -> io::Result<()> {

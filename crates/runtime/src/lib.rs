@@ -34,6 +34,6 @@ pub use remove::remove_tree_as;
 pub use seccomp::filter;
 pub use size::HostSize;
 pub use spec::{
-    Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, Root, Scratch, USER_ID,
+    Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, NOTIFY_FD, Root, Scratch, USER_ID,
 };
 pub use sys::make_subvolume_writable;

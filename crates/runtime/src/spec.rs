@@ -36,6 +36,10 @@ pub const USER_ID: u32 = 1000;
 /// The first of the caller's descriptors in the init program; the others follow.
 pub const FIRST_FD: i32 = 3;
 
+/// Where the init program finds the listener of the system call filter, if the kernel gives
+/// one; it has to answer for those who make netlink sockets, who wait for that.
+pub const NOTIFY_FD: i32 = 32;
+
 /// What `/` is made of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Root {

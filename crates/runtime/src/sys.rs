@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_long, c_uint, c_ulong};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use libc::sock_filter;
@@ -182,6 +182,23 @@ pub fn mount_idmap(
 
 /// Puts one more seccomp filter on this thread and all it will start.
 pub fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
+    seccomp(program, 0).map(drop)
+}
+
+/// The same, and gives back the descriptor at which its notifications are answered. A call
+/// that somebody is answering for is interrupted by nothing but KILL, where the kernel can.
+pub fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
+    const WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let fd =
+        seccomp(program, listener | WAIT_KILLABLE_RECV).or_else(|_| seccomp(program, listener))?;
+    let fd = RawFd::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: The kernel opened it for this process in the call just above, and we have
+    // handed it to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn seccomp(program: &[sock_filter], flags: c_ulong) -> io::Result<c_long> {
     #[repr(C)]
     struct Fprog {
         len: u16,
@@ -194,14 +211,15 @@ pub fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
     };
     // SAFETY: `fprog` has the layout of `struct sock_fprog` and points to `len` instructions,
     // which the kernel copies.
-    done(unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            c_ulong::from(0_u32),
+            flags,
             &raw const fprog,
         )
-    })
+    };
+    done(result).map(|()| result)
 }
 
 /// Leaves the cgroup namespace for a new one, rooted at the present cgroups.
@@ -272,6 +290,17 @@ pub fn raise_ambient(capability: u32) -> io::Result<()> {
             0,
             0,
         )
+    }))
+}
+
+/// Moves a descriptor to the number `to`, where it stays open across exec.
+pub fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
+    if from.as_raw_fd() != to {
+        return dup_to(from.as_fd(), to);
+    }
+    // SAFETY: F_SETFD touches no memory, and the descriptor is ours: whoever runs next owns it.
+    done(c_long::from(unsafe {
+        libc::fcntl(from.into_raw_fd(), libc::F_SETFD, 0)
     }))
 }
 

@@ -36,6 +36,8 @@ pub enum Need {
     Machine,
     /// An address of this host that is not the loopback's.
     Address,
+    /// Programs in various languages, to be run in a container.
+    Programs,
 }
 
 impl Need {
@@ -53,6 +55,7 @@ impl Need {
             Self::Extents => "extents",
             Self::Machine => "machine",
             Self::Address => "address",
+            Self::Programs => "programs",
         }
     }
 }

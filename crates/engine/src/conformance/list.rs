@@ -142,6 +142,8 @@ macro_rules! conformance_cases {
                 what_tells_of_the_host_is_masked
                 what_the_kernel_counts_for_a_user_is_bounded
                 devices_are_the_usual_ones
+                interfaces_can_be_listed
+                netlink_sockets_are_few
             }
             sealed_host {
                 there_is_no_network_but_loopback

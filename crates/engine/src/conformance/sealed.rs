@@ -21,6 +21,13 @@ const DEVICES: [&str; 17] = [
 /// An attack has the administrator's programs, too.
 const ALL_PROGRAMS: &str = "PATH=$PATH:/usr/sbin:/sbin";
 
+/// Netlink sockets that a container may have at once, and how many are tried.
+const NETLINK_SOCKETS_MAX: usize = 32;
+const NETLINK_TRIES: usize = 40;
+
+/// How often is looked whether all have tried, ten times a second.
+const NETLINK_LOOKS_MAX: usize = 600;
+
 /// What gVisor puts beside them.
 const FOREIGN_DEVICES: [&str; 2] = ["fuse", "net"];
 
@@ -243,6 +250,58 @@ pub(super) async fn devices_are_the_usual_ones(subject: &Subject) -> Outcome {
     let full = cell.shell("echo x > /dev/full").await?;
     assert_ne!(full.exit.code, Some(0));
     cell.end().await
+}
+
+pub(super) async fn interfaces_can_be_listed(subject: &Subject) -> Outcome {
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    if has_ip(&cell).await? {
+        let said = cell.said(&format!("{ALL_PROGRAMS}; ip addr")).await?;
+        assert!(said.contains("127.0.0.1"), "{said}");
+    }
+    cell.end().await
+}
+
+pub(super) async fn netlink_sockets_are_few(subject: &Subject) -> Outcome {
+    if !claimed(subject.traits.linux, "to run Linux") {
+        return Ok(());
+    }
+    let Some(cell) = sealed(subject).await? else {
+        return Ok(());
+    };
+    if has_ip(&cell).await? {
+        // Whoever cannot write the interfaces keeps the socket over which it heard of them.
+        let script = format!(
+            "{ALL_PROGRAMS}; cd /tmp; : > refused; mkfifo full; sleep 1000 < full & exec 3> full
+            dd if=/dev/zero bs=65536 count=1 >&3 2> /dev/null
+            n=0; while [ $n -lt {NETLINK_TRIES} ]; do
+                n=$((n + 1)); (ip addr >&3 2>> errors || echo x >> refused) &
+            done
+            sockets() {{ while read -r name size count rest; do
+                [ $name = NETLINK ] && echo $count; done < /proc/net/protocols; }}
+            refused() {{ wc -l < refused; }}
+            n=0; while [ $(($(sockets) + $(refused))) -lt {NETLINK_TRIES} ] && [ $n -lt {NETLINK_LOOKS_MAX} ]; do
+                n=$((n + 1)); sleep 0.1
+            done
+            sockets; refused; sort errors | uniq -c"
+        );
+        let said = cell.said(&script).await?;
+        let mut counts = said.split_whitespace().map(str::parse::<usize>);
+        let (Some(Ok(sockets)), Some(Ok(refused))) = (counts.next(), counts.next()) else {
+            panic!("{said}");
+        };
+        assert!((1..=NETLINK_SOCKETS_MAX).contains(&sockets), "{said}");
+        // Docker's own socket in the container's network counts too.
+        assert!(refused >= NETLINK_TRIES - NETLINK_SOCKETS_MAX, "{said}");
+    }
+    cell.end().await
+}
+
+/// Whether something inside can list interfaces.
+async fn has_ip(cell: &Cell<'_>) -> anyhow::Result<bool> {
+    let has_ip = cell.said(&format!("{ALL_PROGRAMS}; command -v ip || :")).await?;
+    Ok(claimed(!has_ip.is_empty(), "an image with `ip`"))
 }
 
 /// A container, if the engine claims to make real ones.

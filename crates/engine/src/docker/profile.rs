@@ -119,7 +119,7 @@ pub(super) fn body(
         hostname: Some("hotcell".to_owned()),
         user: Some(if spec.allow_root { AGENT_ROOT } else { USER }.to_owned()),
         env: Some(vec![format!("HOME={WORKSPACE}")]),
-        entrypoint: Some(agent_command(agent.place, id, spec)),
+        entrypoint: Some(agent_command(host, agent.place, id, spec)),
         cmd: Some(Vec::new()),
         // An image's own would be run inside, by the engine, for ever.
         healthcheck: Some(HealthConfig {
@@ -136,7 +136,12 @@ pub(super) fn body(
     }
 }
 
-fn agent_command(place: &Place, id: &ContainerId, spec: &ContainerSpec) -> Vec<String> {
+fn agent_command(
+    host: Abilities,
+    place: &Place,
+    id: &ContainerId,
+    spec: &ContainerSpec,
+) -> Vec<String> {
     let (agent, filter, id) = (place.agent(), place.filter(), id.to_string());
     let uid = DOOR_UID.to_string();
     let mut command = vec![
@@ -152,6 +157,9 @@ fn agent_command(place: &Place, id: &ContainerId, spec: &ContainerSpec) -> Vec<S
         "--filter",
         &filter,
     ];
+    if host.has_own_kernel {
+        command.push("--own-kernel");
+    }
     let linger = LINGER_MS.to_string();
     if spec.lifetime == Lifetime::WithOwner {
         command.extend(["--linger-ms", &linger]);

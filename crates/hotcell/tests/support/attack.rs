@@ -134,14 +134,22 @@ pub struct Running<'cell> {
 impl Running<'_> {
     /// Waits until it has written a line that begins so, and gives back the rest of it.
     pub async fn says(&mut self, begin: &str) -> String {
+        let said = self.says_or_ends(begin).await;
+        said.unwrap_or_else(|ran| panic!("it ended first: {ran:?}"))
+    }
+
+    /// The same, or how it ended if it did not write such a line.
+    pub async fn says_or_ends(&mut self, begin: &str) -> Result<String, Box<Ran>> {
         let work = async {
             loop {
                 let text = String::from_utf8_lossy(&self.stdout).into_owned();
                 let mut lines = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
                 if let Some(rest) = lines.find_map(|line| line.strip_prefix(begin)) {
-                    return rest.trim().to_owned();
+                    return Ok(rest.trim().to_owned());
                 }
-                assert!(self.exit.is_none(), "it ended first: {:?}", self.ran());
+                if self.exit.is_some() {
+                    return Err(Box::new(self.ran()));
+                }
                 self.step().await;
             }
         };

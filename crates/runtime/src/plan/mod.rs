@@ -147,7 +147,7 @@ pub enum Op {
     DropPrivileges { change_user: bool, keep: bool },
     /// Gain nothing by exec, ever.
     NoNewPrivileges,
-    /// Install the seccomp filters.
+    /// Install the seccomp filter, its listener at [`crate::NOTIFY_FD`].
     Seccomp(Rc<Profile>),
     /// Become the init program.
     Exec { file: OwnedFd, args: ExecArgs },

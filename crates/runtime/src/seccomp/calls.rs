@@ -238,7 +238,6 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getrandom,
-    libc::SYS_seccomp,
     libc::SYS_landlock_create_ruleset,
     libc::SYS_landlock_add_rule,
     libc::SYS_landlock_restrict_self,

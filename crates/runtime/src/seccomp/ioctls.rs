@@ -118,9 +118,9 @@ const SOCKETS: &[u32] = &[
 /// What is left of the kernel's random numbers, which some libraries ask before they start.
 const RANDOM: &[u32] = &[0x8004_5200]; // RNDGETENTCNT
 
-/// How a process that supervises others answers for them: `SECCOMP_IOCTL_NOTIF_RECV`, `SEND` and
-/// `ID_VALID`. There is nothing to answer for but what a filter of its own caught.
-const SUPERVISION: &[u32] = &[0xc050_2100, 0xc018_2101, 0x4008_2102];
+/// How a process that supervises others answers for them: `SECCOMP_IOCTL_NOTIF_RECV`, `SEND`,
+/// `ID_VALID` and `ADDFD`. Init does; nobody else has a listener.
+const SUPERVISION: &[u32] = &[0xc050_2100, 0xc018_2101, 0x4008_2102, 0x4018_2103];
 
 /// What becomes of each request.
 ///

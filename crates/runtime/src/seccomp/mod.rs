@@ -64,24 +64,35 @@ const SOCK_DGRAM: u32 = 2;
 const PTRACE_WITH_OPTIONS: [u32; 3] = [21, 0x4200, 0x4206];
 const PTRACE_O_TRACEEXIT: u32 = 0x40;
 
-/// The filter of every container.
+/// A filter that one process installs and another answers for. If a container could install
+/// one, its answers would come before those of init.
+const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
+
+/// The filter of every container, ready for the kernel.
+///
+/// What the kernel holds for a netlink socket whose answers nobody reads is charged to no
+/// cgroup. So the call that makes one waits for the init program, which counts them.
 pub struct Profile {
-    /// Ready for the kernel.
-    pub program: Vec<sock_filter>,
+    /// Asks the holder of its listener about sockets for routes.
+    pub asking: Vec<sock_filter>,
+    /// For kernels on which nobody can be asked: refuses them.
+    pub refusing: Vec<sock_filter>,
 }
 
 impl Profile {
     /// Compiles the profile for this machine.
     pub fn compile() -> Self {
-        let refusal = Verdict::Always(REFUSED);
+        let compile = |routes| program::compile(&verdicts(routes), &Verdict::Always(REFUSED));
         Self {
-            program: program::compile(&verdicts(), &refusal),
+            asking: compile(Action::Notify),
+            refusing: compile(Action::Fail(libc::EAFNOSUPPORT)),
         }
     }
 }
 
 /// The filter of every container as the bytes of its instructions, for those who load it
-/// elsewhere than in a launcher.
+/// elsewhere than in a launcher, with a listener; where they cannot have one, each of its
+/// `SECCOMP_RET_USER_NOTIF` must become a refusal.
 pub fn filter() -> Vec<u8> {
     let bytes = |one: &sock_filter| {
         let mut bytes = [0; 8];
@@ -90,11 +101,11 @@ pub fn filter() -> Vec<u8> {
         bytes[4..].copy_from_slice(&one.k.to_ne_bytes());
         bytes
     };
-    Profile::compile().program.iter().flat_map(bytes).collect()
+    Profile::compile().asking.iter().flat_map(bytes).collect()
 }
 
-/// Everything that is not simply refused.
-fn verdicts() -> Verdicts {
+/// Everything that is not simply refused; `routes` is for sockets that tell of routes.
+fn verdicts(routes: Action) -> Verdicts {
     let absent = || Verdict::Always(Action::Fail(libc::ENOSYS));
     let mut verdicts: Verdicts = (FIRST_UNKNOWN..=LAST_UNKNOWN)
         .map(|number| (number, absent()))
@@ -105,21 +116,24 @@ fn verdicts() -> Verdicts {
     }
     let allowed = calls::ALLOWED.iter();
     verdicts.extend(allowed.map(|number| (call(*number), Verdict::Always(Action::Allow))));
-    let conditional = conditional().into_iter();
+    let conditional = conditional(routes).into_iter();
     verdicts.extend(conditional.map(|(number, verdict)| (call(number), verdict)));
     verdicts
 }
 
 /// Calls whose arguments decide.
-fn conditional() -> Vec<(i64, Verdict)> {
+fn conditional(routes: Action) -> Vec<(i64, Verdict)> {
     let allowed_if = [
         (libc::SYS_clone, vec![vec![masked(0, NAMESPACES, 0)]]),
-        (libc::SYS_socket, sockets()),
         (libc::SYS_socketpair, vec![vec![is(0, AF_UNIX)]]),
         (libc::SYS_ptrace, tracing()),
         (
             libc::SYS_personality,
             vec![vec![is_among(0, &PERSONALITIES)]],
+        ),
+        (
+            libc::SYS_seccomp,
+            vec![vec![masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)]],
         ),
         (libc::SYS_mknodat, node_of(2)),
         #[cfg(target_arch = "x86_64")]
@@ -130,6 +144,7 @@ fn conditional() -> Vec<(i64, Verdict)> {
         .map(|(number, rules)| (number, allow_if(rules)))
         .collect();
     verdicts.extend([
+        (libc::SYS_socket, sockets(routes)),
         (libc::SYS_ioctl, ioctls::verdict()),
         (libc::SYS_setsockopt, options::verdict()),
         (libc::SYS_setrlimit, limits()),
@@ -176,24 +191,25 @@ fn allow_if(rules: Vec<Rule>) -> Verdict {
 /// Sockets that stay in the container's own network namespace, of types and protocols that go
 /// together. Any other pair makes the host look for a module that speaks it, and the type
 /// `SOCK_PACKET` is the family of packets by an older name.
-fn sockets() -> Vec<Rule> {
+fn sockets(routes: Action) -> Verdict {
     let mut rules = vec![
-        vec![is(0, AF_UNIX)],
-        vec![is(0, AF_NETLINK), is(2, NETLINK_ROUTE)],
+        (vec![is(0, AF_UNIX)], Action::Allow),
+        (vec![is(0, AF_NETLINK), is(2, NETLINK_ROUTE)], routes),
     ];
     for (family, icmp) in INTERNET_FAMILIES {
         for (kind, protocols) in [
             (SOCK_STREAM, vec![DEFAULT_PROTOCOL, TCP]),
             (SOCK_DGRAM, vec![DEFAULT_PROTOCOL, UDP, icmp]),
         ] {
-            rules.push(vec![
+            let rule = vec![
                 is(0, family),
                 masked(1, SOCKET_TYPE, kind),
                 is_among(2, &protocols),
-            ]);
+            ];
+            rules.push((rule, Action::Allow));
         }
     }
-    rules
+    Verdict::ByArguments(rules, REFUSED)
 }
 
 /// Everything but a stop on the way out: even KILL does not wake from it, only the tracer
@@ -330,8 +346,8 @@ mod tests {
 
     #[test]
     fn a_call_is_either_free_or_conditional() {
-        let conditional = conditional().into_iter().map(|(number, _)| number);
-        for number in conditional.chain(PRETENDED) {
+        let conditional = conditional(Action::Notify).into_iter();
+        for number in conditional.map(|(number, _)| number).chain(PRETENDED) {
             assert!(!calls::ALLOWED.contains(&number), "{number} is both");
         }
     }
@@ -395,7 +411,7 @@ mod tests {
                 assert_eq!(outcome, Err(libc::EPERM), "{family} {kind} {protocol}");
             }
         }
-        for (family, protocol) in [(1, 0), (16, 0)] {
+        for (family, protocol) in [(1, 0)] {
             assert_eq!(made(family, 2, protocol), Ok(()));
         }
         for (family, protocol) in [
@@ -447,6 +463,27 @@ mod tests {
     }
 
     #[test]
+    fn sockets_for_routes_are_asked_about_or_refused() {
+        let profile = Profile::compile();
+        let socket = call(libc::SYS_socket);
+        let action = |program, kind| program::tests::simulate(program, socket, &[16, kind, 0]);
+        for kind in [2, 3, 3 | 0o2_000_000] {
+            let asked = action(&profile.asking, kind);
+            assert_eq!(asked, libc::SECCOMP_RET_USER_NOTIF, "{kind}");
+            let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
+            assert_eq!(action(&profile.refusing, kind), refused, "{kind}");
+        }
+    }
+
+    #[test]
+    fn nobody_inside_answers_for_the_filter() {
+        assert_eq!(outcome(libc::SYS_seccomp, &[1, 0]), Ok(()));
+        for flags in [8, 8 | 0x20, u64::MAX] {
+            assert_eq!(outcome(libc::SYS_seccomp, &[1, flags]), Err(libc::EPERM));
+        }
+    }
+
+    #[test]
     fn what_is_too_new_does_not_exist() {
         assert_eq!(outcome(libc::SYS_clone3, &[]), Err(libc::ENOSYS));
         assert_eq!(outcome(500, &[]), Err(libc::ENOSYS));
@@ -456,12 +493,12 @@ mod tests {
 
     #[test]
     fn the_program_fits_into_what_the_kernel_takes() {
-        assert!(Profile::compile().program.len() < 4096);
+        assert!(Profile::compile().asking.len() < 4096);
     }
 
     /// `Err(0)` is a call that was not made and answers 0.
     pub fn outcome(number: i64, arguments: &[u64]) -> Result<(), i32> {
-        let program = Profile::compile().program;
+        let program = Profile::compile().asking;
         let action = program::tests::simulate(&program, call(number), arguments);
         match action & !libc::SECCOMP_RET_DATA {
             libc::SECCOMP_RET_ALLOW => Ok(()),

@@ -34,6 +34,8 @@ pub enum Action {
     Fail(i32),
     /// It is not made, and answers 0 as if it had been.
     Pretend,
+    /// It waits until whoever holds the filter's listener has answered for it.
+    Notify,
 }
 
 /// How a call is judged.
@@ -196,6 +198,7 @@ fn take(action: Action) -> sock_filter {
         Action::Allow => ret(libc::SECCOMP_RET_ALLOW),
         Action::Fail(errno) => fail(errno),
         Action::Pretend => fail(0),
+        Action::Notify => ret(libc::SECCOMP_RET_USER_NOTIF),
     }
 }
 
@@ -272,6 +275,7 @@ pub mod tests {
             (4, Action::Allow),
             (5, Action::Pretend),
             (300, Action::Allow),
+            (301, Action::Notify),
         ]);
         let verdicts = actions
             .iter()
@@ -282,6 +286,7 @@ pub mod tests {
                 Some(Action::Allow) => libc::SECCOMP_RET_ALLOW,
                 Some(Action::Fail(errno)) => fail(*errno).k,
                 Some(Action::Pretend) => libc::SECCOMP_RET_ERRNO,
+                Some(Action::Notify) => libc::SECCOMP_RET_USER_NOTIF,
                 None => fail(1).k,
             };
             assert_eq!(simulate(&program, number, &[]), expected, "{number}");

@@ -1,0 +1,144 @@
+//! Answers the calls that wait, in their order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
+
+use super::maker::Maker;
+use super::request::Request;
+use crate::sys::{self, Answer, Notification};
+
+/// Calls that wait for their turn. Each is a thread of the container, so there are seldom
+/// more; a further one fails.
+const WAITING_MAX: usize = 1024;
+
+/// The one who answers. If it is dropped, each call that waits fails with `ENOSYS`.
+pub struct Supervisor {
+    listener: AsyncFd<OwnedFd>,
+    waiting: VecDeque<Request>,
+    maker: Maker,
+    making: Option<Making>,
+}
+
+/// A socket in the making.
+struct Making {
+    request: Request,
+    made: JoinHandle<Result<OwnedFd, Errno>>,
+}
+
+impl Supervisor {
+    /// Takes a filter's listener. Within a runtime only.
+    pub fn new(listener: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            listener: sys::watch(listener, Interest::READABLE)?,
+            waiting: VecDeque::new(),
+            maker: Maker::default(),
+            making: None,
+        })
+    }
+
+    /// Answers every call. Nothing that happens to one of them is an error: whoever made it
+    /// may be gone at any moment.
+    pub async fn answer_for_ever(mut self) {
+        loop {
+            self.make_next();
+            tokio::select! {
+                (request, made) = finished(&mut self.making) => self.hand_over(request, made),
+                ready = self.listener.readable() => {
+                    let Ok(mut ready) = ready else { return };
+                    // The next edge is lost on nobody: it is told when we wait again.
+                    if !is_readable(self.listener.as_fd()) {
+                        ready.clear_ready();
+                        continue;
+                    }
+                    drop(ready);
+                    self.receive();
+                }
+            }
+        }
+    }
+
+    fn make_next(&mut self) {
+        if self.making.is_none()
+            && let Some(request) = self.waiting.pop_front()
+        {
+            let made = self.maker.make(request);
+            self.making = Some(Making { request, made });
+        }
+    }
+
+    /// Takes one call, of which there is one: the kernel would not only look, but wait. One
+    /// that is given up at the same moment is still told, as `ENOENT`.
+    fn receive(&mut self) {
+        let Ok(call) = sys::receive_notification(self.listener.as_fd()) else {
+            return;
+        };
+        if self.maker.is(call.tid) {
+            return self.let_maker_go_on(&call);
+        }
+        match Request::parse(&call) {
+            Ok(_) if self.waiting.len() >= WAITING_MAX => self.fail(call.id, Errno::NOBUFS),
+            Ok(request) => self.waiting.push_back(request),
+            Err(errno) => self.fail(call.id, errno),
+        }
+    }
+
+    fn let_maker_go_on(&self, call: &Notification) {
+        let listener = self.listener.as_fd();
+        // Linux before 5.5 cannot; then nobody gets a socket, but nobody waits for ever.
+        if sys::answer_notification(listener, call.id, Answer::Continue).is_err() {
+            self.fail(call.id, Errno::AFNOSUPPORT);
+        }
+    }
+
+    fn hand_over(&self, request: Request, made: Result<OwnedFd, Errno>) {
+        let given = made.and_then(|socket| give(self.listener.as_fd(), request, &socket));
+        if let Err(errno) = given {
+            self.fail(request.id, errno);
+        }
+    }
+
+    fn fail(&self, id: u64, errno: Errno) {
+        // The caller may be gone, and then nobody needs to be told.
+        let _ = sys::answer_notification(self.listener.as_fd(), id, Answer::Fail(errno));
+    }
+}
+
+/// The socket that is being made, when it is; never, while there is none.
+async fn finished(making: &mut Option<Making>) -> (Request, Result<OwnedFd, Errno>) {
+    let Some(Making { request, made }) = making else {
+        return std::future::pending().await;
+    };
+    let request = *request;
+    let made = made.await.unwrap_or(Err(Errno::NOBUFS));
+    *making = None;
+    (request, made)
+}
+
+/// The caller gets the descriptor and the answer in one step. Before Linux 5.14 it takes
+/// two; a caller that is interrupted between them has the descriptor without knowing.
+fn give(listener: BorrowedFd<'_>, request: Request, socket: &OwnedFd) -> Result<(), Errno> {
+    let give = |answers| {
+        let Request { id, is_cloexec, .. } = request;
+        sys::give_to_notifier(listener, id, socket.as_fd(), is_cloexec, answers)
+    };
+    match give(true) {
+        Err(Errno::INVAL) => {
+            let number = give(false)?;
+            sys::answer_notification(listener, request.id, Answer::Return(number.into()))
+        }
+        given => given.map(drop),
+    }
+}
+
+fn is_readable(listener: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(listener, PollFlags::IN)];
+    let polled_now = poll(&mut polled, Some(&Timespec::default()));
+    polled_now.is_ok() && polled[0].revents().contains(PollFlags::IN)
+}
