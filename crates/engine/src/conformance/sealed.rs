@@ -300,7 +300,9 @@ pub(super) async fn netlink_sockets_are_few(subject: &Subject) -> Outcome {
 
 /// Whether something inside can list interfaces.
 async fn has_ip(cell: &Cell<'_>) -> anyhow::Result<bool> {
-    let has_ip = cell.said(&format!("{ALL_PROGRAMS}; command -v ip || :")).await?;
+    let has_ip = cell
+        .said(&format!("{ALL_PROGRAMS}; command -v ip || :"))
+        .await?;
     Ok(claimed(!has_ip.is_empty(), "an image with `ip`"))
 }
 

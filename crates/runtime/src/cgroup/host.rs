@@ -27,6 +27,14 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// The kernel takes no less.
 const CPU_QUOTA_US_MIN: u64 = 1_000;
 
+/// Where v1 limits the buffers of TCP and UDP sockets.
+const SOCKET_BUFFERS_V1: &str = "memory.kmem.tcp.limit_in_bytes";
+/// On v1, socket buffers come on top of a container's memory, up to this part of it. The
+/// unified hierarchy counts them as memory.
+const SOCKET_BUFFER_SHARE: u64 = 4;
+/// With less, a few connections would already wait for each other.
+const SOCKET_BUFFER_BYTES_MIN: u64 = 4 << 20;
+
 /// Where groups of one controller are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seat {
@@ -437,6 +445,11 @@ fn limit_v1(
     match controller {
         Controller::Memory => {
             set("memory.limit_in_bytes", limits.memory_bytes)?;
+            // Buffers of TCP and UDP sockets are counted only once they are limited, and apart
+            // from the rest.
+            if dir.join(SOCKET_BUFFERS_V1).exists() {
+                set(SOCKET_BUFFERS_V1, socket_buffer_bytes(limits))?;
+            }
             if !dir.join(SWAP_V1).exists() {
                 return Ok(!has_swap);
             }
@@ -473,6 +486,10 @@ fn limit_v2(
         Controller::Pids => set("pids.max", limits.pids.to_string())?,
     }
     Ok(true)
+}
+
+fn socket_buffer_bytes(limits: &Limits) -> u64 {
+    (limits.memory_bytes / SOCKET_BUFFER_SHARE).max(SOCKET_BUFFER_BYTES_MIN)
 }
 
 fn cpu_quota_us(limits: &Limits) -> u64 {
