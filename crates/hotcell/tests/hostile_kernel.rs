@@ -4,7 +4,7 @@ mod support;
 
 use std::fmt::Write;
 
-use support::attack::{as_root, attack, by_everyone, everyone_gets};
+use support::attack::{as_root, attack, by_everyone, everyone_gets, other_engines_give};
 use support::{Cell, shell};
 
 /// Calls that reach beyond a container, whatever their arguments are.
@@ -74,16 +74,28 @@ fn refused_calls() -> Vec<(&'static str, i64)> {
 
 #[tokio::test]
 async fn calls_that_reach_beyond_a_container_are_refused() {
+    let (script, expected) = refusals();
+    everyone_gets(&script, &expected).await;
+}
+
+#[tokio::test]
+async fn calls_that_reach_beyond_a_container_are_refused_on_other_engines() {
+    let (script, expected) = refusals();
+    other_engines_give(&script, &expected).await;
+}
+
+/// An attack that makes all those calls, and what it should get.
+fn refusals() -> (String, String) {
     let (mut script, mut expected) = (String::new(), String::new());
     for (name, number) in refused_calls() {
         writeln!(
             script,
             "print('{name}', call({number}, 0, 0, 0, 0, 0, 0), flush=True)"
         )
-        .unwrap();
-        writeln!(expected, "{name} EPERM").unwrap();
+        .expect("memory");
+        writeln!(expected, "{name} EPERM").expect("memory");
     }
-    everyone_gets(&script, &expected).await;
+    (script, expected)
 }
 
 #[tokio::test]
@@ -92,7 +104,9 @@ async fn calls_that_are_new_do_not_exist() {
         "print(call({clone3}, 0, 0), call(457, 0, 0, 0, 0), call(467, 0, 0, 0, 0), call(500))",
         clone3 = libc::SYS_clone3
     );
-    everyone_gets(&script, "ENOSYS ENOSYS ENOSYS ENOSYS\n").await;
+    let expected = "ENOSYS ENOSYS ENOSYS ENOSYS\n";
+    everyone_gets(&script, expected).await;
+    other_engines_give(&script, expected).await;
 }
 
 #[tokio::test]

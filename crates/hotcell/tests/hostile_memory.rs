@@ -5,10 +5,10 @@
 
 mod support;
 
-use hotcell_domain::Bytes;
+use hotcell_domain::{Bytes, ContainerSpec};
 use hotcell_engine::Enforcement;
 use support::Cell;
-use support::attack::{as_root, attack, everyone_gets};
+use support::attack::{OTHERS, as_root, attack, everyone_gets};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,6 +58,35 @@ async fn a_memory_bomb_is_killed_alone() {
     );
     drop(bystander);
     cell.remove().await;
+}
+
+#[tokio::test]
+async fn a_memory_bomb_on_another_engine_is_killed_alone() {
+    for flavor in OTHERS {
+        let memory = Bytes::new(64 * MIB).expect("a size");
+        let small = |spec: &mut ContainerSpec| {
+            spec.limits.memory = memory;
+            spec.allow_root = true;
+        };
+        let Some(cell) = Cell::on(flavor, small).await else {
+            return;
+        };
+        let bystander = cell
+            .begin_until("print('here', flush=True)\ntime.sleep(1000)", "here")
+            .await;
+        for command in [attack(BOMB), as_root(attack(BOMB))] {
+            let ran = cell.run(&command).await;
+            assert_eq!(ran.exit.signal, Some(9), "{}: {ran:?}", flavor.name());
+            cell.answers().await;
+        }
+        assert!(cell.inspect().await.oom_kills >= 2, "{}", flavor.name());
+        let execs = cell.agent.list_execs().await.expect("the agent answers");
+        let lives =
+            |exec: &hotcell_agent_client::ExecInfo| exec.exec_id == bystander.id && exec.running;
+        assert!(execs.iter().any(lives), "{}", flavor.name());
+        drop(bystander);
+        cell.remove().await;
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use hotcell_agent_client::ExitCause;
-use support::attack::{Who, as_root, attack, by_everyone, everyone_gets};
+use hotcell_domain::{ContainerSpec, Pids};
+use support::attack::{OTHERS, Who, as_root, attack, by_everyone, everyone_gets};
 use support::{Cell, deadline, eventually};
 
 /// From TERM to KILL, where a test does not care.
@@ -37,6 +38,28 @@ async fn a_fork_bomb_fills_its_own_container_and_is_cancelled() {
     assert_only_us(&cell).await;
     cell.answers().await;
     cell.remove().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_on_another_engine_is_cancelled_too() {
+    for flavor in OTHERS {
+        let few = Pids::new(64).expect("a number");
+        let small = |spec: &mut ContainerSpec| {
+            spec.limits.pids = few;
+            spec.allow_root = true;
+        };
+        let Some(cell) = Cell::on(flavor, small).await else {
+            return;
+        };
+        for command in [attack(FORK_BOMB), as_root(attack(FORK_BOMB))] {
+            let mut bomb = cell.begin(&command).await;
+            assert_eq!(bomb.says("full ").await, "EAGAIN", "{}", flavor.name());
+            bomb.cancel(Duration::ZERO).await;
+            assert_eq!(bomb.ended().await.exit.cause, ExitCause::Cancelled);
+            cell.answers().await;
+        }
+        cell.remove().await;
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! The agent is killed, from the host: from inside it cannot be.
 
 use hotcell_domain::Phase;
-use hotcell_engine::Engine;
 
 use crate::moment::{agent_pid, kill};
 use crate::support::{Cell, deadline};

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hotcell_agent_client::{Agent, AgentError, EventKind, Follow, Output};
-use hotcell_engine::{AgentStream, Engine};
+use hotcell_engine::AgentStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::moment::Moments;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hotcell_agent_client::Agent;
-use hotcell_engine::Engine;
 use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hotcell_agent_client::{Command, EventKind, Exit, Follow, Output};
+use hotcell_engine::docker::Flavor;
 
 use super::{Cell, Ran, deadline, python};
 
@@ -71,6 +72,25 @@ pub async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
     check(Who::Root, &cell.run(&as_root(command)).await);
     cell.answers().await;
     cell.remove().await;
+}
+
+/// Engines that are not ours, where the same attacks are made.
+pub const OTHERS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
+
+/// The user's and root's attack in a container of Docker and of Podman have this outcome.
+pub async fn other_engines_give(script: &str, expected: &str) {
+    for flavor in OTHERS {
+        let Some(cell) = Cell::on(flavor, |spec| spec.allow_root = true).await else {
+            return;
+        };
+        for command in [attack(script), as_root(attack(script))] {
+            let ran = cell.run(&command).await;
+            assert_eq!(ran.stdout, expected, "{}: {ran:?}", flavor.name());
+            assert_eq!(ran.code(), 0, "{}: {ran:?}", flavor.name());
+            cell.answers().await;
+        }
+        cell.remove().await;
+    }
 }
 
 /// Everyone's attack has this outcome, word for word.

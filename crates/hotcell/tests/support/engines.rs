@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use hotcell_agent_client::{Agent, Command as Exec, EventKind, Output};
 use hotcell_domain::{ImageRef, Policy};
@@ -14,6 +14,9 @@ use hotcell_engine::{Docker, Engine};
 
 /// The image that each engine has.
 pub const IMAGE: &str = "localhost/hotcell-test:box";
+
+/// The image that each engine has when a test asks for it.
+const PYTHON: &str = "localhost/hotcell-test:python";
 
 /// Starts an engine, or finds it.
 const STARTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/start");
@@ -89,6 +92,14 @@ impl Private {
     /// What the engine's own command line says.
     pub fn says(&self, words: &[&str]) -> String {
         self.command(&[&["do"], words].concat())
+    }
+
+    /// The name of an image that has Python, for attacks that are written in it.
+    pub fn python(&self) -> &'static str {
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = MAKING.lock();
+        self.command(&["python"]);
+        PYTHON
     }
 
     /// Where it is, as the environment says it.

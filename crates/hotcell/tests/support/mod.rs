@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use hotcell_agent_client::{Agent, Command, EventKind, Exit, Output};
 use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Policy};
-use hotcell_engine::{Container, Embedded, EmbeddedConfig, Engine};
+use hotcell_engine::docker::Flavor;
+use hotcell_engine::{Container, Docker, Embedded, EmbeddedConfig, Engine};
 use hotcell_testkit::{Need, skip, skip_part};
 
 /// Between two looks at something that tells nobody when it changes.
@@ -83,13 +84,15 @@ pub fn new_id() -> ContainerId {
     ContainerId::from_parts(1_700_000_000_000, random)
 }
 
-/// A container on the embedded engine, and a connection to its agent.
+/// A container, on the embedded engine unless told otherwise, and a connection to its agent.
 pub struct Cell {
-    pub engine: Arc<Embedded>,
+    pub engine: Arc<dyn Engine>,
     pub id: ContainerId,
     pub agent: Agent,
     pub home: tempfile::TempDir,
     execs: AtomicU32,
+    /// Whose it is, if the engine is not ours.
+    private: Option<engines::Private>,
 }
 
 /// How a command went.
@@ -147,7 +150,28 @@ impl Cell {
 
     /// A container with changes to the defaults.
     pub async fn with(change: impl FnOnce(&mut ContainerSpec)) -> Self {
-        let mut spec = ContainerSpec::new(ImageRef::Host);
+        let home = scratch();
+        let engine = Arc::new(engine(home.path()));
+        Self::make(engine, ImageRef::Host, change, home, None).await
+    }
+
+    /// The same on a private engine with an image that has Python. Where there is none the
+    /// test is skipped.
+    pub async fn on(flavor: Flavor, change: impl FnOnce(&mut ContainerSpec)) -> Option<Self> {
+        let private = engines::Private::start(flavor)?;
+        let image = ImageRef::parse(private.python()).expect("a reference");
+        let engine = Arc::new(Docker::new(private.config(flavor, None)));
+        Some(Self::make(engine, image, change, scratch(), Some(private)).await)
+    }
+
+    async fn make(
+        engine: Arc<dyn Engine>,
+        image: ImageRef,
+        change: impl FnOnce(&mut ContainerSpec),
+        home: tempfile::TempDir,
+        private: Option<engines::Private>,
+    ) -> Self {
+        let mut spec = ContainerSpec::new(image);
         change(&mut spec);
         let policy = Policy {
             allow_rootfs: true,
@@ -155,8 +179,6 @@ impl Cell {
             ..Policy::default()
         };
         let spec = policy.admit(spec).expect("this policy admits it");
-        let home = scratch();
-        let engine = Arc::new(engine(home.path()));
         let id = new_id();
         engine
             .create(&id, &spec)
@@ -170,6 +192,7 @@ impl Cell {
             agent,
             home,
             execs: AtomicU32::new(0),
+            private,
         }
     }
 
@@ -248,7 +271,13 @@ impl Cell {
             .destroy(&self.id)
             .await
             .unwrap_or_else(|error| panic!("{}", chain(&error)));
-        assert_nothing_left(&self.id, self.home.path());
+        if self.private.is_some() {
+            // Another engine's monitors may live on for a while; the harness ends them with it.
+            let listed = self.engine.list().await.expect("it lists");
+            assert!(listed.iter().all(|one| one.id != self.id), "{listed:?}");
+        } else {
+            assert_nothing_left(&self.id, self.home.path());
+        }
     }
 }
 
