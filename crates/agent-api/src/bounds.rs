@@ -113,3 +113,6 @@ pub const BATCH_INDEX_METADATA_KEY: &str = "hotcell-batch-index";
 
 /// The metadata key of an aborted batch: the gRPC code of that operation.
 pub const BATCH_CODE_METADATA_KEY: &str = "hotcell-batch-code";
+
+/// The metadata key of an aborted batch that could not be undone as a whole.
+pub const BATCH_PARTIAL_METADATA_KEY: &str = "hotcell-batch-partial";

@@ -203,18 +203,23 @@ async fn a_batch_that_cannot_be_right_does_nothing_at_all() {
     let before = snapshot(&bench);
     let too_large = "x".repeat(3 << 20);
     let bad = [
-        vec![write("a", "a"), read("/etc/passwd")],
-        vec![write("a", "a"), write("b", &too_large)],
-        vec![write("a", "a"); 257],
-        vec![write("a", "a"), Operation::Write(BatchWrite::default())],
+        (vec![write("a", "a"), read("/etc/passwd")], Some("7")),
+        (vec![write("a", "a"), delete("no/../../x")], Some("7")),
+        (vec![write("a", "a"), write("b", &too_large)], None),
+        (vec![write("a", "a"); 257], None),
+        (
+            vec![write("a", "a"), Operation::Write(BatchWrite::default())],
+            Some("3"),
+        ),
     ];
-    for operations in bad {
+    for (operations, own) in bad {
         for atomic in [true, false] {
             let done = bench.files.batch(batch(operations.clone(), atomic)).await;
-            assert!(matches!(
-                code(done),
-                Code::InvalidArgument | Code::PermissionDenied
-            ));
+            let status = done.unwrap_err();
+            let told = status.metadata().get("hotcell-batch-code");
+            assert_eq!(told.map(|code| code.to_str().unwrap()), own);
+            let index = status.metadata().get("hotcell-batch-index");
+            assert_eq!(index.is_some(), own.is_some(), "{status:?}");
         }
     }
     assert_eq!(snapshot(&bench), before);

@@ -42,19 +42,25 @@ struct Outcome {
 }
 
 impl Batch {
-    /// Parses every operation, and counts what the content and the paths take.
+    /// Parses every operation, and counts what the content and the paths take. One that
+    /// cannot be right is named by its number.
     pub fn parse(request: BatchRequest, root: &[u8]) -> Result<Self, Error> {
         if request.operations.len() > BATCH_OPERATIONS_MAX {
             return Err(Error::Invalid("the batch has too many operations"));
         }
         let mut used = 0;
         let mut operations = Vec::with_capacity(request.operations.len());
-        for raw in request.operations {
+        for (index, raw) in request.operations.into_iter().enumerate() {
+            let wrong = |source: Error| Error::Undone {
+                index,
+                source: Box::new(source),
+            };
             let raw = raw
                 .operation
-                .ok_or(Error::Invalid("an operation is empty"))?;
+                .ok_or(Error::Invalid("an operation is empty"))
+                .map_err(wrong)?;
             used += weight(&raw);
-            operations.push(Operation::parse(raw, root)?);
+            operations.push(Operation::parse(raw, root).map_err(wrong)?);
         }
         let budget = BATCH_BYTES_MAX
             .checked_sub(used)

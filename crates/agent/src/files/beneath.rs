@@ -50,6 +50,11 @@ impl Beneath {
         Ok(Self { fd: Arc::new(fd) })
     }
 
+    /// Holds a directory that was opened already.
+    pub fn held(fd: OwnedFd) -> Self {
+        Self { fd: Arc::new(fd) }
+    }
+
     /// The same rules, starting from a directory beneath this one.
     pub fn narrowed(&self, path: &RelPath) -> Result<Self, Error> {
         Ok(Self {

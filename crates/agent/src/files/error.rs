@@ -4,7 +4,8 @@
 //! chosen inside the container is no text to repeat.
 
 use hotcell_agent_api::bounds::{
-    BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, ETAG_METADATA_KEY,
+    BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, BATCH_PARTIAL_METADATA_KEY,
+    ETAG_METADATA_KEY,
 };
 use rustix::io::Errno;
 use tonic::{Code, Status};
@@ -50,8 +51,16 @@ pub enum Error {
     /// Whoever asked has gone.
     #[error("the call was given up")]
     Cancelled,
-    /// An operation of an atomic batch failed, and the batch was undone.
-    #[error("operation {index} failed and the batch was undone: {source}")]
+    /// An import failed, and undoing it failed too.
+    #[error("{source}; the import was undone only in part, and the rest lies in {staging}")]
+    HalfImported {
+        /// Why.
+        source: Box<Error>,
+        /// The directory, relative to the root, that keeps what was set aside.
+        staging: String,
+    },
+    /// An operation of a batch failed or cannot be right, and nothing was changed.
+    #[error("{source}")]
     Undone {
         /// Which operation, counted from 0.
         index: usize,
@@ -59,9 +68,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// An operation of an atomic batch failed, and undoing it failed too.
-    #[error(
-        "operation {index} failed ({source}) and the batch was undone in part; the rest lies in {staging}"
-    )]
+    #[error("{source}; the batch was undone only in part, and the rest lies in {staging}")]
     HalfUndone {
         /// Which operation, counted from 0.
         index: usize,
@@ -83,8 +90,9 @@ impl Error {
             Self::Exists { .. } => Code::AlreadyExists,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Cancelled => Code::Cancelled,
-            Self::Undone { .. } => Code::Aborted,
-            Self::HalfUndone { .. } => Code::Internal,
+            Self::Undone { .. } | Self::HalfUndone { .. } | Self::HalfImported { .. } => {
+                Code::Aborted
+            }
         }
     }
 
@@ -93,7 +101,9 @@ impl Error {
         match self {
             Self::Exists { etag } => Some(etag),
             Self::Changed { etag } => etag.as_deref(),
-            Self::Undone { source, .. } | Self::HalfUndone { source, .. } => source.current_etag(),
+            Self::Undone { source, .. }
+            | Self::HalfUndone { source, .. }
+            | Self::HalfImported { source, .. } => source.current_etag(),
             Self::System { .. }
             | Self::Invalid(_)
             | Self::Denied(_)
@@ -121,6 +131,9 @@ impl From<Error> for Status {
             let metadata = status.metadata_mut();
             metadata.insert(BATCH_INDEX_METADATA_KEY, (*index as u64).into());
             metadata.insert(BATCH_CODE_METADATA_KEY, code.into());
+            if matches!(error, Error::HalfUndone { .. }) {
+                metadata.insert(BATCH_PARTIAL_METADATA_KEY, 1.into());
+            }
         }
         status
     }

@@ -11,7 +11,7 @@ use hotcell_agent_api::v1::{
     MoveRequest, WriteHeader,
 };
 use prost::Message;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use super::batch::Batch;
 use super::beneath::Beneath;
@@ -110,7 +110,7 @@ pub fn archive(bytes: &[u8], root: &Path, bytes_max: u64) {
         // The channel has room for both.
         let _ = sender.try_send(piece);
     }
-    if let Ok(reply) = import.unpack(&root, pieces, &Stop::default()) {
+    if let Ok(reply) = import.unpack(&root, pieces, &Mutex::new(()), &Stop::default()) {
         assert!(reply.bytes <= bytes_max && reply.entries <= 100);
     }
 }

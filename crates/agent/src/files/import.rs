@@ -2,7 +2,8 @@
 //!
 //! The tar crate parses on a blocking thread and nothing more; where a member goes
 //! is decided in `member`. The content comes through a bounded channel, and an
-//! upload that ends early is an error, never a shorter archive.
+//! upload that ends early is an error, never a shorter archive. Everything is unpacked in a
+//! `staging` directory and moved in by `merge` when the upload has come to its end.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -12,16 +13,19 @@ use bytes::{Buf, Bytes};
 use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, IMPORT_BYTES_MAX, IMPORT_ENTRIES_MAX};
 use hotcell_agent_api::v1::import_request::Request;
 use hotcell_agent_api::v1::{ImportHeader, ImportReply, ImportRequest};
-use tokio::sync::mpsc;
+use rustix::io::Errno;
+use tokio::sync::{Mutex, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use super::beneath::Beneath;
 use super::blocking::Stop;
 use super::error::Error;
-use super::member::Unpacker;
+use super::member::{Unpacked, Unpacker};
+use super::merge::Merge;
 use super::path::RelPath;
 use super::stage::{Direct, make_directories};
+use super::staging::Staging;
 
 /// Pieces that wait for the disk.
 pub const AHEAD_PIECES_MAX: usize = 8;
@@ -60,17 +64,45 @@ impl Import {
         })
     }
 
-    /// Unpacks what comes; on `Err` what was unpacked before stays.
+    /// Unpacks what comes. On `Err` the destination is as it was.
     pub fn unpack(
         &self,
         root: &Beneath,
         pieces: mpsc::Receiver<Piece>,
+        changes: &Mutex<()>,
         stop: &Stop,
     ) -> Result<ImportReply, Error> {
-        let mut stage = Direct::default();
-        make_directories(root, &self.dest, &mut stage)?;
-        stage.keep();
-        let mut unpacker = Unpacker::new(root.narrowed(&self.dest)?, self.bytes_max);
+        let before = match root.narrowed(&self.dest) {
+            Err(error) if error.is_errno(Errno::NOENT) => None,
+            found => Some(found?),
+        };
+        let staging = Staging::open(root)?;
+        let inside = staging.inside().clone();
+        let unpacker = Unpacker::new(inside, before, self.bytes_max);
+        let (entries, content) = self.unpack_all(unpacker, pieces, stop)?;
+        let lock = changes.blocking_lock();
+        let moved = self.move_in(root, staging.inside(), &content, stop);
+        drop(lock);
+        match moved {
+            Ok(()) => Ok(ImportReply {
+                entries,
+                bytes: content.bytes,
+            }),
+            Err(NotMoved::Undone(error)) => Err(error),
+            Err(NotMoved::HalfUndone(error)) => Err(Error::HalfImported {
+                source: Box::new(error),
+                staging: staging.keep(),
+            }),
+        }
+    }
+
+    /// Unpacks all members, and sees the upload to its end.
+    fn unpack_all(
+        &self,
+        mut unpacker: Unpacker,
+        pieces: mpsc::Receiver<Piece>,
+        stop: &Stop,
+    ) -> Result<(u64, Unpacked), Error> {
         let quota = Rc::new(Cell::new(METADATA_BYTES_MAX));
         let incoming = Incoming {
             pieces,
@@ -92,20 +124,53 @@ impl Import {
             }
             unpacker.unpack(&mut entry, &quota, stop)?;
         }
-        let bytes = unpacker.finish()?;
-        Ok(ImportReply {
-            entries: count,
-            bytes,
+        archive.into_inner().finish()?;
+        Ok((count, unpacker.finish()))
+    }
+
+    /// Moves it all in, or nothing.
+    fn move_in(
+        &self,
+        root: &Beneath,
+        staging: &Beneath,
+        unpacked: &Unpacked,
+        stop: &Stop,
+    ) -> Result<(), NotMoved> {
+        // Dropped without `keep` it removes the directories it made, which are empty again.
+        let mut stage = Direct::default();
+        let made = make_directories(root, &self.dest, &mut stage);
+        let dest = made.and_then(|()| root.narrowed(&self.dest));
+        let mut merge = Merge::new(staging, dest.map_err(NotMoved::Undone)?);
+        let moved = merge
+            .run(stop)
+            .and_then(|()| merge.set_modes(&unpacked.modes));
+        let Err(error) = moved else {
+            stage.keep();
+            return Ok(());
+        };
+        // A directory that may not be written to cannot be moved.
+        let open = unpacked.modes.iter();
+        let open: Vec<_> = open.map(|(path, _)| (path.clone(), 0o700)).collect();
+        let _ = merge.set_modes(&open);
+        Err(if merge.undo() {
+            NotMoved::Undone(error)
+        } else {
+            NotMoved::HalfUndone(error)
         })
     }
 }
 
-/// Passes the upload on to the thread. What follows the archive's end is dropped.
+/// Why an archive was not moved in, and whether the destination is as it was.
+enum NotMoved {
+    Undone(Error),
+    HalfUndone(Error),
+}
+
+/// Passes the upload on to the thread.
 pub async fn pump<S>(mut requests: S, sender: mpsc::Sender<Piece>) -> Result<(), Status>
 where
     S: Stream<Item = Result<ImportRequest, Status>> + Unpin,
 {
-    let mut trailer = 0;
     while let Some(request) = requests.next().await {
         let Some(Request::Data(data)) = request?.request else {
             return Err(Error::Invalid("only the first message carries the header").into());
@@ -113,15 +178,11 @@ where
         if data.len() > CHUNK_BYTES_MAX {
             return Err(Error::Invalid("a piece is too large").into());
         }
-        let count = data.len();
         if sender.send(Piece::Data(data)).await.is_err() {
-            trailer += count;
-        }
-        if trailer > TRAILER_BYTES_MAX {
-            return Err(Error::Archive("too much follows its end").into());
+            // The thread has given up, and says why.
+            return Ok(());
         }
     }
-    // The thread may have seen the archive's end already, and gone.
     let _ = sender.send(Piece::End).await;
     Ok(())
 }
@@ -143,6 +204,24 @@ struct Incoming {
     current: Bytes,
     ended: bool,
     quota: Rc<Cell<u64>>,
+}
+
+impl Incoming {
+    /// Waits for the end of the upload: an archive whose sender went away is not complete.
+    fn finish(mut self) -> Result<(), Error> {
+        let mut trailer = self.current.len();
+        while !self.ended {
+            match self.pieces.blocking_recv() {
+                Some(Piece::Data(data)) => trailer += data.len(),
+                Some(Piece::End) => self.ended = true,
+                None => return Err(Error::Cancelled),
+            }
+            if trailer > TRAILER_BYTES_MAX {
+                return Err(Error::Archive("too much follows its end"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Read for Incoming {

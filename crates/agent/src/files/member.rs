@@ -1,7 +1,7 @@
-//! One member of an archive, put where it belongs beneath the destination.
+//! One member of an archive, put where it belongs beneath the staging directory.
 //!
-//! Every member's directory is resolved by openat2 beneath the destination, so a
-//! symlink that was there before or came with the archive leads nowhere else.
+//! Every member's directory is resolved by openat2 beneath it, so a symlink that came with
+//! the archive leads nowhere else.
 //! Owners are ignored, modes are cut to the permission bits.
 
 use std::cell::Cell;
@@ -35,6 +35,8 @@ const BUFFER_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Unpacker {
     base: Beneath,
+    /// What is at the destination already: a hard link may be to a file there.
+    before: Option<Beneath>,
     bytes_max: u64,
     bytes: u64,
     /// The directory of the last member: most are followed by their neighbours.
@@ -43,12 +45,22 @@ pub struct Unpacker {
     buffer: Vec<u8>,
 }
 
+/// What was unpacked.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// Of content.
+    pub bytes: u64,
+    /// Modes that can only be set once the directories are in place.
+    pub modes: Vec<(RelPath, u32)>,
+}
+
 impl Unpacker {
     /// Unpacks beneath `base`, at most `bytes_max` bytes of content.
-    pub fn new(base: Beneath, bytes_max: u64) -> Self {
+    pub fn new(base: Beneath, before: Option<Beneath>, bytes_max: u64) -> Self {
         let buffer = vec![0; BUFFER_BYTES];
         Self {
             base,
+            before,
             bytes_max,
             bytes: 0,
             parent: None,
@@ -85,20 +97,12 @@ impl Unpacker {
         }
     }
 
-    /// Sets the modes that had to wait; says how many bytes were unpacked.
-    pub fn finish(self) -> Result<u64, Error> {
-        for (path, mode) in self.deferred.iter().rev() {
-            match self.base.plain(path, OFlags::RDONLY | OFlags::DIRECTORY) {
-                Ok(fd) => {
-                    let mode = Mode::from_raw_mode(*mode);
-                    rustix::fs::fchmod(&fd, mode).step("set the mode")?;
-                }
-                // Replaced by a later member.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(errno).step("set the mode"),
-            }
+    /// Says what was unpacked.
+    pub fn finish(self) -> Unpacked {
+        Unpacked {
+            bytes: self.bytes,
+            modes: self.deferred,
         }
-        Ok(self.bytes)
     }
 
     fn file<R: Read>(
@@ -175,17 +179,31 @@ impl Unpacker {
     }
 
     fn hard_link(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
-        let source = self.base.place(&parse_member(target)?)?;
-        if !source
-            .stat()?
-            .is_some_and(|stat| is(&stat, FileType::RegularFile))
+        let source = self.link_source(&parse_member(target)?)?;
+        let place = self.place(path)?;
+        Temp::link(&place.dir, &source)?.publish(&place, true)
+    }
+
+    /// The file that a hard link is to: in the archive or, if that has none, at the
+    /// destination.
+    fn link_source(&self, target: &RelPath) -> Result<Place, Error> {
+        let is_file = |place: &Place| {
+            let stat = place.stat()?;
+            Ok::<_, Error>(stat.is_some_and(|stat| is(&stat, FileType::RegularFile)))
+        };
+        let mut found = self.base.place(target);
+        if let Some(before) = &self.before
+            && !matches!(&found, Ok(place) if is_file(place)?)
         {
+            found = before.place(target);
+        }
+        let source = found?;
+        if !is_file(&source)? {
             return Err(Error::Archive(
                 "a hard link is to something that is no file in it",
             ));
         }
-        let place = self.place(path)?;
-        Temp::link(&place.dir, &source)?.publish(&place, true)
+        Ok(source)
     }
 
     /// The member's place; its directories are made if the archive left them out.

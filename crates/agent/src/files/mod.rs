@@ -25,12 +25,14 @@ mod info;
 mod journal;
 mod list;
 mod member;
+mod merge;
 mod path;
 mod precondition;
 mod read;
 mod release;
 mod relocate;
 mod stage;
+mod staging;
 mod temp;
 mod tree;
 mod walk;
@@ -89,10 +91,13 @@ pub struct Files {
 
 impl Files {
     /// Serves the files beneath `root`, which must be an absolute path: it is also
-    /// what absolute paths of callers must begin with.
+    /// what absolute paths of callers must begin with. What an earlier run of the agent left
+    /// of an import goes.
     pub fn open(root: &Path) -> io::Result<Self> {
+        let beneath = Beneath::open(root)?;
+        staging::clear_leftovers(&beneath);
         Ok(Self {
-            root: Beneath::open(root)?,
+            root: beneath,
             root_path: root.as_os_str().as_bytes().into(),
             changes: Arc::new(Mutex::new(())),
             archives: Arc::new(Semaphore::new(ARCHIVES_MAX)),
@@ -222,7 +227,8 @@ impl Files {
         Ok(applied.await?)
     }
 
-    /// Unpacks an archive.
+    /// Unpacks an archive, all of it or nothing: also when the future is dropped, the
+    /// destination is as it was.
     pub async fn import<S>(&self, mut requests: S) -> Result<ImportReply, Status>
     where
         S: Stream<Item = Result<ImportRequest, Status>> + Send + Unpin,
@@ -230,19 +236,15 @@ impl Files {
         let permit = self.permit()?;
         let import = Import::parse(&import_header(requests.next().await)?, &self.root_path)?;
         let (sender, pieces) = mpsc::channel(import::AHEAD_PIECES_MAX);
-        let root = self.root.clone();
+        let (root, changes) = (self.root.clone(), Arc::clone(&self.changes));
         let unpacked = blocking::run(move |stop| {
             let _permit = permit;
-            import.unpack(&root, pieces, stop)
+            import.unpack(&root, pieces, &changes, stop)
         });
         let pumped = import::pump(requests, sender);
         tokio::pin!(unpacked, pumped);
         tokio::select! {
-            reply = &mut unpacked => {
-                let reply = reply?;
-                pumped.await?;
-                Ok(reply)
-            }
+            reply = &mut unpacked => Ok(reply?),
             // Why the thread gave up tells more than that it no longer takes the rest.
             fed = &mut pumped => match unpacked.await {
                 Err(error) if !matches!(error, Error::Cancelled) => Err(error.into()),

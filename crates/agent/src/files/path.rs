@@ -1,8 +1,9 @@
 //! Paths as callers send them, parsed once.
 //!
 //! A `RelPath` is relative to the root, has no empty and no `.` component, no NUL,
-//! and keeps both length bounds. It may contain `..`: only the kernel knows where
-//! that leads, and `beneath` lets it lead nowhere outside.
+//! and keeps both length bounds. It may contain `..`, though not so many that it leaves the
+//! root by itself: through a symlink only the kernel knows where that leads, and `beneath`
+//! lets it lead nowhere outside.
 
 use hotcell_agent_api::bounds::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
@@ -27,6 +28,9 @@ impl RelPath {
         } else {
             components(raw).collect()
         };
+        if leaves(&relative) {
+            return Err(Error::Denied("the path leads out of the root"));
+        }
         Self::from_components(relative.into_iter())
     }
 
@@ -148,6 +152,21 @@ fn beneath_root<'a>(raw: &'a [u8], root: &[u8]) -> Result<Vec<&'a [u8]>, Error> 
     Ok(left.collect())
 }
 
+/// Whether a path goes above where it began, whatever its names may be.
+fn leaves(parts: &[&[u8]]) -> bool {
+    let mut depth = 0_usize;
+    for part in parts {
+        if *part != b".." {
+            depth += 1;
+        } else if depth == 0 {
+            return true;
+        } else {
+            depth -= 1;
+        }
+    }
+    false
+}
+
 fn components(raw: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     raw.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")
@@ -170,6 +189,21 @@ mod tests {
         assert_eq!(parsed("/workspace2"), None);
         assert_eq!(parsed("/"), None);
         assert_eq!(parsed("/etc/passwd"), None);
+    }
+
+    #[test]
+    fn a_path_that_goes_above_the_root_is_denied_whatever_exists() {
+        for raw in [
+            "..",
+            "../x",
+            "nope/../../x",
+            "a/b/../../..",
+            "/workspace/../etc",
+        ] {
+            let parsed = RelPath::parse(raw.as_bytes(), b"/workspace");
+            assert!(matches!(parsed, Err(Error::Denied(_))), "{raw}");
+        }
+        assert_eq!(parsed("a/../b"), Some(b"a/../b".to_vec()));
     }
 
     #[test]

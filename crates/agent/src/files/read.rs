@@ -44,6 +44,9 @@ impl Source {
     pub fn open(root: &Beneath, path: &RelPath) -> Result<Self, Error> {
         let fd = root.readable(path)?;
         let stat = rustix::fs::fstat(&fd).step("stat the file")?;
+        if is(&stat, FileType::Directory) {
+            return Err(Error::WrongKind("it is a directory"));
+        }
         if !is(&stat, FileType::RegularFile) {
             return Err(Error::WrongKind("only regular files can be read"));
         }

@@ -120,6 +120,7 @@ macro_rules! conformance_cases {
             }
             archive {
                 an_archive_makes_the_round_trip
+                an_import_is_all_or_nothing
                 an_archive_that_would_escape_is_refused
                 an_archive_over_its_bounds_is_refused
                 an_export_leaves_out_what_it_is_told_to
