@@ -1,6 +1,9 @@
 //! Why an agent did not do it.
 
-use hotcell_agent_api::bounds::ETAG_METADATA_KEY;
+use hotcell_agent_api::bounds::{
+    BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, BATCH_OPERATIONS_MAX,
+    BATCH_PARTIAL_METADATA_KEY, ETAG_METADATA_KEY,
+};
 use tonic::{Code, Status};
 
 /// How much of a container's words we repeat.
@@ -54,8 +57,17 @@ pub enum Refusal {
     Denied,
     /// A bound, the disk or the process table.
     Exhausted,
-    /// A batch failed and was undone, or a follower was replaced by another.
+    /// A follower was replaced by another, or something was undone.
     Aborted,
+    /// An operation of a batch failed or cannot be right, and the batch was not done.
+    Batch {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// Whether nothing was changed; else the message says what is left where.
+        is_undone: bool,
+        /// What kind of no it was to that operation.
+        refusal: Box<Refusal>,
+    },
     /// Anything else.
     Internal,
 }
@@ -75,6 +87,9 @@ impl AgentError {
 
 impl From<Status> for AgentError {
     fn from(status: Status) -> Self {
+        if let Some(index) = number(&status, BATCH_INDEX_METADATA_KEY) {
+            return of_batch(index, &status);
+        }
         let refusal = match status.code() {
             Code::InvalidArgument => Refusal::InvalidArgument,
             // What the client library says of a message that is too large; an agent of
@@ -107,6 +122,33 @@ impl From<Status> for AgentError {
             message: printable(status.message()),
         }
     }
+}
+
+/// What an operation of a batch failed of.
+fn of_batch(index: usize, status: &Status) -> AgentError {
+    let code = number(status, BATCH_CODE_METADATA_KEY).and_then(|code| i32::try_from(code).ok());
+    let mut own = Status::new(Code::from(code.unwrap_or(-1)), status.message());
+    if let Some(etag) = status.metadata().get(ETAG_METADATA_KEY) {
+        own.metadata_mut().insert(ETAG_METADATA_KEY, etag.clone());
+    }
+    if index >= BATCH_OPERATIONS_MAX {
+        return AgentError::Protocol("a batch failed of an operation it does not have");
+    }
+    match AgentError::from(own) {
+        AgentError::Refused { refusal, message } => AgentError::Refused {
+            refusal: Refusal::Batch {
+                index,
+                is_undone: status.metadata().get(BATCH_PARTIAL_METADATA_KEY).is_none(),
+                refusal: Box::new(refusal),
+            },
+            message,
+        },
+        other @ (AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. }) => other,
+    }
+}
+
+fn number(status: &Status, key: &'static str) -> Option<usize> {
+    status.metadata().get(key)?.to_str().ok()?.parse().ok()
 }
 
 fn current_etag(status: &Status) -> Option<String> {
@@ -150,6 +192,29 @@ mod tests {
         };
         assert!(!message.contains('\x1b'));
         assert_eq!(message.chars().count(), MESSAGE_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_failed_batch_tells_which_operation_and_what_kind_of_no() {
+        let mut status = Status::aborted("gone");
+        let metadata = status.metadata_mut();
+        metadata.insert(BATCH_INDEX_METADATA_KEY, 3.into());
+        metadata.insert(BATCH_CODE_METADATA_KEY, (Code::NotFound as i32).into());
+        let refusal = Refusal::Batch {
+            index: 3,
+            is_undone: true,
+            refusal: Box::new(Refusal::NotFound),
+        };
+        let message = "gone".to_owned();
+        assert_eq!(
+            AgentError::from(status.clone()),
+            AgentError::Refused { refusal, message }
+        );
+        status
+            .metadata_mut()
+            .insert(BATCH_INDEX_METADATA_KEY, u64::MAX.into());
+        let lie = AgentError::from(status);
+        assert!(matches!(lie, AgentError::Protocol(_)), "{lie:?}");
     }
 
     #[test]

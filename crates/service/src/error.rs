@@ -56,6 +56,16 @@ pub enum ServiceError {
         /// Which, and how large it is.
         reason: String,
     },
+    /// An operation of a batch failed, so the batch was not done.
+    #[error("operation {}: {cause}", index + 1)]
+    Batch {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// Whether nothing was changed; else the cause says what is left where.
+        is_undone: bool,
+        /// Why.
+        cause: Box<ServiceError>,
+    },
     /// It took too long.
     #[error("{reason}")]
     Deadline {
@@ -70,7 +80,8 @@ pub enum ServiceError {
         /// Why.
         source: Option<Source>,
     },
-    /// The container is kept, but does not run here.
+    /// Not now, and to wait does not help: a container that is kept but does not run here,
+    /// a registry that cannot be reached.
     #[error("{reason}")]
     Halted {
         /// Why not.
@@ -133,6 +144,15 @@ impl ServiceError {
             Self::Refused(refusal) => Self::Refused(refusal.clone()),
             Self::Exhausted { reason } => Self::Exhausted {
                 reason: reason.clone(),
+            },
+            Self::Batch {
+                index,
+                is_undone,
+                cause,
+            } => Self::Batch {
+                index: *index,
+                is_undone: *is_undone,
+                cause: Box::new(cause.again()),
             },
             Self::Deadline { reason } => Self::Deadline {
                 reason: reason.clone(),
@@ -216,9 +236,9 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
             name: image,
         },
         ImageFault::Unusable => ServiceError::Invalid { reason },
-        ImageFault::Unreachable => ServiceError::Unavailable {
+        ImageFault::Unreachable => ServiceError::Halted {
             reason,
-            source: None,
+            hint: "leave `image` out for the default one, name an image that is on this host already, or ask the operator to pull it or to see to the registry",
         },
         ImageFault::Forbidden => ServiceError::Denied { reason },
     }

@@ -234,7 +234,12 @@ async fn a_batch_is_all_or_nothing_and_names_what_failed() {
             .await
     };
     let failed = batch(vec![write("/workspace/a"), read("missing")], true).await;
-    assert!(said(failed).starts_with("conflict: operation 1 failed"));
+    assert!(matches!(
+        &failed,
+        Err(ServiceError::Batch { index: 1, is_undone: true, cause })
+            if matches!(**cause, ServiceError::NotFound { .. })
+    ));
+    assert_eq!(said(failed), "batch: operation 2: there is no file missing");
     assert!(!world.root(&container).join("a").exists());
     let results = batch(vec![write("/workspace/a"), read("missing")], false)
         .await
@@ -245,7 +250,16 @@ async fn a_batch_is_all_or_nothing_and_names_what_failed() {
     assert!(world.root(&container).join("a").exists());
     assert!(said(batch(vec![], true).await).starts_with("invalid: a batch must have"));
     let refused = batch(vec![read("a"), write("")], true).await;
-    assert!(said(refused).starts_with("invalid: operation 1: a path must have"));
+    assert!(said(refused).starts_with("batch: operation 2: a path must have"));
+    for path in ["../x", "no/such/../../../x"] {
+        let refused = batch(vec![write("b"), write(path)], true).await;
+        assert!(matches!(
+            refused,
+            Err(ServiceError::Batch { index: 1, cause, .. })
+                if matches!(*cause, ServiceError::Denied { .. })
+        ));
+        assert!(!world.root(&container).join("b").exists());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,8 @@ use super::{BatchOutcome, Call, FilePath, Operation, invalid};
 use crate::{Service, ServiceError};
 
 impl Service {
-    /// Does several things, with `atomic` all of them or none.
+    /// Does several things, with `atomic` all of them or none: then the one that failed is
+    /// a [`ServiceError::Batch`].
     pub async fn file_batch(
         &self,
         caller: &Caller,
@@ -22,9 +23,8 @@ impl Service {
         let cell = self.inner.cell(caller, target).await?;
         let root = FilePath::parse(b".")?;
         let batch = async |agent: Agent| agent.batch(operations.clone(), atomic).await;
-        let (results, _) = self
-            .ask(&cell, Call::changes("batch", &root), batch)
-            .await?;
+        let asked = self.ask(&cell, Call::changes("batch", &root), batch).await;
+        let (results, _) = asked.map_err(|error| about(error, &paths))?;
         let each = results.into_iter().zip(paths);
         Ok(each
             .map(|(result, path)| {
@@ -32,6 +32,18 @@ impl Service {
             })
             .collect())
     }
+}
+
+/// A failure that names the path of its operation.
+fn about(mut error: ServiceError, paths: &[FilePath]) -> ServiceError {
+    if let ServiceError::Batch { index, cause, .. } = &mut error
+        && let ServiceError::NotFound { name, .. } | ServiceError::AlreadyExists { name, .. } =
+            &mut **cause
+        && let Some(path) = paths.get(*index)
+    {
+        *name = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    }
+    error
 }
 
 /// Refuses what no agent would take; answers what each operation is about.
@@ -47,11 +59,15 @@ fn check(operations: &[Operation]) -> Result<Vec<FilePath>, ServiceError> {
             "the files of a batch may have {BATCH_BYTES_MAX} bytes together; write large ones by themselves"
         )));
     }
-    let number = operations.iter().enumerate();
-    number
-        .map(|(number, operation)| {
+    let numbered = operations.iter().enumerate();
+    numbered
+        .map(|(index, operation)| {
             let (path, dest) = paths(operation);
-            let named = |error| invalid(format!("operation {number}: {error}"));
+            let named = |error| ServiceError::Batch {
+                index,
+                is_undone: true,
+                cause: Box::new(error),
+            };
             if let Some(dest) = dest {
                 FilePath::parse(dest).map_err(named)?;
             }

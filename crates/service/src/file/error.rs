@@ -22,7 +22,20 @@ pub(super) fn from_agent(error: AgentError, path: &[u8], effect: Effect) -> Serv
             return unavailable(error, effect);
         }
     };
+    of_refusal(refusal, message, path)
+}
+
+fn of_refusal(refusal: Refusal, message: String, path: &[u8]) -> ServiceError {
     match refusal {
+        Refusal::Batch {
+            index,
+            is_undone,
+            refusal,
+        } => ServiceError::Batch {
+            index,
+            is_undone,
+            cause: Box::new(of_refusal(*refusal, message, path)),
+        },
         Refusal::InvalidArgument => ServiceError::Invalid { reason: message },
         Refusal::NotFound => ServiceError::NotFound {
             what: "file",

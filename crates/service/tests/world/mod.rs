@@ -300,6 +300,7 @@ pub fn said<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> String {
         ServiceError::Denied { .. } | ServiceError::Refused(_) => "denied",
         ServiceError::Exhausted { .. } => "exhausted",
         ServiceError::Deadline { .. } => "deadline",
+        ServiceError::Batch { .. } => "batch",
         ServiceError::Unavailable { .. } | ServiceError::Halted { .. } => "unavailable",
         ServiceError::Internal { .. } => "internal",
     };
