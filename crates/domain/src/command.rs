@@ -32,6 +32,24 @@ pub struct Command {
     stdin: Stdin,
     /// With a terminal instead of pipes.
     pub tty: bool,
+    /// How large that is at first.
+    pub size: TerminalSize,
+}
+
+/// A terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub cols: u16,
+}
+
+impl Default for TerminalSize {
+    /// As terminals always were.
+    fn default() -> Self {
+        Self { rows: 24, cols: 80 }
+    }
 }
 
 /// What an exec reads.
@@ -43,6 +61,26 @@ pub enum Stdin {
     Open,
     /// This, then the end.
     Text(String),
+    /// This, then what callers send while it runs.
+    TextThenOpen(String),
+}
+
+impl Stdin {
+    /// What it is given when it is started.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Empty | Self::Open => None,
+            Self::Text(text) | Self::TextThenOpen(text) => Some(text),
+        }
+    }
+
+    /// Whether callers may send more while it runs.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Empty | Self::Text(_) => false,
+            Self::Open | Self::TextThenOpen(_) => true,
+        }
+    }
 }
 
 /// A command that cannot be run.
@@ -86,6 +124,7 @@ impl Command {
             timeout: Duration::from_mins(10),
             stdin: Stdin::Empty,
             tty: false,
+            size: TerminalSize::default(),
         })
     }
 
@@ -113,7 +152,10 @@ impl Command {
 
     /// Sets what it reads.
     pub fn set_stdin(&mut self, stdin: Stdin) -> Result<(), CommandError> {
-        if matches!(&stdin, Stdin::Text(text) if text.len() > STDIN_BYTES_MAX) {
+        if stdin
+            .text()
+            .is_some_and(|text| text.len() > STDIN_BYTES_MAX)
+        {
             return Err(CommandError::Stdin);
         }
         self.stdin = stdin;

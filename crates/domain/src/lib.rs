@@ -27,7 +27,7 @@ mod spec;
 pub use admitted::{Admitted, Policy, Refusal};
 pub use alias::{Alias, AliasError, ContainerRef};
 pub use caller::{Caller, Principal};
-pub use command::{Command, CommandError, Stdin};
+pub use command::{Command, CommandError, Stdin, TerminalSize};
 pub use digest::{Digest, DigestError};
 pub use engine_id::EngineId;
 pub use env::{Env, EnvError, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX};

@@ -63,6 +63,7 @@ impl NotDone {
                 | Refusal::Denied
                 | Refusal::Exhausted
                 | Refusal::Aborted
+                | Refusal::Batch { .. }
                 | Refusal::Internal => ServiceError::Internal {
                     step,
                     source: message.into(),

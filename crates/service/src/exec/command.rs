@@ -11,9 +11,6 @@ use hotcell_domain::{Command, Env, Stdin};
 use crate::ServiceError;
 use crate::file::WORKSPACE;
 
-/// What a terminal that nobody sized yet is.
-const TERMINAL: Winsize = Winsize { rows: 24, cols: 80 };
-
 /// What a program on a terminal is told that it is.
 const TERM: &str = "xterm-256color";
 
@@ -57,7 +54,10 @@ pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentComman
         timeout: Some(command.timeout()),
         grace: setting.grace.min(Duration::from_millis(GRACE_MS_MAX)),
         stdin: *command.stdin() != Stdin::Empty,
-        tty: command.tty.then_some(TERMINAL),
+        tty: command.tty.then_some(Winsize {
+            rows: command.size.rows,
+            cols: command.size.cols,
+        }),
     }
 }
 

@@ -99,6 +99,11 @@ fn why_not_started(step: &str, errno: i32, command: &Command) -> String {
         ("chdir", ENOENT) => format!("there is no directory `{cwd}` in the container"),
         ("chdir", ENOTDIR) => format!("`{cwd}` is not a directory in the container"),
         ("chdir", EACCES) => format!("the container's user may not enter the directory `{cwd}`"),
+        ("execve", ENOENT) if is_a_line(command) => format!(
+            "there is no program `{program}` in the container: cmd is a list, a word each, such as {}, or {}",
+            split(&program),
+            list(&["sh", "-c", &program]),
+        ),
         ("execve", ENOENT) if program.contains('/') => format!(
             "there is no program `{program}` in the container, or not the interpreter it needs"
         ),
@@ -118,6 +123,27 @@ fn why_not_started(step: &str, errno: i32, command: &Command) -> String {
             format!("could not start `{program}`: {step}: {error}")
         }
     }
+}
+
+/// Whether somebody wrote a whole command line where a program's name belongs.
+fn is_a_line(command: &Command) -> bool {
+    let program = command.argv().first().map_or("", String::as_str);
+    command.argv().len() == 1 && program.trim().contains(char::is_whitespace)
+}
+
+/// A command line as the list of words that it should have been.
+fn split(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    list(&words)
+}
+
+/// Words as JSON has them.
+fn list(words: &[&str]) -> String {
+    let words: Vec<String> = words
+        .iter()
+        .map(|word| format!("\"{}\"", word.escape_default()))
+        .collect();
+    format!("[{}]", words.join(", "))
 }
 
 fn shown(name: &str) -> String {

@@ -279,6 +279,7 @@ impl Shared {
             Refusal::InvalidArgument
             | Refusal::AlreadyExists
             | Refusal::Exhausted
+            | Refusal::Batch { .. }
             | Refusal::Internal => Broken::For(end::without_exit(
                 ExecStatus::Failed,
                 format!("the container could not start it: {message}"),

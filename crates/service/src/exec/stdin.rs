@@ -9,12 +9,14 @@ use bytes::Bytes;
 use hotcell_agent_client::bounds::CHUNK_BYTES_MAX;
 use hotcell_agent_client::{Agent, AgentError, Refusal};
 use hotcell_domain::{ExecId, Stdin};
+use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
 use super::call::{Ask, CALL_WAIT_MAX, NotDone, conflict};
 use super::living::Exec;
 use super::table::Shared;
 use crate::ServiceError;
+use crate::backoff::Backoff;
 
 /// What was written to an exec's standard input.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl Exec {
     /// Gives a command the text it was started with. Comes back only when the connection is
     /// lost: the next one goes on where this one was.
     pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
-        if let Stdin::Text(text) = self.command.stdin() {
+        if let Some(text) = self.command.stdin().text() {
             match self.feed_text(agent, text).await {
                 // It reads no more, or it has ended: then its exit comes.
                 Ok(()) | Err(AgentError::Refused { .. }) => {}
@@ -88,13 +90,15 @@ impl Exec {
         rest = rest
             .get(usize::try_from(written.offset).unwrap_or(usize::MAX)..)
             .unwrap_or_default();
+        let closes = !self.command.stdin().is_open();
         loop {
             let (piece, after) = rest.split_at(rest.len().min(CHUNK_BYTES_MAX));
-            let eof = after.is_empty();
+            let is_last = after.is_empty();
+            let piece = Bytes::copy_from_slice(piece);
             written
-                .put(agent, &self.id, Bytes::copy_from_slice(piece), eof)
+                .put(agent, &self.id, piece, closes && is_last)
                 .await?;
-            if eof {
+            if is_last {
                 return Ok(());
             }
             rest = after;
@@ -108,19 +112,12 @@ impl Exec {
         eof: bool,
     ) -> Result<(), ServiceError> {
         // Before the lock: whoever feeds it a text holds that for as long as it takes.
-        if *self.command.stdin() != Stdin::Open {
+        if !self.command.stdin().is_open() {
             return Err(closed(self.command.stdin()));
         }
         let deadline = Instant::now() + CALL_WAIT_MAX;
-        let Ok(mut written) = tokio::time::timeout_at(deadline, self.written.lock()).await else {
-            return Err(unread(0, data.len()));
-        };
-        if written.is_closed {
-            return Err(closed(&Stdin::Open));
-        }
         let total = data.len();
-        let settled = self.call(table, deadline, Ask::Settle(&mut written)).await;
-        settled.map_err(|error| not_taken(error, 0, total))?;
+        let mut written = self.turn(table, deadline, total).await?;
         let begin = written.offset;
         let mut rest = data;
         loop {
@@ -133,6 +130,35 @@ impl Exec {
                 written.is_closed |= eof;
                 return Ok(());
             }
+        }
+    }
+}
+
+impl Exec {
+    /// Waits for one's turn to write: behind other callers, and behind the text that the exec
+    /// was started with.
+    async fn turn(
+        &self,
+        table: &Shared,
+        deadline: Instant,
+        total: usize,
+    ) -> Result<MutexGuard<'_, Written>, ServiceError> {
+        let first = self.command.stdin().text().map_or(0, str::len) as u64;
+        let mut backoff = Backoff::new();
+        loop {
+            let lock = tokio::time::timeout_at(deadline, self.written.lock());
+            let mut written = lock.await.map_err(|_| unread(0, total))?;
+            if written.is_closed {
+                return Err(closed(&Stdin::Open));
+            }
+            let settled = self.call(table, deadline, Ask::Settle(&mut written)).await;
+            settled.map_err(|error| not_taken(error, 0, total))?;
+            if written.offset >= first {
+                return Ok(written);
+            }
+            drop(written);
+            let pause = tokio::time::timeout_at(deadline, backoff.wait()).await;
+            pause.map_err(|_| unread(0, total))?;
         }
     }
 }
@@ -163,10 +189,12 @@ fn unread(taken: u64, total: usize) -> ServiceError {
 
 fn closed(stdin: &Stdin) -> ServiceError {
     conflict(match stdin {
-        Stdin::Open => "the exec's standard input was closed by eof",
+        Stdin::Open | Stdin::TextThenOpen(_) => "the exec's standard input was closed by eof",
         Stdin::Empty => {
-            "the exec was started without standard input; start it with wait_s = 0 and no stdin to send it some"
+            "the exec was started without standard input; start it with keep_stdin_open=true to send it some"
         }
-        Stdin::Text(_) => "the exec's standard input was given when it was started",
+        Stdin::Text(_) => {
+            "the exec's standard input was given when it was started; start it with keep_stdin_open=true to send it more"
+        }
     })
 }

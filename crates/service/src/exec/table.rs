@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hotcell_domain::{
-    Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal, Stdin,
+    Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal,
 };
 use hotcell_store::ContainerRow;
 use tokio::sync::watch;
@@ -322,10 +322,7 @@ fn bytes_of(command: &Command) -> usize {
     let argv: usize = command.argv().iter().map(String::len).sum();
     let env = command.env.iter();
     let env: usize = env.map(|(name, value)| name.len() + value.len()).sum();
-    let stdin = match command.stdin() {
-        Stdin::Text(text) => text.len(),
-        Stdin::Empty | Stdin::Open => 0,
-    };
+    let stdin = command.stdin().text().map_or(0, str::len);
     argv + env + stdin
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hotcell_domain::{Command, Stdin};
+use hotcell_domain::{Command, Stdin, TerminalSize};
 use serde::{Deserialize, Serialize};
 
 use crate::container::spec::{env, env_map, json, said};
@@ -26,6 +26,9 @@ struct Stored {
     as_root: bool,
     timeout_s: f64,
     tty: bool,
+    /// Rows and columns; what an earlier version wrote has none.
+    #[serde(default)]
+    size: Option<(u16, u16)>,
     /// Whether input is sent while it runs.
     open: bool,
 }
@@ -44,7 +47,8 @@ pub(super) fn write(command: &Command) -> String {
         as_root: command.as_root,
         timeout_s: command.timeout().as_secs_f64(),
         tty: command.tty,
-        open: *command.stdin() == Stdin::Open,
+        size: Some((command.size.rows, command.size.cols)),
+        open: command.stdin().is_open(),
     })
 }
 
@@ -52,10 +56,7 @@ pub(super) fn write(command: &Command) -> String {
 pub(super) fn write_secrets(command: &Command) -> String {
     json(&Secrets {
         env: env_map(&command.env),
-        stdin: match command.stdin() {
-            Stdin::Text(text) => Some(text.clone()),
-            Stdin::Empty | Stdin::Open => None,
-        },
+        stdin: command.stdin().text().map(str::to_owned),
     })
 }
 
@@ -71,8 +72,11 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
     command.set_timeout_s(stored.timeout_s).map_err(said)?;
     command.as_root = stored.as_root;
     command.tty = stored.tty;
+    let size = |(rows, cols)| TerminalSize { rows, cols };
+    command.size = stored.size.map(size).unwrap_or_default();
     command.env = env(&secrets.env)?;
     let stdin = match secrets.stdin {
+        Some(text) if stored.open => Stdin::TextThenOpen(text),
         Some(text) => Stdin::Text(text),
         None if stored.open => Stdin::Open,
         None => Stdin::Empty,
@@ -129,12 +133,13 @@ mod tests {
         let stdin = prop_oneof![
             Just(Stdin::Empty),
             Just(Stdin::Open),
-            any::<String>().prop_map(Stdin::Text)
+            any::<String>().prop_map(Stdin::Text),
+            any::<String>().prop_map(Stdin::TextThenOpen)
         ];
         let timeout_s = prop_oneof![0.000_001..1.0, 1.0..604_800.0, Just(604_800.0)];
-        let flags = any::<(bool, bool)>();
+        let flags = any::<(bool, bool, (u16, u16))>();
         (argv, env, stdin, timeout_s, flags, "[^\0]{1,30}").prop_map(
-            |(argv, env, stdin, timeout_s, (as_root, tty), cwd)| {
+            |(argv, env, stdin, timeout_s, (as_root, tty, (rows, cols)), cwd)| {
                 let mut command = Command::new(argv).unwrap();
                 for (name, value) in &env {
                     command.env.set(name, value).unwrap();
@@ -143,6 +148,7 @@ mod tests {
                 command.set_timeout_s(timeout_s).unwrap();
                 command.set_cwd(&cwd).unwrap();
                 (command.as_root, command.tty) = (as_root, tty);
+                command.size = TerminalSize { rows, cols };
                 command
             },
         )
@@ -159,9 +165,9 @@ mod tests {
         fn without_its_secrets_a_command_has_neither_environment_nor_input(command in command()) {
             let mut plain = command.clone();
             plain.env = hotcell_domain::Env::default();
-            if matches!(plain.stdin(), Stdin::Text(_)) {
-                plain.set_stdin(Stdin::Empty).unwrap();
-            }
+            let is_open = plain.stdin().is_open();
+            let stdin = if is_open { Stdin::Open } else { Stdin::Empty };
+            plain.set_stdin(stdin).unwrap();
             prop_assert_eq!(read(&write(&command), None), Ok(plain));
         }
 
