@@ -126,9 +126,21 @@ pub(crate) fn not_pulled(reference: &Reference, error: ImageError) -> EngineErro
     EngineError::Image {
         image: reference.to_string(),
         fault,
-        reason: error.to_string(),
+        reason: for_callers(&error),
         source: Some(error.into()),
     }
+}
+
+/// What is told of it. What a resolver, a socket or a helper of the operator's said goes with
+/// the source to the log.
+fn for_callers(error: &ImageError) -> String {
+    if let ImageError::Unreachable { registry, .. } = error {
+        return format!("registry {registry} cannot be reached from this host");
+    }
+    if let ImageError::Credentials { registry, .. } = error {
+        return format!("the operator's credentials for {registry} cannot be read");
+    }
+    error.to_string()
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -158,6 +170,23 @@ mod tests {
             done_bytes: 1,
             total_bytes: 2,
         }
+    }
+
+    #[test]
+    fn what_a_resolver_said_is_for_the_log() {
+        let error = ImageError::Unreachable {
+            registry: "registry.example".to_owned(),
+            reason: "failed to lookup address information: Name or service not known".to_owned(),
+        };
+        let reference = Reference::parse("registry.example/a").expect("a reference");
+        let told = not_pulled(&reference, error);
+        assert!(!told.to_string().contains("lookup"), "{told}");
+        assert!(
+            told.to_string()
+                .contains("registry.example cannot be reached")
+        );
+        let cause = std::error::Error::source(&told).expect("the log has it");
+        assert!(cause.to_string().contains("lookup"), "{cause}");
     }
 
     #[tokio::test]

@@ -32,6 +32,20 @@ pub(super) struct Found {
     pub(super) digest: Option<String>,
 }
 
+impl Found {
+    /// What callers are told that the image is: the registry's digest or, of an image that
+    /// was made here, its id.
+    pub(super) fn identity(&self) -> String {
+        let is_bare = self.id.len() == 64 && self.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match &self.digest {
+            Some(digest) => digest.clone(),
+            // As Podman writes it.
+            None if is_bare => format!("sha256:{}", self.id),
+            None => self.id.clone(),
+        }
+    }
+}
+
 /// Whether a reference is safe to be a part of an address: no component of it is a step
 /// up or empty.
 pub(super) fn is_plain(reference: &str) -> bool {
@@ -277,6 +291,10 @@ fn sort(text: &str) -> ImageFault {
         "dial tcp",
         "connection refused",
         "no such host",
+        "network is unreachable",
+        "no route to host",
+        "failure in name resolution",
+        "server misbehaving",
         "timeout",
         "deadline exceeded",
         "EOF",
@@ -405,6 +423,18 @@ mod tests {
         assert_eq!(fault, ImageFault::Unknown);
         let cause = std::error::Error::source(&*source).expect("the engine's own");
         assert!(cause.to_string().contains("docker login"), "{cause}");
+    }
+
+    #[test]
+    fn an_image_that_no_registry_knows_is_told_by_its_id() {
+        let found = |id: &str, digest: Option<&str>| Found {
+            id: id.to_owned(),
+            digest: digest.map(str::to_owned),
+        };
+        let bare = "a".repeat(64);
+        assert_eq!(found("sha256:1", Some("sha256:2")).identity(), "sha256:2");
+        assert_eq!(found("sha256:1", None).identity(), "sha256:1");
+        assert_eq!(found(&bare, None).identity(), format!("sha256:{bare}"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const ROLE_LABEL: &str = "io.hotcell.role";
 /// When a container ends.
 pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
 
-/// The digest of the image a container was made of; empty if it has none.
+/// The digest of the image a container was made of, or its id if no registry gave it one.
 pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 
 /// The engine's own name of the image a container was made of.

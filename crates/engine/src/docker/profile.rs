@@ -182,13 +182,11 @@ fn labels(
         Lifetime::UntilDestroyed => names::UNTIL_DESTROYED,
     };
     let remembered = Remembered::of(spec).to_text();
+    let identity = image.identity();
     let own = [
         (names::SPEC_LABEL, remembered.as_str()),
         (names::IMAGE_LABEL, image.id.as_str()),
-        (
-            names::DIGEST_LABEL,
-            image.digest.as_deref().unwrap_or_default(),
-        ),
+        (names::DIGEST_LABEL, identity.as_str()),
         (names::LIFETIME_LABEL, lifetime),
     ];
     let mut labels = names::labels(&config.scope, id);
