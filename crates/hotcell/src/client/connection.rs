@@ -94,8 +94,35 @@ impl std::error::Error for Refused {}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.message, self.hint)
+        match for_people(&self.hint) {
+            Some(hint) => write!(f, "{}; {hint}", self.message),
+            None => f.write_str(&self.message),
+        }
     }
+}
+
+/// Next steps that have a command of their own.
+const COMMANDS: [(&str, &str); 2] = [
+    ("list_containers", "`hotcell ps` lists the containers"),
+    (
+        "list_execs",
+        "`hotcell logs CONTAINER` shows the newest command of a container",
+    ),
+];
+
+/// Words of tools and their arguments, which mean nothing at a command line.
+const TOOL_WORDS: [&str; 7] = [
+    "exec_", "fs_", "list_", "spawn", "wait_s", "image`", "call it",
+];
+
+/// The next step of a tool's refusal, as somebody at a command line would take it. One that
+/// only a caller of tools can take is left out.
+fn for_people(hint: &str) -> Option<&str> {
+    if let Some((_, command)) = COMMANDS.iter().find(|(tool, _)| hint.contains(tool)) {
+        return Some(command);
+    }
+    let is_for_tools = TOOL_WORDS.iter().any(|word| hint.contains(word));
+    (!is_for_tools && !hint.is_empty()).then_some(hint)
 }
 
 fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
@@ -109,4 +136,34 @@ fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
         "no server runs on {}; start one with `hotcell serve`, or name its --state-dir",
         directory.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(hint: &str) -> String {
+        let refused = Refused {
+            code: "not_found".to_owned(),
+            message: "there is no container x".to_owned(),
+            hint: hint.to_owned(),
+        };
+        refused.to_string()
+    }
+
+    #[test]
+    fn an_error_names_commands_and_not_tools() {
+        assert_eq!(
+            said("call list_containers to see what there is, or spawn to make one"),
+            "there is no container x; `hotcell ps` lists the containers"
+        );
+        assert_eq!(
+            said("exec_poll with exec_id=e_1 reads its output"),
+            "there is no container x"
+        );
+        assert_eq!(
+            said("wait a moment and call again"),
+            "there is no container x; wait a moment and call again"
+        );
+    }
 }
