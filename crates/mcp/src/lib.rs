@@ -9,6 +9,7 @@ mod call;
 mod complete;
 pub mod endpoints;
 mod options;
+mod picture;
 mod prompts;
 mod resources;
 mod server;

@@ -92,7 +92,7 @@ pub(crate) async fn cancel(
 
 /// What `exec_start` would have answered.
 fn result(view: ExecView) -> JsonObject {
-    let result = CallToolResult::from(exec_answer(view));
+    let result = CallToolResult::from(exec_answer(view, RESULT_BYTES_MAX));
     match serde_json::to_value(result) {
         Ok(Value::Object(result)) => result,
         _ => unreachable!("a result is an object with string keys"),

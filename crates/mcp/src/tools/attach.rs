@@ -13,8 +13,11 @@ pub(super) struct Attach;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Container, by id or alias
     target: String,
+    /// Who works there
     client_name: String,
+    /// In which session; each at most 256 bytes
     session_id: String,
 }
 
@@ -22,19 +25,16 @@ pub(super) struct Params {
 pub(super) struct Output {
     container_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     alias: Option<String>,
     status: &'static str,
-    #[schemars(skip)]
     roots: [&'static str; 1],
-    #[schemars(skip)]
     attached_at: String,
 }
 
 impl Tool for Attach {
     const NAME: &'static str = "attach";
     const DESCRIPTION: &'static str =
-        "Note who works in a container, for list_containers. Optional.";
+        "Note who works in a container, for list_containers. Optional; twice is as once.";
     const HINTS: Hints = Hints::SETS;
     type Params = Params;
     type Output = Output;

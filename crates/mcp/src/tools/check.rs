@@ -105,6 +105,12 @@ fn is_in_bounds(schema: &JsonObject, value: &Value) -> bool {
     }
 }
 
+/// What an object of this schema must have.
+#[cfg(test)]
+pub(super) fn required_of(schema: &JsonObject) -> impl Iterator<Item = &str> {
+    required(schema)
+}
+
 fn required(schema: &JsonObject) -> impl Iterator<Item = &str> {
     let names = schema.get("required").and_then(Value::as_array);
     names.into_iter().flatten().filter_map(Value::as_str)

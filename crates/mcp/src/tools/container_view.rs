@@ -15,7 +15,6 @@ pub(super) struct Listed {
     status: &'static str,
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     image_digest: Option<String>,
     persistent: bool,
     engine: String,
@@ -84,7 +83,16 @@ pub(super) fn line(view: &ContainerView) -> String {
         "transient"
     };
     let (id, status, image) = (&view.id, view.phase.as_str(), &view.image);
-    format!("{id}  {alias}  {status}  {image}  {kind}")
+    let (created, used) = (
+        rfc3339(view.created_unix_ms),
+        rfc3339(view.last_used_unix_ms),
+    );
+    let expires = view.expires_unix_ms.map(rfc3339);
+    let expires = expires.map(|at| format!("  until {at}"));
+    format!(
+        "{id}  {alias}  {status}  {image}  {kind}  made {created}  used {used}{}",
+        expires.unwrap_or_default()
+    )
 }
 
 /// All numbers of a container: what `stats://` shows.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use hotcell_domain::Refusal;
 use hotcell_service::ServiceError;
 use rmcp::ErrorData;
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use serde_json::json;
 
 /// The longest sentence.
@@ -38,6 +38,8 @@ pub(crate) struct ToolError {
     message: String,
     hint: String,
     current_etag: Option<String>,
+    /// What else a caller acts on: fields of the structured content, and lines of the text.
+    details: Option<Box<(JsonObject, String)>>,
 }
 
 impl Code {
@@ -81,6 +83,7 @@ impl ToolError {
             message: message.into(),
             hint: code.hint().to_owned(),
             current_etag: None,
+            details: None,
         }
     }
 
@@ -121,21 +124,44 @@ impl ToolError {
         self
     }
 
-    /// With the next step that fits where files are concerned.
+    /// With another sentence.
+    pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// With more that a caller acts on, in both renderings.
+    pub(crate) fn with_details(mut self, fields: JsonObject, text: String) -> Self {
+        self.details = Some(Box::new((fields, text)));
+        self
+    }
+
+    /// With the next step that fits where files are concerned, unless it has one of its own.
     pub(crate) fn about_files(self) -> Self {
-        let hint = match self.code {
-            Code::Denied => "paths must stay below /workspace, also through symlinks",
-            Code::Conflict => "call fs_stat to see what is there now, then decide again",
-            Code::InvalidArgument
-            | Code::NotFound
-            | Code::AlreadyExists
-            | Code::ResourceExhausted
-            | Code::DeadlineExceeded
-            | Code::Cancelled
-            | Code::Unavailable
-            | Code::Internal => return self,
+        if self.hint != self.code.hint() {
+            return self;
+        }
+        let hint = if self.current_etag.is_some() {
+            Some(
+                "read it again with fs_read; to change it as it is now, pass its current_etag as if_match_etag",
+            )
+        } else {
+            file_hint(self.code, &self.message)
         };
-        self.with_hint(hint)
+        match hint {
+            Some(hint) => self.with_hint(hint),
+            None => self,
+        }
+    }
+
+    /// The file's etag as it is now, if that was the reason.
+    pub(crate) fn current_etag(&self) -> Option<&str> {
+        self.current_etag.as_deref()
+    }
+
+    /// The next step.
+    pub(crate) fn hint(&self) -> &str {
+        &self.hint
     }
 
     /// What went wrong, in a word.
@@ -169,6 +195,9 @@ impl ToolError {
         if let Some(etag) = &self.current_etag {
             value["current_etag"] = etag.as_str().into();
         }
+        if let (Some(details), Some(object)) = (&self.details, value.as_object_mut()) {
+            object.extend(details.0.clone());
+        }
         value
     }
 
@@ -198,6 +227,10 @@ impl From<ToolError> for CallToolResult {
             text.push_str("; current_etag: ");
             text.push_str(etag);
         }
+        if let Some(details) = &error.details {
+            text.push('\n');
+            text.push_str(&details.1);
+        }
         text.push_str("\nhint: ");
         text.push_str(&error.hint);
         let mut result = Self::error(vec![ContentBlock::text(text)]);
@@ -219,6 +252,7 @@ impl From<ServiceError> for ToolError {
                 current_etag,
                 ..Self::new(Code::Conflict, message)
             },
+            ServiceError::Batch { cause, .. } => Self::from(*cause).with_message(message),
             ServiceError::Denied { .. } => Self::new(Code::Denied, message),
             ServiceError::Refused(refusal) => {
                 Self::new(Code::Denied, message).with_hint(way_around(&refusal))
@@ -296,6 +330,35 @@ fn way_around(refusal: &Refusal) -> &'static str {
     }
 }
 
+/// The next step after a refusal of the container's agent, whose sentences these are.
+fn file_hint(code: Code, message: &str) -> Option<&'static str> {
+    let says = |words: &str| message.contains(words);
+    Some(match code {
+        Code::Denied if says("root is protected") || says("must end in a name") => {
+            "/workspace itself stays; name something in it: fs_list shows what there is"
+        }
+        Code::Denied if says("permission denied") || says("not permitted") || says("read-only") => {
+            "user 1000 may not do that there: fs_stat shows the mode"
+        }
+        Code::Denied => "paths must stay below /workspace, also through symlinks",
+        Code::Conflict if says("it is a directory") => "call fs_list to see what is in it",
+        Code::Conflict if says("destination is a directory") => {
+            "name a file in that directory, or another path"
+        }
+        Code::Conflict if says("not empty") => "pass recursive=true to remove it with all it holds",
+        Code::Conflict => "call fs_stat to see what is there now, then decide again",
+        Code::ResourceExhausted if says("disk") => "free space with fs_delete, then call again",
+        Code::AlreadyExists => "leave if_none_match out to replace it, or choose another name",
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::ResourceExhausted
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Unavailable
+        | Code::Internal => return None,
+    })
+}
+
 fn where_to_look(what: &str) -> &'static str {
     match what {
         "container" => "call list_containers to see what there is, or spawn to make one",
@@ -340,6 +403,18 @@ mod tests {
         not_found: there is no container my�[0mapp
         hint: call list_containers to see what there is, or spawn to make one
         ");
+    }
+
+    #[test]
+    fn a_denial_keeps_its_own_next_step() {
+        let hint = |reason: &str| {
+            let reason = reason.to_owned();
+            let error = ToolError::from(ServiceError::Denied { reason });
+            error.about_files().hint().to_owned()
+        };
+        assert!(hint("the root is protected").contains("itself stays"));
+        assert!(hint("could not open the file: permission denied").contains("fs_stat"));
+        assert!(hint("the path leads out of the root").contains("below /workspace"));
     }
 
     #[test]

@@ -12,20 +12,20 @@ pub(super) struct ExecCancel;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// From `exec_start`
     exec_id: String,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     exec_id: String,
     status: &'static str,
+    next_step: String,
 }
 
 impl Tool for ExecCancel {
     const NAME: &'static str = "exec_cancel";
-    const DESCRIPTION: &'static str =
-        "End a command with everything it started (TERM, 3 s, KILL). Its output stays readable.";
+    const DESCRIPTION: &'static str = "End a command with everything it started (TERM, 3 s, KILL). exec_poll still reads its output.";
     const HINTS: Hints = Hints::DESTROYS_ONCE;
     type Params = Params;
     type Output = Output;
@@ -38,9 +38,14 @@ impl Tool for ExecCancel {
             .await??
             .as_str();
         let exec_id = id.to_string();
-        Ok(Answer::of(
-            format!("{id} {status}"),
-            Output { exec_id, status },
-        ))
+        let next_step = format!("exec_poll with exec_id={id} reads what it wrote");
+        let output = Output {
+            exec_id,
+            status,
+            next_step,
+        };
+        // One that had ended by itself keeps its own status.
+        let text = format!("{id} {status}; {}", output.next_step);
+        Ok(Answer::of(text, output))
     }
 }

@@ -1,7 +1,8 @@
 //! `exec_input`: speaks to a running command.
 
 use bytes::Bytes;
-use hotcell_service::Input;
+use hotcell_domain::ExecId;
+use hotcell_service::{Input, ServiceError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,18 +16,23 @@ pub(super) struct ExecInput;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// From `exec_start`
     exec_id: String,
+    /// For stdin, at most 4 MiB
     data: Option<String>,
+    /// Of data
     #[serde(default)]
-    #[schemars(extend("default" = null))]
     encoding: Encoding,
-    // Then stdin is closed.
+    /// Close stdin after data
     #[serde(default)]
     eof: bool,
+    /// Sent to all its processes
     signal: Option<Signal>,
-    #[schemars(range(min = 1))]
+    /// With cols: the terminal's new size
+    #[schemars(range(min = 1, max = 65_535))]
     rows: Option<u16>,
-    #[schemars(range(min = 1))]
+    /// With rows
+    #[schemars(range(min = 1, max = 65_535))]
     cols: Option<u16>,
 }
 
@@ -45,14 +51,14 @@ enum Signal {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     exec_id: String,
-    #[schemars(skip)]
     sent_bytes: usize,
+    next_step: String,
 }
 
 impl Tool for ExecInput {
     const NAME: &'static str = "exec_input";
     const DESCRIPTION: &'static str =
-        "Write to a command's stdin, close it, signal it, or resize its tty.";
+        "Write to a running command's stdin, close it, signal it, or resize its tty.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;
@@ -62,17 +68,32 @@ impl Tool for ExecInput {
         let input = params.input()?;
         let sent_bytes = input.data.len();
         let sending = server.service().exec_input(&call.caller, &id, input);
-        call.attend("the command reads", sending).await??;
-        let text = format!("sent to {id}; exec_poll shows what it answers");
+        let sent = call.attend("the command reads", sending).await?;
+        sent.map_err(|error| told(error, &id))?;
+        let next_step = format!("exec_poll with exec_id={id} shows what it answers");
+        let text = format!("sent {sent_bytes} bytes to {id}; {next_step}");
         let exec_id = id.to_string();
         Ok(Answer::of(
             text,
             Output {
                 exec_id,
                 sent_bytes,
+                next_step,
             },
         ))
     }
+}
+
+/// An exec that takes no input may still have output that nobody has read.
+fn told(error: ServiceError, id: &ExecId) -> ToolError {
+    let is_conflict = matches!(error, ServiceError::Conflict { .. });
+    let error = ToolError::from(error);
+    if !is_conflict {
+        return error;
+    }
+    error.with_hint(format!(
+        "exec_poll with exec_id={id} reads its output and status; exec_start runs it again"
+    ))
 }
 
 impl Params {

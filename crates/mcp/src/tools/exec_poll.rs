@@ -16,13 +16,16 @@ pub(super) struct ExecPoll;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// From `exec_start`
     exec_id: String,
+    /// The last `next_seq`; 0: from the start
     #[serde(default)]
-    #[schemars(description = "The last next_seq; 0: from the start")]
     after_seq: u64,
+    /// Seconds to wait for news
     #[serde(default)]
     #[schemars(range(min = 0, max = 50))]
     wait_s: f64,
+    /// Most output to return
     #[serde(default = "bytes_default")]
     #[schemars(range(min = 1, max = POLL_BYTES_MAX))]
     max_bytes: u32,
@@ -30,8 +33,8 @@ pub(super) struct Params {
 
 impl Tool for ExecPoll {
     const NAME: &'static str = "exec_poll";
-    const DESCRIPTION: &'static str = "Read what a command wrote after after_seq, and its status. Returns as soon as there is news; \
-        complete=true means it has ended and all was read.";
+    const DESCRIPTION: &'static str = "Read what a command wrote after after_seq, and its status. Returns as soon as there is news. \
+        Call it with the last next_seq until complete=true: then it has ended and all was read.";
     const HINTS: Hints = Hints::READS;
     type Params = Params;
     type Output = Output;
@@ -45,7 +48,7 @@ impl Tool for ExecPoll {
             until_end: false,
         };
         let view = super::polling::poll(server, &id, poll, call).await?;
-        Ok(super::exec_answer(view))
+        Ok(super::exec_answer(view, params.max_bytes as usize))
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hotcell_domain::{Command, ContainerRef, ExecId, Stdin};
+use hotcell_domain::{Command, ContainerRef, ExecId, Stdin, TerminalSize};
 use hotcell_service::{ExecView, Poll, Start};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::exec_view::POLL_BYTES_DEFAULT;
+use super::exec_view::{Output, POLL_BYTES_DEFAULT};
 use super::{Answer, Code, Hints, Tool, ToolError, arguments};
 use crate::call::Call;
 use crate::{Server, task};
@@ -21,43 +21,52 @@ pub(super) struct ExecStart;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
     #[schemars(length(min = 1))]
-    #[schemars(description = r#"Program and arguments; no shell: for one, ["sh","-c","..."]"#)]
+    #[schemars(
+        description = r#"Program and arguments, a word each, no shell: ["ls","-l"] or ["sh","-c","ls | wc"]"#
+    )]
     cmd: Vec<String>,
+    /// Directory
     #[serde(default = "workspace")]
     cwd: String,
+    /// Variables
     #[serde(default)]
     #[schemars(extend("default" = null))]
     env: BTreeMap<String, String>,
+    /// Only where the operator allows it
     #[serde(default)]
     as_root: bool,
+    /// Ended after so many seconds
     #[serde(default = "ten_minutes")]
+    #[schemars(range(max = 604_800))]
     timeout_s: f64,
+    /// Same key within 24 h: same exec, run once
     idempotency_key: Option<String>,
-    /// Text it reads
+    /// Text to read; then stdin is closed. Without it stdin is empty if `wait_s` > 0, else open for `exec_input`, as with tty
     stdin: Option<String>,
+    /// Overrides that: true: `exec_input` may send (more), false: closed
+    keep_stdin_open: Option<bool>,
+    /// Run on a terminal
     #[serde(default)]
     tty: bool,
+    /// Of the terminal, default 24
+    #[schemars(range(min = 1, max = 65_535))]
+    rows: Option<u16>,
+    /// Of the terminal, default 80
+    #[schemars(range(min = 1, max = 65_535))]
+    cols: Option<u16>,
+    /// Seconds to wait for the end
     #[serde(default)]
     #[schemars(range(min = 0, max = 50))]
     wait_s: f64,
 }
 
-/// What a caller acts on first; the rest is as `exec_poll` tells it.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "it is there for its schema")]
-pub(super) struct Output {
-    exec_id: String,
-    status: String,
-    complete: bool,
-    exit_code: Option<u8>,
-    messages: Vec<serde_json::Map<String, serde_json::Value>>,
-}
-
 impl Tool for ExecStart {
     const NAME: &'static str = "exec_start";
-    const DESCRIPTION: &'static str = "Run a command. With wait_s it waits for the end and returns what exec_poll would; a longer one goes on: poll its exec_id.";
+    const DESCRIPTION: &'static str = "Run a command. With wait_s=50 a short one is one call: its output and exit code come back as from exec_poll. \
+        A longer one goes on: exec_poll its exec_id.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;
@@ -69,7 +78,7 @@ impl Tool for ExecStart {
         let wait = if as_task { TASK_AFTER } else { wait };
         let view = start(server, &target, params, wait, call).await?;
         let task = (as_task && !view.status.is_final()).then(|| task::begun(&view));
-        let answer = super::exec_answer(view);
+        let answer = super::exec_answer(view, POLL_BYTES_DEFAULT as usize);
         Ok(match task {
             Some(task) => answer.with_task(task),
             None => answer,
@@ -139,11 +148,8 @@ async fn unread(server: &Server, id: &ExecId, call: &Call) -> Result<ExecView, T
 impl Params {
     fn command(self) -> Result<Command, ToolError> {
         let refused = |error: hotcell_domain::CommandError| ToolError::invalid(error.to_string());
-        let stdin = match self.stdin {
-            Some(text) => Stdin::Text(text),
-            None if self.wait_s > 0.0 && !self.tty => Stdin::Empty,
-            None => Stdin::Open,
-        };
+        let size = self.size()?;
+        let stdin = stdin(&self);
         let mut command = Command::new(self.cmd).map_err(refused)?;
         command.set_cwd(&self.cwd).map_err(refused)?;
         command.set_timeout_s(self.timeout_s).map_err(refused)?;
@@ -151,7 +157,33 @@ impl Params {
         command.env = arguments::env(&self.env)?;
         command.as_root = self.as_root;
         command.tty = self.tty;
+        command.size = size;
         Ok(command)
+    }
+
+    /// How large the terminal is, if there is one.
+    fn size(&self) -> Result<TerminalSize, ToolError> {
+        let default = TerminalSize::default();
+        if !self.tty && (self.rows.is_some() || self.cols.is_some()) {
+            return Err(ToolError::invalid("`rows` and `cols` are of a terminal")
+                .with_hint("pass tty=true with them, or leave them out"));
+        }
+        Ok(TerminalSize {
+            rows: self.rows.unwrap_or(default.rows),
+            cols: self.cols.unwrap_or(default.cols),
+        })
+    }
+}
+
+/// What it reads. Whoever waits for the end cannot send anything meanwhile.
+fn stdin(params: &Params) -> Stdin {
+    let text = params.stdin.clone();
+    let is_open = text.is_none() && (params.wait_s == 0.0 || params.tty);
+    match (text, params.keep_stdin_open.unwrap_or(is_open)) {
+        (Some(text), true) => Stdin::TextThenOpen(text),
+        (Some(text), false) => Stdin::Text(text),
+        (None, true) => Stdin::Open,
+        (None, false) => Stdin::Empty,
     }
 }
 

@@ -2,30 +2,32 @@
 
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use hotcell_domain::{ExecStatus, Stream};
 use hotcell_service::{ExecView, Message};
-
-use crate::words::{head, tail};
-
-/// Output that is shown as text; structured content has all of it.
-const TEXT_BYTES_MAX: usize = 32 << 10;
 
 /// The output itself, its streams marked if there are both, then a line that tells how the
 /// exec is and what to call next.
 pub(super) fn render(view: &ExecView) -> String {
-    let mut text = shortened(output(&view.messages), view);
-    if !text.is_empty() && !text.ends_with('\n') {
+    let mut text = output(&view.messages);
+    let is_mid_line = !text.is_empty() && !text.ends_with('\n');
+    if is_mid_line {
         text.push('\n');
     }
-    write!(text, "[{}]", status(view)).expect("writing to a string cannot fail");
+    let goes_on = if is_mid_line && !view.is_complete {
+        "; the last line goes on"
+    } else {
+        ""
+    };
+    write!(text, "[{}{goes_on}]", status(view)).expect("writing to a string cannot fail");
     text
 }
 
 fn output(messages: &[Message]) -> String {
     let mut text = String::new();
     let mut last = Stream::Stdout;
-    // Only the ends will be shown, so the middle of much output need not be read.
-    for message in ends(messages) {
+    for message in messages {
         if message.stream != last {
             if !text.is_empty() && !text.ends_with('\n') {
                 text.push('\n');
@@ -33,45 +35,31 @@ fn output(messages: &[Message]) -> String {
             writeln!(text, "[{}]", message.stream.as_str()).expect("it is a string");
             last = message.stream;
         }
-        match std::str::from_utf8(&message.data) {
-            Ok(data) => text.push_str(data),
-            Err(_) => writeln!(text, "[{} bytes that are not text]", message.data.len())
-                .expect("it is a string"),
+        if let Ok(data) = std::str::from_utf8(&message.data) {
+            text.push_str(data);
+        } else {
+            let base64 = BASE64_STANDARD.encode(&message.data);
+            let count = message.data.len();
+            writeln!(text, "[{count} bytes as base64] {base64}").expect("it is a string");
         }
     }
     text
 }
 
-/// Messages from both ends, enough to fill the text.
-fn ends(messages: &[Message]) -> impl Iterator<Item = &Message> {
-    let enough = |part: &mut dyn Iterator<Item = &Message>| {
-        let mut bytes = 0;
-        part.take_while(|message| {
-            let is_wanted = bytes <= TEXT_BYTES_MAX;
-            bytes += message.data.len();
-            is_wanted
-        })
-        .count()
-    };
-    let first = enough(&mut messages.iter());
-    let rest = &messages[first..];
-    let last = enough(&mut rest.iter().rev());
-    messages[..first].iter().chain(&rest[rest.len() - last..])
-}
-
-fn shortened(text: String, view: &ExecView) -> String {
-    if text.len() <= TEXT_BYTES_MAX {
-        return text;
+/// What to call next, if there is more to come.
+pub(super) fn next_step(view: &ExecView) -> Option<String> {
+    if view.is_complete {
+        return None;
     }
-    let (first, last) = (
-        head(&text, TEXT_BYTES_MAX / 2),
-        tail(&text, TEXT_BYTES_MAX / 2),
-    );
-    let id = &view.id;
-    format!(
-        "{first}\n[the middle is left out here; structured content has it, and so has exec_poll \
-         with a small max_bytes, step by step, or the resource logs://{id}]\n{last}"
-    )
+    let (more, wait) = if view.status.is_final() {
+        ("more output", "")
+    } else {
+        ("to go on", ", wait_s=50")
+    };
+    let (id, next) = (&view.id, view.next_seq);
+    Some(format!(
+        "{more}: exec_poll with exec_id={id}, after_seq={next}{wait}"
+    ))
 }
 
 fn status(view: &ExecView) -> String {
@@ -97,23 +85,13 @@ fn status(view: &ExecView) -> String {
         .for_each(|reason| add(reason.to_owned()));
     if view.truncated_bytes > 0 {
         add(format!(
-            "{} bytes of output were dropped",
+            "{} bytes from the middle of the output were not kept",
             view.truncated_bytes
-        ));
-    }
-    if !view.is_complete {
-        let more = if view.status.is_final() {
-            "more output"
-        } else {
-            "to go on"
-        };
-        add(format!(
-            "{more}: exec_poll with after_seq={}",
-            view.next_seq
         ));
     }
     if view.status == ExecStatus::Queued {
         add("it waits for a place".to_owned());
     }
+    next_step(view).into_iter().for_each(add);
     text
 }

@@ -20,41 +20,57 @@ pub(super) const POLL_BYTES_DEFAULT: u32 = 64 << 10;
 /// Output answered at most.
 pub(super) const POLL_BYTES_MAX: u32 = 4 << 20;
 
+/// What a message costs besides its data.
+const MESSAGE_BYTES: usize = 96;
+
 /// What [`exec_answer`] makes.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Output {
     exec_id: String,
-    messages: Vec<Chunk>,
-    next_seq: u64,
+    /// queued, running, succeeded, failed, `timed_out`, cancelled, `oom_killed` or lost
     status: String,
+    /// It has ended and all output was read
     complete: bool,
+    messages: Vec<Chunk>,
+    /// Pass it as `after_seq`
+    next_seq: u64,
     exit_code: Option<u8>,
     signal: Option<u8>,
-    #[schemars(skip)]
     reason: Option<String>,
-    #[schemars(skip)]
     not_started: Option<String>,
-    #[schemars(skip)]
     usage: Option<Used>,
+    /// Bytes from the middle that were not kept
     truncated_bytes: u64,
+    next_step: Option<String>,
 }
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
 struct Chunk {
     seq: u64,
+    /// stdout or stderr
     stream: String,
     data: String,
     ts: String,
+    /// base64 if data is not text
     encoding: Option<String>,
 }
 
 #[derive(JsonSchema)]
-struct Used {}
+#[expect(dead_code, reason = "it is there for its schema")]
+pub(super) struct Used {
+    wall_ms: u64,
+    user_ms: u64,
+    system_ms: u64,
+    max_rss_bytes: u64,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+}
 
-/// All a client is told of an exec.
-pub(crate) fn exec_answer(view: ExecView) -> Answer {
+/// All a client is told of an exec, with as much output as fits.
+pub(crate) fn exec_answer(mut view: ExecView, bytes_max: usize) -> Answer {
+    fit(&mut view, bytes_max);
     let text = exec_text::render(&view);
     let mut object = JsonObject::new();
     object.insert("exec_id".to_owned(), view.id.as_str().into());
@@ -62,6 +78,9 @@ pub(crate) fn exec_answer(view: ExecView) -> Answer {
     object.insert("complete".to_owned(), view.is_complete.into());
     object.insert("next_seq".to_owned(), view.next_seq.into());
     object.insert("truncated_bytes".to_owned(), view.truncated_bytes.into());
+    if let Some(next) = exec_text::next_step(&view) {
+        object.insert("next_step".to_owned(), next.into());
+    }
     if let Some(end) = &view.end {
         insert_end(&mut object, end);
     } else if let Some(reason) = view.held_up {
@@ -70,6 +89,30 @@ pub(crate) fn exec_answer(view: ExecView) -> Answer {
     let messages = view.messages.into_iter().map(message);
     object.insert("messages".to_owned(), Value::Array(messages.collect()));
     Answer::new(text, Value::Object(object))
+}
+
+/// Leaves to the next poll what does not fit: many small messages cost more than their data.
+/// The first one always stays, so that there is an end to it.
+fn fit(view: &mut ExecView, bytes_max: usize) {
+    let mut left = bytes_max;
+    let fitting = view.messages.iter().take_while(|message| {
+        let cost = cost(message);
+        let fits = cost <= left;
+        left = left.saturating_sub(cost);
+        fits
+    });
+    let count = fitting.count().max(1);
+    if count < view.messages.len() {
+        view.messages.truncate(count);
+        view.is_complete = false;
+        view.next_seq = view.messages.last().map_or(view.next_seq, |last| last.seq);
+    }
+}
+
+fn cost(message: &Message) -> usize {
+    let data = message.data.len();
+    let is_text = std::str::from_utf8(&message.data).is_ok();
+    MESSAGE_BYTES + if is_text { data } else { data.div_ceil(3) * 4 }
 }
 
 /// How an exec ended: each part that is known.

@@ -13,21 +13,78 @@ use crate::words::rfc3339;
 /// A file, a directory or a link.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Entry {
-    #[schemars(skip)]
     path: String,
+    /// file, directory, symlink or other
     r#type: &'static str,
     size: u64,
-    #[schemars(skip)]
     mode: String,
     mtime: String,
     etag: String,
+    /// Of a symlink
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     target: Option<String>,
-    /// Names it where `path`, being text, cannot.
+    /// Names what a path, being text, cannot
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     uri: Option<String>,
+}
+
+/// Content of a file, or a part of it, as JSON can carry it.
+pub(super) struct Shown {
+    /// Text, or base64.
+    pub(super) content: String,
+    /// Which of the two.
+    pub(super) encoding: &'static str,
+    /// How many bytes of the file that is.
+    pub(super) bytes: usize,
+}
+
+impl Shown {
+    /// As much of `data` as has `bytes_max` bytes when it is shown. Text is cut between
+    /// characters; one that is cut off at the end of `data` is left out if `has_more` of the
+    /// file follows.
+    pub(super) fn new(mut data: Vec<u8>, bytes_max: usize, has_more: bool) -> Self {
+        let is_cut = data.len() > bytes_max || has_more;
+        data.truncate(bytes_max);
+        if is_cut
+            && let Err(error) = std::str::from_utf8(&data)
+            && error.error_len().is_none()
+            && error.valid_up_to() > 0
+        {
+            data.truncate(error.valid_up_to());
+        }
+        match String::from_utf8(data) {
+            Ok(content) => Self {
+                bytes: content.len(),
+                encoding: "utf-8",
+                content,
+            },
+            Err(error) => {
+                let mut data = error.into_bytes();
+                data.truncate(bytes_max / 4 * 3);
+                Self {
+                    bytes: data.len(),
+                    encoding: "base64",
+                    content: BASE64_STANDARD.encode(&data),
+                }
+            }
+        }
+    }
+
+    /// As a text: marked if it is base64, and at the end of a line.
+    pub(super) fn text(&self) -> String {
+        let mark = if self.encoding == "base64" {
+            "[base64]\n"
+        } else {
+            ""
+        };
+        let content = &self.content;
+        let end = if content.is_empty() || content.ends_with('\n') {
+            ""
+        } else {
+            "\n"
+        };
+        format!("{mark}{content}{end}")
+    }
 }
 
 impl Entry {
@@ -39,7 +96,7 @@ impl Entry {
             r#type: kind(info.kind),
             size: info.size,
             mode: format!("{:04o}", info.mode),
-            mtime: rfc3339(u64::try_from(info.mtime_ns / 1_000_000).unwrap_or(0)),
+            mtime: mtime(info),
             etag: info.etag.clone(),
             target: info.target.as_deref().map(lossy),
             uri: (!is_text).then(|| workspace_uri(container, &info.path)),
@@ -58,9 +115,11 @@ pub(super) fn line(info: &FileInfo) -> String {
         )
     });
     format!(
-        "{kind:9} {:04o} {size:>10}  {name}{}",
+        "{kind:9} {:04o} {size:>10}  {name}{}  {}  etag {}",
         info.mode,
-        target.unwrap_or_default()
+        target.unwrap_or_default(),
+        mtime(info),
+        info.etag
     )
 }
 
@@ -69,14 +128,6 @@ pub(crate) fn absolute(path: &[u8]) -> String {
     match lossy(path).trim_start_matches("./") {
         "" | "." => "/workspace".to_owned(),
         path => format!("/workspace/{path}"),
-    }
-}
-
-/// Bytes as JSON can carry them: text if they are, else base64, and which of the two.
-pub(super) fn encoded(data: Vec<u8>) -> (String, &'static str) {
-    match String::from_utf8(data) {
-        Ok(text) => (text, "utf-8"),
-        Err(error) => (BASE64_STANDARD.encode(error.as_bytes()), "base64"),
     }
 }
 
@@ -93,6 +144,10 @@ pub(super) fn cursor_bytes(text: &str) -> Result<Vec<u8>, ToolError> {
     })
 }
 
+fn mtime(info: &FileInfo) -> String {
+    rfc3339(u64::try_from(info.mtime_ns / 1_000_000).unwrap_or(0))
+}
+
 fn kind(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
@@ -104,4 +159,30 @@ fn kind(kind: FileKind) -> &'static str {
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(data: &[u8], bytes_max: usize, has_more: bool) -> (String, &'static str, usize) {
+        let shown = Shown::new(data.to_vec(), bytes_max, has_more);
+        (shown.content, shown.encoding, shown.bytes)
+    }
+
+    #[test]
+    fn a_part_of_a_text_ends_between_characters() {
+        let text = "aäb".as_bytes();
+        assert_eq!(shown(text, 9, false), ("aäb".to_owned(), "utf-8", 4));
+        assert_eq!(shown(text, 2, false), ("a".to_owned(), "utf-8", 1));
+        assert_eq!(shown(&text[..2], 9, true), ("a".to_owned(), "utf-8", 1));
+        // At the very end of a file it is no text.
+        assert_eq!(shown(&text[..2], 9, false).1, "base64");
+    }
+
+    #[test]
+    fn base64_has_no_more_bytes_than_it_may() {
+        let (content, encoding, bytes) = shown(&[0xff; 100], 64, false);
+        assert_eq!((content.len(), encoding, bytes), (64, "base64", 48));
+    }
 }

@@ -1,25 +1,41 @@
 //! `fs_batch`: several changes of files, all or none.
+//!
+//! Operations are numbered from 1, in answers and in errors.
+
+use std::cmp::Ordering;
+use std::ops::Range;
 
 use bytes::Bytes;
 use hotcell_service::{BatchOutcome, Operation, ServiceError, WriteOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::json;
 
+use super::answer::ANSWER_BYTES_MAX;
 use super::arguments::{Encoding, INLINE_BYTES_MAX, if_match};
-use super::file_view::{absolute, encoded};
+use super::file_view::{Shown, absolute};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
+use crate::words::{head, mime_type, shown_image};
+
+/// Of a path, where it is repeated: there may be hundreds.
+const PATH_SHOWN_BYTES_MAX: usize = 256;
+
+/// Of a file, to see what it is.
+const MAGIC_BYTES: usize = 4096;
 
 pub(super) struct FsBatch;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// Done in this order, at most 256 with 3 MiB of content
     #[schemars(length(min = 1))]
     operations: Vec<Step>,
+    /// All or none
     #[serde(default = "yes")]
     atomic: bool,
 }
@@ -27,13 +43,18 @@ pub(super) struct Params {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Step {
+    /// What to do
     op: Op,
+    /// Below /workspace
     path: String,
+    /// For move and copy
     dest_path: Option<String>,
+    /// For write: the whole file
     content: Option<String>,
+    /// Of content
     #[serde(default)]
-    #[schemars(extend("default" = null))]
     encoding: Encoding,
+    /// For write, delete, move: must be the file's
     if_match_etag: Option<String>,
 }
 
@@ -55,6 +76,8 @@ pub(super) struct Output {
 
 #[derive(Serialize, JsonSchema)]
 struct Done {
+    /// From 1
+    number: usize,
     op: &'static str,
     path: String,
     ok: bool,
@@ -67,13 +90,23 @@ struct Done {
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Value>,
+    next_step: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Refused>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Refused {
+    code: &'static str,
+    message: String,
+    hint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_etag: Option<String>,
 }
 
 impl Tool for FsBatch {
     const NAME: &'static str = "fs_batch";
-    const DESCRIPTION: &'static str =
-        "Do several file operations in one call; with atomic, all of them or none.";
+    const DESCRIPTION: &'static str = "Do several file operations in one call; with atomic, all of them or none. An error names the operation that failed, from 1.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;
@@ -88,7 +121,15 @@ impl Tool for FsBatch {
             .collect();
         let steps = params.operations.into_iter().enumerate();
         let operations = steps
-            .map(|(at, step)| step.operation(at))
+            .map(|(index, step)| {
+                let wrong = |cause| Failed {
+                    index,
+                    is_undone: true,
+                    cause,
+                };
+                step.operation()
+                    .map_err(|error| wrong(error).tell(&named, &paths))
+            })
             .collect::<Result<_, _>>()?;
         if named.contains(&Op::Read) {
             // Before anything is done: what was done must be told.
@@ -96,21 +137,104 @@ impl Tool for FsBatch {
         }
         let service = server.service();
         let working = service.file_batch(&call.caller, &target, operations, params.atomic);
-        let outcomes = call.attend("changing files", working).await??;
-        let results: Vec<Done> = named
-            .into_iter()
-            .zip(paths)
+        let outcomes = match call.attend("changing files", working).await? {
+            Err(ServiceError::Batch {
+                index,
+                is_undone,
+                cause,
+            }) => {
+                return Err(Failed {
+                    index,
+                    is_undone,
+                    cause: (*cause).into(),
+                }
+                .tell(&named, &paths));
+            }
+            outcomes => outcomes?,
+        };
+        let mut left = ANSWER_BYTES_MAX;
+        let about = named.into_iter().zip(paths).enumerate();
+        let results: Vec<Done> = about
             .zip(outcomes)
-            .map(|((op, path), outcome)| Done::new(op, path, outcome))
+            .map(|((index, (op, path)), outcome)| {
+                let done = Done::new(index + 1, op, &path, outcome, left);
+                left = left.saturating_sub(done.content.as_ref().map_or(0, String::len));
+                done
+            })
             .collect();
-        let text: Vec<String> = results.iter().map(Done::line).collect();
+        let text: Vec<String> = results.iter().map(Done::lines).collect();
         Ok(Answer::of(text.join("\n"), Output { results }))
     }
 }
 
+/// An operation that failed, and the batch with it.
+struct Failed {
+    index: usize,
+    is_undone: bool,
+    cause: ToolError,
+}
+
+impl Failed {
+    /// The operation's own error, with its number and path, and how each other one went.
+    fn tell(self, ops: &[Op], paths: &[String]) -> ToolError {
+        let number = self.index + 1;
+        let op = ops.get(self.index).map_or("", |op| op.as_str());
+        let path = paths.get(self.index).map_or("", String::as_str);
+        let shown = head(path, PATH_SHOWN_BYTES_MAX);
+        let after = if self.is_undone {
+            "; nothing was changed"
+        } else {
+            ""
+        };
+        let said = self.cause.message();
+        let message = format!("operation {number} ({op} {shown}): {said}{after}");
+        let outcome = |index: usize| match index.cmp(&self.index) {
+            Ordering::Less => "undone",
+            Ordering::Equal => "failed",
+            Ordering::Greater => "not_run",
+        };
+        let results = ops.iter().enumerate().map(|(index, op)| {
+            json!({"number": index + 1, "op": op.as_str(), "outcome": outcome(index)})
+        });
+        let fields = [
+            ("operation", number.into()),
+            ("path", shown.into()),
+            ("results", results.collect()),
+        ];
+        let lines: Vec<String> = [
+            (1..number, "undone"),
+            (number..number + 1, "failed"),
+            (number + 1..ops.len() + 1, "not run"),
+        ]
+        .into_iter()
+        .filter(|(numbers, _)| !numbers.is_empty())
+        .map(|(numbers, how)| format!("{}: {how}", span(&numbers)))
+        .collect();
+        let error = self.cause.about_files();
+        let hint = format!(
+            "{}; then send the corrected batch again",
+            error.hint().trim_end_matches(", then call again")
+        );
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        error
+            .with_message(message)
+            .with_hint(hint)
+            .with_details(fields.into_iter().collect(), lines.join("\n"))
+    }
+}
+
+/// Numbers of operations, in a word.
+fn span(numbers: &Range<usize>) -> String {
+    if numbers.len() == 1 {
+        format!("operation {}", numbers.start)
+    } else {
+        format!("operations {} to {}", numbers.start, numbers.end - 1)
+    }
+}
+
 impl Step {
-    fn operation(self, at: usize) -> Result<Operation, ToolError> {
-        self.has_what_it_needs(at)?;
+    fn operation(self) -> Result<Operation, ToolError> {
+        self.has_what_it_needs()?;
         let path = bounded(&self.path)?;
         let dest = bounded(self.dest_path.as_deref().unwrap_or_default());
         let precondition = if_match(self.if_match_etag);
@@ -144,7 +268,7 @@ impl Step {
     }
 
     /// Neither lacks what it needs nor has what it would ignore.
-    fn has_what_it_needs(&self, at: usize) -> Result<(), ToolError> {
+    fn has_what_it_needs(&self) -> Result<(), ToolError> {
         let op = self.op.as_str();
         let takes_dest = matches!(self.op, Op::Move | Op::Copy);
         let takes_etag = matches!(self.op, Op::Write | Op::Delete | Op::Move);
@@ -170,14 +294,10 @@ impl Step {
         ];
         for (name, is_there, is_taken, is_needed) in parts {
             if is_needed && !is_there {
-                return Err(ToolError::invalid(format!(
-                    "`operations[{at}]`: {op} needs `{name}`"
-                )));
+                return Err(ToolError::invalid(format!("{op} needs `{name}`")));
             }
             if is_there && !is_taken {
-                return Err(ToolError::invalid(format!(
-                    "`operations[{at}]`: {op} has no `{name}`"
-                )));
+                return Err(ToolError::invalid(format!("{op} takes no `{name}`")));
             }
         }
         Ok(())
@@ -202,42 +322,92 @@ impl Op {
 }
 
 impl Done {
-    fn new(op: Op, path: String, outcome: Result<BatchOutcome, ServiceError>) -> Self {
+    fn new(
+        number: usize,
+        op: Op,
+        path: &str,
+        outcome: Result<BatchOutcome, ServiceError>,
+        content_bytes_max: usize,
+    ) -> Self {
         let mut done = Self {
+            number,
             op: op.as_str(),
-            path,
+            path: head(path, PATH_SHOWN_BYTES_MAX).to_owned(),
             ok: outcome.is_ok(),
             etag: None,
             size: None,
             content: None,
             encoding: None,
+            next_step: None,
             error: None,
         };
         match outcome {
-            Ok(outcome) => done.fill(op, outcome),
-            Err(error) => done.error = Some(ToolError::from(error).to_json()),
+            Ok(outcome) => done.fill(op, outcome, content_bytes_max),
+            Err(error) => done.error = Some(ToolError::from(error).about_files().into()),
         }
         done
     }
 
-    fn fill(&mut self, op: Op, outcome: BatchOutcome) {
+    fn fill(&mut self, op: Op, outcome: BatchOutcome, content_bytes_max: usize) {
+        let mut path = Vec::new();
         if let Some(info) = outcome.info {
-            self.path = absolute(&info.path);
+            head(&absolute(&info.path), PATH_SHOWN_BYTES_MAX).clone_into(&mut self.path);
             self.etag = Some(info.etag);
             self.size = Some(info.size);
+            path = info.path;
         }
-        if op == Op::Read {
-            let (content, encoding) = encoded(outcome.data.into());
-            self.content = Some(content);
-            self.encoding = Some(encoding);
+        if op != Op::Read {
+            return;
         }
+        let data = Vec::from(outcome.data);
+        let total = data.len();
+        if shown_image(mime_type(&path, &data[..total.min(MAGIC_BYTES)])).is_some() {
+            self.next_step = Some("a picture: fs_read shows it".to_owned());
+            return;
+        }
+        let shown = Shown::new(data, content_bytes_max, false);
+        if shown.bytes < total {
+            let next = shown.bytes;
+            self.next_step = Some(format!(
+                "{next} of {total} bytes are shown; read on: fs_read with offset={next}"
+            ));
+        }
+        self.content = Some(shown.content);
+        self.encoding = Some(shown.encoding);
     }
 
-    fn line(&self) -> String {
-        let failed =
-            |error: &Value| format!("failed: {}", error["message"].as_str().unwrap_or_default());
-        let how = self.error.as_ref().map_or_else(|| "ok".to_owned(), failed);
-        format!("{} {}: {how}", self.op, self.path)
+    /// How it went in a line, then what was read.
+    fn lines(&self) -> String {
+        let (number, op, path) = (self.number, self.op, &self.path);
+        if let Some(error) = &self.error {
+            let etag = error.current_etag.as_ref();
+            let etag = etag.map(|etag| format!("; current_etag: {etag}"));
+            return format!(
+                "{number} {op} {path}: failed: {}: {}{} (hint: {})",
+                error.code,
+                error.message,
+                etag.unwrap_or_default(),
+                error.hint
+            );
+        }
+        let etag = self.etag.as_ref().map(|etag| format!(", etag {etag}"));
+        let encoding = self.encoding.map(|encoding| format!(", {encoding}"));
+        let next = self.next_step.as_ref().map(|next| format!("; {next}"));
+        let content = self.content.as_ref().map(|content| format!("\n{content}"));
+        let parts = [etag, encoding, next, content];
+        let parts: String = parts.into_iter().flatten().collect();
+        format!("{number} {op} {path}: ok{parts}")
+    }
+}
+
+impl From<ToolError> for Refused {
+    fn from(error: ToolError) -> Self {
+        Self {
+            code: error.code().as_str(),
+            message: error.message(),
+            hint: error.hint().to_owned(),
+            current_etag: error.current_etag().map(str::to_owned),
+        }
     }
 }
 

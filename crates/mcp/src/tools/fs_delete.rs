@@ -13,23 +13,26 @@ pub(super) struct FsDelete;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// Below /workspace, which itself stays
     path: String,
+    /// Also a directory that is not empty
     #[serde(default = "yes")]
     recursive: bool,
+    /// Must be the file's
     if_match_etag: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     path: String,
     deleted: bool,
 }
 
 impl Tool for FsDelete {
     const NAME: &'static str = "fs_delete";
-    const DESCRIPTION: &'static str = "Remove a file, or a directory with all it holds.";
+    const DESCRIPTION: &'static str = "Remove a file, or a directory with all it holds, for good.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;

@@ -10,6 +10,7 @@ use hotcell_service::FileReader;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::answer::ANSWER_BYTES_MAX;
 use super::arguments::INLINE_BYTES_MAX;
 use super::{Answer, Code, Hints, Tool, ToolError};
 use crate::Server;
@@ -20,17 +21,20 @@ pub(super) struct FsExport;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// File or directory
     #[serde(default = "workspace")]
     path: String,
-    /// Globs
+    /// Globs of what is packed
     #[serde(default)]
     #[schemars(extend("default" = null))]
     include: Vec<String>,
-    /// Globs
+    /// Globs of what is not; both together at most 64
     #[serde(default)]
     #[schemars(extend("default" = null))]
     exclude: Vec<String>,
+    /// Compress it
     #[serde(default = "yes")]
     gzip: bool,
 }
@@ -39,15 +43,15 @@ pub(super) struct Params {
 pub(super) struct Output {
     format: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     size: Option<usize>,
+    /// base64
     #[serde(skip_serializing_if = "Option::is_none")]
     archive: Option<String>,
+    /// Where to GET it
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
-    hint: Option<&'static str>,
+    next_step: Option<&'static str>,
 }
 
 /// How a client without HTTP gets what is too large for an answer.
@@ -76,7 +80,7 @@ impl Tool for FsExport {
         };
         let archive = call.attend("packing", exporting).await??;
         match archive {
-            Some(archive) => Ok(inline(&params, &archive)),
+            Some(archive) => Ok(inline(server, &params, &archive)),
             None => elsewhere(server, &params),
         }
     }
@@ -109,29 +113,36 @@ async fn pack(mut reader: FileReader, gzip: bool) -> Result<Option<Vec<u8>>, Too
     Ok((archive.len() <= INLINE_BYTES_MAX).then_some(archive))
 }
 
-fn inline(params: &Params, archive: &[u8]) -> Answer {
-    let output = Output {
-        format: params.format(),
-        size: Some(archive.len()),
-        archive: Some(BASE64_STANDARD.encode(archive)),
-        url: None,
-        hint: None,
+/// All of it is in the structured content, for programs. A text has it as far as a model could
+/// use it, else another way to it.
+fn inline(server: &Server, params: &Params, archive: &[u8]) -> Answer {
+    let (format, size) = (params.format(), archive.len());
+    let base64 = BASE64_STANDARD.encode(archive);
+    let url = (base64.len() > ANSWER_BYTES_MAX)
+        .then(|| params.url(server))
+        .flatten();
+    let text = match &url {
+        _ if base64.len() <= ANSWER_BYTES_MAX => {
+            format!("{format}, {size} bytes, base64:\n{base64}")
+        }
+        Some(url) => format!("{format}, {size} bytes, too long for a text: GET {url}"),
+        None => format!("{format}, {size} bytes, too long for a text: {IN_PARTS}"),
     };
-    let text = format!(
-        "{}, {} bytes; structured content has it as base64",
-        output.format,
-        archive.len()
-    );
+    let output = Output {
+        format,
+        size: Some(size),
+        archive: Some(base64),
+        url,
+        next_step: None,
+    };
     Answer::of(text, output)
 }
 
 fn elsewhere(server: &Server, params: &Params) -> Result<Answer, ToolError> {
-    let mut query = vec![("path", params.path.as_str())];
-    query.extend(params.include.iter().map(|glob| ("include", glob.as_str())));
-    query.extend(params.exclude.iter().map(|glob| ("exclude", glob.as_str())));
-    query.push(("gzip", if params.gzip { "true" } else { "false" }));
-    let url = server.archive_url(&params.container_id, &query).ok_or_else(|| {
-        let message = format!("the archive has more than {INLINE_BYTES_MAX} bytes, the most that fits into an answer");
+    let url = params.url(server).ok_or_else(|| {
+        let message = format!(
+            "the archive has more than {INLINE_BYTES_MAX} bytes, the most that fits into an answer"
+        );
         ToolError::new(Code::ResourceExhausted, message).with_hint(IN_PARTS)
     })?;
     let text = format!("too large to show here; GET {url}\nwithout HTTP: {IN_PARTS}");
@@ -140,12 +151,21 @@ fn elsewhere(server: &Server, params: &Params) -> Result<Answer, ToolError> {
         size: None,
         archive: None,
         url: Some(url),
-        hint: Some(IN_PARTS),
+        next_step: Some(IN_PARTS),
     };
     Ok(Answer::of(text, output))
 }
 
 impl Params {
+    /// Where the same archive is had, if there is HTTP.
+    fn url(&self, server: &Server) -> Option<String> {
+        let mut query = vec![("path", self.path.as_str())];
+        query.extend(self.include.iter().map(|glob| ("include", glob.as_str())));
+        query.extend(self.exclude.iter().map(|glob| ("exclude", glob.as_str())));
+        query.push(("gzip", if self.gzip { "true" } else { "false" }));
+        server.archive_url(&self.container_id, &query)
+    }
+
     fn format(&self) -> &'static str {
         if self.gzip { "tar.gz" } else { "tar" }
     }

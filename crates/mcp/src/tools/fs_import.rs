@@ -26,7 +26,9 @@ pub(super) struct FsImport;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// Directory; made if missing
     #[serde(default = "workspace")]
     dest: String,
     /// tar or tar.gz as base64, at most 4 MiB
@@ -35,17 +37,16 @@ pub(super) struct Params {
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     dest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    /// Where to PUT it
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
-    hint: Option<&'static str>,
+    next_step: Option<&'static str>,
 }
 
 /// How a client without HTTP sends what is too large for a message.
@@ -54,8 +55,7 @@ const IN_PARTS: &str = "write it in parts of at most 4 MiB with fs_write path=im
 
 impl Tool for FsImport {
     const NAME: &'static str = "fs_import";
-    const DESCRIPTION: &'static str =
-        "Unpack a tar below dest. Without archive, returns a URL to PUT a large one to.";
+    const DESCRIPTION: &'static str = "Unpack a tar below dest, all of it or nothing. Without archive, returns a URL to PUT a large one to.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;
@@ -82,7 +82,7 @@ impl Tool for FsImport {
             entries: Some(entries),
             bytes: Some(bytes),
             url: None,
-            hint: None,
+            next_step: None,
         };
         Ok(Answer::of(text, output))
     }
@@ -148,7 +148,7 @@ fn elsewhere(server: &Server, params: Params) -> Result<Answer, ToolError> {
         entries: None,
         bytes: None,
         url: Some(url),
-        hint: Some(IN_PARTS),
+        next_step: Some(IN_PARTS),
     };
     Ok(Answer::of(text, output))
 }

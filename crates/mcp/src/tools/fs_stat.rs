@@ -13,13 +13,16 @@ pub(super) struct FsStat;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// Below /workspace
     path: String,
 }
 
 impl Tool for FsStat {
     const NAME: &'static str = "fs_stat";
-    const DESCRIPTION: &'static str = "Tell what a path is. A symlink is not followed.";
+    const DESCRIPTION: &'static str =
+        "Tell what a path is: type, size, mode, mtime, etag. A symlink is not followed.";
     const HINTS: Hints = Hints::READS;
     type Params = Params;
     type Output = Entry;

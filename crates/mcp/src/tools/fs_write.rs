@@ -19,19 +19,25 @@ pub(super) struct FsWrite;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// Below /workspace
     path: String,
+    /// At most 4 MiB; longer: in parts with append
     content: String,
+    /// Of content
     #[serde(default)]
-    #[schemars(extend("default" = null))]
     encoding: Encoding,
+    /// Must be the file's, else conflict
     if_match_etag: Option<String>,
     /// "*": only if it is not there
     if_none_match: Option<Absent>,
     /// Octal, such as "0755"
     mode: Option<String>,
+    /// Make missing directories
     #[serde(default = "yes")]
     create_parents: bool,
+    /// Add to the end
     #[serde(default)]
     append: bool,
 }
@@ -47,7 +53,6 @@ enum Absent {
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     path: String,
     etag: String,
     size: u64,
@@ -55,7 +60,7 @@ pub(super) struct Output {
 
 impl Tool for FsWrite {
     const NAME: &'static str = "fs_write";
-    const DESCRIPTION: &'static str = "Write a whole file atomically, or append to it. With if_match_etag, a file that changed is a conflict.";
+    const DESCRIPTION: &'static str = "Write a whole file atomically, or append to it. Returns its new etag. With if_match_etag, a file that changed meanwhile is a conflict with its current etag.";
     const HINTS: Hints = Hints::DESTROYS;
     type Params = Params;
     type Output = Output;

@@ -13,22 +13,19 @@ pub(super) struct GarbageCollect;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Only count
     #[serde(default)]
     dry_run: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     dry_run: bool,
     expired_containers: u64,
     idle_containers: u64,
     execs: u64,
-    #[schemars(skip)]
     container_records: u64,
-    #[schemars(skip)]
     images: u64,
-    #[schemars(skip)]
     leftovers: u64,
     errors: u64,
 }

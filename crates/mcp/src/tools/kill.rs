@@ -12,7 +12,9 @@ pub(super) struct Kill;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Id or alias
     container_id: String,
+    /// At once, without TERM and grace
     #[serde(default)]
     force: bool,
 }

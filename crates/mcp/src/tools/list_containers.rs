@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::answer::{fitting, size};
 use super::container_view::{Listed, line};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
@@ -16,6 +17,7 @@ pub(super) struct ListContainers;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Also those that ended within a day
     #[serde(default)]
     include_stopped: bool,
 }
@@ -23,6 +25,14 @@ pub(super) struct Params {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     containers: Vec<Listed>,
+    /// Older ones that did not fit
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Tool for ListContainers {
@@ -38,11 +48,24 @@ impl Tool for ListContainers {
             .containers(&call.caller, params.include_stopped)
             .await?;
         let newest = &views[views.len().saturating_sub(CONTAINERS_MAX)..];
-        let mut text: Vec<String> = newest.iter().map(line).collect();
+        let mut containers: Vec<(String, Listed)> = newest
+            .iter()
+            .map(|view| (line(view), Listed::from(view)))
+            .collect();
+        let first = fitting(containers.iter().map(|(_, listed)| size(listed)));
+        containers.drain(..first);
+        let left_out = views.len() - containers.len();
+        let (mut text, containers): (Vec<String>, Vec<Listed>) = containers.into_iter().unzip();
         if text.is_empty() {
             text.push("no containers; spawn makes one".to_owned());
         }
-        let containers = newest.iter().map(Listed::from).collect();
-        Ok(Answer::of(text.join("\n"), Output { containers }))
+        if left_out > 0 {
+            text.insert(0, format!("[{left_out} older ones are left out]"));
+        }
+        let output = Output {
+            containers,
+            left_out,
+        };
+        Ok(Answer::of(text.join("\n"), output))
     }
 }

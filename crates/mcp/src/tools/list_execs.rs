@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::answer::{fitting, size};
 use super::exec_view::insert_end;
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
@@ -26,7 +27,9 @@ pub(super) struct ListExecs;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
+    /// Only of this container: id or alias
     container_id: Option<String>,
+    /// Also those that ended within a day
     #[serde(default)]
     include_finished: bool,
 }
@@ -35,6 +38,8 @@ pub(super) struct Params {
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Output {
     execs: Vec<Listed>,
+    /// Older ones that did not fit
+    left_out: Option<usize>,
 }
 
 #[derive(JsonSchema)]
@@ -47,6 +52,10 @@ struct Listed {
     created_at: String,
     ended_at: Option<String>,
     exit_code: Option<u8>,
+    signal: Option<u8>,
+    reason: Option<String>,
+    not_started: Option<String>,
+    usage: Option<super::exec_view::Used>,
 }
 
 impl Tool for ListExecs {
@@ -68,12 +77,22 @@ impl Tool for ListExecs {
             .execs(&call.caller, target.as_ref(), params.include_finished)
             .await?;
         let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
+        let mut listed: Vec<Value> = newest.iter().map(listed).collect();
+        let first = fitting(listed.iter().map(size));
+        listed.drain(..first);
+        let newest = &newest[first..];
+        let left_out = execs.len() - newest.len();
         let mut text: Vec<String> = newest.iter().map(line).collect();
         if text.is_empty() {
             text.push("no execs".to_owned());
         }
-        let listed: Vec<Value> = newest.iter().map(listed).collect();
-        Ok(Answer::new(text.join("\n"), json!({ "execs": listed })))
+        let mut output = json!({ "execs": listed });
+        if left_out > 0 {
+            output["left_out"] = left_out.into();
+            let note = "[{} older ones are left out; container_id narrows the list]";
+            text.insert(0, note.replace("{}", &left_out.to_string()));
+        }
+        Ok(Answer::new(text.join("\n"), output))
     }
 }
 
@@ -101,8 +120,10 @@ fn line(exec: &ExecSummary) -> String {
         .join(" ")
         .replace(char::is_control, " ");
     let (id, status, container) = (&exec.id, exec.status.as_str(), &exec.container);
+    let code = exec.end.as_ref().and_then(|end| end.exit_code);
+    let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
     format!(
-        "{id}  {status}  {container}  {}",
+        "{id}  {status}{code}  {container}  {}",
         head(&cmd, LINE_BYTES_MAX)
     )
 }

@@ -15,7 +15,6 @@ pub(super) struct Params {}
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    #[schemars(skip)]
     format: &'static str,
     metrics: String,
 }

@@ -66,6 +66,9 @@ pub(crate) trait Tool: 'static {
     type Params: DeserializeOwned + JsonSchema + Send;
     /// What its structured content looks like.
     type Output: JsonSchema;
+    /// Whether it may answer with a picture. Then it declares no output schema, because
+    /// beside a picture there is no structured content.
+    const SHOWS_PICTURES: bool = false;
 
     /// Does it.
     fn run(
@@ -240,9 +243,11 @@ fn entry<T: Tool>() -> Entry {
         .idempotent(hints.is_idempotent)
         .open_world(hints.is_open_world);
     let arguments = schema::of::<T::Params>();
-    let listed = Listed::new(T::NAME, T::DESCRIPTION, schema::shown_input(&arguments))
-        .with_raw_output_schema(schema::shown_output::<T::Output>().into())
+    let mut listed = Listed::new(T::NAME, T::DESCRIPTION, schema::shown_input(&arguments))
         .with_annotations(annotations);
+    if !T::SHOWS_PICTURES {
+        listed = listed.with_raw_output_schema(schema::shown_output::<T::Output>().into());
+    }
     Entry {
         set: T::SET,
         is_read_only: hints.is_read_only,

@@ -16,7 +16,6 @@ pub(super) struct Params {}
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Counts {
-    #[schemars(skip)]
     discovered: u64,
     adopted: u64,
     cleaned: u64,

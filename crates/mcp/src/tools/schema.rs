@@ -3,9 +3,9 @@
 //! A model reads the whole list before its first word, so nothing is in it that does not
 //! help: no `$schema`, no titles, no formats of integers, no `null`s.
 //!
-//! Output schemas require nothing: clients check the structured content of errors against
-//! them too, and one that finds a required field missing would hide the error. They name
-//! what a caller acts on; an answer may have more.
+//! Output schemas name every field, also nested ones. They require nothing: clients check the
+//! structured content of errors against them too, and one that finds a required field missing
+//! would hide the error.
 
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -34,17 +34,15 @@ pub(super) fn of<T: JsonSchema>() -> JsonObject {
     schema
 }
 
-/// What clients see of an input schema: not what follows from an error message.
+/// What clients see of an input schema: descriptions, defaults and limits.
 pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
     let mut shown = Value::Object(schema.clone());
     each(&mut shown, &mut |schema| {
         schema.retain(|key, value| match key.as_str() {
-            "additionalProperties" | "minimum" | "minItems" => false,
-            "maximum" => value.as_f64().is_some_and(|max| max < f64::from(u16::MAX)),
-            // What is left out is false, 0 or the root anyway.
-            "default" => {
-                !matches!(value.as_str(), Some("/workspace" | "none")) && !is_nothing(value)
-            }
+            "additionalProperties" => value.is_object(),
+            // What the type alone allows is no limit that anybody chose.
+            "maximum" => value.as_f64().is_some_and(|max| max < f64::from(u32::MAX)),
+            "minimum" => value.as_f64() != Some(0.0),
             _ => true,
         });
     });
@@ -55,21 +53,14 @@ pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
 pub(super) fn shown_output<T: JsonSchema>() -> JsonObject {
     let mut shown = Value::Object(of::<T>());
     each(&mut shown, &mut |schema| {
-        schema.retain(|key, _| matches!(key.as_str(), "type" | "properties" | "items"));
-        for inner in properties(schema) {
-            inner
-                .as_object_mut()
-                .map(|inner| inner.remove("properties"));
-            if let Some(Value::Object(items)) = inner.get_mut("items") {
-                items.remove("properties");
-            }
-        }
+        schema.retain(|key, _| {
+            matches!(
+                key.as_str(),
+                "type" | "properties" | "items" | "description" | "enum"
+            )
+        });
     });
     object(shown)
-}
-
-fn is_nothing(value: &Value) -> bool {
-    value == false || value.as_f64() == Some(0.0)
 }
 
 fn properties(schema: &mut JsonObject) -> impl Iterator<Item = &mut Value> {

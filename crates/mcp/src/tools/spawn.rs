@@ -18,26 +18,33 @@ pub(super) struct Spawn;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
-    /// OCI reference, or host
+    /// OCI reference, or host (the host's own /usr); default: as configured
     image: Option<String>,
-    /// Keep it until kill
+    /// Keep it until kill, also over a restart
     #[serde(default)]
     persistent: bool,
+    /// Your name for it: a-z, 0-9, . _ -, at most 63
     alias: Option<String>,
+    /// Ended after so many seconds
     #[schemars(range(min = 1))]
     ttl_s: Option<u64>,
     /// Same key within 24 h: same container
     idempotency_key: Option<String>,
-    /// none (default) or full
+    /// none, or full where the operator allows it
     #[serde(default = "no_network")]
     network: String,
-    /// Such as 512m
+    /// Such as 512m (the default); up to the operator's maximum, as cpus and pids
     memory: Option<Quantity>,
+    /// Such as 0.5; default 1
     cpus: Option<Quantity>,
+    /// Processes and threads; default 256
+    #[schemars(range(min = 1, max = 4_194_304))]
     pids: Option<u32>,
+    /// Variables of every command
     #[serde(default)]
     #[schemars(extend("default" = null))]
     env: BTreeMap<String, String>,
+    /// Notes, at most 64
     #[serde(default)]
     #[schemars(extend("default" = null))]
     labels: BTreeMap<String, String>,
@@ -49,26 +56,43 @@ pub(super) struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
     status: &'static str,
-    #[schemars(skip)]
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     image_digest: Option<String>,
-    #[schemars(skip)]
     engine: String,
-    #[schemars(skip)]
+    /// It was kept ready
     warm: bool,
-    #[schemars(skip)]
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     expires_at: Option<String>,
+    next_step: &'static str,
+}
+
+/// What follows a spawn.
+const NEXT_STEP: &str =
+    "run commands with exec_start (wait_s=50 for short ones); files are in /workspace";
+
+impl Output {
+    fn text(&self) -> String {
+        let alias = self.alias.as_ref().map(|alias| format!(" (alias {alias})"));
+        let expires = self.expires_at.as_ref().map(|at| format!(", until {at}"));
+        format!(
+            "container {}{} is {}: image {}, engine {}{}; {}",
+            self.container_id,
+            alias.unwrap_or_default(),
+            self.status,
+            self.image,
+            self.engine,
+            expires.unwrap_or_default(),
+            self.next_step
+        )
+    }
 }
 
 impl Tool for Spawn {
     const NAME: &'static str = "spawn";
-    const DESCRIPTION: &'static str =
-        "Make a sealed Linux container to work in. All other tools take its container_id or alias.";
+    const DESCRIPTION: &'static str = "Make a sealed Linux container to work in: no network, read-only root, user 1000, /workspace writable. \
+        All other tools take its container_id or alias.";
     const HINTS: Hints = Hints::ADDS;
     type Params = Params;
     type Output = Output;
@@ -76,12 +100,8 @@ impl Tool for Spawn {
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
         let request = params.request(server.service().default_limits())?;
         let view = spawn(server, request, call).await?;
-        let text = format!(
-            "container {} is {}; files are in /workspace",
-            view.id,
-            view.phase.as_str()
-        );
-        Ok(Answer::of(text, Output::from(&view)))
+        let output = Output::from(&view);
+        Ok(Answer::of(output.text(), output))
     }
 }
 
@@ -191,6 +211,7 @@ impl From<&ContainerView> for Output {
             warm: view.is_warm,
             created_at: rfc3339(view.created_unix_ms),
             expires_at: view.expires_unix_ms.map(rfc3339),
+            next_step: NEXT_STEP,
         }
     }
 }

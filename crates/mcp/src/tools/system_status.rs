@@ -22,34 +22,24 @@ pub(super) struct Output {
     engine: String,
     engine_up: bool,
     ready: bool,
-    #[schemars(skip)]
     started_at: String,
-    #[schemars(skip)]
     containers: u64,
-    #[schemars(skip)]
     execs_running: u64,
-    #[schemars(skip)]
     execs_queued: u64,
     limits: Vec<Limit>,
-    #[schemars(skip)]
     profile: Profile,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     maxima: Option<Maxima>,
-    #[schemars(skip)]
     totals: Totals,
-    #[schemars(skip)]
     warm: Vec<Warm>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     reconciled: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     reconciled_at: Option<String>,
 }
 
 /// What a container is that names nothing of its own.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Profile {
     image: String,
     memory_bytes: u64,
@@ -61,7 +51,7 @@ struct Profile {
 }
 
 /// The most that one container may have.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Maxima {
     memory_bytes: u64,
     cpus: f64,
@@ -70,7 +60,7 @@ struct Maxima {
 
 /// What all containers together may have, where that is bounded, and have: the sum of their
 /// limits, warm ones too.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Totals {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
@@ -81,7 +71,7 @@ struct Totals {
 }
 
 /// Containers that are kept ready.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Warm {
     image: String,
     wanted: u64,

@@ -15,7 +15,7 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
         json!({"alias": "app", "memory": "256m", "cpus": 0.5, "labels": {"for": "tests"}}),
     )
     .await;
-    insta::assert_snapshot!(made.text, @r#"container c_ID is running; files are in /workspace"#);
+    insta::assert_snapshot!(made.text, @r#"container c_ID (alias app) is running: image host, engine fake; run commands with exec_start (wait_s=50 for short ones); files are in /workspace"#);
     insta::assert_snapshot!(shown(&made.structured), @r#"
     {
       "alias": "app",
@@ -23,6 +23,7 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
       "created_at": "TIME",
       "engine": "fake",
       "image": "host",
+      "next_step": "run commands with exec_start (wait_s=50 for short ones); files are in /workspace",
       "status": "running",
       "warm": false
     }
@@ -41,7 +42,7 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
     }
     "#);
     let listed = ok(&client, "list_containers", json!({})).await;
-    insta::assert_snapshot!(listed.text, @r#"c_ID  app  running  host  transient"#);
+    insta::assert_snapshot!(listed.text, @r#"c_ID  app  running  host  transient  made TIME  used TIME"#);
     insta::assert_snapshot!(shown(&listed.structured), @r#"
     {
       "containers": [
@@ -142,7 +143,7 @@ async fn a_container_that_cannot_be_made_says_why() {
     invalid_argument: `pids`: pids must be from 8 to 4194304
     hint: correct the argument and call again
     invalid_argument: `ttl_s` must be a whole number of at least 1, not 0
-    hint: correct it and call again
+    hint: ttl_s: Ended after so many seconds
     invalid_argument: `image`: not an image reference; write for example `host` or `docker.io/library/python:3.12-slim`
     hint: correct the argument and call again
     invalid_argument: `env`: `1A` is not a variable's name: letters, digits and `_`, not starting with a digit

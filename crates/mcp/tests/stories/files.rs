@@ -34,7 +34,7 @@ async fn a_file_is_written_described_read_and_removed() {
     }
     "#);
     let stat = ok(&client, "fs_stat", app(json!({"path": "src/a.py"}))).await;
-    insta::assert_snapshot!(stat.text, @r#"file      0755         12  /workspace/src/a.py"#);
+    insta::assert_snapshot!(stat.text, @r#"file      0755         12  /workspace/src/a.py  TIME  etag ETAG"#);
     insta::assert_snapshot!(shown(&stat.structured), @r#"
     {
       "etag": "ETAG",
@@ -51,21 +51,25 @@ async fn a_file_is_written_described_read_and_removed() {
         app(json!({"path": "/workspace/src/a.py"})),
     )
     .await;
-    insta::assert_snapshot!(read.text, @r#"print('ä')"#);
+    insta::assert_snapshot!(read.text, @r#"
+    print('ä')
+    [/workspace/src/a.py: 12 bytes, text/x-python, etag ETAG]
+    "#);
     insta::assert_snapshot!(shown(&read.structured), @r#"
     {
       "content": "print('ä')\n",
       "encoding": "utf-8",
       "etag": "ETAG",
       "mime_type": "text/x-python",
+      "path": "/workspace/src/a.py",
       "size": 12,
       "truncated": false
     }
     "#);
     let listed = ok(&client, "fs_list", app(json!({"recursive": true}))).await;
     insta::assert_snapshot!(listed.text, @r#"
-    directory 0755       4096  /workspace/src
-    file      0755         12  /workspace/src/a.py
+    directory 0755       4096  /workspace/src  TIME  etag ETAG
+    file      0755         12  /workspace/src/a.py  TIME  etag ETAG
     "#);
     let etags = [&written, &stat, &read].map(|said| said.structured["etag"].clone());
     assert_eq!(etags[0], etags[1]);
@@ -104,7 +108,7 @@ async fn a_changed_file_is_a_conflict_with_its_etag() {
     let said = crate::world::call(&client, "fs_write", app(stale)).await;
     insta::assert_snapshot!(said.text, @r#"
     conflict: the file has changed or is gone; current_etag: ETAG
-    hint: call fs_stat to see what is there now, then decide again
+    hint: read it again with fs_read; to change it as it is now, pass its current_etag as if_match_etag
     "#);
     assert_eq!(said.structured["current_etag"], two.structured["etag"]);
     let said = refused(
@@ -115,7 +119,7 @@ async fn a_changed_file_is_a_conflict_with_its_etag() {
     .await;
     insta::assert_snapshot!(said, @r#"
     already_exists: file a exists already
-    hint: use what is there, or choose another name
+    hint: leave if_none_match out to replace it, or choose another name
     "#);
     let fresh = json!({"path": "a", "if_match_etag": two.structured["etag"]});
     ok(&client, "fs_delete", app(fresh)).await;
@@ -130,17 +134,18 @@ async fn a_changed_file_is_a_conflict_with_its_etag() {
 async fn what_is_no_text_is_base64_and_a_picture_is_an_image() {
     let world = World::new().await;
     let client = with_app(&world).await;
-    let png = "iVBORw0KGgoAAAAA";
+    // One red pixel.
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
     let file = json!({"path": "a.png", "content": png, "encoding": "base64"});
     ok(&client, "fs_write", app(file)).await;
     let read = ok(&client, "fs_read", app(json!({"path": "a.png"}))).await;
-    assert_eq!(read.structured["content"], png);
-    insta::assert_snapshot!(read.text, @r#"[image/png, 12 bytes; structured content has them as base64]"#);
+    insta::assert_snapshot!(read.text, @r#"[/workspace/a.png: image/png of 1x1 pixels, 69 bytes, etag ETAG; to get its bytes, pass a limit]"#);
     let image = read.result.content[1].as_image().unwrap();
     assert_eq!(
         (image.data.as_str(), image.mime_type.as_str()),
         (png, "image/png")
     );
+    assert!(read.result.structured_content.is_none());
 }
 
 #[tokio::test]
@@ -155,10 +160,9 @@ async fn a_long_file_is_read_in_parts_between_characters() {
     )
     .await;
     let whole = ok(&client, "fs_read", app(json!({"path": "long.txt"}))).await;
-    assert_eq!(whole.structured["content"], content);
-    assert!(
-        whole.text.len() < 34_000 && whole.text.contains("bytes are shown; read on with offset")
-    );
+    assert_eq!(whole.structured["content"], "ä".repeat(32_768));
+    assert_eq!(whole.structured["next_offset"], 65_536);
+    assert!(whole.text.contains("read on with offset=65536"));
     let first = ok(
         &client,
         "fs_read",
@@ -249,12 +253,13 @@ async fn a_batch_is_all_or_nothing() {
     ]);
     let done = ok(&client, "fs_batch", app(json!({"operations": operations}))).await;
     insta::assert_snapshot!(done.text, @r#"
-    mkdir /workspace/d: ok
-    write /workspace/d/a: ok
-    copy /workspace/d/b: ok
-    move /workspace/c: ok
-    read /workspace/c: ok
-    delete d: ok
+    1 mkdir /workspace/d: ok, etag ETAG
+    2 write /workspace/d/a: ok, etag ETAG
+    3 copy /workspace/d/b: ok, etag ETAG
+    4 move /workspace/c: ok, etag ETAG
+    5 read /workspace/c: ok, etag ETAG, utf-8
+    A
+    6 delete d: ok
     "#);
     assert_eq!(done.structured["results"][4]["content"], "A");
     let operations = json!([
@@ -263,8 +268,10 @@ async fn a_batch_is_all_or_nothing() {
     ]);
     let failed = refused(&client, "fs_batch", app(json!({"operations": operations}))).await;
     insta::assert_snapshot!(failed, @r#"
-    conflict: operation 1 failed and the batch was undone: could not open the file: there is no such file or directory
-    hint: call fs_stat to see what is there now, then decide again
+    not_found: operation 2 (read missing): there is no file missing; nothing was changed
+    operation 1: undone
+    operation 2: failed
+    hint: call fs_list to see what there is; then send the corrected batch again
     "#);
     let gone = refused(&client, "fs_stat", app(json!({"path": "x"}))).await;
     assert!(gone.starts_with("not_found: "), "{gone}");
@@ -275,8 +282,8 @@ async fn a_batch_is_all_or_nothing() {
     )
     .await;
     insta::assert_snapshot!(loose.text, @r#"
-    write /workspace/x: ok
-    read missing: failed: there is no file missing
+    1 write /workspace/x: ok, etag ETAG
+    2 read missing: failed: not_found: there is no file missing (hint: call fs_list to see what there is)
     "#);
     let senseless = [
         json!([{"op": "move", "path": "x"}]),
@@ -285,10 +292,8 @@ async fn a_batch_is_all_or_nothing() {
     ];
     for operations in senseless {
         let said = refused(&client, "fs_batch", app(json!({"operations": operations}))).await;
-        assert!(
-            said.starts_with("invalid_argument: `operations[0]"),
-            "{said}"
-        );
+        let names_it = said.contains("operation 1") || said.contains("operations[0]");
+        assert!(said.starts_with("invalid_argument: ") && names_it, "{said}");
     }
 }
 
@@ -409,14 +414,14 @@ async fn what_is_not_allowed_says_why() {
         refused(&client, "fs_export", app(json!({"path": "nothing"}))).await,
     ];
     insta::assert_snapshot!(said.join("\n"), @r#"
-    denied: could not open the file: the path leads out of the root
+    denied: the path leads out of the root
     hint: paths must stay below /workspace, also through symlinks
     denied: could not open the file: the path leads out of the root
     hint: paths must stay below /workspace, also through symlinks
     denied: the path is outside the root
     hint: paths must stay below /workspace, also through symlinks
-    conflict: only regular files can be read
-    hint: call fs_stat to see what is there now, then decide again
+    conflict: it is a directory
+    hint: call fs_list to see what is in it
     invalid_argument: a path must have 1 to 4095 bytes and no NUL; `.` is the workspace itself
     hint: correct the argument and call again
     invalid_argument: a path must have 1 to 4095 bytes and no NUL; `.` is the workspace itself
@@ -428,7 +433,7 @@ async fn what_is_not_allowed_says_why() {
     invalid_argument: `mode`: octal permission bits, such as "0755"
     hint: correct the argument and call again
     denied: the root is protected
-    hint: paths must stay below /workspace, also through symlinks
+    hint: /workspace itself stays; name something in it: fs_list shows what there is
     not_found: there is no file nothing
     hint: call fs_list to see what there is
     not_found: there is no file nothing
@@ -436,7 +441,7 @@ async fn what_is_not_allowed_says_why() {
     invalid_argument: `cursor`: not one of ours
     hint: pass next_cursor of the last page as it was, or nothing
     invalid_argument: `limit` must be a whole number from 1 to 1000, not 1001
-    hint: correct it and call again
+    hint: limit: Entries of a page
     invalid_argument: the archive was refused: it is malformed or cut off
     hint: correct the argument and call again
     invalid_argument: `archive`: broken gzip: unexpected end of file

@@ -12,5 +12,6 @@ mod files;
 mod offers;
 mod progress;
 mod prompts;
+mod renderings;
 mod resources;
 mod tasks;
