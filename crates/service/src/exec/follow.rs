@@ -26,8 +26,10 @@ use crate::backoff::Backoff;
 const UNREACHABLE: &str =
     "its container does not answer now; the exec goes on, and nothing is lost";
 
-/// Output that is waited for by nobody is added to a record of this size at most.
-const PIECE_BYTES_MAX: usize = 64 << 10;
+/// Output that has come meanwhile is added to a record below this size. A record is answered
+/// whole, so this and one more event of the agent's must stay below what a poll answers by
+/// default.
+const GATHER_BELOW_BYTES: usize = 16 << 10;
 
 /// Why an attempt to follow ended without an end.
 enum Broken {
@@ -51,7 +53,7 @@ impl Piece {
     /// then costs a record for many of them. It waits for nothing. Answers the event that
     /// does not belong to it, if there is one.
     async fn gather(&mut self, follow: &mut Follow) -> Result<Option<Event>, AgentError> {
-        while self.data.len() < PIECE_BYTES_MAX {
+        while self.data.len() < GATHER_BELOW_BYTES {
             let here = tokio::select! {
                 biased;
                 event = follow.next() => event?,
