@@ -17,8 +17,9 @@ use crate::transport::{Answers, Full, Reply, Share, json_bytes};
 /// How often a client that asked for it hears that we are at it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
 
-/// What is in memory of an answer while it is built, in times its size.
-const COPIES: usize = 3;
+/// What is in memory of an answer while it is built, in times what it is about: a value, a
+/// text, and both of them as JSON.
+const COPIES: usize = 4;
 
 /// A request that is being answered.
 pub(crate) struct Call {
@@ -56,8 +57,7 @@ impl Call {
         }
     }
 
-    /// Takes room for an answer of about `bytes` before that is built: on its way it is in
-    /// memory as what it was read as, as a value, and as text.
+    /// Takes room for an answer about `bytes` of content before that is built.
     pub(crate) async fn room(&self, bytes: usize) -> Result<(), ToolError> {
         self.take(bytes.saturating_mul(COPIES)).await
     }

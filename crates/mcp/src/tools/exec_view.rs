@@ -110,9 +110,23 @@ fn fit(view: &mut ExecView, bytes_max: usize) {
 }
 
 fn cost(message: &Message) -> usize {
-    let data = message.data.len();
     let is_text = std::str::from_utf8(&message.data).is_ok();
-    MESSAGE_BYTES + if is_text { data } else { data.div_ceil(3) * 4 }
+    MESSAGE_BYTES
+        + if is_text {
+            message.data.iter().copied().map(json_bytes).sum()
+        } else {
+            message.data.len().div_ceil(3) * 4
+        }
+}
+
+/// What a byte of text becomes in JSON. A container chooses what it writes, and a NUL costs
+/// six times as much as a letter.
+fn json_bytes(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    }
 }
 
 /// How an exec ended: each part that is known.
@@ -153,4 +167,33 @@ fn usage(usage: &Usage) -> Value {
         "stdout_bytes": usage.stdout_bytes,
         "stderr_bytes": usage.stderr_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use hotcell_domain::Stream;
+
+    #[test]
+    fn a_message_costs_what_it_becomes_in_json() {
+        let texts: [&'static [u8]; 5] = [
+            b"plain",
+            b"\0\x1b[0m",
+            b"\"\\\n\t\r\x08\x0c",
+            "ä€😀".as_bytes(),
+            b"",
+        ];
+        for data in texts {
+            let sent = Message {
+                seq: 1,
+                stream: Stream::Stdout,
+                unix_ms: 0,
+                data: Bytes::from_static(data),
+            };
+            let cost = cost(&sent) - MESSAGE_BYTES;
+            let json = message(sent)["data"].to_string();
+            assert_eq!(cost, json.len() - 2, "{json}");
+        }
+    }
 }
