@@ -590,12 +590,9 @@ async fn a_builder_of_the_tar_crate_is_understood() {
     let mut header = Header::new_gnu();
     header.set_size(1);
     header.set_mode(0o644);
-    builder
-        .append_data(&mut header, format!("{}/x", "p".repeat(150)), &b"1"[..])
-        .unwrap();
-    bench
-        .import("", &builder.into_inner().unwrap())
-        .await
-        .unwrap();
-    assert_eq!(bench.get(&format!("{}/x", "p".repeat(150))).unwrap(), b"1");
+    let long = format!("{}/x", "p".repeat(150));
+    builder.append_data(&mut header, &long, &b"1"[..]).unwrap();
+    let archive = builder.into_inner().unwrap();
+    bench.import("", &archive).await.unwrap();
+    assert_eq!(bench.get(&long).unwrap(), b"1");
 }

@@ -15,6 +15,7 @@ use crate::support::home::Home;
 use crate::support::http::Http;
 use crate::support::mcp::Client;
 use crate::support::server::Server;
+use crate::support::wait_until;
 
 const MIB: u64 = 1 << 20;
 
@@ -134,34 +135,44 @@ fn clients_that_send_slowly_or_nothing_hold_nobody_up() {
     assert!(server.terminate().success());
 }
 
+/// Clients that ask for 4 MiB each and do not read it. An answer has it twice.
+const UNREAD_ANSWERS: usize = 48;
+
+/// What the server may hold for all of them: its budget for answers, and as much again while
+/// they are made and written.
+const UNREAD_BYTES_MAX: u64 = 192 * MIB;
+
 #[test]
 fn a_client_that_does_not_read_holds_no_memory() {
     let home = Home::new();
     let server = serve(&home);
     let mut client = server.client();
     client.ok("spawn", json!({ "alias": "cell" }));
-    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", "head -c 8388608 /dev/zero | tr '\\0' x"], "wait_s": 50 });
+    let run = json!({ "container_id": "cell", "cmd": ["head", "-c", "8388608", "/dev/zero"], "wait_s": 50 });
     let exec = client.ok("exec_start", run)["exec_id"].clone();
     let before = server.rss_bytes();
-    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "exec_poll", "arguments": { "exec_id": exec, "max_bytes": 4 << 20 } } });
-    let headers = [
-        ("Content-Type", "application/json".to_owned()),
-        ("Accept", "application/json, text/event-stream".to_owned()),
-        ("Mcp-Session-Id", client.session().unwrap().to_owned()),
-    ];
-    let body = call.to_string();
-    let stalled: Vec<Http> = (0..16)
-        .map(|_| {
+    let call = |id| {
+        let arguments = json!({ "exec_id": exec, "max_bytes": 4 << 20 });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": { "name": "exec_poll", "arguments": arguments } })
+    };
+    let headers = [("Mcp-Session-Id", client.session().unwrap().to_owned())];
+    let stalled: Vec<Http> = (0..UNREAD_ANSWERS)
+        .map(|number| {
             let mut http = Http::connect(&server.url);
-            http.send("POST", "/mcp", &headers, body.len() as u64);
-            http.write(body.as_bytes());
+            http.take_little();
+            http.post("/mcp", &headers, &call(1000 + number).to_string());
             http
         })
         .collect();
+    // The control: there is so much unread that the budget is used up.
+    wait_until("a poll is refused for want of memory", || {
+        let is_refused = |http: &Http| http.peek().contains("resource_exhausted");
+        stalled.iter().any(is_refused)
+    });
     assert_serves(&server);
-    let grown = server.rss_bytes().saturating_sub(before);
-    assert!(grown < 512 * MIB, "{grown} bytes more");
+    let grown = server.peak_rss_bytes().saturating_sub(before);
+    assert!(grown < UNREAD_BYTES_MAX, "{grown} bytes more");
     drop(stalled);
     assert_serves(&server);
     assert!(server.terminate().success());

@@ -28,11 +28,15 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use world::{World, sh};
 
-/// What the command writes: zeros, each of which is six bytes of JSON.
-const OUTPUT_BYTES: usize = 2 << 20;
+/// What the command writes. An answer has it twice.
+const OUTPUT_BYTES: usize = 3 << 20;
 
-/// Room for one answer, not for two; and sockets hold less than one.
-const ANSWERS_BYTES_MAX: usize = 16 << 20;
+/// The most that a poll can ask for.
+const POLL_BYTES_MAX: usize = 4 << 20;
+
+/// Room to build the largest answer while nobody holds one, and not beside one; and sockets
+/// hold less than one.
+const ANSWERS_BYTES_MAX: usize = 20 << 20;
 
 struct Served {
     world: World,
@@ -46,7 +50,7 @@ impl Served {
     async fn start() -> Self {
         let world = World::new().await;
         let container = world.spawn().await;
-        let script = format!("head -c {OUTPUT_BYTES} /dev/zero");
+        let script = format!("head -c {OUTPUT_BYTES} /dev/zero | tr '\\0' x");
         let exec = world.start(&container, sh(&script)).await;
         world.finish(&exec).await;
         let options = Options {
@@ -88,7 +92,7 @@ impl Served {
 
     /// Polls and reads the answer: whether it was given all of it, or was refused.
     async fn is_answered(&self) -> bool {
-        let (message, headers) = self.poll(OUTPUT_BYTES);
+        let (message, headers) = self.poll(POLL_BYTES_MAX);
         let mut client = Client::connect(self.port).await;
         client.post(&message, &headers).await;
         let answer = client.answer().await.message();
@@ -139,7 +143,7 @@ impl Served {
 async fn an_answer_over_http_takes_room_until_it_is_read_or_its_client_is_gone() {
     let served = Served::start().await;
     assert!(served.is_answered().await);
-    let (message, headers) = served.poll(OUTPUT_BYTES);
+    let (message, headers) = served.poll(POLL_BYTES_MAX);
     let mut unread = Client::connect(served.port).await;
     unread.post(&message, &headers).await;
     let length = &unread.head().await.headers["content-length"];
@@ -168,7 +172,7 @@ async fn an_answer_in_a_session_does_so_too_and_is_whole() {
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     client.post(&note, &headers).await;
     client.answer().await;
-    let (mut message, _) = served.poll(OUTPUT_BYTES);
+    let (mut message, _) = served.poll(POLL_BYTES_MAX);
     message["params"].as_object_mut().unwrap().remove("_meta");
     for _ in 0..3 {
         client.post(&message, &headers).await;
@@ -197,7 +201,7 @@ async fn an_answer_of_legacy_sse_does_so_too() {
     let path = event.lines().nth(1).unwrap()["data: ".len()..].to_owned();
     let mut sender = Client::connect(served.port).await;
     let json = [("Content-Type", "application/json")];
-    let (mut message, _) = served.poll(OUTPUT_BYTES);
+    let (mut message, _) = served.poll(POLL_BYTES_MAX);
     message["params"].as_object_mut().unwrap().remove("_meta");
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     for message in [initialize(), note, message] {
@@ -214,7 +218,7 @@ async fn an_answer_on_the_unix_socket_does_so_too() {
     let served = Served::start().await;
     let path = served.directory.path().join("s");
     let mut unread = Socket::connect(&path).await.unwrap();
-    let (mut message, _) = served.poll(OUTPUT_BYTES);
+    let (mut message, _) = served.poll(POLL_BYTES_MAX);
     message["params"].as_object_mut().unwrap().remove("_meta");
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     for message in [initialize(), note, message] {

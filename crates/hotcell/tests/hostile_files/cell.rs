@@ -174,7 +174,17 @@ pub fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
 
 /// Whether the agent said no in one of these ways.
 pub fn is_refused(error: &AgentError, ways: &[Refusal]) -> bool {
-    matches!(error, AgentError::Refused { refusal, .. } if ways.contains(refusal))
+    let AgentError::Refused { refusal, .. } = error else {
+        return false;
+    };
+    // A batch is undone, and refused as its operation was.
+    if let Refusal::Batch {
+        is_undone, refusal, ..
+    } = refusal
+    {
+        return *is_undone && ways.contains(refusal);
+    }
+    ways.contains(refusal)
 }
 
 /// That the agent still serves, and how much memory it has had.

@@ -27,9 +27,8 @@ const WAYS_OUT: [&str; 15] = [
     "file",
 ];
 
-const NO: [Refusal; 5] = [
+const NO: [Refusal; 4] = [
     Refusal::Denied,
-    Refusal::Aborted,
     Refusal::InvalidArgument,
     Refusal::NotFound,
     Refusal::Conflict { current_etag: None },

@@ -98,6 +98,22 @@ impl Http {
         self.stream.get_mut().write_all(data)
     }
 
+    /// Lets the kernel take little of what is not read, so that the rest stays with the server.
+    pub fn take_little(&self) {
+        let stream = self.stream.get_ref();
+        rustix::net::sockopt::set_socket_recv_buffer_size(stream, 64 << 10).expect("a socket");
+    }
+
+    /// What has arrived and was not read, up to a few KiB of it. It stays unread.
+    pub fn peek(&self) -> String {
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true).expect("a socket");
+        let mut buffer = [0; 8 << 10];
+        let read = stream.peek(&mut buffer).unwrap_or(0);
+        stream.set_nonblocking(false).expect("a socket");
+        String::from_utf8_lossy(&buffer[..read]).into_owned()
+    }
+
     pub fn read_head(&mut self) {
         let status = self.line();
         let status = status.split(' ').nth(1).and_then(|word| word.parse().ok());

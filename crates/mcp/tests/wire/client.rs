@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::harness::PATIENCE;
+
+/// What the kernel takes for a client that does not read.
+const RECEIVE_BYTES: u32 = 64 << 10;
 
 /// One connection.
 pub(crate) struct Client {
@@ -32,7 +36,11 @@ pub(crate) struct Answer {
 
 impl Client {
     pub(crate) async fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // So that what it does not read stays with the server.
+        socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let stream = socket.connect(address).await.unwrap();
         Self {
             stream: BufReader::new(stream),
             port,
