@@ -221,6 +221,8 @@ async fn is_filled(
 const ARCHIVE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads the volume back, and refuses one that holds anything else than what we put there.
+/// Another server may be putting the same there at the same moment, so what is not right is
+/// looked at again a little later.
 async fn verify(
     client: &Client,
     config: &DockerConfig,
@@ -228,20 +230,40 @@ async fn verify(
     filler: &str,
     place: &Place,
 ) -> Result<(), EngineError> {
+    for attempt in 1..FILLS_MAX {
+        if let Ok(None) = find_foreign(client, config, filler, place).await {
+            return Ok(());
+        }
+        tokio::time::sleep(FILL_PAUSE * attempt).await;
+    }
+    let Some(file) = find_foreign(client, config, filler, place).await? else {
+        return Ok(());
+    };
+    let engine = config.flavor.name();
+    let refusal = format!(
+        "volume {name} holds another {file} than this server's: somebody else filled it; \
+         remove it (`{engine} volume rm {name}`) and try again"
+    );
+    Err(EngineError::engine("trust the agent's volume")(refusal))
+}
+
+/// The first file of the volume that is missing or not as we put it there.
+async fn find_foreign(
+    client: &Client,
+    config: &DockerConfig,
+    filler: &str,
+    place: &Place,
+) -> Result<Option<&'static str>, Fault> {
     let calls = filter();
     for (file, ours) in [(AGENT_NAME, config.agent), (FILTER_NAME, &calls[..])] {
         let bytes_max = ours.len() + ARCHIVE_BYTES_MAX;
-        let found = download(client, filler, &place.file(file), bytes_max).await?;
-        if !archive::is_one_file(&found, ours) {
-            let engine = config.flavor.name();
-            let refusal = format!(
-                "volume {name} holds another {file} than this server's: somebody else filled it; \
-                 remove it (`{engine} volume rm {name}`) and try again"
-            );
-            return Err(EngineError::engine("trust the agent's volume")(refusal));
+        let found = download(client, filler, &place.file(file), bytes_max).await;
+        let is_ours = optional(found)?.is_some_and(|found| archive::is_one_file(&found, ours));
+        if !is_ours {
+            return Ok(Some(file));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// An archive of one file of a container, cut off where it is longer than it may be.
