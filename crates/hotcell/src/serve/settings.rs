@@ -37,7 +37,7 @@ pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Re
         images: arguments.images.policy(),
     };
     Ok(Settings {
-        warm: warm::stocks(&arguments.warm, &policy, &default_image)?,
+        warm: warm::stocks(&arguments.warm, &policy, (&default_image, ceilings.default))?,
         warm_check_interval: arguments.warm.warm_check_s,
         policy,
         default_image,

@@ -1,7 +1,7 @@
 //! What is kept ready, out of what the operator said.
 
 use anyhow::{Result, ensure};
-use hotcell_domain::{ContainerSpec, ImageRef, Policy};
+use hotcell_domain::{ContainerSpec, ImageRef, Limits, Policy};
 use hotcell_service::Stock;
 
 use crate::cli::WarmArgs;
@@ -12,15 +12,16 @@ const DEFAULT_COUNT: usize = 1;
 /// The most images of which containers are kept ready.
 const IMAGES_MAX: usize = 16;
 
-/// The stocks. An image that policy refuses is an error, unless nobody named it.
+/// The stocks. An image that policy refuses is an error, unless nobody named it. `default` is
+/// what a container is that names nothing of its own.
 pub(super) fn stocks(
     arguments: &WarmArgs,
     policy: &Policy,
-    default_image: &ImageRef,
+    default: (&ImageRef, Limits),
 ) -> Result<Vec<Stock>> {
     let mut stocks = arguments.warm_images.clone();
-    if let Some(wanted) = count(arguments, policy, default_image) {
-        let image = default_image.clone();
+    if let Some(wanted) = count(arguments, policy, default) {
+        let image = default.0.clone();
         stocks.push(Stock { image, wanted });
     }
     ensure!(
@@ -39,7 +40,11 @@ pub(super) fn stocks(
 }
 
 /// How many of the default image; `None` if that is not for us to say.
-fn count(arguments: &WarmArgs, policy: &Policy, image: &ImageRef) -> Option<usize> {
+fn count(
+    arguments: &WarmArgs,
+    policy: &Policy,
+    (image, limits): (&ImageRef, Limits),
+) -> Option<usize> {
     if arguments.warm.is_some() {
         return arguments.warm;
     }
@@ -50,7 +55,11 @@ fn count(arguments: &WarmArgs, policy: &Policy, image: &ImageRef) -> Option<usiz
     {
         return None;
     }
-    match policy.admit(ContainerSpec::new(image.clone())) {
+    let spec = ContainerSpec {
+        limits,
+        ..ContainerSpec::new(image.clone())
+    };
+    match policy.admit(spec) {
         Ok(_) => Some(DEFAULT_COUNT),
         Err(refusal) => {
             tracing::warn!(%image, %refusal, "the default image is not kept warm");
@@ -62,8 +71,18 @@ fn count(arguments: &WarmArgs, policy: &Policy, image: &ImageRef) -> Option<usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hotcell_domain::{Bytes, Maxima};
 
     fn said(warm: Option<usize>, images: &[(&str, usize)]) -> Result<Vec<(String, usize)>> {
+        said_by(&Policy::default(), Limits::default(), warm, images)
+    }
+
+    fn said_by(
+        policy: &Policy,
+        limits: Limits,
+        warm: Option<usize>,
+        images: &[(&str, usize)],
+    ) -> Result<Vec<(String, usize)>> {
         let image = |text| ImageRef::parse(text).expect("an image");
         let named = images.iter().map(|(text, wanted)| Stock {
             image: image(text),
@@ -74,7 +93,7 @@ mod tests {
             warm_images: named.collect(),
             warm_check_s: std::time::Duration::from_secs(30),
         };
-        let stocks = stocks(&arguments, &Policy::default(), &image("python"))?;
+        let stocks = stocks(&arguments, policy, (&image("python"), limits))?;
         let words = stocks.into_iter();
         Ok(words
             .map(|stock| (stock.image.to_string(), stock.wanted))
@@ -95,5 +114,25 @@ mod tests {
     fn what_is_said_twice_is_refused() {
         assert!(said(Some(1), &[("python", 5)]).is_err());
         assert!(said(None, &[("host", 5), ("host", 4)]).is_err());
+    }
+
+    #[test]
+    fn the_default_image_is_kept_warm_below_a_ceiling_that_fits_its_limits() {
+        let limits = Limits {
+            memory: Bytes::new(64 << 20).expect("a size"),
+            ..Limits::default()
+        };
+        let maxima = Maxima {
+            memory: limits.memory,
+            cpus: limits.cpus,
+            pids: limits.pids,
+        };
+        let policy = Policy {
+            maxima: Some(maxima),
+            ..Policy::default()
+        };
+        let said = |limits| said_by(&policy, limits, None, &[]).expect("it is allowed");
+        assert_eq!(said(limits).len(), 1);
+        assert_eq!(said(Limits::default()), []);
     }
 }
