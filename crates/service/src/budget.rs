@@ -15,13 +15,13 @@ use tokio::sync::watch;
 pub(crate) struct Budget {
     /// `None`: as much as anybody likes.
     totals: Option<Totals>,
-    books: Mutex<Books>,
+    holdings: Mutex<Holdings>,
     /// Changes whenever something is given back.
     freed: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct Books {
+struct Holdings {
     holders: HashMap<ContainerId, Holder>,
     held: Share,
     /// The part of it that the pool would give up for somebody.
@@ -36,54 +36,54 @@ struct Holder {
 }
 
 /// Somebody needs room: as long as this is there, the pool takes none.
-pub(crate) struct Need<'a>(&'a Budget);
+pub(crate) struct CallerNeed<'a>(&'a Budget);
 
 impl Budget {
     pub(crate) fn new(totals: Option<Totals>) -> Self {
         Self {
             totals,
-            books: Mutex::default(),
+            holdings: Mutex::default(),
             freed: watch::Sender::default(),
         }
     }
 
     /// Holds what a caller's container may use, if there is room.
     pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), Refusal> {
-        let mut books = self.books();
-        self.admit(limits, books.held)?;
-        books.insert(id, limits, false);
+        let mut holdings = self.holdings();
+        self.admit(limits, holdings.held)?;
+        holdings.insert(id, limits, false);
         Ok(())
     }
 
     /// Holds what a container of the pool may use; false if there is no room, or somebody
     /// needs it.
     pub(crate) fn hold_for_pool(&self, id: &ContainerId, limits: &Limits) -> bool {
-        let mut books = self.books();
-        let has_room = books.in_need == 0 && self.admit(limits, books.held).is_ok();
+        let mut holdings = self.holdings();
+        let has_room = holdings.in_need == 0 && self.admit(limits, holdings.held).is_ok();
         if has_room {
-            books.insert(id, limits, true);
+            holdings.insert(id, limits, true);
         }
         has_room
     }
 
     /// Notes what a container that is there already may use, whether or not there is room.
     pub(crate) fn note(&self, id: &ContainerId, limits: &Limits) {
-        self.books().insert(id, limits, false);
+        self.holdings().insert(id, limits, false);
     }
 
     /// The same for one of the pool's, which is being removed.
     pub(crate) fn note_of_pool(&self, id: &ContainerId, limits: &Limits) {
-        self.books().insert(id, limits, true);
+        self.holdings().insert(id, limits, true);
     }
 
     /// A container of the pool is somebody's now, and goes on holding what it holds.
     pub(crate) fn hand_over(&self, id: &ContainerId) {
-        self.books().hand_over(id);
+        self.holdings().hand_over(id);
     }
 
     /// Nothing is left of a container. One that holds nothing is fine.
     pub(crate) fn release(&self, id: &ContainerId) {
-        let is_freed = self.books().remove(id);
+        let is_freed = self.holdings().remove(id);
         if is_freed {
             self.freed.send_replace(());
         }
@@ -91,15 +91,15 @@ impl Budget {
 
     /// Whether there would be room if the pool gave up all it has.
     pub(crate) fn fits_without_pool(&self, limits: &Limits) -> bool {
-        let books = self.books();
-        self.admit(limits, books.held.minus(books.held_by_pool))
+        let holdings = self.holdings();
+        self.admit(limits, holdings.held.minus(holdings.held_by_pool))
             .is_ok()
     }
 
     /// Keeps the pool from taking what becomes free.
-    pub(crate) fn need(&self) -> Need<'_> {
-        self.books().in_need += 1;
-        Need(self)
+    pub(crate) fn need(&self) -> CallerNeed<'_> {
+        self.holdings().in_need += 1;
+        CallerNeed(self)
     }
 
     /// Tells whenever something was given back.
@@ -109,7 +109,7 @@ impl Budget {
 
     /// What is held now.
     pub(crate) fn held(&self) -> Share {
-        self.books().held
+        self.holdings().held
     }
 
     /// What may be.
@@ -124,20 +124,20 @@ impl Budget {
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn holdings(&self) -> MutexGuard<'_, Holdings> {
+        self.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Need<'_> {
+impl Drop for CallerNeed<'_> {
     fn drop(&mut self) {
-        self.0.books().in_need -= 1;
+        self.0.holdings().in_need -= 1;
         // The pool may take what is left over.
         self.0.freed.send_replace(());
     }
 }
 
-impl Books {
+impl Holdings {
     fn insert(&mut self, id: &ContainerId, limits: &Limits, is_pools: bool) {
         let share = limits.share();
         self.remove(id);

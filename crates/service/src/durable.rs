@@ -10,7 +10,7 @@ use std::time::Duration;
 use hotcell_domain::ContainerId;
 use tokio::sync::{Mutex, Notify};
 
-use crate::cell::Cell;
+use crate::container::LiveContainer;
 use crate::{Inner, ServiceError};
 
 /// From a new container to the disk. Those that are made meanwhile go with it.
@@ -47,9 +47,9 @@ impl Inner {
 
     /// A container is new, and known to the engine and to the store. Whoever asked for it is
     /// answered after this, so that a server that stops then knows of it.
-    pub(crate) fn sync_soon(&self, cell: &Cell) {
-        if cell.row.is_persistent {
-            cell.set_on_disk(false);
+    pub(crate) fn sync_soon(&self, container: &LiveContainer) {
+        if container.row.is_persistent {
+            container.set_on_disk(false);
             self.durable.wanted.notify_one();
         }
     }
@@ -65,16 +65,19 @@ impl Inner {
     /// Brings new containers to the disk; false if that failed.
     async fn sync_new(&self) -> bool {
         let _alone = self.durable.doing.lock().await;
-        let mut cells = self.registry.all();
-        cells.retain(|cell| !cell.is_on_disk());
-        if cells.is_empty() {
+        let mut containers = self.registry.all();
+        containers.retain(|container| !container.is_on_disk());
+        if containers.is_empty() {
             return true;
         }
-        let ids: Vec<_> = cells.iter().map(|cell| cell.id().clone()).collect();
+        let ids: Vec<_> = containers
+            .iter()
+            .map(|container| container.id().clone())
+            .collect();
         match self.sync(&ids).await {
             Ok(()) => {
-                for cell in cells {
-                    cell.set_on_disk(true);
+                for container in containers {
+                    container.set_on_disk(true);
                 }
                 true
             }

@@ -11,7 +11,7 @@ use hotcell_store::Store;
 
 use crate::Settings;
 use crate::budget::Budget;
-use crate::exec::Index;
+use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 
@@ -54,7 +54,7 @@ pub(crate) struct Environment {
     pub(crate) metrics: Metrics,
     pub(crate) tasks: Tasks,
     /// The execs that have not ended.
-    pub(crate) execs: Index,
+    pub(crate) execs: LiveExecs,
     /// What containers hold of what they may have together.
     pub(crate) budget: Budget,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hotcell_domain::{Phase, Principal};
 use hotcell_store::Keep;
 
-use crate::cell::{Cell, Wish};
+use crate::container::{EndMode, LiveContainer};
 use crate::environment::{Environment, millis};
 use crate::{Inner, Service, ServiceError};
 
@@ -41,7 +41,7 @@ impl Inner {
         dry_run: bool,
     ) -> Result<Collected, ServiceError> {
         let expired = self.running(is_expired);
-        let idle = self.running(|cell, now_unix_ms| self.is_idle(cell, now_unix_ms));
+        let idle = self.running(|container, now_unix_ms| self.is_idle(container, now_unix_ms));
         let mut collected = Collected {
             expired_containers: expired.len() as u64,
             idle_containers: idle.len() as u64,
@@ -54,8 +54,8 @@ impl Inner {
             return Ok(collected);
         }
         let failed = [
-            self.end_all(expired, Wish::End).await,
-            self.end_all(idle, Wish::End).await,
+            self.end_all(expired, EndMode::Graceful).await,
+            self.end_all(idle, EndMode::Graceful).await,
         ];
         collected.expired_containers -= failed[0];
         collected.idle_containers -= failed[1];
@@ -120,19 +120,21 @@ impl Inner {
             .saturating_sub(millis(retention))
     }
 
-    fn running(&self, is_garbage: impl Fn(&Cell, u64) -> bool) -> Vec<Arc<Cell>> {
+    fn running(&self, is_garbage: impl Fn(&LiveContainer, u64) -> bool) -> Vec<Arc<LiveContainer>> {
         let now_unix_ms = self.environment.clock.unix_ms();
-        let mut cells = self.registry.all();
-        cells.retain(|cell| cell.phase() == Phase::Running && is_garbage(cell, now_unix_ms));
-        cells
+        let mut containers = self.registry.all();
+        containers.retain(|container| {
+            container.phase() == Phase::Running && is_garbage(container, now_unix_ms)
+        });
+        containers
     }
 
-    fn is_idle(&self, cell: &Cell, now_unix_ms: u64) -> bool {
+    fn is_idle(&self, container: &LiveContainer, now_unix_ms: u64) -> bool {
         let idle_ms_max = millis(self.environment.settings.transient_idle_max);
-        !cell.row.is_persistent
-            && !is_expired(cell, now_unix_ms)
-            && cell.execs().counts() == (0, 0)
-            && cell.last_used_unix_ms().saturating_add(idle_ms_max) <= now_unix_ms
+        !container.row.is_persistent
+            && !is_expired(container, now_unix_ms)
+            && container.execs().counts() == (0, 0)
+            && container.last_used_unix_ms().saturating_add(idle_ms_max) <= now_unix_ms
     }
 }
 
@@ -162,8 +164,9 @@ fn note_error(collected: &mut Collected, error: &dyn std::fmt::Display) {
     collected.errors += 1;
 }
 
-fn is_expired(cell: &Cell, now_unix_ms: u64) -> bool {
-    cell.row
+fn is_expired(container: &LiveContainer, now_unix_ms: u64) -> bool {
+    container
+        .row
         .expires_unix_ms
         .is_some_and(|expires| expires <= now_unix_ms)
 }

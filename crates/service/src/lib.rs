@@ -5,10 +5,10 @@
 //! a difference. One task owns a container's phase; others ask it.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod backoff;
 mod budget;
-mod cell;
 mod connection;
 mod container;
 mod durable;
@@ -47,13 +47,13 @@ pub use file::{
 };
 pub use gc::Collected;
 pub use hotcell_engine::Progress;
-pub use pool::StockView;
+pub use pool::PoolView;
 pub use reconcile::Reconciled;
 pub use refusal::tell_refusal;
-pub use settings::{Settings, Stock};
+pub use settings::{PoolSpec, Settings};
 pub use status::{LimitView, Status};
 
-use crate::cell::Cell;
+use crate::container::LiveContainer;
 use crate::durable::Durable;
 use crate::environment::Environment;
 use crate::pool::Pool;
@@ -125,29 +125,30 @@ impl Inner {
         &self,
         caller: &Caller,
         target: &ContainerRef,
-    ) -> Result<Arc<Cell>, ServiceError> {
-        let cell = self.registry.find(&caller.principal, target);
-        cell.filter(|cell| !cell.phase().is_final())
+    ) -> Result<Arc<LiveContainer>, ServiceError> {
+        let container = self.registry.find(&caller.principal, target);
+        container
+            .filter(|container| !container.phase().is_final())
             .ok_or_else(|| ServiceError::no_container(target))
     }
 
     /// A container of the caller that runs, and is used now: its agent may be asked. One
     /// that is being made is waited for.
-    pub(crate) async fn cell(
+    pub(crate) async fn running_container(
         &self,
         caller: &Caller,
         target: &ContainerRef,
-    ) -> Result<Arc<Cell>, ServiceError> {
-        let cell = self.find(caller, target)?;
-        cell.made().await?;
-        match cell.phase() {
+    ) -> Result<Arc<LiveContainer>, ServiceError> {
+        let container = self.find(caller, target)?;
+        container.until_created().await?;
+        match container.phase() {
             Phase::Running => {}
-            Phase::Halted => return Err(cell.halted()),
+            Phase::Halted => return Err(container.halted()),
             Phase::Creating | Phase::Stopping | Phase::Stopped | Phase::Failed => {
                 return Err(ServiceError::no_container(target));
             }
         }
-        cell.touch(self.environment.clock.unix_ms());
-        Ok(cell)
+        container.touch(self.environment.clock.unix_ms());
+        Ok(container)
     }
 }

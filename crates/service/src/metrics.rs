@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::{Collected, Reconciled, StockView};
+use crate::{Collected, PoolView, Reconciled};
 
 type Label = (&'static str, &'static str);
 
@@ -58,7 +58,7 @@ pub(crate) struct Now {
     pub(crate) phases: Vec<Phase>,
     pub(crate) execs_running: usize,
     pub(crate) execs_queued: usize,
-    pub(crate) warm: Vec<StockView>,
+    pub(crate) warm: Vec<PoolView>,
 }
 
 impl Default for Metrics {
@@ -231,8 +231,8 @@ impl Metrics {
         }
         self.execs_running.set(number(now.execs_running as u64));
         self.execs_queued.set(number(now.execs_queued as u64));
-        let ready: u64 = now.warm.iter().map(|stock| stock.ready).sum();
-        let wanted: u64 = now.warm.iter().map(|stock| stock.wanted).sum();
+        let ready: u64 = now.warm.iter().map(|set| set.ready).sum();
+        let wanted: u64 = now.warm.iter().map(|set| set.wanted).sum();
         self.warm_containers.set(number(ready));
         self.warm_wanted.set(number(wanted));
         let mut text = String::new();

@@ -22,7 +22,7 @@ use hotcell_domain::{ContainerId, ContainerSpec, EngineId, Labels, Lifetime, Pha
 use hotcell_engine::{Container, EngineError};
 use hotcell_store::{ContainerRow, ExecRow};
 
-use crate::cell::{Birth, Cause, Cell, Life, Wish};
+use crate::container::{EndCause, EndMode, LiveContainer, Origin, Supervisor};
 use crate::{Inner, Service, ServiceError};
 
 /// Rows younger than this may belong to a container that came and went while we looked.
@@ -91,7 +91,7 @@ impl Inner {
             .registry
             .all()
             .iter()
-            .map(|cell| cell.id().clone())
+            .map(|container| container.id().clone())
             .collect();
         let rows = self.environment.store.living_containers().await?;
         let listed = self.environment.engine.list().await?;
@@ -146,9 +146,9 @@ impl Inner {
                 phase: Phase::Halted,
                 ..row.clone()
             };
-            let (cell, requests) = Cell::new(&self.environment, row_here);
-            self.registry.add_found(&cell);
-            Life::start(self, &cell, requests, Birth::Away);
+            let (container, requests) = LiveContainer::new(&self.environment, row_here);
+            self.registry.add_found(&container);
+            Supervisor::start(self, &container, requests, Origin::OtherEngine);
             *engines.entry(&row.engine).or_default() += 1;
         }
         for (engine, containers) in engines {
@@ -176,16 +176,16 @@ impl Inner {
         id: &ContainerId,
         is_listed: bool,
     ) -> Result<Settled, ServiceError> {
-        let Some(cell) = self.registry.get(id).filter(|_| !is_listed) else {
+        let Some(container) = self.registry.get(id).filter(|_| !is_listed) else {
             return Ok(Settled::Same);
         };
-        let is_there = matches!(cell.phase(), Phase::Running | Phase::Halted);
-        if cell.is_away() || !is_there || self.inspect(id).await?.is_some() {
+        let is_there = matches!(container.phase(), Phase::Running | Phase::Halted);
+        if container.is_on_other_engine() || !is_there || self.inspect(id).await?.is_some() {
             return Ok(Settled::Same);
         }
-        match cell.end(Wish::NoteGone).await {
+        match container.end(EndMode::LostByEngine).await {
             Ok(()) => Ok(Settled::Cleaned),
-            // It was ended on another's wish.
+            // It was ended on another's request.
             Err(ServiceError::NotFound { .. }) => Ok(Settled::Same),
             Err(error) => Err(error),
         }
@@ -205,13 +205,13 @@ impl Inner {
         let theirs = execs.remove(&row.id).unwrap_or_default();
         let container = self.inspect(&row.id).await?;
         let oom_kills = container.as_ref().map_or(0, |one| one.oom_kills);
-        let (birth, settled) = match container.map(|one| one.phase) {
-            Some(Phase::Running) if row.phase != Phase::Stopping => (Birth::Found, Settled::Same),
-            Some(phase) if is_kept(row, phase) => (Birth::Halted, Settled::Same),
-            Some(_) => (Birth::Dying(cause_of_end(row)), Settled::Orphaned),
-            None => (Birth::Dying(cause_of_end(row)), Settled::Cleaned),
+        let (origin, settled) = match container.map(|one| one.phase) {
+            Some(Phase::Running) if row.phase != Phase::Stopping => (Origin::Found, Settled::Same),
+            Some(phase) if is_kept(row, phase) => (Origin::Halted, Settled::Same),
+            Some(_) => (Origin::Ending(cause_of_end(row)), Settled::Orphaned),
+            None => (Origin::Ending(cause_of_end(row)), Settled::Cleaned),
         };
-        self.admit_found(row, theirs, birth, oom_kills).await?;
+        self.admit_found(row, theirs, origin, oom_kills).await?;
         Ok(settled)
     }
 
@@ -221,12 +221,12 @@ impl Inner {
         self: &Arc<Self>,
         row: &ContainerRow,
         execs: Vec<ExecRow>,
-        birth: Birth,
+        origin: Origin,
         oom_kills: u64,
-    ) -> Result<Arc<Cell>, ServiceError> {
+    ) -> Result<Arc<LiveContainer>, ServiceError> {
         let mut row = row.clone();
         self.note_engine(&mut row).await?;
-        let is_wanted = matches!(birth, Birth::Found | Birth::Halted);
+        let is_wanted = matches!(origin, Origin::Found | Origin::Halted);
         if is_wanted && row.phase != Phase::Running {
             row.phase = Phase::Running;
             let store = &self.environment.store;
@@ -234,23 +234,23 @@ impl Inner {
                 .set_container_phase(row.id.clone(), row.phase, None)
                 .await?;
         }
-        if matches!(birth, Birth::Halted) {
+        if matches!(origin, Origin::Halted) {
             row.phase = Phase::Creating;
         }
-        let (cell, requests) = Cell::new(&self.environment, row);
-        cell.execs().note_oom_kills(oom_kills);
+        let (container, requests) = LiveContainer::new(&self.environment, row);
+        container.execs().note_oom_kills(oom_kills);
         let budget = &self.environment.budget;
-        budget.note(cell.id(), &cell.row.spec.limits);
-        self.registry.add_found(&cell);
-        if matches!(birth, Birth::Halted) {
+        budget.note(container.id(), &container.row.spec.limits);
+        self.registry.add_found(&container);
+        if matches!(origin, Origin::Halted) {
             for exec in execs {
                 self.environment.lose_exec(exec).await?;
             }
         } else {
-            cell.execs().recover(execs);
+            container.execs().recover(execs);
         }
-        Life::start(self, &cell, requests, birth);
-        Ok(cell)
+        Supervisor::start(self, &container, requests, origin);
+        Ok(container)
     }
 
     /// Notes where a container is, if that was not known or is another address now.
@@ -315,10 +315,10 @@ impl Inner {
         };
         let row = self.environment.store.adopt_container(row).await?;
         let execs = Vec::new();
-        let found = self.admit_found(&row, execs, Birth::Found, container.oom_kills);
-        let cell = found.await?;
-        self.sync_soon(&cell);
-        tracing::info!(container.id = %container.id, "a container without a row was adopted");
+        let found = self.admit_found(&row, execs, Origin::Found, container.oom_kills);
+        let container = found.await?;
+        self.sync_soon(&container);
+        tracing::info!(container.id = %container.id(), "a container without a row was adopted");
         Ok(Settled::Adopted)
     }
 
@@ -339,13 +339,13 @@ fn is_kept(row: &ContainerRow, phase: Phase) -> bool {
 }
 
 /// Why a container ends that is of no use, or was being ended.
-fn cause_of_end(row: &ContainerRow) -> Cause {
+fn cause_of_end(row: &ContainerRow) -> EndCause {
     match (row.phase, row.is_persistent) {
-        (Phase::Stopping, _) => Cause::Wished { force: false },
-        (Phase::Creating, true) => Cause::NotMade,
+        (Phase::Stopping, _) => EndCause::Requested { force: false },
+        (Phase::Creating, true) => EndCause::NotCreated,
         // What is left of one that was made is kept, so nothing is.
-        (_, true) => Cause::Gone,
-        (_, false) => Cause::Vanished,
+        (_, true) => EndCause::Missing,
+        (_, false) => EndCause::Exited,
     }
 }
 

@@ -6,25 +6,25 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use hotcell_domain::{Alias, ContainerId, ContainerRef, Principal};
 use hotcell_store::ContainerRow;
 
-use crate::cell::Cell;
+use crate::container::LiveContainer;
 
 /// Every container that has not ended. A container is here before it has a row and until
 /// its row is ended.
 #[derive(Default)]
 pub(crate) struct Registry {
-    cells: RwLock<Cells>,
+    maps: RwLock<Maps>,
 }
 
 #[derive(Default)]
-struct Cells {
-    by_id: BTreeMap<ContainerId, Arc<Cell>>,
+struct Maps {
+    by_id: BTreeMap<ContainerId, Arc<LiveContainer>>,
     by_alias: HashMap<(Principal, Alias), ContainerId>,
 }
 
 /// Why a container was not added.
-pub(crate) enum NotAdded {
+pub(crate) enum AddError {
     /// This one was asked for under the same key.
-    Before(Arc<Cell>),
+    SameKey(Arc<LiveContainer>),
     /// The principal has as many containers as it may have.
     Full,
 }
@@ -35,19 +35,21 @@ impl Registry {
     /// than one container in the making.
     pub(crate) fn add(
         &self,
-        cell: &Arc<Cell>,
+        container: &Arc<LiveContainer>,
         keys_since_unix_ms: u64,
         containers_max: usize,
-    ) -> Result<(), NotAdded> {
-        let mut cells = self.write();
-        if let Some(before) = cells.keyed(&cell.row, keys_since_unix_ms) {
-            return Err(NotAdded::Before(before));
+    ) -> Result<(), AddError> {
+        let mut containers = self.write();
+        if let Some(before) = containers.keyed(&container.row, keys_since_unix_ms) {
+            return Err(AddError::SameKey(before));
         }
-        let is_owned = |other: &&Arc<Cell>| other.row.principal == cell.row.principal;
-        if cells.by_id.values().filter(is_owned).count() >= containers_max {
-            return Err(NotAdded::Full);
+        let is_owned = |other: &&Arc<LiveContainer>| other.row.principal == container.row.principal;
+        if containers.by_id.values().filter(is_owned).count() >= containers_max {
+            return Err(AddError::Full);
         }
-        cells.by_id.insert(cell.id().clone(), Arc::clone(cell));
+        containers
+            .by_id
+            .insert(container.id().clone(), Arc::clone(container));
         Ok(())
     }
 
@@ -57,69 +59,78 @@ impl Registry {
     }
 
     /// Adds a container that runs already.
-    pub(crate) fn add_found(&self, cell: &Arc<Cell>) {
-        let mut cells = self.write();
-        cells.by_id.insert(cell.id().clone(), Arc::clone(cell));
-        if let Some(alias) = alias_of(cell) {
-            cells.by_alias.insert(alias, cell.id().clone());
+    pub(crate) fn add_found(&self, container: &Arc<LiveContainer>) {
+        let mut containers = self.write();
+        containers
+            .by_id
+            .insert(container.id().clone(), Arc::clone(container));
+        if let Some(alias) = alias_of(container) {
+            containers.by_alias.insert(alias, container.id().clone());
         }
     }
 
     /// Makes its alias lead to a container, which is now the one that has it.
-    pub(crate) fn name(&self, cell: &Cell) {
-        if let Some(alias) = alias_of(cell) {
-            self.write().by_alias.insert(alias, cell.id().clone());
+    pub(crate) fn name(&self, container: &LiveContainer) {
+        if let Some(alias) = alias_of(container) {
+            self.write().by_alias.insert(alias, container.id().clone());
         }
     }
 
     /// Removes a container, and its alias unless that is another's by now.
-    pub(crate) fn remove(&self, cell: &Cell) {
-        let mut cells = self.write();
-        cells.by_id.remove(cell.id());
-        if let Some(alias) = alias_of(cell)
-            && cells.by_alias.get(&alias) == Some(cell.id())
+    pub(crate) fn remove(&self, container: &LiveContainer) {
+        let mut containers = self.write();
+        containers.by_id.remove(container.id());
+        if let Some(alias) = alias_of(container)
+            && containers.by_alias.get(&alias) == Some(container.id())
         {
-            cells.by_alias.remove(&alias);
+            containers.by_alias.remove(&alias);
         }
     }
 
     /// A container of a principal.
-    pub(crate) fn find(&self, principal: &Principal, target: &ContainerRef) -> Option<Arc<Cell>> {
-        let cells = self.read();
-        let cell = match target {
-            ContainerRef::Id(id) => cells.by_id.get(id),
+    pub(crate) fn find(
+        &self,
+        principal: &Principal,
+        target: &ContainerRef,
+    ) -> Option<Arc<LiveContainer>> {
+        let containers = self.read();
+        let container = match target {
+            ContainerRef::Id(id) => containers.by_id.get(id),
             ContainerRef::Alias(alias) => {
-                let id = cells.by_alias.get(&(principal.clone(), alias.clone()))?;
-                cells.by_id.get(id)
+                let id = containers
+                    .by_alias
+                    .get(&(principal.clone(), alias.clone()))?;
+                containers.by_id.get(id)
             }
         };
-        cell.filter(|cell| cell.row.principal == *principal)
+        container
+            .filter(|container| container.row.principal == *principal)
             .cloned()
     }
 
-    pub(crate) fn get(&self, id: &ContainerId) -> Option<Arc<Cell>> {
+    pub(crate) fn get(&self, id: &ContainerId) -> Option<Arc<LiveContainer>> {
         self.read().by_id.get(id).cloned()
     }
 
     /// All of them, oldest first.
-    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
+    pub(crate) fn all(&self) -> Vec<Arc<LiveContainer>> {
         self.read().by_id.values().cloned().collect()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Cells> {
-        self.cells.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Maps> {
+        self.maps.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Cells> {
-        self.cells.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Maps> {
+        self.maps.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Cells {
-    fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<Cell>> {
+impl Maps {
+    fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<LiveContainer>> {
         let key = wanted.key.as_ref()?;
-        let is_it = |cell: &&Arc<Cell>| {
-            let row = &cell.row;
+        let is_it = |container: &&Arc<LiveContainer>| {
+            let row = &container.row;
             row.key.as_ref() == Some(key)
                 && row.principal == wanted.principal
                 && row.created_unix_ms >= since_unix_ms
@@ -128,7 +139,7 @@ impl Cells {
     }
 }
 
-fn alias_of(cell: &Cell) -> Option<(Principal, Alias)> {
-    let alias = cell.row.alias.clone()?;
-    Some((cell.row.principal.clone(), alias))
+fn alias_of(container: &LiveContainer) -> Option<(Principal, Alias)> {
+    let alias = container.row.alias.clone()?;
+    Some((container.row.principal.clone(), alias))
 }

@@ -51,14 +51,14 @@ pub struct Settings {
     /// How often store and engine are compared.
     pub reconcile_interval: Duration,
     /// What is kept ready.
-    pub warm: Vec<Stock>,
+    pub warm: Vec<PoolSpec>,
     /// How often a container that is kept ready is asked whether it is well.
     pub warm_check_interval: Duration,
 }
 
 /// Containers that are kept ready, with the limits of one that names none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stock {
+pub struct PoolSpec {
     /// What they are made of.
     pub image: ImageRef,
     /// How many.

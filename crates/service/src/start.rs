@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::budget::Budget;
 use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random};
-use crate::exec::Index;
+use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::registry::Registry;
@@ -45,7 +45,7 @@ impl Service {
             random,
             metrics: Metrics::default(),
             tasks: Tasks::default(),
-            execs: Index::default(),
+            execs: LiveExecs::default(),
         });
         let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
         let pool = Arc::new(Pool::new(&environment)?);
@@ -80,7 +80,7 @@ impl Inner {
     /// pool's before anybody asks whose they are.
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
         let warm = self.environment.store.warm().await?;
-        self.pool.take_over(warm).await?;
+        self.pool.adopt(warm).await?;
         let mut execs = self.living_execs().await?;
         self.reconcile_with(&mut execs).await?;
         for exec in execs.into_values().flatten() {

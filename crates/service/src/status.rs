@@ -7,7 +7,7 @@ use std::time::Duration;
 use hotcell_engine::{Enforced, Enforcement};
 
 use crate::metrics::Now;
-use crate::{Inner, Reconciled, Service, ServiceError, StockView};
+use crate::{Inner, PoolView, Reconciled, Service, ServiceError};
 
 /// How long an engine may take to show that it is there, or to tell what is worth a look
 /// but not a wait.
@@ -25,7 +25,7 @@ pub struct Status {
     /// Containers that have not ended, of all principals.
     pub containers: u64,
     /// What is kept ready.
-    pub warm: Vec<StockView>,
+    pub warm: Vec<PoolView>,
     /// Execs that run.
     pub execs_running: u64,
     /// Execs that wait.
@@ -110,9 +110,9 @@ impl Inner {
             warm: self.pool.views(),
             ..Now::default()
         };
-        for cell in self.registry.all() {
-            let (running, queued) = cell.execs().counts();
-            now.phases.push(cell.phase());
+        for container in self.registry.all() {
+            let (running, queued) = container.execs().counts();
+            now.phases.push(container.phase());
             now.execs_running += running;
             now.execs_queued += queued;
         }
@@ -122,8 +122,11 @@ impl Inner {
 
     /// What stands behind limits here: as the newest container has it, or as was foreseen.
     fn enforced(&self) -> Enforced {
-        let cells = self.registry.all();
-        let newest = cells.iter().rev().find_map(|cell| cell.enforced());
+        let containers = self.registry.all();
+        let newest = containers
+            .iter()
+            .rev()
+            .find_map(|container| container.enforced());
         newest.unwrap_or(self.enforced)
     }
 }

@@ -7,7 +7,7 @@ use hotcell_domain::Phase;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::cell::{Cell, Wish};
+use crate::container::{EndMode, LiveContainer};
 use crate::{Inner, Service, ServiceError};
 
 /// Containers that are ended at the same time.
@@ -32,7 +32,7 @@ impl Service {
             tracing::error!("not everything could be removed in time; the next server does it");
             inner.leave_transient().await;
         }
-        inner.note_uses().await;
+        inner.save_uses().await;
         inner.sync_last().await;
         inner.environment.tasks.end();
         inner.environment.tasks.ended().await;
@@ -51,53 +51,54 @@ impl Inner {
 
     /// Notes of what is left that it was to be ended.
     async fn leave_transient(&self) {
-        for cell in self.transient() {
+        for container in self.transient() {
             let store = &self.environment.store;
-            let noted = store.set_container_phase(cell.id().clone(), Phase::Stopping, None);
+            let noted = store.set_container_phase(container.id().clone(), Phase::Stopping, None);
             if let Err(error) = noted.await {
                 self.environment.metrics.store_failed();
-                tracing::error!(container.id = %cell.id(), %error, "an end is not noted");
+                tracing::error!(container.id = %container.id(), %error, "an end is not noted");
             }
         }
     }
 
     /// The containers that end with this server.
-    fn transient(&self) -> Vec<Arc<Cell>> {
-        let mut cells = self.registry.all();
-        cells.retain(|cell| !cell.row.is_persistent && !cell.is_away());
-        cells
+    fn transient(&self) -> Vec<Arc<LiveContainer>> {
+        let mut containers = self.registry.all();
+        containers
+            .retain(|container| !container.row.is_persistent && !container.is_on_other_engine());
+        containers
     }
 
     /// Waits until no container has an exec.
     async fn drained(&self) {
-        for cell in self.registry.all() {
-            cell.execs().idle().await;
+        for container in self.registry.all() {
+            container.execs().idle().await;
         }
     }
 
     /// Removes transient containers. What cannot be removed is left to the next server: its
     /// row says that it was being ended.
     async fn end_transient(&self) {
-        let mut wish = Wish::End;
+        let mut mode = EndMode::Graceful;
         for _ in 0..ROUNDS_MAX {
-            let left = self.end_all(self.transient(), wish).await;
+            let left = self.end_all(self.transient(), mode).await;
             if left == 0 {
                 return;
             }
             tracing::error!(left, "transient containers could not be removed");
-            wish = Wish::ForcedEnd;
+            mode = EndMode::Forced;
         }
     }
 
     /// Ends containers, a bounded number at a time, and answers how many are not gone.
-    pub(crate) async fn end_all(&self, cells: Vec<Arc<Cell>>, wish: Wish) -> u64 {
+    pub(crate) async fn end_all(&self, containers: Vec<Arc<LiveContainer>>, mode: EndMode) -> u64 {
         let turns = Arc::new(Semaphore::new(ENDS_MAX));
         let mut ends = JoinSet::new();
-        for cell in cells {
+        for container in containers {
             let turns = Arc::clone(&turns);
             ends.spawn(async move {
                 let _turn = turns.acquire().await;
-                cell.end(wish).await
+                container.end(mode).await
             });
         }
         let is_left = |ended: &Result<(), ServiceError>| {
@@ -111,18 +112,20 @@ impl Inner {
     }
 
     /// Tells the store when containers were last used.
-    pub(crate) async fn note_uses(&self) {
-        let cells = self.registry.all();
-        let unnoted = |cell: &Arc<Cell>| Some((cell.id().clone(), cell.unnoted_use()?));
-        let uses: Vec<_> = cells.iter().filter_map(unnoted).collect();
+    pub(crate) async fn save_uses(&self) {
+        let containers = self.registry.all();
+        let unnoted = |container: &Arc<LiveContainer>| {
+            Some((container.id().clone(), container.unsaved_use()?))
+        };
+        let uses: Vec<_> = containers.iter().filter_map(unnoted).collect();
         if uses.is_empty() {
             return;
         }
         match self.environment.store.touch_containers(uses.clone()).await {
             Ok(()) => {
                 for (id, used_unix_ms) in uses {
-                    if let Some(cell) = self.registry.get(&id) {
-                        cell.note_use(used_unix_ms);
+                    if let Some(container) = self.registry.get(&id) {
+                        container.mark_use_saved(used_unix_ms);
                     }
                 }
             }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::Inner;
 
 /// How often the store is told when containers were last used.
-const NOTE_USES_INTERVAL: Duration = Duration::from_secs(5);
+const SAVE_USES_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the memory of all containers is added up.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(15);
@@ -19,8 +19,8 @@ impl Inner {
     pub(crate) fn start_timers(self: &Arc<Self>) {
         let settings = &self.environment.settings;
         let (gc, reconcile) = (settings.gc_interval, settings.reconcile_interval);
-        self.every(NOTE_USES_INTERVAL, |inner| async move {
-            inner.note_uses().await;
+        self.every(SAVE_USES_INTERVAL, |inner| async move {
+            inner.save_uses().await;
         });
         self.every(MEMORY_INTERVAL, |inner| async move {
             inner.measure_memory().await;

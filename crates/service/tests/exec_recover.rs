@@ -208,7 +208,7 @@ async fn a_disk_that_takes_nothing_pauses_the_command_and_loses_nothing() {
     loop {
         let view = world.poll(&id, 0, Duration::ZERO).await;
         assert_eq!(view.status, ExecStatus::Running);
-        if view.held_up.is_some_and(|reason| reason.contains("disk")) {
+        if view.stalled.is_some_and(|reason| reason.contains("disk")) {
             break;
         }
         assert!(Instant::now() < deadline, "never held up: {view:?}");
@@ -222,7 +222,7 @@ async fn a_disk_that_takes_nothing_pauses_the_command_and_loses_nothing() {
     std::fs::rename(&away, &logs).unwrap();
     let ended = world.finish(&id).await;
     assert_eq!(String::from_utf8(ended.stdout).unwrap(), counted());
-    assert_eq!(ended.view.held_up, None);
+    assert_eq!(ended.view.stalled, None);
     assert_eq!(runs(&world, &container), "run\n");
 }
 

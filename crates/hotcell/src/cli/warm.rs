@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hotcell_domain::ImageRef;
-use hotcell_service::Stock;
+use hotcell_service::PoolSpec;
 
 /// The most containers of one image that are kept ready.
 const WARM_MAX: usize = 64;
@@ -27,7 +27,7 @@ pub(crate) struct WarmArgs {
         value_parser = parse_image,
         env = "HOTCELL_WARM_IMAGES"
     )]
-    pub(crate) warm_images: Vec<Stock>,
+    pub(crate) warm_images: Vec<PoolSpec>,
 
     /// How often a container that is kept ready is asked whether it is well
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_interval, env = "HOTCELL_WARM_CHECK_S")]
@@ -41,11 +41,11 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
-fn parse_image(text: &str) -> Result<Stock, String> {
+fn parse_image(text: &str) -> Result<PoolSpec, String> {
     let (image, count) = text
         .rsplit_once('=')
         .ok_or("write IMAGE=N, for example python:3.12-slim=2")?;
-    Ok(Stock {
+    Ok(PoolSpec {
         image: ImageRef::parse(image).map_err(|error| error.to_string())?,
         wanted: parse_count(count)?,
     })
@@ -71,7 +71,7 @@ mod tests {
             (&format!("{digest}=64"), &digest, 64),
         ] {
             let image = ImageRef::parse(image).expect("an image");
-            assert_eq!(parse_image(text), Ok(Stock { image, wanted }));
+            assert_eq!(parse_image(text), Ok(PoolSpec { image, wanted }));
         }
     }
 }

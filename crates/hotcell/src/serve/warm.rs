@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use hotcell_domain::{ContainerSpec, ImageRef, Limits, Policy};
-use hotcell_service::Stock;
+use hotcell_service::PoolSpec;
 
 use crate::cli::WarmArgs;
 
@@ -18,11 +18,11 @@ pub(super) fn stocks(
     arguments: &WarmArgs,
     policy: &Policy,
     default: (&ImageRef, Limits),
-) -> Result<Vec<Stock>> {
+) -> Result<Vec<PoolSpec>> {
     let mut stocks = arguments.warm_images.clone();
     if let Some(wanted) = count(arguments, policy, default) {
         let image = default.0.clone();
-        stocks.push(Stock { image, wanted });
+        stocks.push(PoolSpec { image, wanted });
     }
     ensure!(
         stocks.len() <= IMAGES_MAX,
@@ -84,7 +84,7 @@ mod tests {
         images: &[(&str, usize)],
     ) -> Result<Vec<(String, usize)>> {
         let image = |text| ImageRef::parse(text).expect("an image");
-        let named = images.iter().map(|(text, wanted)| Stock {
+        let named = images.iter().map(|(text, wanted)| PoolSpec {
             image: image(text),
             wanted: *wanted,
         });

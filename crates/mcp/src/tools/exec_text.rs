@@ -80,7 +80,7 @@ fn status(view: &ExecView) -> String {
             .iter()
             .for_each(|usage| add(format!("{} ms", usage.wall_ms)));
     }
-    view.held_up
+    view.stalled
         .into_iter()
         .for_each(|reason| add(reason.to_owned()));
     if view.truncated_bytes > 0 {

@@ -83,7 +83,7 @@ pub(crate) fn exec_answer(mut view: ExecView, bytes_max: usize) -> Answer {
     }
     if let Some(end) = &view.end {
         insert_end(&mut object, end);
-    } else if let Some(reason) = view.held_up {
+    } else if let Some(reason) = view.stalled {
         object.insert("reason".to_owned(), reason.into());
     }
     let messages = view.messages.into_iter().map(message);

@@ -1,6 +1,6 @@
 //! `system_status`: how the whole is.
 
-use hotcell_service::{LimitView, Reconciled, Service, Status, StockView};
+use hotcell_service::{LimitView, PoolView, Reconciled, Service, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -173,8 +173,8 @@ impl Totals {
     }
 }
 
-impl From<&StockView> for Warm {
-    fn from(view: &StockView) -> Self {
+impl From<&PoolView> for Warm {
+    fn from(view: &PoolView) -> Self {
         Self {
             image: view.image.to_string(),
             wanted: view.wanted,

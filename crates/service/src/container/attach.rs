@@ -15,11 +15,11 @@ impl Service {
         client_name: Name,
         session_id: Name,
     ) -> Result<(ContainerView, Attached), ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let environment = &self.inner.environment;
         let attachments_max = environment.settings.attachments_max;
         let row = AttachmentRow {
-            container: cell.id().clone(),
+            container: container.id().clone(),
             client_name,
             session_id,
             attached_unix_ms: environment.clock.unix_ms(),
@@ -28,6 +28,6 @@ impl Service {
         let attached = attached.ok_or_else(|| ServiceError::Exhausted {
             reason: format!("{attachments_max} clients are attached already, which is the bound"),
         })?;
-        Ok((self.inner.view_of(&cell).await?, attached.into()))
+        Ok((self.inner.view_of(&container).await?, attached.into()))
     }
 }

@@ -2,7 +2,7 @@
 
 use hotcell_domain::{Caller, ContainerRef};
 
-use crate::cell::Wish;
+use crate::container::EndMode;
 use crate::{Service, ServiceError};
 
 impl Service {
@@ -16,8 +16,12 @@ impl Service {
         target: &ContainerRef,
         force: bool,
     ) -> Result<(), ServiceError> {
-        let cell = self.inner.find(caller, target)?;
-        let wish = if force { Wish::ForcedEnd } else { Wish::End };
-        cell.end(wish).await
+        let container = self.inner.find(caller, target)?;
+        let mode = if force {
+            EndMode::Forced
+        } else {
+            EndMode::Graceful
+        };
+        container.end(mode).await
     }
 }

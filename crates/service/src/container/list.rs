@@ -8,7 +8,7 @@ use hotcell_engine::Container;
 use hotcell_store::ContainerRow;
 
 use super::{Attached, ContainerName, ContainerView};
-use crate::cell::Cell;
+use crate::container::LiveContainer;
 use crate::status::{ENGINE_TIMEOUT, limit_views};
 use crate::{Inner, Service, ServiceError};
 
@@ -32,13 +32,13 @@ impl Service {
                 .ended_containers(principal, ENDED_MAX);
             views.extend(ended.await?.iter().map(view_of_row));
         }
-        let engine = self.inner.engine_s_view().await;
-        for cell in self.inner.registry.all() {
-            if cell.row.principal != caller.principal {
+        let engine = self.inner.engine_infos().await;
+        for container in self.inner.registry.all() {
+            if container.row.principal != caller.principal {
                 continue;
             }
-            let attached = self.inner.attached(&cell).await?;
-            let view = view(&cell, engine.get(cell.id()), attached);
+            let attached = self.inner.attached(&container).await?;
+            let view = view(&container, engine.get(container.id()), attached);
             // One that is being removed is an ended one when nothing is left of it.
             if !view.phase.is_final() {
                 views.push(view);
@@ -53,14 +53,16 @@ impl Service {
     /// What the caller's containers that have not ended are called, oldest first. Neither
     /// the store nor the engine is asked.
     pub fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
-        let mut cells = self.inner.registry.all();
-        cells.retain(|cell| cell.row.principal == caller.principal && !cell.phase().is_final());
-        cells.sort_by_key(|cell| (cell.row.created_unix_ms, cell.id().clone()));
-        let name = |cell: &Arc<Cell>| ContainerName {
-            id: cell.id().clone(),
-            alias: cell.row.alias.clone(),
+        let mut containers = self.inner.registry.all();
+        containers.retain(|container| {
+            container.row.principal == caller.principal && !container.phase().is_final()
+        });
+        containers.sort_by_key(|container| (container.row.created_unix_ms, container.id().clone()));
+        let name = |container: &Arc<LiveContainer>| ContainerName {
+            id: container.id().clone(),
+            alias: container.row.alias.clone(),
         };
-        cells.iter().map(name).collect()
+        containers.iter().map(name).collect()
     }
 
     /// One of the caller's containers that has not ended.
@@ -69,33 +71,36 @@ impl Service {
         caller: &Caller,
         target: &ContainerRef,
     ) -> Result<ContainerView, ServiceError> {
-        let cell = self.inner.find(caller, target)?;
-        self.inner.view_of(&cell).await
+        let container = self.inner.find(caller, target)?;
+        self.inner.view_of(&container).await
     }
 }
 
 impl Inner {
-    pub(crate) async fn view_of(&self, cell: &Arc<Cell>) -> Result<ContainerView, ServiceError> {
+    pub(crate) async fn view_of(
+        &self,
+        container: &Arc<LiveContainer>,
+    ) -> Result<ContainerView, ServiceError> {
         // A container that is being made or ended may be unknown to the engine.
-        let inspected = self.environment.engine.inspect(cell.id());
+        let inspected = self.environment.engine.inspect(container.id());
         let inspected = tokio::time::timeout(ENGINE_TIMEOUT, inspected).await;
-        let container = inspected.ok().and_then(Result::ok);
-        let attached = self.attached(cell).await?;
-        Ok(view(cell, container.as_ref(), attached))
+        let info = inspected.ok().and_then(Result::ok);
+        let attached = self.attached(container).await?;
+        Ok(view(container, info.as_ref(), attached))
     }
 
-    async fn attached(&self, cell: &Cell) -> Result<Vec<Attached>, ServiceError> {
+    async fn attached(&self, container: &LiveContainer) -> Result<Vec<Attached>, ServiceError> {
         let rows = self
             .environment
             .store
-            .attachments(cell.id().clone())
+            .attachments(container.id().clone())
             .await?;
         Ok(rows.into_iter().map(Attached::from).collect())
     }
 
     /// What the engine knows of its containers; nothing if it does not answer: a list of
     /// containers is worth more than the memory they use.
-    async fn engine_s_view(&self) -> HashMap<ContainerId, Container> {
+    async fn engine_infos(&self) -> HashMap<ContainerId, Container> {
         let listed = tokio::time::timeout(ENGINE_TIMEOUT, self.environment.engine.list()).await;
         match listed {
             Ok(Ok(all)) => all.into_iter().map(|one| (one.id.clone(), one)).collect(),
@@ -116,26 +121,24 @@ fn age(view: &ContainerView) -> (u64, &ContainerId) {
     (view.created_unix_ms, &view.id)
 }
 
-/// A container as its row, its task and its engine tell it.
+/// A container as its row, its supervisor and its engine tell it.
 pub(super) fn view(
-    cell: &Cell,
-    container: Option<&Container>,
+    container: &LiveContainer,
+    info: Option<&Container>,
     attachments: Vec<Attached>,
 ) -> ContainerView {
-    let enforced = cell
-        .enforced()
-        .or(container.map(|container| container.enforced));
-    let told = container.and_then(|container| container.image_digest.as_deref());
-    let image_digest = cell.image_digest().or(told).map(str::to_owned);
+    let enforced = container.enforced().or(info.map(|info| info.enforced));
+    let told = info.and_then(|info| info.image_digest.as_deref());
+    let image_digest = container.image_digest().or(told).map(str::to_owned);
     ContainerView {
-        phase: cell.phase(),
-        image_digest: image_digest.or_else(|| cell.row.image_digest.clone()),
+        phase: container.phase(),
+        image_digest: image_digest.or_else(|| container.row.image_digest.clone()),
         enforced: enforced.map(limit_views).unwrap_or_default(),
-        last_used_unix_ms: cell.last_used_unix_ms(),
-        memory_bytes: container.and_then(|container| container.memory_bytes),
-        oom_kills: container.map_or(0, |container| container.oom_kills),
+        last_used_unix_ms: container.last_used_unix_ms(),
+        memory_bytes: info.and_then(|info| info.memory_bytes),
+        oom_kills: info.map_or(0, |info| info.oom_kills),
         attachments,
-        ..view_of_row(&cell.row)
+        ..view_of_row(&container.row)
     }
 }
 

@@ -3,12 +3,16 @@
 mod attach;
 mod kill;
 mod list;
+mod live;
 mod spawn;
+mod supervisor;
 
 use hotcell_domain::{Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase};
 use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
+pub(crate) use self::live::{EndMode, LiveContainer};
+pub(crate) use self::supervisor::{CreateError, EndCause, Origin, Supervisor, create, fetch_image};
 use crate::LimitView;
 
 /// A container that somebody asks for. What is `None` is as configured.

@@ -13,11 +13,11 @@ use hotcell_store::{ContainerRow, Spawned, StoreError};
 
 use super::list::{view, view_of_row};
 use super::{ContainerView, Spawn};
-use crate::cell::{Birth, Cell, Life};
+use crate::container::{LiveContainer, Origin, Supervisor};
 use crate::environment::millis;
 use crate::pool::Claim;
 use crate::refusal::tell_refusal;
-use crate::registry::NotAdded;
+use crate::registry::AddError;
 use crate::{Inner, Service, ServiceError};
 
 /// The longest life that can be asked for.
@@ -58,27 +58,27 @@ impl Service {
 }
 
 /// A container that was made, or found under the same key.
-enum Found {
-    New(Arc<Cell>),
-    Cell(Arc<Cell>),
+enum SpawnOutcome {
+    Created(Arc<LiveContainer>),
+    Existing(Arc<LiveContainer>),
     Ended(Box<ContainerRow>),
 }
 
 /// Whether a container has a row now.
-enum Noted {
+enum Recorded {
     New,
     /// Its key was used before.
-    Before(Before),
+    SameKey(KeyHolder),
 }
 
 /// The container that has a key already.
-enum Before {
-    Cell(Arc<Cell>),
+enum KeyHolder {
+    Live(Arc<LiveContainer>),
     Row(Box<ContainerRow>),
 }
 
 /// Why a container has no row.
-enum NotNoted {
+enum RecordError {
     /// It must not have one.
     Refused(ServiceError),
     /// The store could not, or cannot tell whether it did.
@@ -96,20 +96,20 @@ impl Inner {
         let mut row = self.row(caller, request, admitted.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
-            let made = self.make(caller, &row, &admitted, &progress, keys_since);
+            let made = self.create(caller, &row, &admitted, &progress, keys_since);
             match made.await? {
-                Found::New(cell) => return Ok(view(&cell, None, Vec::new())),
-                Found::Cell(cell) if cell.phase().is_final() => {
-                    let ended = tokio::time::timeout(END_TIMEOUT, cell.ended());
+                SpawnOutcome::Created(container) => return Ok(view(&container, None, Vec::new())),
+                SpawnOutcome::Existing(container) if container.phase().is_final() => {
+                    let ended = tokio::time::timeout(END_TIMEOUT, container.until_removed());
                     ended.await.map_err(|_| still_ending())?;
                 }
-                Found::Cell(cell) => return self.view_of(&cell).await,
+                SpawnOutcome::Existing(container) => return self.view_of(&container).await,
                 // What failed does not keep its key.
-                Found::Ended(before) if before.phase == Phase::Failed => {
+                SpawnOutcome::Ended(before) if before.phase == Phase::Failed => {
                     keys_since = before.created_unix_ms + 1;
                     row.created_unix_ms = row.created_unix_ms.max(keys_since);
                 }
-                Found::Ended(before) => return Ok(view_of_row(&before)),
+                SpawnOutcome::Ended(before) => return Ok(view_of_row(&before)),
             }
         }
         Err(still_ending())
@@ -172,35 +172,41 @@ impl Inner {
 
     /// Makes the container of a row, or finds the one that has its key, and waits until that
     /// is made.
-    async fn make(
+    async fn create(
         self: &Arc<Self>,
         caller: &Caller,
         row: &ContainerRow,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
         keys_since_unix_ms: u64,
-    ) -> Result<Found, ServiceError> {
+    ) -> Result<SpawnOutcome, ServiceError> {
         let claim = self.claim(row, keys_since_unix_ms).await;
-        let (cell, requests) = match &claim {
-            Some(claim) => Cell::connected(&self.environment, claim.row(row), claim.connection()),
-            None => Cell::new(&self.environment, row.clone()),
+        let (container, requests) = match &claim {
+            Some(claim) => LiveContainer::with_connection(
+                &self.environment,
+                claim.row(row),
+                claim.connection(),
+            ),
+            None => LiveContainer::new(&self.environment, row.clone()),
         };
-        let noted = self.note(caller, &cell, keys_since_unix_ms).await;
-        let claim = kept(claim, &noted);
-        match noted {
-            Ok(Noted::New) => {}
-            Ok(Noted::Before(before)) => return self.find_before(before).await,
-            Err(NotNoted::Refused(failure) | NotNoted::Failed(failure)) => return Err(failure),
+        let recorded = self.record(caller, &container, keys_since_unix_ms).await;
+        let claim = settle_claim(claim, &recorded);
+        match recorded {
+            Ok(Recorded::New) => {}
+            Ok(Recorded::SameKey(before)) => return self.find_key_holder(before).await,
+            Err(RecordError::Refused(failure) | RecordError::Failed(failure)) => {
+                return Err(failure);
+            }
         }
-        self.registry.name(&cell);
-        let birth = self.birth(claim, spec, progress);
-        let is_warm = matches!(birth, Birth::Warm(_));
-        Life::start(self, &cell, requests, birth);
-        cell.made().await?;
+        self.registry.name(&container);
+        let origin = self.origin(claim, spec, progress);
+        let is_warm = matches!(origin, Origin::Warm(_));
+        Supervisor::start(self, &container, requests, origin);
+        container.until_created().await?;
         if !is_warm {
-            self.pool.encourage(spec.value());
+            self.pool.note_success(spec.value());
         }
-        Ok(Found::New(cell))
+        Ok(SpawnOutcome::Created(container))
     }
 
     /// Takes a container from the pool, unless one was asked for under the same key.
@@ -211,54 +217,63 @@ impl Inner {
         self.pool.claim(&row.spec).await
     }
 
-    fn birth(
+    fn origin(
         &self,
         claim: Option<Claim>,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
-    ) -> Birth {
+    ) -> Origin {
         if let Some(claim) = claim {
-            return Birth::Warm(Box::new(claim.hand_over()));
+            return Origin::Warm(Box::new(claim.hand_over()));
         }
-        self.pool.missed(spec.value());
-        Birth::Made(Box::new(spec.clone()), progress.clone())
+        self.pool.count_miss(spec.value());
+        Origin::New(Box::new(spec.clone()), progress.clone())
     }
 
     /// Adds a container to memory, then to the store. If it is in the latter it is in both,
     /// else in none.
-    async fn note(
+    async fn record(
         &self,
         caller: &Caller,
-        cell: &Arc<Cell>,
+        container: &Arc<LiveContainer>,
         keys_since_unix_ms: u64,
-    ) -> Result<Noted, NotNoted> {
+    ) -> Result<Recorded, RecordError> {
         let containers_max = self.environment.settings.containers_max;
-        match self.registry.add(cell, keys_since_unix_ms, containers_max) {
+        match self
+            .registry
+            .add(container, keys_since_unix_ms, containers_max)
+        {
             Ok(()) => {}
-            Err(NotAdded::Before(cell)) => return Ok(Noted::Before(Before::Cell(cell))),
-            Err(NotAdded::Full) => return Err(NotNoted::Refused(too_many(containers_max))),
+            Err(AddError::SameKey(container)) => {
+                return Ok(Recorded::SameKey(KeyHolder::Live(container)));
+            }
+            Err(AddError::Full) => return Err(RecordError::Refused(too_many(containers_max))),
         }
-        if let Err(refusal) = self.hold(caller, cell).await {
-            self.abandon(cell, Some(refusal.again()));
-            return Err(NotNoted::Refused(refusal));
+        if let Err(refusal) = self.reserve(caller, container).await {
+            self.discard(container, Some(refusal.again()));
+            return Err(RecordError::Refused(refusal));
         }
-        let noted = self.insert(cell, keys_since_unix_ms).await;
-        match noted {
-            Ok(Spawned::New) => Ok(Noted::New),
+        let recorded = self.insert(container, keys_since_unix_ms).await;
+        match recorded {
+            Ok(Spawned::New) => Ok(Recorded::New),
             Ok(Spawned::Before(before)) => {
-                self.abandon(cell, None);
-                Ok(Noted::Before(Before::Row(before)))
+                self.discard(container, None);
+                Ok(Recorded::SameKey(KeyHolder::Row(before)))
             }
             Err(error) => {
-                let failure = NotNoted::new(error, &cell.row);
-                self.abandon(cell, Some(failure.error().again()));
+                let failure = RecordError::new(error, &container.row);
+                self.discard(container, Some(failure.error().again()));
                 Err(failure)
             }
         }
     }
 
-    async fn insert(&self, cell: &Cell, keys_since_unix_ms: u64) -> Result<Spawned, StoreError> {
-        let (store, row) = (&self.environment.store, cell.row.clone());
+    async fn insert(
+        &self,
+        container: &LiveContainer,
+        keys_since_unix_ms: u64,
+    ) -> Result<Spawned, StoreError> {
+        let (store, row) = (&self.environment.store, container.row.clone());
         if !row.is_warm {
             return store.insert_container(row, keys_since_unix_ms).await;
         }
@@ -271,46 +286,53 @@ impl Inner {
 
     /// Makes sure that there is room for a container, if need be in place of warm ones. One
     /// that was warm itself has its room.
-    async fn hold(&self, caller: &Caller, cell: &Cell) -> Result<(), ServiceError> {
-        if cell.row.is_warm {
+    async fn reserve(
+        &self,
+        caller: &Caller,
+        container: &LiveContainer,
+    ) -> Result<(), ServiceError> {
+        if container.row.is_warm {
             return Ok(());
         }
-        let held = self.pool.make_room(cell.id(), &cell.row.spec.limits).await;
-        held.map_err(|refusal| {
-            tell_refusal(caller, &cell.row.spec.image, &refusal);
+        let reserved = self
+            .pool
+            .make_room(container.id(), &container.row.spec.limits)
+            .await;
+        reserved.map_err(|refusal| {
+            tell_refusal(caller, &container.row.spec.image, &refusal);
             ServiceError::Refused(refusal)
         })
     }
 
-    fn abandon(&self, cell: &Cell, failure: Option<ServiceError>) {
-        if !cell.row.is_warm {
-            self.environment.budget.release(cell.id());
+    fn discard(&self, container: &LiveContainer, failure: Option<ServiceError>) {
+        if !container.row.is_warm {
+            self.environment.budget.release(container.id());
         }
-        self.registry.remove(cell);
-        cell.abandon(failure);
+        self.registry.remove(container);
+        container.discard(failure);
     }
 
     /// The container that has the key, once it is made.
-    async fn find_before(&self, before: Before) -> Result<Found, ServiceError> {
-        let cell = match before {
-            Before::Cell(cell) => cell,
-            Before::Row(row) => match self.registry.get(&row.id) {
-                Some(cell) => cell,
-                None => return Ok(Found::Ended(row)),
+    async fn find_key_holder(&self, before: KeyHolder) -> Result<SpawnOutcome, ServiceError> {
+        let container = match before {
+            KeyHolder::Live(container) => container,
+            KeyHolder::Row(row) => match self.registry.get(&row.id) {
+                Some(container) => container,
+                None => return Ok(SpawnOutcome::Ended(row)),
             },
         };
-        cell.made().await?;
-        Ok(Found::Cell(cell))
+        container.until_created().await?;
+        Ok(SpawnOutcome::Existing(container))
     }
 }
 
 /// A claim that led to a row. Another one is undone.
-fn kept(claim: Option<Claim>, noted: &Result<Noted, NotNoted>) -> Option<Claim> {
+fn settle_claim(claim: Option<Claim>, recorded: &Result<Recorded, RecordError>) -> Option<Claim> {
     let claim = claim?;
-    match noted {
-        Ok(Noted::New) => return Some(claim),
-        Ok(Noted::Before(_)) | Err(NotNoted::Refused(_)) => claim.give_back(),
-        Err(NotNoted::Failed(_)) => claim.throw_away(),
+    match recorded {
+        Ok(Recorded::New) => return Some(claim),
+        Ok(Recorded::SameKey(_)) | Err(RecordError::Refused(_)) => claim.give_back(),
+        Err(RecordError::Failed(_)) => claim.discard(),
     }
     None
 }
@@ -342,7 +364,7 @@ fn too_many(containers_max: usize) -> ServiceError {
     }
 }
 
-impl NotNoted {
+impl RecordError {
     fn new(error: StoreError, row: &ContainerRow) -> Self {
         match (error, &row.alias) {
             (StoreError::AliasTaken, Some(alias)) => Self::Refused(ServiceError::AlreadyExists {

@@ -8,9 +8,9 @@ use hotcell_domain::ExecId;
 use tokio::time::Instant;
 
 use super::Signal;
-use super::living::Exec;
+use super::live::LiveExec;
 use super::stdin::Written;
-use super::table::Shared;
+use super::table::TableInner;
 use crate::ServiceError;
 use crate::backoff::Backoff;
 
@@ -21,7 +21,7 @@ pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What an agent is asked to do for an exec. Each can be repeated.
-pub(super) enum Ask<'a> {
+pub(super) enum AgentCall<'a> {
     /// Tell how much was written.
     Settle(&'a mut Written),
     /// Write this, and then close if it is said so.
@@ -30,7 +30,7 @@ pub(super) enum Ask<'a> {
     Signal(Signal),
 }
 
-impl Ask<'_> {
+impl AgentCall<'_> {
     async fn make(&mut self, agent: &Agent, id: &ExecId) -> Result<(), AgentError> {
         match self {
             Self::Settle(written) => written.settle(agent, id).await,
@@ -42,13 +42,13 @@ impl Ask<'_> {
 }
 
 /// Why a call for an exec was not done.
-pub(super) enum NotDone {
+pub(super) enum CallError {
     Refused(AgentError),
     TooLate,
     Ended,
 }
 
-impl NotDone {
+impl CallError {
     /// In the words of the service.
     pub(super) fn into_service(self, step: &'static str) -> ServiceError {
         match self {
@@ -77,31 +77,31 @@ impl NotDone {
     }
 }
 
-impl Exec {
+impl LiveExec {
     /// Makes a call that can be repeated, over as many connections as it takes until the
     /// deadline, or until the exec has ended.
     pub(super) async fn call(
         &self,
-        table: &Shared,
+        table: &TableInner,
         deadline: Instant,
-        ask: Ask<'_>,
-    ) -> Result<(), NotDone> {
+        ask: AgentCall<'_>,
+    ) -> Result<(), CallError> {
         let attempts = tokio::time::timeout_at(deadline, self.attempts(table, ask));
         tokio::pin!(attempts);
         tokio::select! {
             biased;
-            done = &mut attempts => return done.unwrap_or(Err(NotDone::TooLate)),
+            done = &mut attempts => return done.unwrap_or(Err(CallError::TooLate)),
             _ = self.until_ended() => {}
         }
         // A command that read its last line may be gone before the agent's answer is here.
         match tokio::time::timeout(ANSWER_WAIT_MAX, attempts).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            _ => Err(NotDone::Ended),
+            _ => Err(CallError::Ended),
         }
     }
 
     /// An exec that the agent does not have yet is about to be started there.
-    async fn attempts(&self, table: &Shared, mut ask: Ask<'_>) -> Result<(), NotDone> {
+    async fn attempts(&self, table: &TableInner, mut ask: AgentCall<'_>) -> Result<(), CallError> {
         let mut backoff = Backoff::new();
         loop {
             if let Ok(connected) = table.connection.get().await {
@@ -111,7 +111,7 @@ impl Exec {
                 table.connection.report(&connected, &error);
                 let is_early = error.is_not_found() && !self.status().is_final();
                 if error != AgentError::Lost && !is_early {
-                    return Err(NotDone::Refused(error));
+                    return Err(CallError::Refused(error));
                 }
             }
             backoff.wait().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hotcell_domain::{Caller, ExecId, ExecStatus};
 
-use super::find::Found;
-use super::living::Exec;
+use super::find::FoundExec;
+use super::live::LiveExec;
 use crate::{Service, ServiceError};
 
 /// What ending an exec may take beyond the grace it has.
@@ -22,22 +22,22 @@ impl Service {
     ) -> Result<ExecStatus, ServiceError> {
         let environment = &self.inner.environment;
         let exec = match environment.find_exec(caller, id).await? {
-            Found::Living(exec) => exec,
-            Found::Ended(_, end) => return Ok(end.status),
+            FoundExec::Live(exec) => exec,
+            FoundExec::Ended(_, end) => return Ok(end.status),
         };
         self.inner.used(&exec.container);
         end(&exec);
-        let patience = environment.settings.kill_grace + CANCEL_MARGIN;
-        let ended = tokio::time::timeout(patience, exec.until_ended()).await;
+        let timeout = environment.settings.kill_grace + CANCEL_MARGIN;
+        let ended = tokio::time::timeout(timeout, exec.until_ended()).await;
         Ok(ended.unwrap_or_else(|_| exec.status()))
     }
 }
 
 /// Ends an exec: at once if it waits, else by its follower.
-fn end(exec: &Arc<Exec>) {
+fn end(exec: &Arc<LiveExec>) {
     exec.cancel();
     if let Some(table) = exec.table.upgrade()
-        && let Some(exec) = table.take_out(&exec.id)
+        && let Some(exec) = table.remove_queued(&exec.id)
     {
         table.end_unstarted(&exec);
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 use hotcell_domain::{ExecEnd, ExecStatus};
 
 use super::end::without_exit;
-use super::living::Exec;
-use super::table::{Shared, Table};
+use super::live::LiveExec;
+use super::table::{ExecTable, TableInner};
 
 /// How long the ends of all execs may take to be stored.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Table {
+impl ExecTable {
     /// The container is about to end: takes no more execs and ends those that wait. Those
-    /// that run are followed until [`Table::finish`], so that what they write at their end
+    /// that run are followed until [`ExecTable::finish`], so that what they write at their end
     /// is kept. `status` is how they end.
     pub(crate) async fn close(&self, status: ExecStatus) {
         let shared = &self.0;
@@ -24,7 +24,7 @@ impl Table {
             is_first
         });
         let mut waiting = Vec::new();
-        while let Some(exec) = shared.take_next() {
+        while let Some(exec) = shared.pop_queued() {
             shared.end_unstarted(&exec);
             waiting.push(exec);
         }
@@ -36,11 +36,11 @@ impl Table {
     pub(crate) async fn finish(&self, status: ExecStatus) {
         self.close(status).await;
         self.0.is_closed.send_replace(true);
-        until_all_ended(&self.0.living()).await;
+        until_all_ended(&self.0.live_execs()).await;
     }
 }
 
-async fn until_all_ended(execs: &[Arc<Exec>]) {
+async fn until_all_ended(execs: &[Arc<LiveExec>]) {
     let ended = async {
         for exec in execs {
             exec.until_ended().await;
@@ -49,9 +49,9 @@ async fn until_all_ended(execs: &[Arc<Exec>]) {
     let _ = tokio::time::timeout(FINISH_TIMEOUT, ended).await;
 }
 
-impl Shared {
+impl TableInner {
     /// Notes the end of an exec that never had a place.
-    pub(super) fn end_unstarted(self: &Arc<Self>, exec: &Arc<Exec>) {
+    pub(super) fn end_unstarted(self: &Arc<Self>, exec: &Arc<LiveExec>) {
         let (shared, exec) = (Arc::clone(self), Arc::clone(exec));
         self.environment.tasks.spawn(async move {
             let end = if exec.is_cancelled() {
@@ -64,8 +64,8 @@ impl Shared {
         });
     }
 
-    /// Every living exec of this container.
-    pub(super) fn living(&self) -> Vec<Arc<Exec>> {
+    /// Every live exec of this container.
+    pub(super) fn live_execs(&self) -> Vec<Arc<LiveExec>> {
         let execs = &self.environment.execs;
         execs.filter(|exec| exec.container == self.container)
     }

@@ -23,7 +23,7 @@ const ROOT: (u32, u32) = (0, 0);
 
 /// What of a container shapes its commands.
 #[derive(Debug, Clone)]
-pub(super) struct Setting<'a> {
+pub(super) struct CommandContext<'a> {
     /// Variables of its image.
     pub(super) image: &'a [Variable],
     /// Variables of every exec in it.
@@ -36,11 +36,11 @@ pub(super) struct Setting<'a> {
 
 /// Puts together what the agent is told. The same arguments give the same command, by which
 /// the agent knows a start that is repeated.
-pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentCommand {
-    let image = setting.image.iter();
+pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> AgentCommand {
+    let image = context.image.iter();
     let image = image.map(|(name, value)| (&name[..], &value[..]));
-    let mut env = Env::of_container(setting.root, command.tty.then_some(TERM), image);
-    env.extend(setting.env);
+    let mut env = Env::of_container(context.root, command.tty.then_some(TERM), image);
+    env.extend(context.env);
     env.extend(&command.env);
     let bytes = |text: &str| text.as_bytes().to_vec();
     AgentCommand {
@@ -49,10 +49,10 @@ pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentComman
             .iter()
             .map(|(name, value)| (bytes(name), bytes(value)))
             .collect(),
-        cwd: beneath(command.cwd(), setting.root).into_bytes(),
+        cwd: beneath(command.cwd(), context.root).into_bytes(),
         user: command.as_root.then_some(ROOT),
         timeout: Some(command.timeout()),
-        grace: setting.grace.min(Duration::from_millis(GRACE_MS_MAX)),
+        grace: context.grace.min(Duration::from_millis(GRACE_MS_MAX)),
         stdin: *command.stdin() != Stdin::Empty,
         tty: command.tty.then_some(Winsize {
             rows: command.size.rows,
@@ -63,13 +63,13 @@ pub(super) fn for_agent(command: &Command, setting: &Setting<'_>) -> AgentComman
 
 /// Refuses a command that no agent would take.
 pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
-    let setting = Setting {
+    let context = CommandContext {
         image: &[],
         env,
         root: WORKSPACE,
         grace: Duration::ZERO,
     };
-    let asked = for_agent(command, &setting);
+    let asked = for_agent(command, &context);
     if asked.cwd.len() >= PATH_BYTES_MAX {
         return Err(invalid(format!(
             "cwd must be shorter than {PATH_BYTES_MAX} bytes"
@@ -124,13 +124,13 @@ mod tests {
         let container = env(&[("A", "container"), ("LANG", "C")]);
         let image = [("LANG", "image"), ("ONLY", "image"), ("HOME", "/root")];
         let image = image.map(|(name, value)| (name.into(), value.into()));
-        let setting = Setting {
+        let context = CommandContext {
             image: &image,
             env: &container,
             root: "/workspace",
             grace: Duration::from_secs(3),
         };
-        let asked = for_agent(&command, &setting);
+        let asked = for_agent(&command, &context);
         assert_eq!(value(&asked, "A").as_deref(), Some("exec"));
         assert_eq!(value(&asked, "LANG").as_deref(), Some("C"));
         assert_eq!(value(&asked, "ONLY").as_deref(), Some("image"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hotcell_domain::{Caller, ContainerId, ExecEnd, ExecId};
 use hotcell_store::ExecRow;
 
-use super::living::Exec;
+use super::live::LiveExec;
 use crate::environment::Environment;
 use crate::{Inner, ServiceError};
 
@@ -13,9 +13,9 @@ use crate::{Inner, ServiceError};
 const LOOKS_MAX: u32 = 3;
 
 /// Where an exec is.
-pub(super) enum Found {
+pub(super) enum FoundExec {
     /// In memory.
-    Living(Arc<Exec>),
+    Live(Arc<LiveExec>),
     /// In the store, with its end.
     Ended(Box<ExecRow>, ExecEnd),
 }
@@ -26,19 +26,19 @@ impl Environment {
         &self,
         caller: &Caller,
         id: &ExecId,
-    ) -> Result<Found, ServiceError> {
+    ) -> Result<FoundExec, ServiceError> {
         for _ in 0..LOOKS_MAX {
             if let Some(exec) = self.execs.get(id) {
                 let is_own = exec.principal == caller.principal;
                 return is_own
-                    .then_some(Found::Living(exec))
+                    .then_some(FoundExec::Live(exec))
                     .ok_or_else(|| no_exec(id));
             }
             let row = self.store.exec(id.clone()).await?;
             let own = row.filter(|row| row.principal == caller.principal);
             let mut row = own.ok_or_else(|| no_exec(id))?;
             if let Some(end) = row.end.take() {
-                return Ok(Found::Ended(Box::new(row), end));
+                return Ok(FoundExec::Ended(Box::new(row), end));
             }
         }
         Err(ServiceError::Unavailable {
@@ -50,9 +50,9 @@ impl Environment {
 
 impl Inner {
     /// Notes that a container is used now.
-    pub(super) fn used(&self, container: &ContainerId) {
-        if let Some(cell) = self.registry.get(container) {
-            cell.touch(self.environment.clock.unix_ms());
+    pub(super) fn used(&self, id: &ContainerId) {
+        if let Some(container) = self.registry.get(id) {
+            container.touch(self.environment.clock.unix_ms());
         }
     }
 }

@@ -15,11 +15,11 @@ use hotcell_domain::{ExecEnd, ExecStatus, Stream};
 use hotcell_engine::EngineError;
 
 use super::close::{cancelled, out_of_memory};
-use super::command::{Setting, for_agent};
+use super::command::{CommandContext, for_agent};
 use super::end;
-use super::living::Exec;
+use super::live::LiveExec;
 use super::log::Log;
-use super::table::{NOT_STORED, Shared};
+use super::table::{NOT_STORED, TableInner};
 use crate::backoff::Backoff;
 
 /// What a caller is told while the container cannot be reached.
@@ -75,10 +75,10 @@ impl Piece {
     }
 }
 
-impl Shared {
+impl TableInner {
     /// Follows an exec until it has ended, and answers how. `is_known`: it was started by
     /// another server.
-    pub(super) async fn follow(&self, exec: &Exec, log: &mut Log, is_known: bool) -> ExecEnd {
+    pub(super) async fn follow(&self, exec: &LiveExec, log: &mut Log, is_known: bool) -> ExecEnd {
         let mut is_closed = self.is_closed.subscribe();
         tokio::select! {
             end = self.until_end(exec, log, is_known) => end,
@@ -86,7 +86,7 @@ impl Shared {
         }
     }
 
-    async fn until_end(&self, exec: &Exec, log: &mut Log, is_known: bool) -> ExecEnd {
+    async fn until_end(&self, exec: &LiveExec, log: &mut Log, is_known: bool) -> ExecEnd {
         let mut backoff = Backoff::new();
         loop {
             let had = log.agent_seq();
@@ -103,12 +103,17 @@ impl Shared {
     }
 
     /// Follows over one connection.
-    async fn attempt(&self, exec: &Exec, log: &mut Log, is_known: bool) -> Result<Exit, Broken> {
+    async fn attempt(
+        &self,
+        exec: &LiveExec,
+        log: &mut Log,
+        is_known: bool,
+    ) -> Result<Exit, Broken> {
         let Ok(connected) = self.connection.get().await else {
-            exec.held_up(Some(UNREACHABLE));
+            exec.set_stalled(Some(UNREACHABLE));
             return Err(self.gone(exec).await);
         };
-        exec.held_up(None);
+        exec.set_stalled(None);
         let agent = &connected.agent;
         let exit = async {
             let follow = self.open(agent, exec, log, is_known).await?;
@@ -133,7 +138,7 @@ impl Shared {
     async fn open(
         &self,
         agent: &Agent,
-        exec: &Exec,
+        exec: &LiveExec,
         log: &Log,
         is_known: bool,
     ) -> Result<Option<Follow>, AgentError> {
@@ -149,13 +154,13 @@ impl Shared {
                 found => found.map(Some),
             };
         }
-        let setting = Setting {
+        let context = CommandContext {
             image: &agent.hello().env,
             env: &self.env,
             root: &agent.hello().root,
             grace: self.environment.settings.kill_grace,
         };
-        let command = for_agent(&exec.command, &setting);
+        let command = for_agent(&exec.command, &context);
         agent.start(exec.id.as_str(), &command).await.map(Some)
     }
 
@@ -163,7 +168,7 @@ impl Shared {
     async fn watch(
         &self,
         agent: &Agent,
-        exec: &Exec,
+        exec: &LiveExec,
         log: &mut Log,
         follow: Follow,
     ) -> Result<Exit, AgentError> {
@@ -176,7 +181,7 @@ impl Shared {
 
     async fn take_events(
         &self,
-        exec: &Exec,
+        exec: &LiveExec,
         log: &mut Log,
         mut follow: Follow,
     ) -> Result<Exit, AgentError> {
@@ -210,7 +215,7 @@ impl Shared {
     }
 
     /// Puts output into the log, however long that takes.
-    async fn keep(&self, exec: &Exec, log: &mut Log, piece: &Piece) -> u64 {
+    async fn keep(&self, exec: &LiveExec, log: &mut Log, piece: &Piece) -> u64 {
         let stream = stream(piece.output);
         let mut backoff = Backoff::new();
         loop {
@@ -219,7 +224,7 @@ impl Shared {
                 Err(error) => {
                     tracing::warn!(exec.id = %exec.id, %error, "output is not stored yet");
                     self.environment.metrics.store_failed();
-                    exec.held_up(Some(NOT_STORED));
+                    exec.set_stalled(Some(NOT_STORED));
                 }
             }
             backoff.wait().await;
@@ -229,7 +234,7 @@ impl Shared {
     async fn end_when_cancelled(
         &self,
         agent: &Agent,
-        exec: &Exec,
+        exec: &LiveExec,
     ) -> Result<Infallible, AgentError> {
         exec.until_cancelled().await;
         self.cancel_in(agent, exec).await?;
@@ -239,7 +244,12 @@ impl Shared {
 
     /// Waits until everything that a cancelled or timed out exec started is gone: its
     /// leader may have gone first.
-    async fn end_tree(&self, agent: &Agent, exec: &Exec, exit: &Exit) -> Result<(), AgentError> {
+    async fn end_tree(
+        &self,
+        agent: &Agent,
+        exec: &LiveExec,
+        exit: &Exit,
+    ) -> Result<(), AgentError> {
         let was_ended = matches!(exit.cause, ExitCause::TimedOut | ExitCause::Cancelled);
         if was_ended || exec.is_cancelled() {
             self.cancel_in(agent, exec).await?;
@@ -247,7 +257,7 @@ impl Shared {
         Ok(())
     }
 
-    async fn cancel_in(&self, agent: &Agent, exec: &Exec) -> Result<(), AgentError> {
+    async fn cancel_in(&self, agent: &Agent, exec: &LiveExec) -> Result<(), AgentError> {
         let grace = self.environment.settings.kill_grace;
         match agent.cancel(exec.id.as_str(), grace).await {
             Err(AgentError::Refused { message, .. }) => {
@@ -290,7 +300,7 @@ impl Shared {
     }
 
     /// Whether a container that cannot be reached is gone.
-    async fn gone(&self, exec: &Exec) -> Broken {
+    async fn gone(&self, exec: &LiveExec) -> Broken {
         let environment = &self.environment;
         match environment.engine.inspect(&self.container).await {
             Err(EngineError::NotFound { .. }) => Broken::For(self.closed_end()),
@@ -306,12 +316,12 @@ impl Shared {
         }
     }
 
-    async fn judge(&self, exec: &Exec, exit: &Exit) -> ExecEnd {
+    async fn judge(&self, exec: &LiveExec, exit: &Exit) -> ExecEnd {
         let is_oom = end::may_be_oom(exit) && self.ran_out_of_memory(exec).await;
         end::of_exit(exit, &exec.command, is_oom)
     }
 
-    async fn ran_out_of_memory(&self, exec: &Exec) -> bool {
+    async fn ran_out_of_memory(&self, exec: &LiveExec) -> bool {
         let engine = &self.environment.engine;
         let Ok(container) = engine.inspect(&self.container).await else {
             return false;

@@ -8,12 +8,12 @@ const CHANCE_BITS: u32 = 80;
 
 /// Makes handles, each greater than the one before.
 #[derive(Debug, Default)]
-pub(super) struct Ids {
+pub(super) struct ExecIds {
     unix_ms: u64,
     chance: u128,
 }
 
-impl Ids {
+impl ExecIds {
     /// The next handle and its time, which never goes back.
     pub(super) fn next(&mut self, now_unix_ms: u64, random: [u8; 10]) -> (ExecId, u64) {
         let random = number(random);
@@ -55,7 +55,7 @@ mod tests {
         fn each_handle_is_greater_than_the_one_before(
             steps in prop::collection::vec((0..5_u64, any::<[u8; 10]>()), 1..200)
         ) {
-            let mut ids = Ids::default();
+            let mut ids = ExecIds::default();
             let mut last = ids.next(5, [0; 10]);
             for (now, random) in steps {
                 let next = ids.next(5 + now, random);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn chance_that_runs_out_borrows_a_millisecond() {
-        let mut ids = Ids {
+        let mut ids = ExecIds {
             unix_ms: 7,
             chance: (1 << CHANCE_BITS) - 1,
         };

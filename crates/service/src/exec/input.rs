@@ -6,10 +6,10 @@ use hotcell_agent_client::Winsize;
 use hotcell_domain::{Caller, ExecId, ExecStatus};
 use tokio::time::Instant;
 
-use super::call::{Ask, CALL_WAIT_MAX, conflict};
-use super::find::Found;
-use super::living::Exec;
-use super::table::Shared;
+use super::call::{AgentCall, CALL_WAIT_MAX, conflict};
+use super::find::FoundExec;
+use super::live::LiveExec;
+use super::table::TableInner;
 use super::{Input, Signal};
 use crate::{Service, ServiceError};
 
@@ -27,7 +27,7 @@ impl Service {
         input: Input,
     ) -> Result<(), ServiceError> {
         let found = self.inner.environment.find_exec(caller, id).await?;
-        let Found::Living(exec) = found else {
+        let FoundExec::Live(exec) = found else {
             return Err(conflict("the exec has ended"));
         };
         self.inner.used(&exec.container);
@@ -46,7 +46,7 @@ impl Service {
     }
 }
 
-impl Exec {
+impl LiveExec {
     /// Waits for its place, a little.
     async fn until_started(&self) -> Result<(), ServiceError> {
         let mut progress = self.progress();
@@ -66,20 +66,20 @@ impl Exec {
         Ok(())
     }
 
-    async fn resize(&self, table: &Shared, size: Winsize) -> Result<(), ServiceError> {
+    async fn resize(&self, table: &TableInner, size: Winsize) -> Result<(), ServiceError> {
         if !self.command.tty {
             return Err(conflict(
                 "the exec has no terminal to resize; start it with tty",
             ));
         }
         let deadline = Instant::now() + CALL_WAIT_MAX;
-        let resized = self.call(table, deadline, Ask::Resize(size)).await;
+        let resized = self.call(table, deadline, AgentCall::Resize(size)).await;
         resized.map_err(|error| error.into_service("resize the terminal"))
     }
 
-    async fn signal(&self, table: &Shared, signal: Signal) -> Result<(), ServiceError> {
+    async fn signal(&self, table: &TableInner, signal: Signal) -> Result<(), ServiceError> {
         let deadline = Instant::now() + CALL_WAIT_MAX;
-        let sent = self.call(table, deadline, Ask::Signal(signal)).await;
+        let sent = self.call(table, deadline, AgentCall::Signal(signal)).await;
         sent.map_err(|error| error.into_service("send the signal"))
     }
 }

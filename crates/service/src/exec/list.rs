@@ -4,7 +4,7 @@ use hotcell_domain::{Caller, ContainerRef};
 use hotcell_store::ExecBrief;
 
 use super::ExecSummary;
-use super::living::Exec;
+use super::live::LiveExec;
 use crate::{Service, ServiceError};
 
 /// Execs in one answer, of those that live and of those that have ended; the newest.
@@ -23,12 +23,12 @@ impl Service {
             Some(target) => Some(self.inner.find(caller, target)?.id().clone()),
             None => None,
         };
-        let is_wanted = |exec: &Exec| {
+        let is_wanted = |exec: &LiveExec| {
             let is_here = container.as_ref().is_none_or(|id| *id == exec.container);
             is_here && exec.principal == caller.principal && !exec.status().is_final()
         };
-        let living = environment.execs.filter(is_wanted);
-        let newest = &living[living.len().saturating_sub(LISTED_MAX)..];
+        let live = environment.execs.filter(is_wanted);
+        let newest = &live[live.len().saturating_sub(LISTED_MAX)..];
         let mut all: Vec<_> = newest.iter().map(|exec| exec.summary()).collect();
         if include_finished {
             let principal = caller.principal.clone();

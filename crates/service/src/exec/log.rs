@@ -1,9 +1,9 @@
-//! The log of a living exec, opened when there is something to write.
+//! The log of a live exec, opened when there is something to write.
 
 use hotcell_domain::{ExecId, Stream};
 use hotcell_store::{LogWriter, Store, StoreError};
 
-/// Where a living exec's output goes. A command that writes nothing costs no file.
+/// Where a live exec's output goes. A command that writes nothing costs no file.
 #[derive(Debug)]
 pub(super) struct Log {
     store: Store,

@@ -15,7 +15,7 @@ mod follow;
 mod ids;
 mod input;
 mod list;
-mod living;
+mod live;
 mod log;
 mod poll;
 mod queue;
@@ -29,8 +29,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Stream};
 
-pub(crate) use self::living::Index;
-pub(crate) use self::table::Table;
+pub(crate) use self::live::LiveExecs;
+pub(crate) use self::table::ExecTable;
 
 /// An exec that somebody asks for.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub struct ExecView {
     pub end: Option<ExecEnd>,
     /// What holds it up, if something outside of it does: a full disk, a container that
     /// does not answer.
-    pub held_up: Option<&'static str>,
+    pub stalled: Option<&'static str>,
     /// Bytes dropped from the middle of its output.
     pub truncated_bytes: u64,
 }

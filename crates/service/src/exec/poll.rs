@@ -6,8 +6,8 @@ use hotcell_domain::{Caller, ExecEnd, ExecId, ExecStatus};
 use hotcell_store::{LogMessage, LogPage, Store};
 use tokio::sync::watch;
 
-use super::find::Found;
-use super::living::{Exec, Progress};
+use super::find::FoundExec;
+use super::live::{LiveExec, Progress};
 use super::{ExecView, Message, Poll};
 use crate::{Service, ServiceError};
 
@@ -33,11 +33,11 @@ impl Service {
             ..poll
         };
         match environment.find_exec(caller, id).await? {
-            Found::Living(exec) => {
+            FoundExec::Live(exec) => {
                 self.inner.used(&exec.container);
                 exec.poll(&environment.store, poll).await
             }
-            Found::Ended(row, end) => {
+            FoundExec::Ended(row, end) => {
                 let page = environment
                     .store
                     .read_log(id, poll.after_seq, poll.bytes_max)?;
@@ -57,7 +57,7 @@ impl Service {
         poll: Poll,
     ) -> Result<(), ServiceError> {
         let environment = &self.inner.environment;
-        let Found::Living(exec) = environment.find_exec(caller, id).await? else {
+        let FoundExec::Live(exec) = environment.find_exec(caller, id).await? else {
             return Ok(());
         };
         self.inner.used(&exec.container);
@@ -68,7 +68,7 @@ impl Service {
     }
 }
 
-impl Exec {
+impl LiveExec {
     async fn poll(&self, store: &Store, poll: Poll) -> Result<ExecView, ServiceError> {
         let mut progress = self.progress();
         if !poll.wait.is_zero() {
@@ -81,7 +81,7 @@ impl Exec {
         let now = progress.borrow().clone();
         let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max)?;
         let mut view = view(self.id.clone(), now.status, page, now.end);
-        view.held_up = now.held_up;
+        view.stalled = now.stalled;
         Ok(view)
     }
 
@@ -124,7 +124,7 @@ fn view(id: ExecId, status: ExecStatus, page: LogPage, end: Option<ExecEnd>) -> 
         next_seq: page.next_seq,
         is_complete: end.is_some() && !page.has_more,
         end,
-        held_up: None,
+        stalled: None,
         truncated_bytes: page.truncated_bytes,
     }
 }

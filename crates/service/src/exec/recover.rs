@@ -14,13 +14,13 @@ use hotcell_engine::EngineError;
 use hotcell_store::{ExecRow, StoreError};
 
 use super::close::lost;
-use super::living::Exec;
+use super::live::LiveExec;
 use super::log::Log;
-use super::table::{NOT_STORED, Shared, Table};
+use super::table::{ExecTable, NOT_STORED, TableInner};
 use crate::backoff::Backoff;
 use crate::environment::Environment;
 
-impl Table {
+impl ExecTable {
     /// Takes over execs that an earlier server noted, oldest first: they can be found when
     /// this returns; the agent is asked about them in the background. Whoever calls has noted
     /// how many processes were killed for want of memory.
@@ -32,20 +32,20 @@ impl Table {
     }
 }
 
-impl Shared {
+impl TableInner {
     /// From here on the exec can be found.
-    fn adopt(self: &Arc<Self>, mut row: ExecRow) -> Arc<Exec> {
+    fn adopt(self: &Arc<Self>, mut row: ExecRow) -> Arc<LiveExec> {
         // An engine may have begun to count anew.
         let oom_kills = self.oom_kills.load(Ordering::Relaxed);
         row.oom_kills_before = row.oom_kills_before.min(oom_kills);
-        let exec = Arc::new(Exec::new(row, Arc::downgrade(self)));
+        let exec = Arc::new(LiveExec::new(row, Arc::downgrade(self)));
         self.environment.execs.insert(&exec);
         self.reserve_always(&exec.command);
         exec
     }
 
     /// Gives each exec its place: first those that run, then the queue for the others.
-    async fn place(self: &Arc<Self>, execs: Vec<Arc<Exec>>) {
+    async fn place(self: &Arc<Self>, execs: Vec<Arc<LiveExec>>) {
         let Some(known) = self.ask_agent().await else {
             for exec in execs {
                 self.give_back();
@@ -67,16 +67,16 @@ impl Shared {
     }
 
     /// Notes the end of an exec whose container is gone.
-    async fn end_gone(&self, exec: &Exec) {
+    async fn end_gone(&self, exec: &LiveExec) {
         let mut log = self.log_of(&exec.id);
         self.open_log(exec, &mut log).await;
         self.settle(exec, &mut log, self.closed_end()).await;
     }
 
-    async fn go_on(self: &Arc<Self>, exec: Arc<Exec>, stdin_accepted: u64) {
+    async fn go_on(self: &Arc<Self>, exec: Arc<LiveExec>, stdin_accepted: u64) {
         exec.written.lock().await.goes_on_from(stdin_accepted);
         self.give_back();
-        self.take_place();
+        self.take_slot();
         self.run(exec, true);
     }
 
@@ -109,7 +109,11 @@ impl Shared {
     }
 
     /// Lets the agent drop execs whose end is stored: a server died before it could.
-    fn forget_strangers(self: &Arc<Self>, ours: &[Arc<Exec>], known: &HashMap<String, ExecInfo>) {
+    fn forget_strangers(
+        self: &Arc<Self>,
+        ours: &[Arc<LiveExec>],
+        known: &HashMap<String, ExecInfo>,
+    ) {
         let is_strange =
             |info: &&ExecInfo| !ours.iter().any(|exec| exec.id.as_str() == info.exec_id);
         let ended = known.values().filter(|info| !info.running);
@@ -123,12 +127,12 @@ impl Shared {
     }
 
     /// Opens the log that another server left, however long that takes.
-    pub(super) async fn open_log(&self, exec: &Exec, log: &mut Log) {
+    pub(super) async fn open_log(&self, exec: &LiveExec, log: &mut Log) {
         let mut backoff = Backoff::new();
         while let Err(error) = log.open().map(drop) {
             tracing::warn!(exec.id = %exec.id, %error, "a log cannot be opened yet");
             self.environment.metrics.store_failed();
-            exec.held_up(Some(NOT_STORED));
+            exec.set_stalled(Some(NOT_STORED));
             backoff.wait().await;
         }
         exec.wrote(log.last_seq(), 0);

@@ -8,8 +8,8 @@ use hotcell_store::{ExecRow, Started};
 
 use super::Start;
 use super::command;
-use super::living::Exec;
-use super::table::{COMMANDS_BYTES_MAX, Shared, Table, turn_of};
+use super::live::LiveExec;
+use super::table::{COMMANDS_BYTES_MAX, ExecTable, TableInner, queue_key_of};
 use crate::refusal::tell_refusal;
 use crate::{Service, ServiceError};
 
@@ -24,13 +24,13 @@ impl Service {
         request: Start,
     ) -> Result<ExecId, ServiceError> {
         self.inner.accepting()?;
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         self.inner.has_room()?;
-        cell.execs().start(caller, request).await
+        container.execs().start(caller, request).await
     }
 }
 
-impl Table {
+impl ExecTable {
     pub(super) async fn start(
         &self,
         caller: &Caller,
@@ -42,11 +42,11 @@ impl Table {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
         let row = shared.row(caller, request);
-        let exec = Exec::new(row.clone(), Arc::downgrade(shared));
+        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared));
         let exec = Arc::new(exec);
         shared.environment.execs.insert(&exec);
         // A task of its own: an exec that is noted is queued too, whoever stops waiting.
-        let work = Arc::clone(shared).note(turn_of(caller), row, exec);
+        let work = Arc::clone(shared).note(queue_key_of(caller), row, exec);
         let done = shared.environment.tasks.spawn(work).await;
         done.ok()
             .flatten()
@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-impl Shared {
+impl TableInner {
     fn check(&self, caller: &Caller, request: &Start) -> Result<(), ServiceError> {
         if self.closing.borrow().is_some() {
             return Err(ServiceError::no_container(&self.container));
@@ -89,7 +89,7 @@ impl Shared {
         self: Arc<Self>,
         turn: (Principal, Option<Name>),
         row: ExecRow,
-        exec: Arc<Exec>,
+        exec: Arc<LiveExec>,
     ) -> Result<ExecId, ServiceError> {
         let environment = &self.environment;
         let lifetime = environment.settings.key_lifetime.as_millis();
@@ -114,11 +114,10 @@ impl Shared {
         Ok(id)
     }
 
-    /// The living exec under this key: it is the same request, however full the queue is.
+    /// The live exec under this key: it is the same request, however full the queue is.
     fn same_key(&self, principal: &Principal, key: Option<&Name>) -> Result<ExecId, ServiceError> {
-        let living = self.living().into_iter();
-        let mut same =
-            living.filter(|exec| exec.key.as_ref() == key && exec.principal == *principal);
+        let live = self.live_execs().into_iter();
+        let mut same = live.filter(|exec| exec.key.as_ref() == key && exec.principal == *principal);
         if key.is_some()
             && let Some(exec) = same.next()
         {

@@ -12,9 +12,9 @@ use hotcell_domain::{ExecId, Stdin};
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-use super::call::{Ask, CALL_WAIT_MAX, NotDone, conflict};
-use super::living::Exec;
-use super::table::Shared;
+use super::call::{AgentCall, CALL_WAIT_MAX, CallError, conflict};
+use super::live::LiveExec;
+use super::table::TableInner;
 use crate::ServiceError;
 use crate::backoff::Backoff;
 
@@ -69,7 +69,7 @@ impl Written {
     }
 }
 
-impl Exec {
+impl LiveExec {
     /// Gives a command the text it was started with. Comes back only when the connection is
     /// lost: the next one goes on where this one was.
     pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
@@ -107,7 +107,7 @@ impl Exec {
 
     pub(super) async fn write(
         &self,
-        table: &Shared,
+        table: &TableInner,
         data: Bytes,
         eof: bool,
     ) -> Result<(), ServiceError> {
@@ -123,7 +123,7 @@ impl Exec {
         loop {
             let piece = rest.split_to(rest.len().min(CHUNK_BYTES_MAX));
             let is_last = rest.is_empty();
-            let put = Ask::Put(&mut written, piece, eof && is_last);
+            let put = AgentCall::Put(&mut written, piece, eof && is_last);
             let put = self.call(table, deadline, put).await;
             put.map_err(|error| not_taken(error, written.offset - begin, total))?;
             if is_last {
@@ -134,12 +134,12 @@ impl Exec {
     }
 }
 
-impl Exec {
+impl LiveExec {
     /// Waits for one's turn to write: behind other callers, and behind the text that the exec
     /// was started with.
     async fn turn(
         &self,
-        table: &Shared,
+        table: &TableInner,
         deadline: Instant,
         total: usize,
     ) -> Result<MutexGuard<'_, Written>, ServiceError> {
@@ -151,7 +151,9 @@ impl Exec {
             if written.is_closed {
                 return Err(closed(&Stdin::Open));
             }
-            let settled = self.call(table, deadline, Ask::Settle(&mut written)).await;
+            let settled = self
+                .call(table, deadline, AgentCall::Settle(&mut written))
+                .await;
             settled.map_err(|error| not_taken(error, 0, total))?;
             if written.offset >= first {
                 return Ok(written);
@@ -163,19 +165,19 @@ impl Exec {
     }
 }
 
-fn not_taken(error: NotDone, taken: u64, total: usize) -> ServiceError {
+fn not_taken(error: CallError, taken: u64, total: usize) -> ServiceError {
     match error {
-        NotDone::TooLate => unread(taken, total),
-        NotDone::Ended => conflict(format!(
+        CallError::TooLate => unread(taken, total),
+        CallError::Ended => conflict(format!(
             "the exec ended when it had taken {taken} of {total} bytes of its input"
         )),
-        NotDone::Refused(AgentError::Refused {
+        CallError::Refused(AgentError::Refused {
             refusal: Refusal::Conflict { .. },
             ..
         }) => conflict(format!(
             "the exec's standard input is closed; it took {taken} of {total} bytes"
         )),
-        error @ NotDone::Refused(_) => error.into_service("write to its standard input"),
+        error @ CallError::Refused(_) => error.into_service("write to its standard input"),
     }
 }
 

@@ -17,8 +17,8 @@ use hotcell_domain::{
 use hotcell_store::ContainerRow;
 use tokio::sync::watch;
 
-use super::ids::Ids;
-use super::living::Exec;
+use super::ids::ExecIds;
+use super::live::LiveExec;
 use super::log::Log;
 use super::queue::Queue;
 use crate::backoff::Backoff;
@@ -27,10 +27,10 @@ use crate::environment::Environment;
 
 /// The execs of one container. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Table(pub(super) Arc<Shared>);
+pub(crate) struct ExecTable(pub(super) Arc<TableInner>);
 
 /// What a table is made of.
-pub(super) struct Shared {
+pub(super) struct TableInner {
     pub(super) environment: Arc<Environment>,
     pub(super) connection: Arc<Connection>,
     pub(super) container: ContainerId,
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     /// Processes the kernel had killed for want of memory when last we looked.
     pub(super) oom_kills: AtomicU64,
     pub(super) counts: watch::Sender<Counts>,
-    pub(super) ids: Mutex<Ids>,
+    pub(super) ids: Mutex<ExecIds>,
     state: Mutex<State>,
 }
 
@@ -59,25 +59,25 @@ pub(super) struct Counts {
 }
 
 /// Callers take turns; each of these is one.
-type Turn = (Principal, Option<Name>);
+type QueueKey = (Principal, Option<Name>);
 
 pub(super) struct State {
-    queue: Queue<Turn, Arc<Exec>>,
+    queue: Queue<QueueKey, Arc<LiveExec>>,
     running: usize,
     /// Execs that are being noted in the store.
-    noting: usize,
+    recording: usize,
     /// Bytes of all commands that wait or run.
     bytes: usize,
 }
 
-impl Table {
+impl ExecTable {
     /// A container without execs.
     pub(crate) fn new(
         environment: &Arc<Environment>,
         connection: &Arc<Connection>,
         row: &ContainerRow,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(TableInner {
             environment: Arc::clone(environment),
             connection: Arc::clone(connection),
             container: row.id.clone(),
@@ -91,7 +91,7 @@ impl Table {
             state: Mutex::new(State {
                 queue: Queue::new(),
                 running: 0,
-                noting: 0,
+                recording: 0,
                 bytes: 0,
             }),
         }))
@@ -115,7 +115,7 @@ impl Table {
     }
 }
 
-impl Shared {
+impl TableInner {
     /// Keeps a place in the queue for a command that is about to be noted; false if there
     /// is none, or the commands there are too large.
     pub(super) fn reserve(&self, command: &Command) -> bool {
@@ -123,30 +123,30 @@ impl Shared {
         let places = settings.execs_running_max.max(1) + settings.execs_queued_max;
         let bytes = bytes_of(command);
         let mut state = self.state();
-        let is_full = state.running + state.queue.len() + state.noting >= places;
+        let is_full = state.running + state.queue.len() + state.recording >= places;
         if is_full || state.bytes + bytes > COMMANDS_BYTES_MAX {
             return false;
         }
-        self.keep_place(&mut state, bytes);
+        self.reserve_slot(&mut state, bytes);
         true
     }
 
     /// Keeps a place for a command that was noted long ago, however many there are.
     pub(super) fn reserve_always(&self, command: &Command) {
-        self.keep_place(&mut self.state(), bytes_of(command));
+        self.reserve_slot(&mut self.state(), bytes_of(command));
     }
 
-    fn keep_place(&self, state: &mut State, bytes: usize) {
-        state.noting += 1;
+    fn reserve_slot(&self, state: &mut State, bytes: usize) {
+        state.recording += 1;
         state.bytes += bytes;
-        self.tell(state);
+        self.publish_counts(state);
     }
 
     /// Gives a kept place back: the exec does not need it.
     pub(super) fn give_back(&self) {
         let mut state = self.state();
-        state.noting -= 1;
-        self.tell(&state);
+        state.recording -= 1;
+        self.publish_counts(&state);
     }
 
     /// A command need not be held any longer.
@@ -155,71 +155,71 @@ impl Shared {
     }
 
     /// Queues an exec in the place that was kept for it.
-    pub(super) fn enqueue(self: &Arc<Self>, turn: Turn, exec: Arc<Exec>) {
+    pub(super) fn enqueue(self: &Arc<Self>, turn: QueueKey, exec: Arc<LiveExec>) {
         let id = exec.id.clone();
         {
             let mut state = self.state();
-            state.noting -= 1;
+            state.recording -= 1;
             state.queue.push(turn, exec);
         }
-        self.hand_out();
+        self.start_queued();
         // The container may have been closed meanwhile: then nobody else ends it.
         if self.closing.borrow().is_some()
-            && let Some(exec) = self.take_out(&id)
+            && let Some(exec) = self.remove_queued(&id)
         {
             self.end_unstarted(&exec);
         }
     }
 
     /// Takes an exec out of the queue, if it is there.
-    pub(super) fn take_out(&self, id: &ExecId) -> Option<Arc<Exec>> {
+    pub(super) fn remove_queued(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
         let found = state.queue.remove(|exec| exec.id == *id);
-        self.tell(&state);
+        self.publish_counts(&state);
         found
     }
 
     /// The next exec that waits, whether there is a place or not.
-    pub(super) fn take_next(&self) -> Option<Arc<Exec>> {
+    pub(super) fn pop_queued(&self) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
         let next = state.queue.pop();
-        self.tell(&state);
+        self.publish_counts(&state);
         next
     }
 
     /// Hands out places as long as there are places and execs.
-    pub(super) fn hand_out(self: &Arc<Self>) {
+    pub(super) fn start_queued(self: &Arc<Self>) {
         while let Some(exec) = self.next_to_run() {
             self.run(exec, false);
         }
     }
 
-    fn next_to_run(&self) -> Option<Arc<Exec>> {
+    fn next_to_run(&self) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
         let has_place = state.running < self.environment.settings.execs_running_max.max(1);
         let is_open = self.closing.borrow().is_none();
         let next = (has_place && is_open).then(|| state.queue.pop()).flatten();
         state.running += usize::from(next.is_some());
-        self.tell(&state);
+        self.publish_counts(&state);
         next
     }
 
     /// Gives a place to an exec that runs in the container already.
-    pub(super) fn take_place(&self) {
+    pub(super) fn take_slot(&self) {
         let mut state = self.state();
         state.running += 1;
-        self.tell(&state);
+        self.publish_counts(&state);
     }
 
-    fn leave_place(&self) {
+    fn free_slot(&self) {
         let mut state = self.state();
         state.running -= 1;
-        self.tell(&state);
+        self.publish_counts(&state);
     }
 
     /// Follows an exec that has a place, until it has ended. `is_known`: the agent has it,
     /// and the log may hold what another server wrote.
-    pub(super) fn run(self: &Arc<Self>, exec: Arc<Exec>, is_known: bool) {
+    pub(super) fn run(self: &Arc<Self>, exec: Arc<LiveExec>, is_known: bool) {
         let shared = Arc::clone(self);
         exec.runs();
         self.environment.tasks.spawn(async move {
@@ -229,14 +229,14 @@ impl Shared {
             }
             let end = shared.follow(&exec, &mut log, is_known).await;
             shared.settle(&exec, &mut log, end).await;
-            shared.leave_place();
-            shared.hand_out();
+            shared.free_slot();
+            shared.start_queued();
             shared.forget(&exec.id).await;
         });
     }
 
     /// Notes how an exec ended, then says so. While the store takes nothing, it waits.
-    pub(super) async fn settle(&self, exec: &Exec, log: &mut Log, end: ExecEnd) {
+    pub(super) async fn settle(&self, exec: &LiveExec, log: &mut Log, end: ExecEnd) {
         let environment = &self.environment;
         let now = environment.clock.unix_ms();
         let mut backoff = Backoff::new();
@@ -254,7 +254,7 @@ impl Shared {
             let Err(error) = stored else { break };
             tracing::warn!(exec.id = %exec.id, %error, "the end of an exec is not stored yet");
             environment.metrics.store_failed();
-            exec.held_up(Some(NOT_STORED));
+            exec.set_stalled(Some(NOT_STORED));
             backoff.wait().await;
         }
         let wall = end
@@ -290,10 +290,10 @@ impl Shared {
         Log::new(environment.store.clone(), id.clone(), output_bytes_max)
     }
 
-    fn tell(&self, state: &State) {
+    fn publish_counts(&self, state: &State) {
         let counts = Counts {
             running: state.running,
-            queued: state.queue.len() + state.noting,
+            queued: state.queue.len() + state.recording,
         };
         self.counts.send_if_modified(|now| {
             let is_news = *now != counts;
@@ -326,6 +326,6 @@ fn bytes_of(command: &Command) -> usize {
     argv + env + stdin
 }
 
-pub(super) fn turn_of(caller: &Caller) -> Turn {
+pub(super) fn queue_key_of(caller: &Caller) -> QueueKey {
     (caller.principal.clone(), caller.client.clone())
 }

@@ -20,10 +20,12 @@ impl Service {
     ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
         let paths = check(&operations)?;
         let operations: Vec<_> = operations.into_iter().map(for_agent).collect();
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let root = FilePath::parse(b".")?;
         let batch = async |agent: Agent| agent.batch(operations.clone(), atomic).await;
-        let asked = self.ask(&cell, Call::changes("batch", &root), batch).await;
+        let asked = self
+            .ask(&container, Call::changes("batch", &root), batch)
+            .await;
         let (results, _) = asked.map_err(|error| about(error, &paths))?;
         let each = results.into_iter().zip(paths);
         Ok(each

@@ -25,8 +25,8 @@ pub use self::transfer::{FileReader, FileWriter};
 
 use self::error::{Effect, from_agent};
 use self::transfer::{Metered, Peer};
-use crate::cell::Cell;
 use crate::connection::{Connected, Connection};
+use crate::container::LiveContainer;
 use crate::{Service, ServiceError};
 
 /// Attempts at a call that may be repeated.
@@ -63,9 +63,11 @@ impl Service {
         offset: u64,
         limit: Option<u64>,
     ) -> Result<(FileInfo, FileReader), ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
-        let ((info, bytes), way) = self.ask(&cell, Call::reads("read", path), read).await?;
+        let ((info, bytes), way) = self
+            .ask(&container, Call::reads("read", path), read)
+            .await?;
         Ok((info, FileReader::new(bytes, peer(way, path))))
     }
 
@@ -78,7 +80,7 @@ impl Service {
         data: Bytes,
         options: WriteOptions,
     ) -> Result<FileInfo, ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         self.inner.has_room()?;
         // A whole file that replaces whatever is there may be written twice.
         let can_repeat = !options.append && options.precondition == Precondition::Any;
@@ -95,7 +97,7 @@ impl Service {
             let (data, options) = (data.clone(), options.clone());
             agent.write_all(path.for_agent(), data, options).await
         };
-        Ok(self.ask(&cell, about, write).await?.0)
+        Ok(self.ask(&container, about, write).await?.0)
     }
 
     /// Opens a file for writing piece by piece; it appears when the writer is finished.
@@ -106,9 +108,9 @@ impl Service {
         path: &FilePath,
         options: WriteOptions,
     ) -> Result<FileWriter<FileInfo>, ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         self.inner.has_room()?;
-        let connection = cell.connection();
+        let connection = container.connection();
         let connected = connection.get().await?;
         let bytes = connected.agent.write(path.for_agent(), options);
         let peer = peer((connection, connected), path);
@@ -124,14 +126,14 @@ impl Service {
         recursive: bool,
         precondition: Precondition,
     ) -> Result<(), ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let delete = async |agent: Agent| {
             let precondition = precondition.clone();
             let removed = agent.delete(path.for_agent(), recursive, precondition);
             removed.await.map(drop)
         };
         let about = Call::changes("delete", path);
-        self.ask(&cell, about, delete).await.map(drop)
+        self.ask(&container, about, delete).await.map(drop)
     }
 
     /// Tells what a path is; a symlink is not followed.
@@ -141,9 +143,12 @@ impl Service {
         target: &ContainerRef,
         path: &FilePath,
     ) -> Result<FileInfo, ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let stat = async |agent: Agent| agent.stat(path.for_agent(), false).await;
-        Ok(self.ask(&cell, Call::reads("stat", path), stat).await?.0)
+        Ok(self
+            .ask(&container, Call::reads("stat", path), stat)
+            .await?
+            .0)
     }
 
     /// Lists a directory, page by page.
@@ -155,7 +160,7 @@ impl Service {
         list: List,
     ) -> Result<Page, ServiceError> {
         list.check()?;
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let page = async |agent: Agent| {
             let (glob, cursor) = (list.glob.as_deref(), list.cursor.as_deref());
             let path = path.for_agent();
@@ -163,7 +168,10 @@ impl Service {
                 .list(path, list.recursive, glob, list.limit, cursor)
                 .await
         };
-        Ok(self.ask(&cell, Call::reads("list", path), page).await?.0)
+        Ok(self
+            .ask(&container, Call::reads("list", path), page)
+            .await?
+            .0)
     }
 
     /// Opens a tar of a directory or a file. It is not compressed.
@@ -176,10 +184,10 @@ impl Service {
         exclude: Vec<String>,
     ) -> Result<FileReader, ServiceError> {
         check_globs(include.iter().chain(&exclude))?;
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         let export = async |agent: Agent| agent.export(path.for_agent(), &include, &exclude).await;
         let about = Call::reads("export", path);
-        let (bytes, way) = self.ask(&cell, about, export).await?;
+        let (bytes, way) = self.ask(&container, about, export).await?;
         Ok(FileReader::new(bytes, peer(way, path)))
     }
 
@@ -191,9 +199,9 @@ impl Service {
         target: &ContainerRef,
         dest: &FilePath,
     ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
-        let cell = self.inner.cell(caller, target).await?;
+        let container = self.inner.running_container(caller, target).await?;
         self.inner.has_room()?;
-        let connection = cell.connection();
+        let connection = container.connection();
         let connected = connection.get().await?;
         let bytes = connected.agent.import(dest.for_agent(), 0, 0);
         let peer = peer((connection, connected), dest);
@@ -204,7 +212,7 @@ impl Service {
     /// connection when the first is lost.
     async fn ask<T, F>(
         &self,
-        cell: &Cell,
+        container: &LiveContainer,
         about: Call<'_>,
         make: impl Fn(Agent) -> F,
     ) -> Result<(T, Way), ServiceError>
@@ -212,7 +220,7 @@ impl Service {
         F: Future<Output = Result<T, AgentError>>,
     {
         let metrics = &self.inner.environment.metrics;
-        let answer = try_call(cell, &about, make).await;
+        let answer = try_call(container, &about, make).await;
         metrics.file_operation(about.operation, answer.is_ok());
         answer
     }
@@ -223,7 +231,7 @@ impl Service {
 }
 
 async fn try_call<T, F>(
-    cell: &Cell,
+    container: &LiveContainer,
     about: &Call<'_>,
     make: impl Fn(Agent) -> F,
 ) -> Result<(T, Way), ServiceError>
@@ -232,7 +240,7 @@ where
 {
     let mut attempt = 1;
     loop {
-        let connection = cell.connection();
+        let connection = container.connection();
         let connected = connection.get().await?;
         let error = match make(connected.agent.clone()).await {
             Ok(answer) => return Ok((answer, (connection, connected))),

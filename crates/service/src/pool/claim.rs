@@ -8,7 +8,7 @@ use hotcell_domain::{ContainerSpec, Phase};
 use hotcell_engine::Container;
 use hotcell_store::ContainerRow;
 
-use super::{Pool, Warm};
+use super::{Pool, WarmContainer};
 use crate::connection::Connection;
 
 /// Containers that are tried before one is made.
@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 #[must_use = "a claim that is dropped keeps its container from everybody"]
 pub(crate) struct Claim {
     pool: Arc<Pool>,
-    warm: Arc<Warm>,
+    warm: Arc<WarmContainer>,
 }
 
 impl Pool {
@@ -31,39 +31,42 @@ impl Pool {
     /// Those that turn out not to be so are removed. None is taken while the engine does not
     /// say what the current image is: whoever asks then hears what it says to a new one.
     pub(crate) async fn claim(self: &Arc<Self>, spec: &ContainerSpec) -> Option<Claim> {
-        let stock = self.stock_of(spec)?;
-        if self.shelf().ready(stock) == 0 {
+        let set = self.set_of(spec)?;
+        if self.slots().ready(set) == 0 {
             return None;
         }
-        let current = self.current(stock).await?;
+        let current = self.current_image(set).await?;
         for _ in 0..CLAIMS_MAX {
-            let warm = self.take(stock, &current)?;
+            let warm = self.take(set, &current)?;
             let claim = Claim {
                 pool: Arc::clone(self),
                 warm,
             };
-            if self.is_well(&claim.warm.connection, ANSWER_TIMEOUT).await {
+            if self
+                .is_healthy(&claim.warm.connection, ANSWER_TIMEOUT)
+                .await
+            {
                 return Some(claim);
             }
             self.note_loss(&claim.warm, "it does not answer");
-            claim.throw_away();
+            claim.discard();
         }
         None
     }
 
-    /// Counts a container that was made although it is of a stock; so such containers can
+    /// Counts a container that was made although it is of a set; so such containers can
     /// be made.
-    pub(crate) fn missed(&self, spec: &ContainerSpec) {
-        if let Some(stock) = self.stock_of(spec) {
-            self.stocks[stock].misses.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_miss(&self, spec: &ContainerSpec) {
+        if let Some(set) = self.set_of(spec) {
+            self.sets[set].misses.fetch_add(1, Ordering::Relaxed);
             self.environment.metrics.warm_missed();
         }
     }
 
     /// Such a container has been made for somebody: whatever was wrong may be over.
-    pub(crate) fn encourage(&self, spec: &ContainerSpec) {
-        if let Some(stock) = self.stock_of(spec) {
-            self.stocks[stock].works.notify_one();
+    pub(crate) fn note_success(&self, spec: &ContainerSpec) {
+        if let Some(set) = self.set_of(spec) {
+            self.sets[set].succeeded.notify_one();
         }
     }
 }
@@ -86,34 +89,34 @@ impl Claim {
     /// It is somebody's, and known as that in memory and in the store.
     pub(crate) fn hand_over(self) -> Container {
         let (pool, warm) = (&self.pool, &self.warm);
-        let stock = &pool.stocks[warm.stock];
-        stock.hits.fetch_add(1, Ordering::Relaxed);
-        stock.is_proven.store(true, Ordering::Relaxed);
+        let set = &pool.sets[warm.set];
+        set.hits.fetch_add(1, Ordering::Relaxed);
+        set.was_useful.store(true, Ordering::Relaxed);
         let now_unix_ms = pool.environment.clock.unix_ms();
         let age = Duration::from_millis(now_unix_ms.saturating_sub(warm.created_unix_ms));
         pool.environment.metrics.warm_hit(age);
         pool.environment.budget.hand_over(&warm.id);
-        pool.shelf().remove(&warm.id);
-        stock.changed.notify_one();
+        pool.slots().remove(&warm.id);
+        set.changed.notify_one();
         self.warm.container.clone()
     }
 
     /// Nobody has used it: it is as ready as before.
     pub(crate) fn give_back(self) {
         if !self.pool.put(&self.warm) {
-            self.throw_away();
+            self.discard();
         }
     }
 
     /// It is of no use, or its fate is not certain.
-    pub(crate) fn throw_away(self) {
-        self.pool.refuse(&self.warm.id, self.warm.stock);
+    pub(crate) fn discard(self) {
+        self.pool.reject(&self.warm.id, self.warm.set);
     }
 }
 
-impl Warm {
+impl WarmContainer {
     pub(super) fn new(
-        stock: usize,
+        set: usize,
         connection: Arc<Connection>,
         container: Container,
         created_unix_ms: u64,
@@ -121,7 +124,7 @@ impl Warm {
         debug_assert_eq!(container.phase, Phase::Running);
         Arc::new(Self {
             id: container.id.clone(),
-            stock,
+            set,
             connection,
             container,
             created_unix_ms,

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!                                 claim
-//! making ─▶ coming ─▶ ready ─▶ claimed ─▶ somebody's
+//! making ─▶ creating ─▶ ready ─▶ claimed ─▶ somebody's
 //!                │        │  ◀──    │
 //!                ▼        ▼  unused ▼
-//! left by an earlier server ─▶ leaving ─▶ nothing left
+//! left by an earlier server ─▶ removing ─▶ nothing left
 //! ```
 //!
-//! For each *stock* (what a container is, but for its variables, which are each exec's) as
+//! For each *set* (what a container is, but for its variables, which are each exec's) as
 //! many as are wanted are kept ready: made, connected, watched, asked again and again whether
 //! they are well. None is handed out that is of another image than its name stands for now.
 //! A container is noted in the store as a warm one before its engine makes it,
@@ -16,13 +16,13 @@
 //! dies leaves it either in the pool or with its owner. What all containers may have together
 //! is for callers first: the pool takes what is free, and gives it up for a caller.
 
+mod adopt;
 mod claim;
-mod current;
-mod found;
-mod leave;
+mod freshness;
 mod refill;
+mod remove;
 mod room;
-mod shelf;
+mod slots;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,53 +35,53 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::claim::Claim;
-use self::shelf::Shelf;
+use self::slots::Slots;
 use crate::connection::Connection;
 use crate::environment::Environment;
-use crate::{ServiceError, Settings, Stock};
+use crate::{PoolSpec, ServiceError, Settings};
 
 /// Everything that is kept ready.
 pub(crate) struct Pool {
     environment: Arc<Environment>,
-    stocks: Vec<Kept>,
-    shelf: Mutex<Shelf>,
+    sets: Vec<WarmSet>,
+    slots: Mutex<Slots>,
     /// Whatever makes containers.
-    makers: TaskTracker,
+    creators: TaskTracker,
     /// Nothing more is to be made.
     closing: CancellationToken,
 }
 
-/// One stock.
-struct Kept {
+/// One set.
+struct WarmSet {
     spec: Admitted<ContainerSpec>,
     wanted: usize,
     /// Something was taken or lost.
     changed: Notify,
     /// Somebody else has just made such a container.
-    works: Notify,
+    succeeded: Notify,
     /// One was lost soon after it was made.
-    is_frail: AtomicBool,
+    lost_early: AtomicBool,
     /// One was of use.
-    is_proven: AtomicBool,
+    was_useful: AtomicBool,
     /// There was no room for another.
-    is_cramped: AtomicBool,
+    is_out_of_room: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 /// A container that is ready.
-pub(crate) struct Warm {
+pub(crate) struct WarmContainer {
     id: ContainerId,
-    stock: usize,
+    set: usize,
     connection: Arc<Connection>,
     /// As its engine told it.
     container: Container,
     created_unix_ms: u64,
 }
 
-/// How a stock is.
+/// How a set is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StockView {
+pub struct PoolView {
     /// What its containers are made of.
     pub image: ImageRef,
     /// How many shall be ready.
@@ -90,21 +90,21 @@ pub struct StockView {
     pub ready: u64,
     /// Containers that were ready when they were asked for.
     pub hits: u64,
-    /// Containers that had to be made although they are of this stock.
+    /// Containers that had to be made although they are of this set.
     pub misses: u64,
 }
 
 impl Pool {
-    /// An empty pool, which does nothing yet. Policy decides on each stock.
+    /// An empty pool, which does nothing yet. Policy decides on each set.
     pub(crate) fn new(environment: &Arc<Environment>) -> Result<Self, ServiceError> {
         let settings = &environment.settings;
-        let wanted = settings.warm.iter().filter(|stock| stock.wanted > 0);
-        let stocks = wanted.map(|stock| Kept::new(settings, stock));
+        let wanted = settings.warm.iter().filter(|set| set.wanted > 0);
+        let sets = wanted.map(|set| WarmSet::new(settings, set));
         Ok(Self {
             environment: Arc::clone(environment),
-            stocks: stocks.collect::<Result<_, _>>()?,
-            shelf: Mutex::default(),
-            makers: TaskTracker::new(),
+            sets: sets.collect::<Result<_, _>>()?,
+            slots: Mutex::default(),
+            creators: TaskTracker::new(),
             closing: CancellationToken::new(),
         })
     }
@@ -112,57 +112,57 @@ impl Pool {
     /// Whether a container is the pool's. One that has just become somebody's is in the
     /// registry before this is false.
     pub(crate) fn holds(&self, id: &ContainerId) -> bool {
-        self.shelf().holds(id)
+        self.slots().holds(id)
     }
 
-    /// How each stock is.
-    pub(crate) fn views(&self) -> Vec<StockView> {
-        let stocks = self.stocks.iter().enumerate();
-        let view = |(number, stock): (usize, &Kept)| StockView {
-            image: stock.spec.value().image.clone(),
-            wanted: stock.wanted as u64,
-            ready: self.shelf().ready(number) as u64,
-            hits: stock.hits.load(Ordering::Relaxed),
-            misses: stock.misses.load(Ordering::Relaxed),
+    /// How each set is.
+    pub(crate) fn views(&self) -> Vec<PoolView> {
+        let sets = self.sets.iter().enumerate();
+        let view = |(number, set): (usize, &WarmSet)| PoolView {
+            image: set.spec.value().image.clone(),
+            wanted: set.wanted as u64,
+            ready: self.slots().ready(number) as u64,
+            hits: set.hits.load(Ordering::Relaxed),
+            misses: set.misses.load(Ordering::Relaxed),
         };
-        stocks.map(view).collect()
+        sets.map(view).collect()
     }
 
-    /// The stock whose containers are such. Variables are told to each exec and not to the
+    /// The set whose containers are such. Variables are told to each exec and not to the
     /// engine, so they do not matter.
-    fn stock_of(&self, spec: &ContainerSpec) -> Option<usize> {
+    fn set_of(&self, spec: &ContainerSpec) -> Option<usize> {
         let bare = ContainerSpec {
             env: Env::default(),
             ..spec.clone()
         };
-        let mut stocks = self.stocks.iter();
-        stocks.position(|stock| *stock.spec.value() == bare)
+        let mut sets = self.sets.iter();
+        sets.position(|set| *set.spec.value() == bare)
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn new(settings: &Settings, stock: &Stock) -> Result<Self, ServiceError> {
+impl WarmSet {
+    fn new(settings: &Settings, set: &PoolSpec) -> Result<Self, ServiceError> {
         let spec = ContainerSpec {
             limits: settings.default_limits,
             allow_root: settings.policy.allow_root,
-            ..ContainerSpec::new(stock.image.clone())
+            ..ContainerSpec::new(set.image.clone())
         };
         let admitted = settings.policy.admit(spec);
         let spec = admitted.map_err(|refusal| ServiceError::Invalid {
-            reason: format!("{} cannot be kept warm: {refusal}", stock.image),
+            reason: format!("{} cannot be kept warm: {refusal}", set.image),
         })?;
         Ok(Self {
             spec,
-            wanted: stock.wanted,
+            wanted: set.wanted,
             changed: Notify::new(),
-            works: Notify::new(),
-            is_frail: AtomicBool::new(false),
-            is_proven: AtomicBool::new(false),
-            is_cramped: AtomicBool::new(false),
+            succeeded: Notify::new(),
+            lost_early: AtomicBool::new(false),
+            was_useful: AtomicBool::new(false),
+            is_out_of_room: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         })

@@ -53,31 +53,31 @@ impl Pool {
 
     /// Has a container removed, unless one is being removed already; false if there is none.
     fn give_up_one(self: &Arc<Self>) -> bool {
-        let mut places = self.shelf();
-        if places.is_giving() {
+        let mut slots = self.slots();
+        if slots.is_making_room() {
             return true;
         }
-        let given = places.give_up();
-        drop(places);
-        let Some((id, stock, is_ready)) = given else {
+        let given = slots.give_up();
+        drop(slots);
+        let Some((id, set, is_ready)) = given else {
             return false;
         };
         tracing::info!(container.id = %id, "a warm container is given up for one that is asked for");
         // One that is being made is removed by its maker.
         if is_ready {
-            self.remove_in_background(id, stock);
+            self.remove_in_background(id, set);
         }
         true
     }
 
-    /// Holds what a container of a stock may use; false if there is no room, which is said
+    /// Holds what a container of a set may use; false if there is no room, which is said
     /// once.
-    pub(super) fn hold(&self, stock: usize, id: &ContainerId) -> bool {
-        let kept = &self.stocks[stock];
-        let spec = kept.spec.value();
+    pub(super) fn hold(&self, set: usize, id: &ContainerId) -> bool {
+        let warm_set = &self.sets[set];
+        let spec = warm_set.spec.value();
         let has_room = self.environment.budget.hold_for_pool(id, &spec.limits);
-        let was_cramped = kept.is_cramped.swap(!has_room, Ordering::Relaxed);
-        if !has_room && !was_cramped {
+        let was_out_of_room = warm_set.is_out_of_room.swap(!has_room, Ordering::Relaxed);
+        if !has_room && !was_out_of_room {
             tracing::warn!(
                 image = %spec.image,
                 "no room for another warm container: all containers together hold what they may \

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hotcell_domain::{ContainerId, Env, ImageRef, Limits, Pids};
-use hotcell_service::{Reconciled, Service, ServiceError, Spawn, Stock, StockView};
+use hotcell_service::{PoolSpec, PoolView, Reconciled, Service, ServiceError, Spawn};
 
 use crate::ground::{Ground, by_id, ids, keyed, me, named, persistent, somebody_else, until};
 
 /// A ground on which containers of the default kind are kept ready.
 pub(crate) fn warm_ground(wanted: usize) -> Ground {
     let mut ground = Ground::new();
-    ground.settings.warm = vec![Stock {
+    ground.settings.warm = vec![PoolSpec {
         image: ImageRef::Host,
         wanted,
     }];
     ground
 }
 
-pub(crate) async fn stock(service: &Service) -> StockView {
+pub(crate) async fn stock(service: &Service) -> PoolView {
     service.status().await.expect("it tells").warm[0].clone()
 }
 
@@ -42,7 +42,7 @@ async fn a_ready_container_is_handed_out_and_replaced() {
     assert_eq!(listed, std::slice::from_ref(&view));
     until_ready(&service, 2).await;
     assert_eq!(ground.held().await.len(), 3);
-    let expected = StockView {
+    let expected = PoolView {
         image: ImageRef::Host,
         wanted: 2,
         ready: 2,
@@ -85,7 +85,7 @@ async fn no_container_is_handed_out_twice() {
         warm += u64::from(view.is_warm);
         assert!(made.insert(view.id), "one was handed out twice");
     }
-    let StockView { hits, misses, .. } = stock(&service).await;
+    let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (warm, SPAWNS - warm));
     assert!(warm >= 8, "{warm} were ready");
     let listed = ids(&service.containers(&me(), false).await.unwrap());
@@ -136,7 +136,7 @@ async fn a_claim_that_loses_its_alias_leaves_the_container_ready() {
         assert_eq!(stock(&service).await.ready, 1);
     }
     assert_eq!(ground.held().await, held);
-    let StockView { hits, misses, .. } = stock(&service).await;
+    let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (1, 0));
     let theirs = service.spawn(&somebody_else(), named("box")).await.unwrap();
     assert!(theirs.is_warm && theirs.id != view.id);
@@ -158,7 +158,7 @@ async fn a_key_leads_to_one_container_also_after_a_restart() {
     }
     made.dedup();
     assert_eq!(made.len(), 1);
-    let StockView { hits, misses, .. } = stock(&service).await;
+    let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), if made[0].1 { (1, 0) } else { (0, 1) });
     until_ready(&service, 4).await;
     drop(service);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hotcell_engine::Engine;
-use hotcell_service::{Service, Spawn, StockView};
+use hotcell_service::{PoolView, Service, Spawn};
 
 use crate::ground::{DEADLINE, Ground, me, until};
 use crate::odd::Odd;
@@ -50,7 +50,7 @@ async fn what_is_handed_out_is_of_the_image_that_its_name_stands_for_now() {
     for _ in 0..3 {
         assert_eq!(spawn(&service).await, ("two".to_owned(), true));
     }
-    let StockView { hits, misses, .. } = stock(&service).await;
+    let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (4, 1));
     service.stop(Duration::ZERO).await;
     ground.assert_empty().await;
@@ -73,7 +73,7 @@ async fn containers_of_an_older_image_are_replaced_before_anybody_asks() {
     })
     .await;
     assert_eq!(spawn(&service).await, ("two".to_owned(), true));
-    let StockView { hits, misses, .. } = stock(&service).await;
+    let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (1, 0));
 }
 

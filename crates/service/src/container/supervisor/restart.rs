@@ -1,5 +1,5 @@
 //! Starting a persistent container again that ended by itself: its engine or its host was
-//! restarted, or its agent died. Only a wish removes its files.
+//! restarted, or its agent died. Only a request removes its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use hotcell_domain::Phase;
 use hotcell_engine::{Container, EngineError};
 use tokio::time::Instant;
 
-use super::life::{Cause, Life};
-use super::make::{NotMade, restart};
+use super::create::{CreateError, restart};
+use super::{EndCause, Supervisor};
 use crate::backoff::Backoff;
 use crate::error::chain;
 
@@ -24,18 +24,20 @@ const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 
 /// How often a container was started again.
-struct Starts {
+struct RestartAttempts {
     count: u32,
     last: Option<Instant>,
     pause: Backoff,
 }
 
-impl Life {
+impl Supervisor {
     /// Starts a container again as often as it ends by itself, and answers why it ends for
     /// good.
-    pub(super) async fn keep(&mut self, mut cause: Cause) -> Cause {
-        let mut starts = Starts::new();
-        while self.cell.row.is_persistent && matches!(cause, Cause::Vanished | Cause::Distrusted) {
+    pub(super) async fn keep(&mut self, mut cause: EndCause) -> EndCause {
+        let mut starts = RestartAttempts::new();
+        while self.container.row.is_persistent
+            && matches!(cause, EndCause::Exited | EndCause::Distrusted)
+        {
             self.note_halt(cause).await;
             cause = match self.start_again(&mut starts).await {
                 Ok(()) => self.run().await,
@@ -46,64 +48,66 @@ impl Life {
     }
 
     /// Its execs are lost, and whoever wants it waits.
-    async fn note_halt(&mut self, cause: Cause) {
-        tracing::warn!(container.id = %self.cell.id(), ?cause, "a container ended by itself");
+    async fn note_halt(&mut self, cause: EndCause) {
+        tracing::warn!(container.id = %self.container.id(), ?cause, "a container ended by itself");
         let status = self.status(cause).await;
         self.set_phase(Phase::Creating);
-        self.cell.execs().finish(status).await;
-        self.cell.renew(&self.inner.environment);
+        self.container.execs().finish(status).await;
+        self.container.renew(&self.inner.environment);
     }
 
     /// Starts it, in several attempts; on `Err` it ends for good, and tells why.
-    async fn start_again(&mut self, starts: &mut Starts) -> Result<(), Cause> {
+    async fn start_again(&mut self, starts: &mut RestartAttempts) -> Result<(), EndCause> {
         while starts.may_begin() {
-            let (inner, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+            let (inner, container) = (Arc::clone(&self.inner), Arc::clone(&self.container));
             let attempt = async {
                 starts.wait().await;
                 // One that waited was said to be halted.
-                cell.set_phase(Phase::Creating);
-                restart(&inner.environment, cell.id(), &cell.connection()).await
+                container.set_phase(Phase::Creating);
+                restart(&inner.environment, container.id(), &container.connection()).await
             };
             let started = tokio::select! {
                 biased;
                 request = self.requests.recv() => {
-                    return Err(request.map_or(Cause::Gone, |request| self.take(request)));
+                    return Err(request.map_or(EndCause::Missing, |request| self.take(request)));
                 }
                 started = attempt => started,
             };
             match started {
-                Ok(container) => {
-                    self.note_start(container);
+                Ok(info) => {
+                    self.note_start(info);
                     return Ok(());
                 }
-                Err(NotMade::Engine(EngineError::NotFound { .. })) => return Err(Cause::Gone),
+                Err(CreateError::Engine(EngineError::NotFound { .. })) => {
+                    return Err(EndCause::Missing);
+                }
                 Err(error) => self.note_failure(starts, &error),
             }
         }
         Err(self.halt().await)
     }
 
-    fn note_start(&mut self, container: Container) {
-        tracing::info!(container.id = %self.cell.id(), "a container was started again");
-        self.cell.note_made(container);
+    fn note_start(&mut self, info: Container) {
+        tracing::info!(container.id = %self.container.id(), "a container was started again");
+        self.container.record_created(info);
         self.set_phase(Phase::Running);
         self.tell_all();
     }
 
-    fn note_failure(&mut self, starts: &mut Starts, error: &NotMade) {
+    fn note_failure(&mut self, starts: &mut RestartAttempts, error: &CreateError) {
         let cause = chain(error);
-        tracing::warn!(container.id = %self.cell.id(), cause, "a container was not started again");
+        tracing::warn!(container.id = %self.container.id(), cause, "a container was not started again");
         self.set_phase(Phase::Halted);
         self.tell_all();
-        if matches!(error, NotMade::Engine(EngineError::Unavailable { .. })) {
+        if matches!(error, CreateError::Engine(EngineError::Unavailable { .. })) {
             starts.pardon();
         }
     }
 
     /// Keeps its files until somebody wants its end, and answers that.
-    async fn halt(&mut self) -> Cause {
+    async fn halt(&mut self) -> EndCause {
         tracing::error!(
-            container.id = %self.cell.id(),
+            container.id = %self.container.id(),
             "a container does not last; its files are kept until it is killed, and the next server starts it again"
         );
         self.set_phase(Phase::Halted);
@@ -111,7 +115,7 @@ impl Life {
         let request = self.requests.recv().await;
         match request.map(|request| self.take(request)) {
             // The engine has lost what was left.
-            None | Some(Cause::Vanished) => Cause::Gone,
+            None | Some(EndCause::Exited) => EndCause::Missing,
             Some(cause) => cause,
         }
     }
@@ -124,7 +128,7 @@ impl Life {
     }
 }
 
-impl Starts {
+impl RestartAttempts {
     fn new() -> Self {
         Self {
             count: 0,

@@ -14,7 +14,7 @@ use super::Pool;
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// How long a stop waits for what is being made, which may be the pull of an image.
-const MAKINGS_TIMEOUT: Duration = Duration::from_secs(5);
+const CREATIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Containers that are removed at once when all are.
 const REMOVALS_MAX: usize = 16;
@@ -24,16 +24,16 @@ const ROUNDS_MAX: usize = 3;
 
 impl Pool {
     /// Removes a container that was on its way, or claimed.
-    pub(super) fn refuse(self: &Arc<Self>, id: &ContainerId, stock: usize) {
-        if self.shelf().refuse(id) {
-            self.remove_in_background(id.clone(), stock);
+    pub(super) fn reject(self: &Arc<Self>, id: &ContainerId, set: usize) {
+        if self.slots().reject(id) {
+            self.remove_in_background(id.clone(), set);
         }
     }
 
-    /// Removes a container that leaves, and has another made in its place.
-    pub(super) fn remove_in_background(self: &Arc<Self>, id: ContainerId, stock: usize) {
-        if let Some(kept) = self.stocks.get(stock) {
-            kept.changed.notify_one();
+    /// Removes a container that leaves, and has another made in its slot.
+    pub(super) fn remove_in_background(self: &Arc<Self>, id: ContainerId, set: usize) {
+        if let Some(warm_set) = self.sets.get(set) {
+            warm_set.changed.notify_one();
         }
         let pool = Arc::clone(self);
         self.environment.tasks.spawn(async move {
@@ -41,8 +41,8 @@ impl Pool {
                 tracing::error!(container.id = %id, %error, "a warm container cannot be removed");
                 tokio::time::sleep(AGAIN).await;
             }
-            if let Some(kept) = pool.stocks.get(stock) {
-                kept.changed.notify_one();
+            if let Some(warm_set) = pool.sets.get(set) {
+                warm_set.changed.notify_one();
             }
         });
     }
@@ -55,7 +55,7 @@ impl Pool {
             self.environment.metrics.store_failed();
             tracing::error!(container.id = %id, %error, "a warm container is not forgotten");
         }
-        self.shelf().remove(id);
+        self.slots().remove(id);
         // Last: whoever waits for room looks at once whether more is to come.
         self.environment.budget.release(id);
         Ok(())
@@ -64,13 +64,13 @@ impl Pool {
     /// Makes and hands out nothing more, and removes everything. What cannot be removed is
     /// left to the next server.
     pub(crate) async fn drain(self: &Arc<Self>) {
-        let (coming, mut left) = self.shelf().close();
+        let (creating, mut left) = self.slots().close();
         self.closing.cancel();
-        self.makers.close();
+        self.creators.close();
         // A container that is being made while it is removed would stay.
-        let made = tokio::time::timeout(MAKINGS_TIMEOUT, self.makers.wait());
+        let made = tokio::time::timeout(CREATIONS_TIMEOUT, self.creators.wait());
         match made.await {
-            Ok(()) => left.extend(coming),
+            Ok(()) => left.extend(creating),
             Err(_) => {
                 tracing::warn!(
                     "warm containers are still being made; the next server removes them"

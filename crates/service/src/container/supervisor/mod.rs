@@ -1,4 +1,9 @@
-//! The life of a container, from its making to its end, in one task.
+//! One task per container: creates it, watches it, restarts it, ends it. It alone changes the
+//! container's phase.
+
+mod create;
+mod end;
+mod restart;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,104 +12,105 @@ use hotcell_domain::{Admitted, ContainerSpec, Phase};
 use hotcell_engine::{Container, Engine, EngineError, Progress};
 use tokio::sync::{mpsc, oneshot};
 
-use super::make::make;
-use super::{Cell, Request, Wish};
+pub(crate) use self::create::create;
+pub(crate) use self::create::{CreateError, fetch_image};
+use super::live::{EndMode, EndRequest, LiveContainer};
 use crate::{Inner, ServiceError};
 
 /// From an engine that could not watch a container to the next attempt.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Owns a container's phase.
-pub(crate) struct Life {
+/// Owns a container's phase and answers whoever wants its end.
+pub(crate) struct Supervisor {
     pub(super) inner: Arc<Inner>,
-    pub(super) cell: Arc<Cell>,
-    pub(super) requests: mpsc::Receiver<Request>,
+    pub(super) container: Arc<LiveContainer>,
+    pub(super) requests: mpsc::Receiver<EndRequest>,
     /// Who waits for the end.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), ServiceError>>>,
 }
 
-/// How a container comes into this server's memory.
+/// Where a container comes from when its supervisor starts.
 #[derive(Debug)]
-pub(crate) enum Birth {
+pub(crate) enum Origin {
     /// It is to be made, and somebody wants to hear how far its image is.
-    Made(Box<Admitted<ContainerSpec>>, Progress),
+    New(Box<Admitted<ContainerSpec>>, Progress),
     /// It was ready before it was asked for, and its row says that it runs.
     Warm(Box<Container>),
     /// It runs already.
     Found,
-    /// It was to run, and has ended.
+    /// It is to run, but has exited.
     Halted,
     /// Another engine holds it.
-    Away,
+    OtherEngine,
     /// It was being ended when the last server died, or is of no use.
-    Dying(Cause),
+    Ending(EndCause),
 }
 
 /// Why a container ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum EndCause {
     /// It could not be made.
-    NotMade,
+    NotCreated,
     /// Somebody wants it, or its time is up.
-    Wished {
+    Requested {
         /// Without grace.
         force: bool,
     },
     /// Its agent ended, or the engine has lost it.
-    Vanished,
+    Exited,
     /// The engine has nothing of it any more.
-    Gone,
+    Missing,
     /// Its agent broke the protocol.
     Distrusted,
 }
 
-impl Life {
+impl Supervisor {
     /// Starts a container's task.
     pub(crate) fn start(
         inner: &Arc<Inner>,
-        cell: &Arc<Cell>,
-        requests: mpsc::Receiver<Request>,
-        birth: Birth,
+        container: &Arc<LiveContainer>,
+        requests: mpsc::Receiver<EndRequest>,
+        origin: Origin,
     ) {
-        let life = Self {
+        let supervisor = Self {
             inner: Arc::clone(inner),
-            cell: Arc::clone(cell),
+            container: Arc::clone(container),
             requests,
             waiting: Vec::new(),
         };
-        inner.environment.tasks.spawn(life.live(birth));
+        inner.environment.tasks.spawn(supervisor.supervise(origin));
     }
 
-    async fn live(mut self, birth: Birth) {
-        let cause = match birth {
-            Birth::Made(spec, progress) => match self.make_if_wanted(&spec, &progress).await {
+    async fn supervise(mut self, origin: Origin) {
+        let cause = match origin {
+            Origin::New(spec, progress) => match self.create_unless_ended(&spec, &progress).await {
                 Ok(made) => {
-                    self.cell.note_made(made);
-                    self.inner.sync_soon(&self.cell);
+                    self.container.record_created(made);
+                    self.inner.sync_soon(&self.container);
                     self.set_phase(Phase::Running);
                     // Nobody waits for this: a row that still says `Creating` when the next
                     // server finds the container running means the same.
-                    self.note_made().await;
+                    self.record_created().await;
                     self.run().await
                 }
                 Err((cause, failure)) => {
-                    let _ = self.cell.failure.set(failure);
+                    let _ = self.container.failure.set(failure);
                     cause
                 }
             },
-            Birth::Warm(container) => {
-                self.cell.note_made(*container);
-                self.inner.sync_soon(&self.cell);
+            Origin::Warm(info) => {
+                self.container.record_created(*info);
+                self.inner.sync_soon(&self.container);
                 self.set_phase(Phase::Running);
                 self.run().await
             }
-            Birth::Found => {
+            Origin::Found => {
                 self.reconnect();
                 self.run().await
             }
-            Birth::Halted => Cause::Vanished,
-            Birth::Away => return self.stay_away().await,
-            Birth::Dying(cause) => cause,
+            Origin::Halted => EndCause::Exited,
+            Origin::OtherEngine => return self.refuse_requests().await,
+            Origin::Ending(cause) => cause,
         };
         let cause = self.keep(cause).await;
         self.end(cause).await;
@@ -112,73 +118,73 @@ impl Life {
 
     /// Makes it and connects to it, unless somebody wants its end before, or whoever asked
     /// goes away: without a key nobody else can wait for it. On `Err` something may be left.
-    async fn make_if_wanted(
+    async fn create_unless_ended(
         &mut self,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
-    ) -> Result<Container, (Cause, ServiceError)> {
-        let (environment, cell) = (&self.inner.environment, &self.cell);
-        let connection = cell.connection();
+    ) -> Result<Container, (EndCause, ServiceError)> {
+        let (environment, container) = (&self.inner.environment, &self.container);
+        let connection = container.connection();
         tokio::select! {
             biased;
-            made = make(environment, cell.id(), spec, progress, &connection) => {
-                made.map_err(|failure| (Cause::NotMade, failure.into()))
+            made = create(environment, container.id(), spec, progress, &connection) => {
+                made.map_err(|failure| (EndCause::NotCreated, failure.into()))
             }
-            () = progress.unwatched(), if cell.row.key.is_none() => {
-                Err((Cause::NotMade, not_made("nobody waits for it any more")))
+            () = progress.unwatched(), if container.row.key.is_none() => {
+                Err((EndCause::NotCreated, not_made("nobody waits for it any more")))
             }
             request = self.requests.recv() => {
                 self.waiting.extend(request.map(|request| request.answer));
                 let failure = not_made("the container was ended before it was made");
-                Err((Cause::Wished { force: true }, failure))
+                Err((EndCause::Requested { force: true }, failure))
             }
         }
     }
 
     /// Connects in the background, a bounded number of containers at a time.
     fn reconnect(&self) {
-        let (inner, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+        let (inner, container) = (Arc::clone(&self.inner), Arc::clone(&self.container));
         self.inner.environment.tasks.spawn(async move {
             let _turn = inner.reconnecting.acquire().await;
-            if let Err(error) = cell.connection().get().await {
-                tracing::warn!(container.id = %cell.id(), %error, "a container does not answer");
+            if let Err(error) = container.connection().get().await {
+                tracing::warn!(container.id = %container.id(), %error, "a container does not answer");
             }
         });
     }
 
     /// Refuses whatever anybody wants of it: its engine is not here.
-    async fn stay_away(mut self) {
+    async fn refuse_requests(mut self) {
         while let Some(request) = self.requests.recv().await {
-            let _ = request.answer.send(Err(self.cell.halted()));
+            let _ = request.answer.send(Err(self.container.halted()));
         }
     }
 
     /// Waits for whatever ends it.
-    pub(super) async fn run(&mut self) -> Cause {
+    pub(super) async fn run(&mut self) -> EndCause {
         let environment = Arc::clone(&self.inner.environment);
-        let cell = Arc::clone(&self.cell);
-        let connection = cell.connection();
+        let container = Arc::clone(&self.container);
+        let connection = container.connection();
         tokio::select! {
             biased;
-            request = self.requests.recv() => request.map_or(Cause::Vanished, |request| self.take(request)),
-            () = exited(&*environment.engine, &cell) => Cause::Vanished,
-            _ = connection.distrusted() => Cause::Distrusted,
-            () = expired(&self.inner, &cell) => Cause::Wished { force: false },
+            request = self.requests.recv() => request.map_or(EndCause::Exited, |request| self.take(request)),
+            () = exited(&*environment.engine, &container) => EndCause::Exited,
+            _ = connection.distrusted() => EndCause::Distrusted,
+            () = expired(&self.inner, &container) => EndCause::Requested { force: false },
         }
     }
 
     /// Takes a request: whoever made it waits for the end now.
-    pub(super) fn take(&mut self, request: Request) -> Cause {
+    pub(super) fn take(&mut self, request: EndRequest) -> EndCause {
         self.waiting.push(request.answer);
-        match request.wish {
-            Wish::End => Cause::Wished { force: false },
-            Wish::ForcedEnd => Cause::Wished { force: true },
-            Wish::NoteGone => Cause::Vanished,
+        match request.mode {
+            EndMode::Graceful => EndCause::Requested { force: false },
+            EndMode::Forced => EndCause::Requested { force: true },
+            EndMode::LostByEngine => EndCause::Exited,
         }
     }
 
     pub(super) fn set_phase(&self, next: Phase) {
-        self.cell.set_phase(next);
+        self.container.set_phase(next);
     }
 }
 
@@ -190,12 +196,12 @@ fn not_made(reason: &str) -> ServiceError {
 }
 
 /// Waits until the container's agent has ended, or there is none.
-async fn exited(engine: &dyn Engine, cell: &Cell) {
+async fn exited(engine: &dyn Engine, container: &LiveContainer) {
     loop {
-        match engine.exited(cell.id()).await {
+        match engine.exited(container.id()).await {
             Ok(()) | Err(EngineError::NotFound { .. }) => return,
             Err(error) => {
-                tracing::warn!(container.id = %cell.id(), %error, "a container is not watched");
+                tracing::warn!(container.id = %container.id(), %error, "a container is not watched");
                 tokio::time::sleep(WATCH_PAUSE).await;
             }
         }
@@ -203,8 +209,8 @@ async fn exited(engine: &dyn Engine, cell: &Cell) {
 }
 
 /// Waits until its time is up by the clock, which may have been set meanwhile.
-async fn expired(inner: &Inner, cell: &Cell) {
-    let Some(expires_unix_ms) = cell.row.expires_unix_ms else {
+async fn expired(inner: &Inner, container: &LiveContainer) {
+    let Some(expires_unix_ms) = container.row.expires_unix_ms else {
         return std::future::pending().await;
     };
     loop {

@@ -1,4 +1,4 @@
-//! Making a container, for somebody or for the pool.
+//! Creating a container, for a caller or for the pool.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const CONNECTS_MAX: u32 = 3;
 
 /// Why a container was not made. Not yet an answer for a caller: there may be none.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotMade {
+pub(crate) enum CreateError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
@@ -37,34 +37,34 @@ pub(crate) enum NotMade {
 }
 
 /// Makes a container and connects to it. On `Err` something may be left.
-pub(crate) async fn make(
+pub(crate) async fn create(
     environment: &Environment,
     id: &ContainerId,
     spec: &Admitted<ContainerSpec>,
     progress: &Progress,
     connection: &Connection,
-) -> Result<Container, NotMade> {
-    fetch_telling(environment, spec, progress).await?;
-    let create = environment.engine.create(id, spec);
-    let made = tokio::time::timeout(CREATE_TIMEOUT, create).await;
-    let made = made.map_err(|_| late("make the container"))??;
-    reach(connection).await?;
-    Ok(made)
+) -> Result<Container, CreateError> {
+    fetch_reporting(environment, spec, progress).await?;
+    let creating = environment.engine.create(id, spec);
+    let created = tokio::time::timeout(CREATE_TIMEOUT, creating).await;
+    let created = created.map_err(|_| late("make the container"))??;
+    connect(connection).await?;
+    Ok(created)
 }
 
 /// Makes sure that the image of a container to be is here, and tells nobody how far that is.
-pub(crate) async fn fetch(
+pub(crate) async fn fetch_image(
     environment: &Environment,
     spec: &Admitted<ContainerSpec>,
-) -> Result<(), NotMade> {
-    fetch_telling(environment, spec, &Progress::default()).await
+) -> Result<(), CreateError> {
+    fetch_reporting(environment, spec, &Progress::default()).await
 }
 
-async fn fetch_telling(
+async fn fetch_reporting(
     environment: &Environment,
     spec: &Admitted<ContainerSpec>,
     progress: &Progress,
-) -> Result<(), NotMade> {
+) -> Result<(), CreateError> {
     let fetch = environment.engine.fetch_image(spec, progress);
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     Ok(fetched.map_err(|_| late("pull the image"))??)
@@ -75,15 +75,15 @@ pub(super) async fn restart(
     environment: &Environment,
     id: &ContainerId,
     connection: &Connection,
-) -> Result<Container, NotMade> {
+) -> Result<Container, CreateError> {
     let restart = environment.engine.restart(id);
     let started = tokio::time::timeout(RESTART_TIMEOUT, restart).await;
     let started = started.map_err(|_| late("start the container again"))??;
-    reach(connection).await?;
+    connect(connection).await?;
     Ok(started)
 }
 
-async fn reach(connection: &Connection) -> Result<(), ServiceError> {
+async fn connect(connection: &Connection) -> Result<(), ServiceError> {
     for _ in 1..CONNECTS_MAX {
         if connection.get().await.is_ok() {
             return Ok(());
@@ -98,13 +98,13 @@ fn late(what: &str) -> ServiceError {
     }
 }
 
-impl From<NotMade> for ServiceError {
-    fn from(failure: NotMade) -> Self {
+impl From<CreateError> for ServiceError {
+    fn from(failure: CreateError) -> Self {
         match failure {
-            NotMade::Engine(error) => error.into(),
-            NotMade::Store(error) => error.into(),
-            NotMade::Other(error) => error,
-            NotMade::GivenUp => Self::Unavailable {
+            CreateError::Engine(error) => error.into(),
+            CreateError::Store(error) => error.into(),
+            CreateError::Other(error) => error,
+            CreateError::GivenUp => Self::Unavailable {
                 reason: failure.to_string(),
                 source: None,
             },

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use super::ExecSummary;
 use super::stdin::Written;
-use super::table::Shared;
+use super::table::TableInner;
 
 /// An exec that has not ended, or has just done so.
-pub(crate) struct Exec {
+pub(crate) struct LiveExec {
     pub(super) id: ExecId,
     pub(super) container: ContainerId,
     pub(super) principal: Principal,
@@ -23,7 +23,7 @@ pub(crate) struct Exec {
     pub(super) oom_kills_before: u64,
     /// What was written to its standard input. Whoever holds it writes.
     pub(super) written: tokio::sync::Mutex<Written>,
-    pub(super) table: Weak<Shared>,
+    pub(super) table: Weak<TableInner>,
     progress: watch::Sender<Progress>,
     is_cancelled: watch::Sender<bool>,
 }
@@ -39,12 +39,12 @@ pub(super) struct Progress {
     /// How it ended. Once it is here it is in the store, and the log has its last byte.
     pub(super) end: Option<ExecEnd>,
     /// What holds it up, if something outside of it does.
-    pub(super) held_up: Option<&'static str>,
+    pub(super) stalled: Option<&'static str>,
 }
 
-impl Exec {
+impl LiveExec {
     /// One that waits.
-    pub(super) fn new(row: ExecRow, table: Weak<Shared>) -> Self {
+    pub(super) fn new(row: ExecRow, table: Weak<TableInner>) -> Self {
         Self {
             id: row.id,
             container: row.container,
@@ -60,7 +60,7 @@ impl Exec {
                 last_seq: 0,
                 bytes: 0,
                 end: None,
-                held_up: None,
+                stalled: None,
             }),
             is_cancelled: watch::Sender::new(false),
         }
@@ -85,15 +85,15 @@ impl Exec {
         self.progress.send_modify(|progress| {
             progress.last_seq = last_seq;
             progress.bytes += bytes as u64;
-            progress.held_up = None;
+            progress.stalled = None;
         });
     }
 
     /// Something outside of it holds it up, or no longer does.
-    pub(super) fn held_up(&self, reason: Option<&'static str>) {
+    pub(super) fn set_stalled(&self, reason: Option<&'static str>) {
         self.progress.send_if_modified(|progress| {
-            let is_news = progress.held_up != reason;
-            progress.held_up = reason;
+            let is_news = progress.stalled != reason;
+            progress.stalled = reason;
             is_news
         });
     }
@@ -104,7 +104,7 @@ impl Exec {
             progress.status = end.status;
             progress.last_seq = progress.last_seq.max(last_seq);
             progress.end = Some(end);
-            progress.held_up = None;
+            progress.stalled = None;
         });
     }
 
@@ -143,12 +143,12 @@ impl Exec {
     }
 }
 
-/// Every living exec of the service.
+/// Every live exec of the service.
 #[derive(Default)]
-pub(crate) struct Index(Mutex<HashMap<ExecId, Arc<Exec>>>);
+pub(crate) struct LiveExecs(Mutex<HashMap<ExecId, Arc<LiveExec>>>);
 
-impl Index {
-    pub(super) fn insert(&self, exec: &Arc<Exec>) {
+impl LiveExecs {
+    pub(super) fn insert(&self, exec: &Arc<LiveExec>) {
         self.lock().insert(exec.id.clone(), Arc::clone(exec));
     }
 
@@ -156,12 +156,12 @@ impl Index {
         self.lock().remove(id);
     }
 
-    pub(super) fn get(&self, id: &ExecId) -> Option<Arc<Exec>> {
+    pub(super) fn get(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
         self.lock().get(id).cloned()
     }
 
     /// Those that are wanted, oldest first.
-    pub(super) fn filter(&self, is_wanted: impl Fn(&Exec) -> bool) -> Vec<Arc<Exec>> {
+    pub(super) fn filter(&self, is_wanted: impl Fn(&LiveExec) -> bool) -> Vec<Arc<LiveExec>> {
         let mut found: Vec<_> = {
             let all = self.lock();
             let wanted = all.values().filter(|exec| is_wanted(exec));
@@ -171,7 +171,7 @@ impl Index {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<Exec>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<LiveExec>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,9 +10,9 @@ use hotcell_domain::{ExecStatus, Phase};
 use hotcell_engine::EngineError;
 use hotcell_store::StoreError;
 
-use super::life::{Cause, Life};
-use super::{Request, Wish};
+use super::{EndCause, Supervisor};
 use crate::ServiceError;
+use crate::container::live::{EndMode, EndRequest};
 
 /// What a shutdown may take beyond its grace.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(2);
@@ -28,36 +28,41 @@ const DESTROY_AGAIN: Duration = Duration::from_secs(30);
 /// Attempts to note an end. When all fail, reconcile notes it.
 const NOTES_MAX: u32 = 3;
 
-impl Life {
+impl Supervisor {
     /// Ends the container and answers everybody who waits for it.
-    pub(super) async fn end(mut self, cause: Cause) {
+    pub(super) async fn end(mut self, cause: EndCause) {
         let status = self.status(cause).await;
         self.enter(cause).await;
-        let execs = self.cell.execs();
+        let execs = self.container.execs();
         execs.close(status).await;
-        if cause == (Cause::Wished { force: false }) {
+        if cause == (EndCause::Requested { force: false }) {
             self.shut_down().await;
         }
-        if cause != Cause::Gone {
-            while let Err(error) = self.inner.environment.destroy(self.cell.id()).await {
-                self.put_off(cause, error).await;
+        if cause != EndCause::Missing {
+            while let Err(error) = self.inner.environment.destroy(self.container.id()).await {
+                self.wait_to_retry(cause, error).await;
             }
         }
         execs.finish(status).await;
         self.note_end(cause).await;
-        self.inner.environment.budget.release(self.cell.id());
-        self.inner.registry.remove(&self.cell);
+        self.inner.environment.budget.release(self.container.id());
+        self.inner.registry.remove(&self.container);
         self.set_phase(final_phase(cause));
         self.answer();
     }
 
     /// What becomes of its execs.
-    pub(super) async fn status(&self, cause: Cause) -> ExecStatus {
+    pub(super) async fn status(&self, cause: EndCause) -> ExecStatus {
         match cause {
-            Cause::Wished { .. } | Cause::NotMade => ExecStatus::Cancelled,
-            Cause::Distrusted | Cause::Gone => ExecStatus::Lost,
-            Cause::Vanished => {
-                let inspected = self.inner.environment.engine.inspect(self.cell.id()).await;
+            EndCause::Requested { .. } | EndCause::NotCreated => ExecStatus::Cancelled,
+            EndCause::Distrusted | EndCause::Missing => ExecStatus::Lost,
+            EndCause::Exited => {
+                let inspected = self
+                    .inner
+                    .environment
+                    .engine
+                    .inspect(self.container.id())
+                    .await;
                 match inspected {
                     Ok(container) if container.oom_kills > 0 => ExecStatus::OomKilled,
                     Ok(_) | Err(_) => ExecStatus::Lost,
@@ -66,20 +71,20 @@ impl Life {
         }
     }
 
-    /// Tells everybody that it ends. The store is told of a wish only: what ended by itself
+    /// Tells everybody that it ends. The store is told of a request only: what ended by itself
     /// is found so again.
-    async fn enter(&self, cause: Cause) {
+    async fn enter(&self, cause: EndCause) {
         match cause {
-            Cause::Wished { .. } => {
+            EndCause::Requested { .. } => {
                 self.set_phase(Phase::Stopping);
                 self.note(Phase::Stopping).await;
             }
-            Cause::Vanished | Cause::Gone | Cause::Distrusted => {
-                tracing::warn!(container.id = %self.cell.id(), ?cause, "a container failed");
+            EndCause::Exited | EndCause::Missing | EndCause::Distrusted => {
+                tracing::warn!(container.id = %self.container.id(), ?cause, "a container failed");
                 self.set_phase(Phase::Failed);
             }
             // Whoever waits for it is told when nothing is left of it.
-            Cause::NotMade => {}
+            EndCause::NotCreated => {}
         }
     }
 
@@ -87,7 +92,7 @@ impl Life {
     /// somebody is in a hurry.
     async fn shut_down(&mut self) {
         let grace = self.inner.environment.settings.kill_grace;
-        let connection = self.cell.connection();
+        let connection = self.container.connection();
         let shut_down = async {
             for _ in 0..SHUTDOWNS_MAX {
                 let Ok(connected) = connection.get().await else {
@@ -102,13 +107,13 @@ impl Life {
         };
         tokio::select! {
             _ = tokio::time::timeout(grace + SHUTDOWN_MARGIN, shut_down) => {}
-            () = self.until_hurry() => {}
+            () = self.until_forced() => {}
         }
     }
 
-    async fn until_hurry(&mut self) {
+    async fn until_forced(&mut self) {
         while let Some(request) = self.requests.recv().await {
-            if self.take(request) == (Cause::Wished { force: true }) {
+            if self.take(request) == (EndCause::Requested { force: true }) {
                 return;
             }
         }
@@ -116,13 +121,13 @@ impl Life {
     }
 
     /// Tells those who wait that it is not gone, and waits until it is time to try again.
-    async fn put_off(&mut self, cause: Cause, error: EngineError) {
-        tracing::error!(container.id = %self.cell.id(), %error, "a container cannot be removed");
+    async fn wait_to_retry(&mut self, cause: EndCause, error: EngineError) {
+        tracing::error!(container.id = %self.container.id(), %error, "a container cannot be removed");
         let failure = ServiceError::from(error);
         for answer in self.waiting.drain(..) {
             let _ = answer.send(Err(failure.again()));
         }
-        if cause == Cause::NotMade {
+        if cause == EndCause::NotCreated {
             self.set_phase(Phase::Failed);
         }
         tokio::select! {
@@ -136,7 +141,7 @@ impl Life {
     }
 
     /// Notes the end; one that could not be made leaves its key to whoever tries again.
-    async fn note_end(&self, cause: Cause) {
+    async fn note_end(&self, cause: EndCause) {
         for _ in 0..NOTES_MAX {
             if self.note(final_phase(cause)).await {
                 return;
@@ -145,17 +150,17 @@ impl Life {
     }
 
     /// Tells the store that the container runs, and of what.
-    pub(super) async fn note_made(&self) {
-        let digest = self.cell.image_digest().map(str::to_owned);
+    pub(super) async fn record_created(&self) {
+        let digest = self.container.image_digest().map(str::to_owned);
         let store = &self.inner.environment.store;
-        let noted = store.set_container_made(self.cell.id().clone(), digest);
+        let noted = store.set_container_made(self.container.id().clone(), digest);
         self.is_noted(Phase::Running, noted.await);
     }
 
     /// Tells the store where the container is in its life; false if it does not know now.
     pub(super) async fn note(&self, phase: Phase) -> bool {
         let environment = &self.inner.environment;
-        let id = self.cell.id().clone();
+        let id = self.container.id().clone();
         let ended = phase.is_final().then(|| environment.clock.unix_ms());
         let noted = environment.store.set_container_phase(id, phase, ended);
         self.is_noted(phase, noted.await)
@@ -166,7 +171,7 @@ impl Life {
             Ok(()) => true,
             Err(error) => {
                 self.inner.environment.metrics.store_failed();
-                tracing::error!(container.id = %self.cell.id(), ?phase, %error, "a phase is not noted");
+                tracing::error!(container.id = %self.container.id(), ?phase, %error, "a phase is not noted");
                 false
             }
         }
@@ -174,9 +179,9 @@ impl Life {
 
     fn answer(mut self) {
         self.requests.close();
-        while let Ok(Request {
+        while let Ok(EndRequest {
             answer,
-            wish: Wish::End | Wish::ForcedEnd | Wish::NoteGone,
+            mode: EndMode::Graceful | EndMode::Forced | EndMode::LostByEngine,
         }) = self.requests.try_recv()
         {
             self.waiting.push(answer);
@@ -187,9 +192,11 @@ impl Life {
     }
 }
 
-fn final_phase(cause: Cause) -> Phase {
+fn final_phase(cause: EndCause) -> Phase {
     match cause {
-        Cause::Wished { .. } => Phase::Stopped,
-        Cause::NotMade | Cause::Vanished | Cause::Gone | Cause::Distrusted => Phase::Failed,
+        EndCause::Requested { .. } => Phase::Stopped,
+        EndCause::NotCreated | EndCause::Exited | EndCause::Missing | EndCause::Distrusted => {
+            Phase::Failed
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! One container in memory.
+//! One container that has not ended, as this server knows it.
 //!
 //! ```text
 //!            kill, expiry, gc, reconcile, stop
@@ -9,13 +9,8 @@
 //!             death, distrust
 //! ```
 //!
-//! The task in `life` alone changes the phase; everybody else asks it and waits. A persistent
-//! container that ends by itself is started again: only a wish removes its files.
-
-mod end;
-mod life;
-mod make;
-mod revive;
+//! The task in `supervisor` alone changes the phase; everybody else asks it and waits. A persistent
+//! container that ends by itself is started again: only a request removes its files.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -25,93 +20,91 @@ use hotcell_engine::{Container, Enforced};
 use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub(crate) use self::life::{Birth, Cause, Life};
-pub(crate) use self::make::{NotMade, fetch, make};
 use crate::ServiceError;
 use crate::connection::Connection;
 use crate::environment::Environment;
-use crate::exec::Table;
+use crate::exec::ExecTable;
 
 /// Requests that wait for a container's task. More than these wait for a place.
 const REQUESTS_MAX: usize = 64;
 
 /// One container that has not ended.
-pub(crate) struct Cell {
+pub(crate) struct LiveContainer {
     /// As it was asked for. Its phase and its last use are as they were then.
     pub(crate) row: ContainerRow,
-    inside: RwLock<Inside>,
+    agent: RwLock<AgentState>,
     phase: watch::Sender<Phase>,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<EndRequest>,
     last_used_unix_ms: AtomicU64,
     /// The last use that the store knows of.
-    noted_used_unix_ms: AtomicU64,
+    saved_used_unix_ms: AtomicU64,
     /// Whether it survives a power cut, as far as it is meant to.
     is_on_disk: AtomicBool,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be made.
-    failure: OnceLock<ServiceError>,
-    /// The engine of this server, if it is not the one that holds it.
-    away_from: Option<EngineId>,
+    pub(super) failure: OnceLock<ServiceError>,
+    /// This server's engine, if another one holds the container.
+    server_engine: Option<EngineId>,
 }
 
-/// What an agent has, and the next one has not.
-struct Inside {
+/// What belongs to one run of the agent. A restarted container gets a new one.
+struct AgentState {
     connection: Arc<Connection>,
-    execs: Table,
+    execs: ExecTable,
 }
 
-/// What a container's task is asked for; it answers when the container is gone.
-pub(crate) struct Request {
-    wish: Wish,
-    answer: oneshot::Sender<Result<(), ServiceError>>,
+/// Asks a container's supervisor to end it; answered when the container is gone.
+pub(crate) struct EndRequest {
+    pub(super) mode: EndMode,
+    pub(super) answer: oneshot::Sender<Result<(), ServiceError>>,
 }
 
 /// How a container shall end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum EndMode {
     /// TERM, grace, KILL.
-    End,
+    Graceful,
     /// At once.
-    ForcedEnd,
+    Forced,
     /// The engine does not have it any more.
-    NoteGone,
+    LostByEngine,
 }
 
-impl Cell {
+impl LiveContainer {
     /// A container that is about to be made, or was found. Its task is not started yet: that
     /// takes the requests.
     pub(crate) fn new(
         environment: &Arc<Environment>,
         row: ContainerRow,
-    ) -> (Arc<Self>, mpsc::Receiver<Request>) {
+    ) -> (Arc<Self>, mpsc::Receiver<EndRequest>) {
         let engine = Arc::clone(&environment.engine);
         let connection = Connection::new(engine, row.id.clone());
-        Self::connected(environment, row, Arc::new(connection))
+        Self::with_connection(environment, row, Arc::new(connection))
     }
 
     /// The same, with a connection that leads to its agent.
-    pub(crate) fn connected(
+    pub(crate) fn with_connection(
         environment: &Arc<Environment>,
         row: ContainerRow,
         connection: Arc<Connection>,
-    ) -> (Arc<Self>, mpsc::Receiver<Request>) {
+    ) -> (Arc<Self>, mpsc::Receiver<EndRequest>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let here = &environment.engine_id;
-        let cell = Self {
-            away_from: (!row.engine.may_be(here)).then(|| here.clone()),
-            inside: RwLock::new(Inside::new(environment, &row, connection)),
+        let container = Self {
+            server_engine: (!row.engine.may_be(here)).then(|| here.clone()),
+            agent: RwLock::new(AgentState::new(environment, &row, connection)),
             phase: watch::Sender::new(row.phase),
             requests,
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
-            noted_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
+            saved_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             is_on_disk: AtomicBool::new(true),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
             failure: OnceLock::new(),
             row,
         };
-        (Arc::new(cell), asked)
+        (Arc::new(container), asked)
     }
 
     pub(crate) fn id(&self) -> &ContainerId {
@@ -120,23 +113,23 @@ impl Cell {
 
     /// Leads to its agent.
     pub(crate) fn connection(&self) -> Arc<Connection> {
-        let inside = self.inside.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&inside.connection)
+        let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&agent.connection)
     }
 
     /// Its execs.
-    pub(crate) fn execs(&self) -> Table {
-        let inside = self.inside.read().unwrap_or_else(PoisonError::into_inner);
-        inside.execs.clone()
+    pub(crate) fn execs(&self) -> ExecTable {
+        let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
+        agent.execs.clone()
     }
 
     /// Its agent will be another one, which knows of no exec. Whoever has the connection or
     /// the execs that were has something that has ended.
-    fn renew(&self, environment: &Arc<Environment>) {
+    pub(super) fn renew(&self, environment: &Arc<Environment>) {
         let engine = Arc::clone(&environment.engine);
         let connection = Connection::new(engine, self.row.id.clone());
-        let fresh = Inside::new(environment, &self.row, Arc::new(connection));
-        *self.inside.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let fresh = AgentState::new(environment, &self.row, Arc::new(connection));
+        *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
     /// Where it is in its life.
@@ -145,7 +138,7 @@ impl Cell {
     }
 
     /// Moves it on, if that is a legal move. For its own task alone.
-    fn set_phase(&self, next: Phase) {
+    pub(super) fn set_phase(&self, next: Phase) {
         self.phase.send_if_modified(|phase| {
             let is_legal = phase.can_become(next);
             if is_legal {
@@ -166,7 +159,7 @@ impl Cell {
     }
 
     /// Notes what the engine said when it had made it.
-    pub(crate) fn note_made(&self, made: Container) {
+    pub(crate) fn record_created(&self, made: Container) {
         let _ = self.enforced.set(made.enforced);
         if let Some(digest) = made.image_digest {
             let _ = self.image_digest.set(digest);
@@ -174,7 +167,7 @@ impl Cell {
     }
 
     /// Waits until it has been made, or could not be. It may have ended since.
-    pub(crate) async fn made(&self) -> Result<(), ServiceError> {
+    pub(crate) async fn until_created(&self) -> Result<(), ServiceError> {
         let mut phase = self.phase.subscribe();
         // The sender is ours, so it is not gone.
         let _ = phase.wait_for(|phase| *phase != Phase::Creating).await;
@@ -186,7 +179,7 @@ impl Cell {
 
     /// It has no row and will have none: whoever waits for it is told why, or if there is no
     /// reason, to ask again.
-    pub(crate) fn abandon(&self, failure: Option<ServiceError>) {
+    pub(crate) fn discard(&self, failure: Option<ServiceError>) {
         if let Some(failure) = failure {
             let _ = self.failure.set(failure);
         }
@@ -195,9 +188,9 @@ impl Cell {
 
     /// Ends it, and returns when nothing of it is left. Whoever else asks meanwhile waits
     /// for the same end.
-    pub(crate) async fn end(&self, wish: Wish) -> Result<(), ServiceError> {
+    pub(crate) async fn end(&self, mode: EndMode) -> Result<(), ServiceError> {
         let (answer, answered) = oneshot::channel();
-        let request = Request { wish, answer };
+        let request = EndRequest { mode, answer };
         if self.requests.send(request).await.is_err() {
             return Err(self.gone());
         }
@@ -205,7 +198,7 @@ impl Cell {
     }
 
     /// Waits until its task has ended, and it is in no list any more.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn until_removed(&self) {
         self.requests.closed().await;
     }
 
@@ -218,14 +211,14 @@ impl Cell {
     }
 
     /// Whether another engine holds it than the one that this server runs on.
-    pub(crate) fn is_away(&self) -> bool {
-        self.away_from.is_some()
+    pub(crate) fn is_on_other_engine(&self) -> bool {
+        self.server_engine.is_some()
     }
 
     /// Why it cannot be used while it is halted.
     pub(crate) fn halted(&self) -> ServiceError {
         let (id, engine) = (self.id(), &self.row.engine);
-        let Some(here) = &self.away_from else {
+        let Some(here) = &self.server_engine else {
             return ServiceError::Halted {
                 reason: format!("container {id} ended by itself and cannot be started again"),
                 hint: "its files are kept until it is killed; ask the operator to read the log and to restart the server",
@@ -267,26 +260,26 @@ impl Cell {
     }
 
     /// The last use, if the store does not know of it.
-    pub(crate) fn unnoted_use(&self) -> Option<u64> {
+    pub(crate) fn unsaved_use(&self) -> Option<u64> {
         let used = self.last_used_unix_ms();
-        (used > self.noted_used_unix_ms.load(Ordering::Relaxed)).then_some(used)
+        (used > self.saved_used_unix_ms.load(Ordering::Relaxed)).then_some(used)
     }
 
     /// The store knows of this use.
-    pub(crate) fn note_use(&self, used_unix_ms: u64) {
-        self.noted_used_unix_ms
+    pub(crate) fn mark_use_saved(&self, used_unix_ms: u64) {
+        self.saved_used_unix_ms
             .fetch_max(used_unix_ms, Ordering::Relaxed);
     }
 }
 
-impl Inside {
+impl AgentState {
     fn new(
         environment: &Arc<Environment>,
         row: &ContainerRow,
         connection: Arc<Connection>,
     ) -> Self {
         Self {
-            execs: Table::new(environment, &connection, row),
+            execs: ExecTable::new(environment, &connection, row),
             connection,
         }
     }

@@ -12,13 +12,13 @@ use hotcell_store::WarmRow;
 
 use super::Pool;
 
-/// The stock of a container that belongs to none.
-const NO_STOCK: usize = usize::MAX;
+/// The set of a container that belongs to none.
+const NO_SET: usize = usize::MAX;
 
 impl Pool {
     /// Claims what an earlier server noted as warm, so that nobody else settles it, and
     /// removes it in the background. What another engine holds is left to a server on that.
-    pub(crate) async fn take_over(self: &Arc<Self>, rows: Vec<WarmRow>) -> Result<(), EngineError> {
+    pub(crate) async fn adopt(self: &Arc<Self>, rows: Vec<WarmRow>) -> Result<(), EngineError> {
         let here = &self.environment.engine_id;
         let may_be = |row: &WarmRow| row.engine.may_be(here) || row.engine.name.is_empty();
         let (mut ours, mut theirs): (Vec<_>, Vec<_>) = rows.into_iter().partition(may_be);
@@ -34,8 +34,8 @@ impl Pool {
             // What it was made with is not known, but it was what a container had by default.
             let limits = &self.environment.settings.default_limits;
             self.environment.budget.note_of_pool(&row.id, limits);
-            self.shelf().begin_to_leave(NO_STOCK, &row.id);
-            self.remove_in_background(row.id, NO_STOCK);
+            self.slots().begin_removal(NO_SET, &row.id);
+            self.remove_in_background(row.id, NO_SET);
         }
         Ok(())
     }

@@ -7,31 +7,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Pool, Warm};
+use super::{Pool, WarmContainer};
 
 /// How long an engine may take to say what a name stands for. It takes a millisecond or two.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the name of a stock's image stands for.
-pub(super) struct Current {
+/// What the name of a set's image stands for.
+pub(super) struct CurrentImage {
     image_id: Option<String>,
 }
 
-impl Current {
+impl CurrentImage {
     /// Whether a container is of it.
-    pub(super) fn fits(&self, warm: &Warm) -> bool {
+    pub(super) fn is_of(&self, warm: &WarmContainer) -> bool {
         warm.container.image_id == self.image_id
     }
 }
 
 impl Pool {
-    /// What the image of a stock is now; `None` if its engine does not say.
-    pub(super) async fn current(&self, stock: usize) -> Option<Current> {
-        let spec = &self.stocks[stock].spec;
+    /// What the image of a set is now; `None` if its engine does not say.
+    pub(super) async fn current_image(&self, set: usize) -> Option<CurrentImage> {
+        let spec = &self.sets[set].spec;
         let asked = self.environment.engine.image_id(spec);
         let image = &spec.value().image;
         match tokio::time::timeout(IMAGE_TIMEOUT, asked).await {
-            Ok(Ok(image_id)) => Some(Current { image_id }),
+            Ok(Ok(image_id)) => Some(CurrentImage { image_id }),
             Ok(Err(error)) => {
                 tracing::warn!(%image, %error, "the engine does not say what an image is");
                 None
@@ -45,34 +45,38 @@ impl Pool {
 
     /// Takes the oldest container that is ready and of the current image. Those of another
     /// are removed.
-    pub(super) fn take(self: &Arc<Self>, stock: usize, current: &Current) -> Option<Arc<Warm>> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        set: usize,
+        current: &CurrentImage,
+    ) -> Option<Arc<WarmContainer>> {
         let (stale, taken) = {
-            let mut places = self.shelf();
-            (places.lose_unfit(stock, current), places.take(stock))
+            let mut slots = self.slots();
+            (slots.evict_stale(set, current), slots.take(set))
         };
         self.remove_stale(stale);
         taken
     }
 
     /// Looks again and again whether what is ready is of the current image.
-    pub(super) async fn keep_current(self: Arc<Self>, stock: usize) {
+    pub(super) async fn keep_fresh(self: Arc<Self>, set: usize) {
         loop {
             tokio::time::sleep(self.environment.settings.warm_check_interval).await;
-            if self.shelf().ready(stock) == 0 {
+            if self.slots().ready(set) == 0 {
                 continue;
             }
-            if let Some(current) = self.current(stock).await {
-                let stale = self.shelf().lose_unfit(stock, &current);
+            if let Some(current) = self.current_image(set).await {
+                let stale = self.slots().evict_stale(set, &current);
                 self.remove_stale(stale);
             }
         }
     }
 
-    fn remove_stale(self: &Arc<Self>, stale: Vec<Arc<Warm>>) {
+    fn remove_stale(self: &Arc<Self>, stale: Vec<Arc<WarmContainer>>) {
         for warm in stale {
-            let image = &self.stocks[warm.stock].spec.value().image;
+            let image = &self.sets[warm.set].spec.value().image;
             tracing::info!(container.id = %warm.id, %image, "a warm container is of an older image");
-            self.remove_in_background(warm.id.clone(), warm.stock);
+            self.remove_in_background(warm.id.clone(), warm.set);
         }
     }
 }

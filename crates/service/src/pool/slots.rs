@@ -1,0 +1,272 @@
+//! Where each container of the pool is. Pure bookkeeping under one lock, so that every move is
+//! made once: whoever moved a container from one state to the next is the only one who did.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hotcell_domain::ContainerId;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::WarmContainer;
+use super::freshness::CurrentImage;
+
+/// Every container of the pool, oldest first.
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: BTreeMap<ContainerId, Slot>,
+    is_closed: bool,
+}
+
+struct Slot {
+    set: usize,
+    state: SlotState,
+}
+
+enum SlotState {
+    /// It is being made, unless it is given up.
+    Creating(CancellationToken),
+    /// It can be handed out, and is watched meanwhile.
+    Ready(Arc<WarmContainer>, AbortHandle),
+    /// Somebody is about to get it.
+    Claimed,
+    /// It is being removed.
+    Removing,
+}
+
+impl Slots {
+    /// Takes a slot for a container that is on its way; false if its set has as many as
+    /// are wanted. What cannot be removed takes slots too, so that an engine that removes
+    /// nothing is not filled without end.
+    pub(super) fn begin(&mut self, set: usize, wanted: usize, id: &ContainerId) -> bool {
+        let (mut present, mut removing) = (0, 0);
+        for slot in self.slots.values().filter(|slot| slot.set == set) {
+            match slot.state {
+                SlotState::Creating(_) | SlotState::Ready(..) | SlotState::Claimed => present += 1,
+                SlotState::Removing => removing += 1,
+            }
+        }
+        let has_room = !self.is_closed && present < wanted && present + removing < 2 * wanted;
+        if has_room {
+            self.insert(set, id, SlotState::Creating(CancellationToken::new()));
+        }
+        has_room
+    }
+
+    /// Takes a slot for a container that nobody wants: it is on its way out.
+    pub(super) fn begin_removal(&mut self, set: usize, id: &ContainerId) {
+        self.insert(set, id, SlotState::Removing);
+    }
+
+    fn insert(&mut self, set: usize, id: &ContainerId, state: SlotState) {
+        self.slots.insert(id.clone(), Slot { set, state });
+    }
+
+    /// One that was on its way, or claimed and not used, is ready; false if it is to leave.
+    pub(super) fn put(
+        &mut self,
+        warm: Arc<WarmContainer>,
+        watch: impl FnOnce() -> AbortHandle,
+    ) -> bool {
+        let is_closed = self.is_closed;
+        match self.slots.get_mut(&warm.id) {
+            Some(slot) if !is_closed && slot.state.is_pending() => {
+                slot.state = SlotState::Ready(warm, watch());
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Takes the oldest one that is ready. It is not watched any more.
+    pub(super) fn take(&mut self, set: usize) -> Option<Arc<WarmContainer>> {
+        let slots = self.slots.values_mut();
+        for slot in slots.filter(|slot| slot.set == set) {
+            if let SlotState::Ready(warm, watch) = &slot.state {
+                watch.abort();
+                let warm = Arc::clone(warm);
+                slot.state = SlotState::Claimed;
+                return Some(warm);
+            }
+        }
+        None
+    }
+
+    /// Those that are ready and of another image than the current one are to leave. They are
+    /// not watched any more.
+    pub(super) fn evict_stale(
+        &mut self,
+        set: usize,
+        current: &CurrentImage,
+    ) -> Vec<Arc<WarmContainer>> {
+        let mut lost = Vec::new();
+        let slots = self.slots.values_mut();
+        for slot in slots.filter(|slot| slot.set == set) {
+            if let SlotState::Ready(warm, watch) = &slot.state
+                && !current.is_of(warm)
+            {
+                watch.abort();
+                lost.push(Arc::clone(warm));
+                slot.state = SlotState::Removing;
+            }
+        }
+        lost
+    }
+
+    /// One that was watched is to leave; false if somebody else has moved it meanwhile.
+    pub(super) fn evict(&mut self, id: &ContainerId) -> bool {
+        self.move_out(id, |state| matches!(state, SlotState::Ready(..)))
+    }
+
+    /// One that was on its way, or claimed, is to leave; false if it is already.
+    pub(super) fn reject(&mut self, id: &ContainerId) -> bool {
+        self.move_out(id, SlotState::is_pending)
+    }
+
+    fn move_out(&mut self, id: &ContainerId, is_movable: impl Fn(&SlotState) -> bool) -> bool {
+        match self.slots.get_mut(id) {
+            Some(slot) if is_movable(&slot.state) => {
+                slot.state = SlotState::Removing;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether a container is being removed, or will be as soon as it is made.
+    pub(super) fn is_making_room(&self) -> bool {
+        let mut states = self.slots.values().map(|slot| &slot.state);
+        states.any(|state| match state {
+            SlotState::Removing => true,
+            SlotState::Creating(given_up) => given_up.is_cancelled(),
+            SlotState::Ready(..) | SlotState::Claimed => false,
+        })
+    }
+
+    /// Gives up the newest container that nobody is about to get, and tells its set and
+    /// whether it was ready. One that was not is removed by whoever makes it.
+    pub(super) fn give_up(&mut self) -> Option<(ContainerId, usize, bool)> {
+        for (id, slot) in self.slots.iter_mut().rev() {
+            let is_ready = match &slot.state {
+                SlotState::Creating(given_up) => {
+                    given_up.cancel();
+                    false
+                }
+                SlotState::Ready(_, watch) => {
+                    watch.abort();
+                    true
+                }
+                SlotState::Claimed | SlotState::Removing => continue,
+            };
+            if is_ready {
+                slot.state = SlotState::Removing;
+            }
+            return Some((id.clone(), slot.set, is_ready));
+        }
+        None
+    }
+
+    /// Tells when a container that is being made is given up. One that is not being made
+    /// any more is.
+    pub(super) fn given_up(&self, id: &ContainerId) -> CancellationToken {
+        match self.slots.get(id).map(|slot| &slot.state) {
+            Some(SlotState::Creating(given_up)) => given_up.clone(),
+            Some(SlotState::Ready(..) | SlotState::Claimed | SlotState::Removing) | None => {
+                let given_up = CancellationToken::new();
+                given_up.cancel();
+                given_up
+            }
+        }
+    }
+
+    /// It is somebody's, or there is nothing left of it.
+    pub(super) fn remove(&mut self, id: &ContainerId) {
+        self.slots.remove(id);
+    }
+
+    /// Takes and gives nothing from now on. Answers all that is to be removed, which is
+    /// everything but what somebody is about to get: what is on its way, and what is there.
+    pub(super) fn close(&mut self) -> (Vec<ContainerId>, Vec<ContainerId>) {
+        self.is_closed = true;
+        let (mut creating, mut there) = (Vec::new(), Vec::new());
+        for (id, slot) in &mut self.slots {
+            match &slot.state {
+                SlotState::Claimed => continue,
+                SlotState::Creating(_) => creating.push(id.clone()),
+                SlotState::Removing => there.push(id.clone()),
+                SlotState::Ready(_, watch) => {
+                    watch.abort();
+                    there.push(id.clone());
+                }
+            }
+            slot.state = SlotState::Removing;
+        }
+        (creating, there)
+    }
+
+    /// Whether a container is the pool's.
+    pub(super) fn holds(&self, id: &ContainerId) -> bool {
+        self.slots.contains_key(id)
+    }
+
+    /// How many of a set are ready.
+    pub(super) fn ready(&self, set: usize) -> usize {
+        let is_ready = |slot: &&Slot| slot.set == set && matches!(slot.state, SlotState::Ready(..));
+        self.slots.values().filter(is_ready).count()
+    }
+}
+
+impl SlotState {
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::Creating(_) | Self::Claimed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ContainerId {
+        ContainerId::from_parts(number, [0; 10])
+    }
+
+    #[test]
+    fn a_stock_takes_as_many_as_are_wanted() {
+        let mut slots = Slots::default();
+        let taken: Vec<bool> = (0..4)
+            .map(|number| slots.begin(0, 2, &id(number)))
+            .collect();
+        assert_eq!(taken, [true, true, false, false]);
+        assert!(slots.begin(1, 1, &id(9)), "another set has its own slots");
+        assert!(slots.reject(&id(0)));
+        assert!(!slots.reject(&id(0)), "it is moved once");
+        assert!(slots.begin(0, 2, &id(5)), "what leaves is replaced at once");
+        assert!(slots.holds(&id(0)) && slots.holds(&id(5)));
+    }
+
+    #[test]
+    fn an_engine_that_removes_nothing_is_not_filled_without_end() {
+        let mut slots = Slots::default();
+        let mut begun = 0;
+        for number in 0..100 {
+            if slots.begin(0, 3, &id(number)) {
+                begun += 1;
+                assert!(slots.reject(&id(number)));
+            }
+        }
+        assert_eq!(begun, 6);
+        slots.remove(&id(0));
+        assert!(slots.begin(0, 3, &id(200)));
+    }
+
+    #[test]
+    fn what_is_closed_takes_nothing_and_names_all_that_must_go() {
+        let mut slots = Slots::default();
+        assert!(slots.begin(0, 3, &id(1)));
+        slots.begin_removal(7, &id(2));
+        assert_eq!(slots.close(), (vec![id(1)], vec![id(2)]));
+        assert!(!slots.begin(0, 3, &id(3)));
+        assert!(slots.take(0).is_none());
+        assert_eq!(slots.ready(0), 0);
+    }
+}
