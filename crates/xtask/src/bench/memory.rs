@@ -4,12 +4,21 @@ use anyhow::{Context, Result};
 
 /// Resident memory of a process.
 pub(super) fn rss_bytes(pid: u32) -> Result<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// Memory of a process that no file stands behind: heap and stacks.
+pub(super) fn anonymous_bytes(pid: u32) -> Result<u64> {
+    status_bytes(pid, "RssAnon:")
+}
+
+fn status_bytes(pid: u32, field: &'static str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(field))
         .and_then(|rest| rest.split_whitespace().next())
-        .context("no VmRSS")?;
+        .context(field)?;
     Ok(kib.parse::<u64>()? << 10)
 }
 
