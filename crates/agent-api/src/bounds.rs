@@ -6,11 +6,17 @@
 /// The version both sides must agree on in `Hello`.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What `hotcell-agent connect` sends first through a door, with its credentials.
-pub const DOOR_KNOCK: u8 = 0x05;
+/// The option of `hotcell-agent connect` that names an abstract socket.
+///
+/// A server runs the agent that its container was made with, which may be an older one: the
+/// spelling is part of the protocol and stays.
+pub const CONNECT_ABSTRACT_FLAG: &str = "--door";
 
-/// What the agent answers whom it lets in through a door, before the protocol begins.
-pub const DOOR_WELCOME: u8 = 0x06;
+/// What `hotcell-agent connect` sends first to an abstract socket, with its credentials.
+pub const HANDSHAKE_REQUEST: u8 = 0x05;
+
+/// What the agent answers a peer that it accepts, before the protocol begins.
+pub const HANDSHAKE_ACCEPTED: u8 = 0x06;
 
 /// The largest message either side encodes or decodes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;

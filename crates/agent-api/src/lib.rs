@@ -2,6 +2,7 @@
 //! the bounds both sides keep. Knows nothing of either side's insides.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod bounds;
 

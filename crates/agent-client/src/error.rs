@@ -19,7 +19,7 @@ pub enum AgentError {
     #[error("{message}")]
     Refused {
         /// What kind of no.
-        refusal: Refusal,
+        refusal: AgentRefusal,
         /// The agent's sentence, shortened and without control characters.
         message: String,
     },
@@ -41,7 +41,7 @@ pub enum AgentError {
 
 /// Kinds of refusal, sorted by what a caller can do about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AgentRefusal {
     /// The request cannot be right.
     InvalidArgument,
     /// No such exec, file or directory.
@@ -66,7 +66,7 @@ pub enum Refusal {
         /// Whether nothing was changed; else the message says what is left where.
         is_undone: bool,
         /// What kind of no it was to that operation.
-        refusal: Box<Refusal>,
+        refusal: Box<AgentRefusal>,
     },
     /// Anything else.
     Internal,
@@ -78,7 +78,7 @@ impl AgentError {
         matches!(
             self,
             Self::Refused {
-                refusal: Refusal::NotFound,
+                refusal: AgentRefusal::NotFound,
                 ..
             }
         )
@@ -91,18 +91,18 @@ impl From<Status> for AgentError {
             return of_batch(index, &status);
         }
         let refusal = match status.code() {
-            Code::InvalidArgument => Refusal::InvalidArgument,
+            Code::InvalidArgument => AgentRefusal::InvalidArgument,
             // What the client library says of a message that is too large; an agent of
             // ours never does.
             Code::OutOfRange => return Self::Protocol("it sent a message over the bound"),
-            Code::NotFound => Refusal::NotFound,
-            Code::AlreadyExists => Refusal::AlreadyExists,
-            Code::FailedPrecondition => Refusal::Conflict {
+            Code::NotFound => AgentRefusal::NotFound,
+            Code::AlreadyExists => AgentRefusal::AlreadyExists,
+            Code::FailedPrecondition => AgentRefusal::Conflict {
                 current_etag: current_etag(&status),
             },
-            Code::PermissionDenied => Refusal::Denied,
-            Code::ResourceExhausted => Refusal::Exhausted,
-            Code::Aborted => Refusal::Aborted,
+            Code::PermissionDenied => AgentRefusal::Denied,
+            Code::ResourceExhausted => AgentRefusal::Exhausted,
+            Code::Aborted => AgentRefusal::Aborted,
             Code::Unavailable | Code::Cancelled => return Self::Lost,
             // Status is also how the client library tells of a broken connection:
             // then there is a source, while an agent's own words have none.
@@ -115,7 +115,7 @@ impl From<Status> for AgentError {
             | Code::DeadlineExceeded
             | Code::Unimplemented
             | Code::DataLoss
-            | Code::Unauthenticated => Refusal::Internal,
+            | Code::Unauthenticated => AgentRefusal::Internal,
         };
         Self::Refused {
             refusal,
@@ -136,7 +136,7 @@ fn of_batch(index: usize, status: &Status) -> AgentError {
     }
     match AgentError::from(own) {
         AgentError::Refused { refusal, message } => AgentError::Refused {
-            refusal: Refusal::Batch {
+            refusal: AgentRefusal::Batch {
                 index,
                 is_undone: status.metadata().get(BATCH_PARTIAL_METADATA_KEY).is_none(),
                 refusal: Box::new(refusal),
@@ -200,10 +200,10 @@ mod tests {
         let metadata = status.metadata_mut();
         metadata.insert(BATCH_INDEX_METADATA_KEY, 3.into());
         metadata.insert(BATCH_CODE_METADATA_KEY, (Code::NotFound as i32).into());
-        let refusal = Refusal::Batch {
+        let refusal = AgentRefusal::Batch {
             index: 3,
             is_undone: true,
-            refusal: Box::new(Refusal::NotFound),
+            refusal: Box::new(AgentRefusal::NotFound),
         };
         let message = "gone".to_owned();
         assert_eq!(
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(
             AgentError::from(status),
             AgentError::Refused {
-                refusal: Refusal::Conflict {
+                refusal: AgentRefusal::Conflict {
                     current_etag: Some("abc".into())
                 },
                 message: "changed".into()

@@ -153,13 +153,13 @@ pub struct ExecInfo {
 pub struct Follow {
     events: Streaming<ExecEvent>,
     requests: mpsc::Sender<ExecRequest>,
-    order: Order,
+    order: SequenceCheck,
 }
 
 /// The order in which events must come: numbered one by one, a start first and the exit
 /// last.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct SequenceCheck {
     last_seq: u64,
     has_exited: bool,
 }
@@ -199,7 +199,7 @@ impl Agent {
         Ok(Follow {
             events,
             requests,
-            order: Order::after(last_seq),
+            order: SequenceCheck::after(last_seq),
         })
     }
 
@@ -313,7 +313,7 @@ impl Follow {
     }
 }
 
-impl Order {
+impl SequenceCheck {
     pub(crate) fn after(last_seq: u64) -> Self {
         Self {
             last_seq,

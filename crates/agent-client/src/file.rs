@@ -11,7 +11,7 @@ use hotcell_agent_api::v1::{
 use tonic::{Code, Status};
 
 use crate::error::parse_etag;
-use crate::{Agent, AgentError, Refusal};
+use crate::{Agent, AgentError, AgentRefusal};
 
 /// A file, as stat tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,7 +265,7 @@ pub(crate) fn parse_result(result: BatchResult) -> Result<BatchOutcome, AgentErr
     if code != Code::Ok {
         let mut error = AgentError::from(Status::new(code, result.message));
         if let AgentError::Refused {
-            refusal: Refusal::Conflict { current_etag },
+            refusal: AgentRefusal::Conflict { current_etag },
             ..
         } = &mut error
         {

@@ -12,9 +12,9 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use crate::error::{ETAG_BYTES_MAX, MESSAGE_CHARS_MAX};
-use crate::exec::{Order, parse_execs};
+use crate::exec::{SequenceCheck, parse_execs};
 use crate::file::parse_result;
-use crate::{AgentError, Event, EventKind, ExitCause, FileInfo, Hello, Page, Refusal};
+use crate::{AgentError, AgentRefusal, Event, EventKind, ExitCause, FileInfo, Hello, Page};
 
 /// Takes bytes for each kind of answer in turn; those that are none of it are fine.
 pub fn answers(bytes: &[u8]) {
@@ -55,7 +55,7 @@ pub fn hello(reply: HelloReply) {
 
 /// A stream of events from its beginning.
 pub fn events(events: impl IntoIterator<Item = ExecEvent>) {
-    let mut order = Order::after(0);
+    let mut order = SequenceCheck::after(0);
     let mut last: Option<Event> = None;
     for event in events {
         let Ok(event) = order.take(event) else { return };
@@ -137,7 +137,7 @@ fn assert_error(error: &AgentError) {
     assert_plain(&error.to_string());
     if let AgentError::Refused { refusal, message } = error {
         assert!(message.chars().count() <= MESSAGE_CHARS_MAX);
-        if let Refusal::Conflict {
+        if let AgentRefusal::Conflict {
             current_etag: Some(etag),
         } = refusal
         {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_honest_stream_is_passed_on_to_its_exit() {
-        let mut order = Order::after(0);
+        let mut order = SequenceCheck::after(0);
         let event = |seq, event| ExecEvent {
             seq,
             unix_ms: 0,

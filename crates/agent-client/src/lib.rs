@@ -6,6 +6,7 @@
 //! protocol leaves this crate.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod connect;
 mod error;
@@ -19,7 +20,7 @@ mod transfer;
 use hotcell_agent_api::v1::agent_client::AgentClient;
 use tonic::transport::Channel;
 
-pub use error::{AgentError, Refusal};
+pub use error::{AgentError, AgentRefusal};
 pub use exec::{
     Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Output, Usage, Winsize,
 };

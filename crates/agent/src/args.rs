@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use hotcell_agent_api::bounds::CONNECT_ABSTRACT_FLAG;
+
 /// How the program is called.
-pub const USAGE: &str =
+pub(crate) const USAGE: &str =
     "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID]
-                          [--filter FILE [--own-kernel]] [--listen-path PATH | --door NAME UID]
+                          [--filter FILE [--own-kernel]] [--listen-path PATH | --listen-abstract NAME UID]
        hotcell-agent connect PATH | --door NAME";
 
 /// What the program was asked to be.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     /// PID 1 of a container.
     Init(Options),
     /// A bridge from stdin and stdout to an agent's socket.
@@ -23,49 +25,49 @@ pub enum Command {
 
 /// Where an agent can be reached.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// At a path of the file system, by whoever may write there.
     Path(PathBuf),
-    /// Under an abstract name, after a knock.
-    Door(String),
+    /// Under an abstract name: see [`crate::handshake`].
+    Abstract(String),
 }
 
 /// Where an agent listens.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Listen {
+pub(crate) enum Listen {
     /// At the descriptor that the engine passed.
     Inherited,
     /// At a path of the file system.
     Path(PathBuf),
-    /// Under an abstract name, for one user only: see [`crate::door`].
-    Door {
-        /// The name.
+    /// Under an abstract name, for one user only: see [`crate::handshake`].
+    Abstract {
+        /// Without the leading NUL.
         name: String,
-        /// Who may come in.
+        /// The only user that is accepted.
         uid: u32,
     },
 }
 
 /// How to be PID 1.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// The directory below which files are served.
-    pub root: String,
+    pub(crate) root: String,
     /// Exit this long after the last connection closed; absent: never.
-    pub linger: Option<Duration>,
+    pub(crate) linger: Option<Duration>,
     /// Where to listen.
-    pub listen: Listen,
+    pub(crate) listen: Listen,
     /// The user and group to become first, if the engine starts us as root.
-    pub user: Option<(u32, u32)>,
+    pub(crate) user: Option<(u32, u32)>,
     /// A file with the seccomp program to load first, if the engine has not.
-    pub filter: Option<PathBuf>,
+    pub(crate) filter: Option<PathBuf>,
     /// Whether the kernel serves this container alone, as gVisor's does.
-    pub has_own_kernel: bool,
+    pub(crate) has_own_kernel: bool,
 }
 
 /// Why the command line cannot be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ArgsError {
+pub(crate) enum ArgsError {
     /// Neither `init` nor `connect`.
     #[error("a command is missing: init or connect")]
     Command,
@@ -78,7 +80,7 @@ pub enum ArgsError {
 }
 
 /// Turns arguments (without the program's name) into what they ask for.
-pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsError> {
+pub(crate) fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsError> {
     let command = args.next().ok_or(ArgsError::Command)?;
     match command.to_str() {
         Some("init") => parse_init(args).map(Command::Init),
@@ -89,8 +91,8 @@ pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsEr
 
 fn parse_connect(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsError> {
     let first = args.next().ok_or(ArgsError::Value("connect"))?;
-    let target = if first == "--door" {
-        Target::Door(text(args.next(), "--door")?)
+    let target = if first == CONNECT_ABSTRACT_FLAG {
+        Target::Abstract(text(args.next(), CONNECT_ABSTRACT_FLAG)?)
     } else {
         Target::Path(first.into())
     };
@@ -114,10 +116,10 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
                 let path = args.next().ok_or(ArgsError::Value("--listen-path"))?;
                 listen = Listen::Path(path.into());
             }
-            Some("--door") => {
-                let name = text(args.next(), "--door")?;
-                let uid = number(args.next(), "--door")?;
-                listen = Listen::Door { name, uid };
+            Some("--listen-abstract") => {
+                let name = text(args.next(), "--listen-abstract")?;
+                let uid = number(args.next(), "--listen-abstract")?;
+                listen = Listen::Abstract { name, uid };
             }
             Some("--filter") => filter = Some(text(args.next(), "--filter")?.into()),
             Some("--own-kernel") => has_own_kernel = true,
@@ -178,13 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_door_has_a_name_and_one_user_and_a_kernel_may_be_its_own() {
-        let Ok(Command::Init(options)) = parsed("init --root /w --door inside 65533") else {
+    fn an_abstract_socket_has_a_name_and_one_user_and_a_kernel_may_be_its_own() {
+        let Ok(Command::Init(options)) = parsed("init --root /w --listen-abstract inside 65533")
+        else {
             panic!("it is not understood");
         };
         let (name, uid) = ("inside".to_owned(), 65533);
-        assert_eq!(options.listen, Listen::Door { name, uid });
-        let target = Target::Door("inside".to_owned());
+        assert_eq!(options.listen, Listen::Abstract { name, uid });
+        let target = Target::Abstract("inside".to_owned());
         assert_eq!(
             parsed("connect --door inside"),
             Ok(Command::Connect(target))
@@ -199,12 +202,14 @@ mod tests {
             assert_eq!(options.has_own_kernel, expected, "{line}");
         }
         for line in [
-            "init --root /w --door inside",
-            "init --root /w --door a b",
-            "connect --door",
+            "init --root /w --listen-abstract inside",
+            "init --root /w --listen-abstract a b",
         ] {
-            assert_eq!(parsed(line), Err(ArgsError::Value("--door")), "{line}");
+            let missing = ArgsError::Value("--listen-abstract");
+            assert_eq!(parsed(line), Err(missing), "{line}");
         }
+        let missing = ArgsError::Value(CONNECT_ABSTRACT_FLAG);
+        assert_eq!(parsed("connect --door"), Err(missing));
     }
 
     #[test]

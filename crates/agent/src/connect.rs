@@ -16,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::args::Target;
-use crate::door;
+use crate::handshake;
 
 /// Bytes held for each direction.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -28,10 +28,10 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 const LISTEN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Copies both ways until either side ends.
-pub fn run(target: &Target) -> io::Result<()> {
+pub(crate) fn run(target: &Target) -> io::Result<()> {
     let socket = match target {
         Target::Path(path) => at_path(path)?,
-        Target::Door(name) => through_door(name)?,
+        Target::Abstract(name) => connect_abstract(name)?,
     };
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     for side in [stdin, stdout, socket.as_fd()] {
@@ -51,8 +51,8 @@ fn at_path(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Waits for an agent that is not there yet: the engine may be faster than PID 1.
-fn through_door(name: &str) -> io::Result<UnixStream> {
-    let address = door::address(name)?;
+fn connect_abstract(name: &str) -> io::Result<UnixStream> {
+    let address = handshake::address(name)?;
     let deadline = Instant::now() + LISTEN_TIMEOUT;
     let socket = loop {
         match UnixStream::connect_addr(&address) {
@@ -65,7 +65,7 @@ fn through_door(name: &str) -> io::Result<UnixStream> {
             connected => break connected?,
         }
     };
-    door::knock(&socket)?;
+    handshake::send_credentials(&socket)?;
     Ok(socket)
 }
 

@@ -15,14 +15,14 @@ use rustix::process::{DumpableBehavior, Pid, set_child_subreaper, set_dumpable_b
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Listen, Options};
-use crate::door;
 use crate::exec::Execs;
 use crate::files::Files;
-use crate::netlink::Supervisor;
+use crate::handshake;
+use crate::netlink::NetlinkBroker;
 use crate::privilege;
 use crate::process::Table;
-use crate::serve::{self, Door, Incoming};
-use crate::service::{About, AgentService};
+use crate::serve::{self, Connections, Incoming};
+use crate::service::{AgentService, HelloInfo};
 use crate::sys;
 
 /// The descriptor at which the engine passes the listener.
@@ -35,17 +35,17 @@ const NOTIFY_FD: i32 = 32;
 const FILE_THREADS_MAX: usize = 16;
 
 /// Keeps every process of the same user from tracing us and from reading our memory.
-pub fn close_to_others() -> io::Result<()> {
+pub(crate) fn deny_tracing() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Serves until the server shuts the agent down or nobody is left to serve.
-pub fn run(options: &Options) -> io::Result<()> {
+pub(crate) fn run(options: &Options) -> io::Result<()> {
     sys::ignore_signals();
     if let Some((uid, gid)) = options.user {
         privilege::become_user(uid, gid)?;
         // A change of user may make us readable again.
-        close_to_others()?;
+        deny_tracing()?;
     }
     let notifications = match &options.filter {
         Some(path) => privilege::load_filter(path, options.has_own_kernel)?,
@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let listener = match &options.listen {
         Listen::Inherited => inherited()?,
         Listen::Path(path) => listen(path)?,
-        Listen::Door { name, .. } => UnixListener::bind_addr(&door::address(name)?)?,
+        Listen::Abstract { name, .. } => UnixListener::bind_addr(&handshake::address(name)?)?,
     };
     listener.set_nonblocking(true)?;
     // PID 1 gets orphans anyway; elsewhere they must come to us as well.
@@ -76,22 +76,22 @@ async fn serve(
     notifications: Option<OwnedFd>,
 ) -> io::Result<()> {
     if let Some(listener) = notifications {
-        tokio::spawn(Supervisor::new(listener)?.answer_for_ever());
+        tokio::spawn(NetlinkBroker::new(listener)?.answer_for_ever());
     }
     let table = Table::default();
     tokio::spawn(table.clone().reap_for_ever(signal(SignalKind::child())?));
-    let guest = match options.listen {
-        Listen::Door { uid, .. } => Some(uid),
+    let allowed_uid = match options.listen {
+        Listen::Abstract { uid, .. } => Some(uid),
         Listen::Inherited | Listen::Path(_) => None,
     };
-    // Whoever passes the door must not be whom an exec can become.
-    let execs = Arc::new(Execs::new(table, guest));
-    let door = Arc::new(Door::default());
+    // No exec may run as the user that is accepted as the server.
+    let execs = Arc::new(Execs::new(table, allowed_uid));
+    let connections = Arc::new(Connections::default());
     let files = Files::open(Path::new(&options.root))?;
-    let about = About::new(&options.root)?;
-    let service = AgentService::new(about, execs.clone(), files, door.clone());
-    let incoming = Incoming::new(listener, guest, &door)?;
-    let result = serve::serve(incoming, service, &door, options.linger).await;
+    let about = HelloInfo::new(&options.root)?;
+    let service = AgentService::new(about, execs.clone(), files, connections.clone());
+    let incoming = Incoming::new(listener, allowed_uid, &connections)?;
+    let result = serve::serve(incoming, service, &connections, options.linger).await;
     // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
     execs.shut_down(Duration::ZERO).await;
     result

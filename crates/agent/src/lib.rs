@@ -12,12 +12,13 @@
 //! flood, and the agent goes on serving the others.
 
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod args;
 mod connect;
-mod door;
 pub mod exec;
 pub mod files;
+mod handshake;
 mod init;
 mod log;
 mod netlink;
@@ -40,7 +41,7 @@ use args::Command;
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     // First of all: from here on no process of the same user can trace us or read our
     // memory. It fails on no kernel we run on, and without it we must not serve.
-    if init::close_to_others().is_err() {
+    if init::deny_tracing().is_err() {
         return ExitCode::FAILURE;
     }
     let outcome = match args::parse(args) {

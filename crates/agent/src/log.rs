@@ -13,7 +13,7 @@ const LINES_MAX: usize = 1000;
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
 /// Writes one line to stderr.
-pub fn line(message: Arguments<'_>) {
+pub(crate) fn line(message: Arguments<'_>) {
     if LINES.fetch_add(1, Ordering::Relaxed) < LINES_MAX {
         let _ = writeln!(std::io::stderr(), "{message}");
     }

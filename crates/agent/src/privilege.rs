@@ -35,7 +35,7 @@ const KEPT: CapabilitySet = CapabilitySet::SETUID
 
 /// Becomes the user, with empty bounding and inheritable sets. Only while there is no
 /// other thread: each thread has credentials of its own.
-pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     for capability in CapabilitySet::all().iter() {
         match remove_capability_from_bounding_set(capability) {
@@ -62,10 +62,10 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
 ///
 /// Where there can be no listener, nobody could answer, and what it would have been asked
 /// about is refused; or allowed, if the kernel is the container's own.
-pub fn load_filter(path: &Path, has_own_kernel: bool) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn load_filter(path: &Path, has_own_kernel: bool) -> io::Result<Option<OwnedFd>> {
     let program = std::fs::read(path)?;
-    let is_whole = program.len() % INSTRUCTION_BYTES == 0;
-    if program.is_empty() || !is_whole || program.len() > INSTRUCTIONS_MAX * INSTRUCTION_BYTES {
+    let is_complete = program.len() % INSTRUCTION_BYTES == 0;
+    if program.is_empty() || !is_complete || program.len() > INSTRUCTIONS_MAX * INSTRUCTION_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut program = instructions(&program);

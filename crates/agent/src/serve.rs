@@ -19,7 +19,7 @@ use tokio_stream::Stream;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
-use crate::door::{self, Porch};
+use crate::handshake::{self, PendingPeers};
 use crate::log;
 use crate::service::AgentService;
 
@@ -32,16 +32,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long answers may take to leave after the agent was told to stop.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
 
-/// Who is connected, and whether it is time to go.
+/// How many connections are open, and whether the agent is to stop.
 #[derive(Default)]
-pub struct Door {
-    connections: watch::Sender<usize>,
+pub(crate) struct Connections {
+    open: watch::Sender<usize>,
     is_closed: watch::Sender<bool>,
 }
 
-impl Door {
+impl Connections {
     /// Makes [`serve`] come back once the calls in flight are answered.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.is_closed.send_replace(true);
     }
 
@@ -49,9 +49,9 @@ impl Door {
         let _ = self.is_closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Closes the door when nobody has been connected for `linger` after somebody was.
+    /// Closes once nobody has been connected for `linger` after somebody was.
     async fn close_when_left(&self, linger: Duration) {
-        let mut connections = self.connections.subscribe();
+        let mut connections = self.open.subscribe();
         let _ = connections.wait_for(|count| *count > 0).await;
         loop {
             let _ = connections.wait_for(|count| *count == 0).await;
@@ -63,11 +63,11 @@ impl Door {
     }
 }
 
-/// Serves until the door is closed.
-pub async fn serve(
+/// Serves until `connections` is closed.
+pub(crate) async fn serve(
     incoming: Incoming,
     service: AgentService,
-    door: &Arc<Door>,
+    connections: &Arc<Connections>,
     linger: Option<Duration>,
 ) -> io::Result<()> {
     let service = AgentServer::new(service)
@@ -81,16 +81,16 @@ pub async fn serve(
         // A late frame for a call that we have ended is counted over the connection's whole
         // life and ends it at the default of 1024, which takes a server a day of execs.
         .http2_max_local_error_reset_streams(None)
-        .serve_with_incoming_shutdown(service, incoming, door.closed());
+        .serve_with_incoming_shutdown(service, incoming, connections.closed());
     let lingering = async {
         match linger {
-            Some(linger) => door.close_when_left(linger).await,
+            Some(linger) => connections.close_when_left(linger).await,
             None => std::future::pending().await,
         }
     };
     let flushed = async {
         tokio::select! {
-            () = door.closed() => {}
+            () = connections.closed() => {}
             () = lingering => {}
         }
         tokio::time::sleep(FLUSH_MAX).await;
@@ -101,37 +101,41 @@ pub async fn serve(
     }
 }
 
-/// The connections that may come in. Never ends and never fails.
-pub struct Incoming {
+/// Accepted connections. Never ends and never fails.
+pub(crate) struct Incoming {
     listener: UnixListener,
-    /// Asks who knocks, where everybody can.
-    porch: Option<Porch>,
-    door: Arc<Door>,
+    /// Authenticates peers, where every process can connect.
+    pending_peers: Option<PendingPeers>,
+    connections: Arc<Connections>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
-    /// Lets in whoever connects, or only that guest if there is one.
-    pub fn new(listener: StdListener, guest: Option<u32>, door: &Arc<Door>) -> io::Result<Self> {
+    /// Accepts whoever connects, or only that user if one is given.
+    pub(crate) fn new(
+        listener: StdListener,
+        allowed_uid: Option<u32>,
+        connections: &Arc<Connections>,
+    ) -> io::Result<Self> {
         Ok(Self {
             listener: UnixListener::from_std(listener)?,
-            porch: guest.map(Porch::new),
-            door: door.clone(),
+            pending_peers: allowed_uid.map(PendingPeers::new),
+            connections: connections.clone(),
             pause: None,
         })
     }
 
-    /// The next who may come in.
+    /// The next connection to serve.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         loop {
-            if let Some(porch) = &mut self.porch
-                && let Poll::Ready(stream) = porch.poll_known(cx)
+            if let Some(pending_peers) = &mut self.pending_peers
+                && let Poll::Ready(stream) = pending_peers.poll_authenticated(cx)
             {
                 return Poll::Ready(Ok(stream));
             }
             let (stream, _) = ready!(self.listener.poll_accept(cx))?;
-            match &mut self.porch {
-                Some(porch) => porch.wait_for_knock(stream)?,
+            match &mut self.pending_peers {
+                Some(pending_peers) => pending_peers.add(stream)?,
                 None => return Poll::Ready(Ok(stream)),
             }
         }
@@ -149,11 +153,11 @@ impl Stream for Incoming {
             }
             match ready!(self.poll_accept(cx)) {
                 Ok(stream) => {
-                    if let Some(connection) = Connection::new(stream, &self.door)
+                    if let Some(connection) = Connection::new(stream, &self.connections)
                         && self
-                            .porch
+                            .pending_peers
                             .as_ref()
-                            .is_none_or(|_| door::welcome(&connection.stream))
+                            .is_none_or(|_| handshake::confirm(&connection.stream))
                     {
                         return Poll::Ready(Some(Ok(connection)));
                     }
@@ -169,29 +173,29 @@ impl Stream for Incoming {
 }
 
 /// A connection that is counted as long as it lives.
-pub struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
-    door: Arc<Door>,
+    connections: Arc<Connections>,
 }
 
 impl Connection {
     /// Counts it in, or drops it if there are enough.
-    fn new(stream: UnixStream, door: &Arc<Door>) -> Option<Self> {
-        let has_room = door.connections.send_if_modified(|count| {
+    fn new(stream: UnixStream, connections: &Arc<Connections>) -> Option<Self> {
+        let has_room = connections.open.send_if_modified(|count| {
             let has_room = *count < CONNECTIONS_MAX;
             *count += usize::from(has_room);
             has_room
         });
         has_room.then(|| Self {
             stream,
-            door: door.clone(),
+            connections: connections.clone(),
         })
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.door.connections.send_modify(|count| *count -= 1);
+        self.connections.open.send_modify(|count| *count -= 1);
     }
 }
 

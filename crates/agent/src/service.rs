@@ -27,35 +27,35 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::exec::{Acks, Exec, ExecError, Execs, Follower, grace, window};
 use crate::files::{ExportStream, Files, ReadStream};
-use crate::serve::Door;
+use crate::serve::Connections;
 use crate::sys;
 
 /// Bytes of a boot id.
 const BOOT_ID_BYTES: usize = 16;
 
 /// What Hello tells.
-pub struct About {
+pub(crate) struct HelloInfo {
     root: String,
     boot_id: Vec<u8>,
     env: Vec<EnvVar>,
 }
 
-impl About {
+impl HelloInfo {
     /// Of the agent that starts now.
-    pub fn new(root: &str) -> io::Result<Self> {
+    pub(crate) fn new(root: &str) -> io::Result<Self> {
         let mut boot_id = vec![0; BOOT_ID_BYTES];
         // So few bytes come whole, or not at all before the kernel has any.
         rustix::rand::getrandom(&mut boot_id[..], rustix::rand::GetRandomFlags::empty())?;
         Ok(Self {
             root: root.to_owned(),
             boot_id,
-            env: own_environment(),
+            env: process_environment(),
         })
     }
 }
 
 /// What we were started with. Engines refuse images whose variables are more than this.
-fn own_environment() -> Vec<EnvVar> {
+fn process_environment() -> Vec<EnvVar> {
     let mut bytes_left = IMAGE_ENV_BYTES_MAX + ENGINE_ENV_BYTES_MAX;
     std::env::vars_os()
         .map(|(name, value)| EnvVar {
@@ -72,21 +72,26 @@ fn own_environment() -> Vec<EnvVar> {
 }
 
 /// Answers the server.
-pub struct AgentService {
-    about: About,
+pub(crate) struct AgentService {
+    about: HelloInfo,
     execs: Arc<Execs>,
     files: Files,
-    door: Arc<Door>,
+    connections: Arc<Connections>,
 }
 
 impl AgentService {
-    /// Serves these execs and files; a shutdown closes the door.
-    pub fn new(about: About, execs: Arc<Execs>, files: Files, door: Arc<Door>) -> Self {
+    /// Serves these execs and files; a shutdown closes the connections.
+    pub(crate) fn new(
+        about: HelloInfo,
+        execs: Arc<Execs>,
+        files: Files,
+        connections: Arc<Connections>,
+    ) -> Self {
         Self {
             about,
             execs,
             files,
-            door,
+            connections,
         }
     }
 
@@ -98,12 +103,12 @@ impl AgentService {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Agent for AgentService {
     /// Answers whatever version asks: the server sees ours and decides.
-    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
+    async fn hello(&self, _: Request<HelloRequest>) -> RpcResult<HelloReply> {
         Ok(Response::new(HelloReply {
             protocol: PROTOCOL_VERSION,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -118,7 +123,7 @@ impl Agent for AgentService {
 
     type ExecStream = Events;
 
-    async fn exec(&self, request: Request<Streaming<ExecRequest>>) -> Answer<Events> {
+    async fn exec(&self, request: Request<Streaming<ExecRequest>>) -> RpcResult<Events> {
         let mut calls = request.into_inner();
         let follower = match calls.message().await?.and_then(|call| call.request) {
             Some(ExecCall::Start(start)) => self.execs.start(&start)?,
@@ -131,7 +136,7 @@ impl Agent for AgentService {
         Ok(Response::new(Events(follower)))
     }
 
-    async fn input(&self, request: Request<InputRequest>) -> Answer<InputReply> {
+    async fn input(&self, request: Request<InputRequest>) -> RpcResult<InputReply> {
         let InputRequest {
             exec_id,
             offset,
@@ -143,7 +148,7 @@ impl Agent for AgentService {
         Ok(Response::new(InputReply { accepted }))
     }
 
-    async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
+    async fn signal(&self, request: Request<SignalRequest>) -> RpcResult<SignalReply> {
         let SignalRequest {
             exec_id,
             signal,
@@ -155,7 +160,7 @@ impl Agent for AgentService {
         Ok(Response::new(SignalReply {}))
     }
 
-    async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
+    async fn resize(&self, request: Request<ResizeRequest>) -> RpcResult<ResizeReply> {
         let ResizeRequest { exec_id, size } = request.into_inner();
         let size = size.ok_or(ExecError::Request("size is missing"))?;
         let size = window(&size).map_err(ExecError::from)?;
@@ -163,7 +168,7 @@ impl Agent for AgentService {
         Ok(Response::new(ResizeReply {}))
     }
 
-    async fn cancel(&self, request: Request<CancelRequest>) -> Answer<CancelReply> {
+    async fn cancel(&self, request: Request<CancelRequest>) -> RpcResult<CancelReply> {
         let CancelRequest { exec_id, grace_ms } = request.into_inner();
         let grace = grace(grace_ms).map_err(ExecError::from)?;
         let exec = self.exec_named(&exec_id)?;
@@ -171,39 +176,39 @@ impl Agent for AgentService {
         Ok(Response::new(CancelReply {}))
     }
 
-    async fn list_execs(&self, _: Request<ListExecsRequest>) -> Answer<ListExecsReply> {
+    async fn list_execs(&self, _: Request<ListExecsRequest>) -> RpcResult<ListExecsReply> {
         Ok(Response::new(ListExecsReply {
             execs: self.execs.list(),
         }))
     }
 
-    async fn forget(&self, request: Request<ForgetRequest>) -> Answer<ForgetReply> {
+    async fn forget(&self, request: Request<ForgetRequest>) -> RpcResult<ForgetReply> {
         let ForgetRequest { exec_id } = request.into_inner();
         self.exec_named(&exec_id)?;
         self.execs.forget(&exec_id)?;
         Ok(Response::new(ForgetReply {}))
     }
 
-    async fn shutdown(&self, request: Request<ShutdownRequest>) -> Answer<ShutdownReply> {
+    async fn shutdown(&self, request: Request<ShutdownRequest>) -> RpcResult<ShutdownReply> {
         let grace = grace(request.into_inner().grace_ms).map_err(ExecError::from)?;
-        let (execs, door) = (self.execs.clone(), self.door.clone());
+        let (execs, connections) = (self.execs.clone(), self.connections.clone());
         to_its_end(async move {
             execs.shut_down(grace).await;
-            door.close();
+            connections.close();
             Ok(())
         })
         .await?;
         Ok(Response::new(ShutdownReply {}))
     }
 
-    async fn stat(&self, request: Request<StatRequest>) -> Answer<FileInfo> {
+    async fn stat(&self, request: Request<StatRequest>) -> RpcResult<FileInfo> {
         self.files
             .stat(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn list(&self, request: Request<ListRequest>) -> Answer<ListReply> {
+    async fn list(&self, request: Request<ListRequest>) -> RpcResult<ListReply> {
         self.files
             .list(request.into_inner())
             .await
@@ -212,56 +217,56 @@ impl Agent for AgentService {
 
     type ReadStream = ReadStream;
 
-    async fn read(&self, request: Request<ReadRequest>) -> Answer<ReadStream> {
+    async fn read(&self, request: Request<ReadRequest>) -> RpcResult<ReadStream> {
         self.files
             .read(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn write(&self, request: Request<Streaming<WriteRequest>>) -> Answer<FileInfo> {
+    async fn write(&self, request: Request<Streaming<WriteRequest>>) -> RpcResult<FileInfo> {
         self.files
             .write(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn delete(&self, request: Request<DeleteRequest>) -> Answer<DeleteReply> {
+    async fn delete(&self, request: Request<DeleteRequest>) -> RpcResult<DeleteReply> {
         self.files
             .delete(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn r#move(&self, request: Request<MoveRequest>) -> Answer<FileInfo> {
+    async fn r#move(&self, request: Request<MoveRequest>) -> RpcResult<FileInfo> {
         self.files
             .r#move(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn copy(&self, request: Request<CopyRequest>) -> Answer<FileInfo> {
+    async fn copy(&self, request: Request<CopyRequest>) -> RpcResult<FileInfo> {
         self.files
             .copy(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn mkdir(&self, request: Request<MkdirRequest>) -> Answer<FileInfo> {
+    async fn mkdir(&self, request: Request<MkdirRequest>) -> RpcResult<FileInfo> {
         self.files
             .mkdir(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn batch(&self, request: Request<BatchRequest>) -> Answer<BatchReply> {
+    async fn batch(&self, request: Request<BatchRequest>) -> RpcResult<BatchReply> {
         self.files
             .batch(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn import(&self, request: Request<Streaming<ImportRequest>>) -> Answer<ImportReply> {
+    async fn import(&self, request: Request<Streaming<ImportRequest>>) -> RpcResult<ImportReply> {
         self.files
             .import(request.into_inner())
             .await
@@ -270,7 +275,7 @@ impl Agent for AgentService {
 
     type ExportStream = ExportStream;
 
-    async fn export(&self, request: Request<ExportRequest>) -> Answer<ExportStream> {
+    async fn export(&self, request: Request<ExportRequest>) -> RpcResult<ExportStream> {
         self.files
             .export(request.into_inner())
             .await
@@ -302,7 +307,7 @@ async fn acknowledge(mut calls: Streaming<ExecRequest>, acks: Acks) {
 }
 
 /// A follower's events as they go to the server.
-pub struct Events(Follower);
+pub(crate) struct Events(Follower);
 
 impl Stream for Events {
     type Item = Result<ExecEvent, Status>;

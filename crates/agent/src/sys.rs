@@ -36,7 +36,7 @@ pub struct CStrings {
 
 impl CStrings {
     /// Keeps the strings and the array that points to them together.
-    pub fn new(strings: Vec<CString>) -> Self {
+    pub(crate) fn new(strings: Vec<CString>) -> Self {
         let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
         pointers.push(std::ptr::null());
         Self {
@@ -47,7 +47,7 @@ impl CStrings {
 }
 
 /// Replaces the program; comes back only with the reason why it could not.
-pub fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
+pub(crate) fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     // SAFETY: The path ends with a NUL, both arrays end with a null pointer and each
     // pointer before it leads to a string that ends with a NUL; all live through the call.
     unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), env.pointers.as_ptr()) };
@@ -58,13 +58,13 @@ pub fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
 ///
 /// # Safety
 /// Nobody else in this process may own the descriptor.
-pub unsafe fn inherited(fd: RawFd) -> OwnedFd {
+pub(crate) unsafe fn inherited(fd: RawFd) -> OwnedFd {
     // SAFETY: The caller says that we are its only owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// A listener that the engine passed, or `EBADF`.
-pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_SETFD reads and writes no memory. It fails if nothing is open there.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(last_errno());
@@ -77,7 +77,7 @@ pub fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
 /// Receives one byte and the user who sent it, if the kernel tells.
 ///
 /// The buffer has no room for descriptors, so none that a sender attaches gets in.
-pub fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option<u32>), Errno> {
+pub(crate) fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option<u32>), Errno> {
     let (mut byte, mut control) = (0_u8, ControlBuffer::default());
     let mut part = libc::iovec {
         iov_base: (&raw mut byte).cast(),
@@ -97,11 +97,11 @@ pub fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option<u32>),
         return Err(last_errno());
     }
     let needed = std::mem::offset_of!(ControlBuffer, padding);
-    let is_whole = message.msg_controllen >= needed && control.length >= needed;
+    let is_complete = message.msg_controllen >= needed && control.length >= needed;
     let is_uid = (control.level, control.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS);
     Ok((
         (count == 1).then_some(byte),
-        (is_whole && is_uid).then_some(control.uid),
+        (is_complete && is_uid).then_some(control.uid),
     ))
 }
 
@@ -119,13 +119,13 @@ struct ControlBuffer {
 }
 
 /// Loads a seccomp program.
-pub fn load_filter(program: &[libc::sock_filter]) -> Result<(), Errno> {
+pub(crate) fn load_filter(program: &[libc::sock_filter]) -> Result<(), Errno> {
     seccomp(program, 0).map(drop)
 }
 
 /// Loads a seccomp program and returns its listener. A call that somebody is answering for
 /// is interrupted by nothing but KILL, where the kernel can.
-pub fn load_filter_with_listener(program: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
+pub(crate) fn load_filter_with_listener(program: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let killable = libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let fd = seccomp(program, listener | killable).or_else(|_| seccomp(program, listener))?;
@@ -156,7 +156,7 @@ fn seccomp(program: &[libc::sock_filter], flags: c_ulong) -> Result<c_long, Errn
 }
 
 /// Whether a descriptor is the listener of a seccomp filter.
-pub fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
     // No call that waits has this number.
     let id = 0_u64;
     // SAFETY: The kernel reads one u64, which lives through the call.
@@ -172,18 +172,18 @@ pub fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
 
 /// A call that waits for an answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Notification {
+pub(crate) struct Notification {
     /// What the answer has to name.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The thread that makes the call.
-    pub tid: u32,
+    pub(crate) tid: u32,
     /// The call's arguments.
-    pub args: [u64; 6],
+    pub(crate) args: [u64; 6],
 }
 
 /// Takes the next call that waits; waits itself if there is none. `ENOENT` if it has been
 /// given up.
-pub fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
+pub(crate) fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
     /// Room for a kernel that tells more than we know of.
     const SPARE: usize = 32;
     #[repr(C)]
@@ -213,7 +213,7 @@ pub fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notification, Er
 
 /// What a call that waits is told.
 #[derive(Debug, Clone, Copy)]
-pub enum Answer {
+pub(crate) enum NotificationReply {
     /// It is made after all.
     Continue,
     /// It returns this.
@@ -223,11 +223,15 @@ pub enum Answer {
 }
 
 /// Answers a call. `ENOENT` if it has been given up.
-pub fn answer_notification(listener: BorrowedFd<'_>, id: u64, answer: Answer) -> Result<(), Errno> {
+pub(crate) fn answer_notification(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    answer: NotificationReply,
+) -> Result<(), Errno> {
     let (val, error, flags) = match answer {
-        Answer::Continue => (0, 0, 1),
-        Answer::Return(value) => (value, 0, 0),
-        Answer::Fail(errno) => (0, -errno.raw_os_error(), 0),
+        NotificationReply::Continue => (0, 0, 1),
+        NotificationReply::Return(value) => (value, 0, 0),
+        NotificationReply::Fail(errno) => (0, -errno.raw_os_error(), 0),
     };
     let response = libc::seccomp_notif_resp {
         id,
@@ -251,7 +255,7 @@ pub fn answer_notification(listener: BorrowedFd<'_>, id: u64, answer: Answer) ->
 
 /// Gives a copy of `fd` to the process whose call waits. With `answers`, the call returns
 /// its number, which Linux before 5.14 cannot: `EINVAL`. The number over there.
-pub fn give_to_notifier(
+pub(crate) fn give_to_notifier(
     listener: BorrowedFd<'_>,
     id: u64,
     fd: BorrowedFd<'_>,
@@ -284,7 +288,7 @@ pub fn give_to_notifier(
 }
 
 /// Lets the runtime watch a descriptor that does not block.
-pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Errno> {
+pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Errno> {
     // SAFETY: An `OwnedFd` keeps naming the same open descriptor until it is dropped, and
     // the `AsyncFd` owns it from here on.
     let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
@@ -295,7 +299,7 @@ pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Errno>
 ///
 /// All signals are blocked in the child. It is a copy of one thread of a process that
 /// may have several, so `body` must not allocate nor take a lock.
-pub fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+pub(crate) fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
     let before = replace_signal_mask(u64::MAX);
     // SAFETY: Without CLONE_VM and without a stack this is fork: the child goes on here
     // on its own copy of everything.
@@ -310,7 +314,7 @@ pub fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
 
 /// Starts a child that borrows our memory and runs `body` while we are suspended, until
 /// it has replaced its program or ended.
-pub fn vfork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+pub(crate) fn vfork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
     let call = Call { arg, body };
     let mut stack = [const { MaybeUninit::<u8>::uninit() }; VFORK_STACK_BYTES];
     let top = stack.as_mut_ptr_range().end;
@@ -344,25 +348,25 @@ extern "C" fn run_call<T>(call: *mut c_void) -> c_int {
 }
 
 /// Ends the process without running anything that was registered for its end.
-pub fn exit(code: c_int) -> ! {
+pub(crate) fn exit(code: c_int) -> ! {
     // SAFETY: `_exit` takes no memory and does not return.
     unsafe { libc::_exit(code) }
 }
 
 /// What `wait4` tells of a child that ended.
-pub struct Ended {
+pub(crate) struct Ended {
     /// Which child.
-    pub pid: i32,
+    pub(crate) pid: i32,
     /// Its wait status.
-    pub status: i32,
+    pub(crate) status: i32,
     /// User time, system time in microseconds.
-    pub cpu_us: (u64, u64),
+    pub(crate) cpu_us: (u64, u64),
     /// Its largest resident size.
-    pub max_rss_bytes: u64,
+    pub(crate) max_rss_bytes: u64,
 }
 
 /// Waits for the end of any child, of whatever kind; `None` if `no_hang` and none has.
-pub fn wait_any(no_hang: bool) -> Result<Option<Ended>, Errno> {
+pub(crate) fn wait_any(no_hang: bool) -> Result<Option<Ended>, Errno> {
     let options = libc::__WALL | if no_hang { libc::WNOHANG } else { 0 };
     let mut status = 0;
     // SAFETY: All zeroes is a valid `rusage`.
@@ -391,7 +395,7 @@ fn micros(time: libc::timeval) -> u64 {
 /// Gives every signal its default action, then blocks none.
 ///
 /// The order matters: a pending signal must not run a handler of the agent.
-pub fn reset_signals() {
+pub(crate) fn reset_signals() {
     (1..=SIGNAL_MAX).for_each(reset_signal);
     replace_signal_mask(0);
 }
@@ -402,7 +406,7 @@ pub fn reset_signals() {
 /// Being PID 1 is not enough: the kernel may deliver a signal to one thread that another had
 /// blocked when it was sent, and that kills PID 1 too. Rust's own handlers for faults go as
 /// well: two of those signals at once overflow their stack.
-pub fn ignore_signals() {
+pub(crate) fn ignore_signals() {
     (1..=SIGNAL_MAX)
         .filter(|signal| *signal != libc::SIGCHLD && !SIGNALS_OF_LIBC.contains(signal))
         .for_each(|signal| set_signal_action(signal, IGNORE_ACTION));
@@ -445,7 +449,7 @@ fn replace_signal_mask(mask: u64) -> u64 {
 ///
 /// For a process that was just cloned and owns its table alone: the values that own
 /// these descriptors must not be used or dropped afterwards.
-pub fn close_range(first: u32, last: u32) {
+pub(crate) fn close_range(first: u32, last: u32) {
     if first <= last {
         // SAFETY: The call touches no memory.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
@@ -453,7 +457,7 @@ pub fn close_range(first: u32, last: u32) {
 }
 
 /// Any signal the kernel has, also those without a name.
-pub fn signal(number: u32) -> Option<rustix::process::Signal> {
+pub(crate) fn signal(number: u32) -> Option<rustix::process::Signal> {
     let number = c_int::try_from(number)
         .ok()
         .filter(|number| (1..=SIGNAL_MAX).contains(number))?;

@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hotcell_agent_api::bounds::{DOOR_KNOCK, DOOR_WELCOME};
+use hotcell_agent_api::bounds::{HANDSHAKE_ACCEPTED, HANDSHAKE_REQUEST};
 use hotcell_agent_api::v1::HelloRequest;
 
 /// More connections than wait for a knock.
@@ -27,7 +27,7 @@ impl Doored {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("hotcell-test-{}-{number}", std::process::id());
         let agent = Command::new(common::program())
-            .args(["init", "--root", "/tmp", "--door", &name])
+            .args(["init", "--root", "/tmp", "--listen-abstract", &name])
             .arg(guest.to_string())
             .stdin(Stdio::null())
             .spawn()
@@ -71,7 +71,7 @@ fn is_welcome(mut bridge: Child) -> bool {
     let count = bridge.stdout.as_mut().unwrap().read(&mut first).unwrap();
     drop(bridge.stdin.take());
     bridge.wait().unwrap();
-    count == 1 && first[0] == DOOR_WELCOME
+    count == 1 && first[0] == HANDSHAKE_ACCEPTED
 }
 
 fn ourselves() -> u32 {
@@ -90,7 +90,7 @@ async fn the_guest_is_let_in_and_can_call() {
         .unwrap();
     let mut stdout = bridge.stdout.take().unwrap();
     let welcome = tokio::io::AsyncReadExt::read_u8(&mut stdout).await.unwrap();
-    assert_eq!(welcome, DOOR_WELCOME);
+    assert_eq!(welcome, HANDSHAKE_ACCEPTED);
     let stream = tokio::io::join(stdout, bridge.stdin.take().unwrap());
     let mut client = common::connect_over(stream).await;
     let hello = client.hello(HelloRequest { protocol: 1 }).await.unwrap();
@@ -102,7 +102,10 @@ async fn another_user_is_sent_away_without_a_word() {
     let doored = Doored::start(ourselves() + 1);
     assert!(!is_welcome(doored.bridge()));
     // Nor does it help to knock without credentials, or to begin with the protocol.
-    for opening in [&[DOOR_KNOCK][..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for opening in [
+        &[HANDSHAKE_REQUEST][..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ] {
         let mut stream = doored.connect().await;
         stream.write_all(opening).unwrap();
         let mut answer = Vec::new();

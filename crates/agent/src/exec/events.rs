@@ -10,8 +10,8 @@ use hotcell_agent_api::v1::exec_event::Event;
 
 /// Events from the first that is not acknowledged to the last.
 #[derive(Debug, Default)]
-pub struct Events {
-    held: VecDeque<ExecEvent>,
+pub(super) struct Events {
+    unacked: VecDeque<ExecEvent>,
     bytes: usize,
     last: u64,
     acked: u64,
@@ -36,10 +36,10 @@ pub enum SeqError {
 
 impl Events {
     /// Adds one and numbers it.
-    pub fn push(&mut self, unix_ms: u64, event: Event) {
+    pub(super) fn push(&mut self, unix_ms: u64, event: Event) {
         self.last += 1;
         self.bytes += bytes_of(&event);
-        self.held.push_back(ExecEvent {
+        self.unacked.push_back(ExecEvent {
             seq: self.last,
             unix_ms,
             event: Some(event),
@@ -47,8 +47,8 @@ impl Events {
     }
 
     /// How large the next piece of output may be; 0: wait until something is acknowledged.
-    pub fn room(&self) -> usize {
-        if self.held.len() >= UNACKED_EVENTS_MAX {
+    pub(super) fn room(&self) -> usize {
+        if self.unacked.len() >= UNACKED_EVENTS_MAX {
             return 0;
         }
         UNACKED_BYTES_MAX
@@ -57,12 +57,12 @@ impl Events {
     }
 
     /// Forgets everything up to `seq`. Doing it again changes nothing.
-    pub fn ack(&mut self, seq: u64) -> Result<(), SeqError> {
+    pub(super) fn ack(&mut self, seq: u64) -> Result<(), SeqError> {
         if seq > self.last {
             return Err(SeqError::Ahead { last: self.last });
         }
-        while self.held.front().is_some_and(|event| event.seq <= seq) {
-            let event = self.held.pop_front().and_then(|event| event.event);
+        while self.unacked.front().is_some_and(|event| event.seq <= seq) {
+            let event = self.unacked.pop_front().and_then(|event| event.event);
             self.bytes -= event.as_ref().map_or(0, bytes_of);
         }
         self.acked = self.acked.max(seq);
@@ -70,7 +70,7 @@ impl Events {
     }
 
     /// Checks that one can go on after `seq`.
-    pub fn check_resume(&self, seq: u64) -> Result<(), SeqError> {
+    pub(super) fn check_resume(&self, seq: u64) -> Result<(), SeqError> {
         if seq < self.acked {
             return Err(SeqError::Gone { acked: self.acked });
         }
@@ -81,24 +81,24 @@ impl Events {
     }
 
     /// The event after `seq`, or the oldest held if that was acknowledged meanwhile.
-    pub fn after(&self, seq: u64) -> Option<&ExecEvent> {
+    pub(super) fn after(&self, seq: u64) -> Option<&ExecEvent> {
         let index = usize::try_from(seq.saturating_sub(self.acked)).ok()?;
-        self.held.get(index)
+        self.unacked.get(index)
     }
 
     /// The last number given.
-    pub fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.last
     }
 
     /// The last number acknowledged.
-    pub fn acked(&self) -> u64 {
+    pub(super) fn acked(&self) -> u64 {
         self.acked
     }
 
     /// Drops what is held; numbers stay as they are.
-    pub fn clear(&mut self) {
-        self.held = VecDeque::new();
+    pub(super) fn clear(&mut self) {
+        self.unacked = VecDeque::new();
         self.bytes = 0;
         self.acked = self.last;
     }
@@ -169,10 +169,10 @@ mod tests {
             for (pushes, ack) in steps {
                 (0..pushes).for_each(|_| events.push(0, output(3)));
                 let _ = events.ack(ack);
-                let held: Vec<u64> = events.held.iter().map(|event| event.seq).collect();
+                let unacked: Vec<u64> = events.unacked.iter().map(|event| event.seq).collect();
                 let expected: Vec<u64> = (events.acked() + 1..=events.last()).collect();
-                proptest::prop_assert_eq!(held, expected);
-                proptest::prop_assert_eq!(events.bytes, events.held.len() * 3);
+                proptest::prop_assert_eq!(unacked, expected);
+                proptest::prop_assert_eq!(events.bytes, events.unacked.len() * 3);
             }
         }
     }

@@ -8,8 +8,8 @@ use hotcell_agent_api::v1::ExecEvent;
 use hotcell_agent_api::v1::exec_event::Event;
 use tokio_stream::Stream;
 
+use super::Exec;
 use super::error::ExecError;
-use super::held::Exec;
 
 /// A stream of events that ends after `exit`, or with an error when another follower
 /// comes. Dropping it changes nothing for the exec.

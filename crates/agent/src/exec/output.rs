@@ -13,10 +13,10 @@ use rustix::io::ioctl_fionread;
 use super::stdio::Fd;
 
 /// The sources of one exec's output.
-pub struct Outputs {
-    sources: Vec<Source>,
-    /// Index of the one whose turn it is.
-    turn: usize,
+pub(super) struct Outputs {
+    sources: Vec<OutputSource>,
+    /// Index of the one to read first.
+    next_index: usize,
 }
 
 /// A piece of output, not empty.
@@ -27,7 +27,7 @@ pub struct Chunk {
     pub data: Bytes,
 }
 
-struct Source {
+struct OutputSource {
     stream: Stream,
     /// Absent after the end of file.
     fd: Option<Fd>,
@@ -39,8 +39,8 @@ struct Source {
 
 impl Outputs {
     /// Reads from all of them.
-    pub fn new<const N: usize>(sources: [(Stream, Fd); N]) -> Self {
-        let source = |(stream, fd)| Source {
+    pub(super) fn new<const N: usize>(sources: [(Stream, Fd); N]) -> Self {
+        let source = |(stream, fd)| OutputSource {
             stream,
             fd: Some(fd),
             left: u64::MAX,
@@ -48,19 +48,19 @@ impl Outputs {
         };
         Self {
             sources: sources.into_iter().map(source).collect(),
-            turn: 0,
+            next_index: 0,
         }
     }
 
     /// The next piece, of at most `max` bytes; `None` when all have ended or have reached
     /// their limit. Nothing is lost if the future is dropped.
-    pub async fn next(&mut self, max: usize) -> Option<Chunk> {
+    pub(super) async fn next(&mut self, max: usize) -> Option<Chunk> {
         std::future::poll_fn(|cx| self.poll_next(cx, max)).await
     }
 
     /// From now on reads no more than what is there at this moment, and less if somebody
     /// else takes it away: a writer can open its pipe for reading too.
-    pub fn limit_to_present(&mut self) {
+    pub(super) fn limit_to_present(&mut self) {
         for source in &mut self.sources {
             let present = source.fd.as_ref().map(ioctl_fionread);
             source.left = present.and_then(Result::ok).unwrap_or(0);
@@ -69,14 +69,14 @@ impl Outputs {
     }
 
     /// From now on reads no more than so many bytes of each stream.
-    pub fn limit_to(&mut self, bytes: u64) {
+    pub(super) fn limit_to(&mut self, bytes: u64) {
         for source in &mut self.sources {
             source.left = bytes;
         }
     }
 
     /// Reads to the end again.
-    pub fn lift_limit(&mut self) {
+    pub(super) fn lift_limit(&mut self) {
         for source in &mut self.sources {
             source.left = u64::MAX;
             source.only_present = false;
@@ -86,10 +86,10 @@ impl Outputs {
     fn poll_next(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Option<Chunk>> {
         let mut waiting = false;
         for step in 0..self.sources.len() {
-            let index = (self.turn + step) % self.sources.len();
+            let index = (self.next_index + step) % self.sources.len();
             match self.sources[index].poll_read(cx, max) {
                 Poll::Ready(Some(data)) => {
-                    self.turn = index + 1;
+                    self.next_index = index + 1;
                     let stream = self.sources[index].stream;
                     return Poll::Ready(Some(Chunk { stream, data }));
                 }
@@ -105,7 +105,7 @@ impl Outputs {
     }
 }
 
-impl Source {
+impl OutputSource {
     fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Option<Bytes>> {
         let Some(fd) = self.fd.as_ref().filter(|_| self.left > 0) else {
             return Poll::Ready(None);
@@ -155,13 +155,13 @@ fn read(fd: &impl std::os::fd::AsFd, max: usize) -> io::Result<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::stdio::ours;
+    use crate::exec::stdio::watch_nonblocking;
     use tokio::io::Interest;
 
     fn filled(byte: u8) -> Fd {
         let (read, write) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&write, &[byte; 4096]).unwrap();
-        ours(read, Interest::READABLE).unwrap()
+        watch_nonblocking(read, Interest::READABLE).unwrap()
     }
 
     fn both() -> Outputs {
@@ -188,7 +188,10 @@ mod tests {
     async fn a_limit_keeps_what_comes_later_for_later() {
         let (read, write) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&write, b"before").unwrap();
-        let mut outputs = Outputs::new([(Stream::Stdout, ours(read, Interest::READABLE).unwrap())]);
+        let mut outputs = Outputs::new([(
+            Stream::Stdout,
+            watch_nonblocking(read, Interest::READABLE).unwrap(),
+        )]);
         outputs.limit_to_present();
         rustix::io::write(&write, b"after").unwrap();
         assert_eq!(outputs.next(100).await.unwrap().data, "before");
@@ -202,7 +205,10 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&write, b"before").unwrap();
         let thief = read.try_clone().unwrap();
-        let mut outputs = Outputs::new([(Stream::Stdout, ours(read, Interest::READABLE).unwrap())]);
+        let mut outputs = Outputs::new([(
+            Stream::Stdout,
+            watch_nonblocking(read, Interest::READABLE).unwrap(),
+        )]);
         outputs.limit_to_present();
         rustix::io::read(&thief, &mut [0; 100]).unwrap();
         assert!(outputs.next(100).await.is_none());

@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 
 use super::error::ExecError;
 use super::follow::Follower;
-use super::held::{Exec, Parts};
 use super::input::Input;
 use super::start::{Fingerprint, Fingerprints, Start};
 use super::status::Status;
 use super::stdio;
-use super::supervise::Supervisor;
+use super::supervise::ExecSupervisor;
+use super::{Exec, ExecParts};
 use crate::log;
 use crate::process::{Launch, Table, tree};
 use crate::sys::CStrings;
@@ -31,11 +31,11 @@ pub struct Execs {
     reserved_uid: Option<u32>,
     /// The most memory one process of an exec may have, where no cgroup bounds it.
     data_bytes_max: Option<u64>,
-    held: Mutex<Held>,
+    entries: Mutex<ExecEntries>,
 }
 
 #[derive(Default)]
-struct Held {
+struct ExecEntries {
     by_id: HashMap<String, Arc<Exec>>,
     started: u64,
     is_closed: bool,
@@ -50,7 +50,7 @@ impl Execs {
             can_switch_user: can_switch_user(),
             reserved_uid,
             data_bytes_max: pass_on_data_limit(),
-            held: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
@@ -64,8 +64,8 @@ impl Execs {
     pub fn start(&self, asked: &ExecStart) -> Result<Follower, ExecError> {
         let start = Start::parse(asked)?;
         let fingerprint = self.fingerprints.of(asked);
-        let mut held = self.lock();
-        if let Some(exec) = held.by_id.get(&start.exec_id) {
+        let mut entries = self.lock();
+        if let Some(exec) = entries.by_id.get(&start.exec_id) {
             if !exec.was_started_as(fingerprint) {
                 return Err(ExecError::Exists);
             }
@@ -76,16 +76,16 @@ impl Execs {
         {
             return Err(ExecError::OtherUser);
         }
-        held.make_room()?;
+        entries.make_room()?;
         let exec = launch(
             &self.table,
             self.data_bytes_max,
             start,
             fingerprint,
-            held.started,
+            entries.started,
         )?;
-        held.started += 1;
-        held.by_id.insert(asked.exec_id.clone(), exec.clone());
+        entries.started += 1;
+        entries.by_id.insert(asked.exec_id.clone(), exec.clone());
         Follower::new(exec, 0)
     }
 
@@ -112,22 +112,22 @@ impl Execs {
 
     /// Drops a finished exec and its output. What it left running lives on.
     pub fn forget(&self, id: &str) -> Result<(), ExecError> {
-        let mut held = self.lock();
-        let exec = held.by_id.get(id).ok_or(ExecError::NotFound)?;
+        let mut entries = self.lock();
+        let exec = entries.by_id.get(id).ok_or(ExecError::NotFound)?;
         if exec.is_running() {
             return Err(ExecError::Running);
         }
         exec.forget();
-        held.by_id.remove(id);
+        entries.by_id.remove(id);
         Ok(())
     }
 
     /// Ends every exec and whatever forgotten ones left running, and starts no more.
     pub async fn shut_down(&self, grace: Duration) {
         let execs: Vec<_> = {
-            let mut held = self.lock();
-            held.is_closed = true;
-            held.by_id.values().cloned().collect()
+            let mut entries = self.lock();
+            entries.is_closed = true;
+            entries.by_id.values().cloned().collect()
         };
         let mut ends = JoinSet::new();
         for exec in execs {
@@ -143,12 +143,12 @@ impl Execs {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ExecEntries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl ExecEntries {
     /// Makes room for one more, by dropping the oldest that nobody needs if it must.
     fn make_room(&mut self) -> Result<(), ExecError> {
         if self.is_closed {
@@ -205,7 +205,7 @@ fn launch(
         .start(&launch, told)
         .map_err(ExecError::os("start a process"))?;
     let has_terminal = opened.terminal.is_some();
-    let exec = Exec::new(Parts {
+    let exec = Exec::new(ExecParts {
         id: start.exec_id,
         fingerprint,
         serial,
@@ -214,7 +214,7 @@ fn launch(
         input: Input::new(opened.input, has_terminal),
         terminal: opened.terminal,
     });
-    let supervisor = Supervisor {
+    let supervisor = ExecSupervisor {
         exec: exec.clone(),
         status,
         outputs: opened.outputs,
@@ -228,5 +228,5 @@ fn launch(
 
 fn can_switch_user() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    capabilities(None).is_ok_and(|held| held.effective.contains(needed))
+    capabilities(None).is_ok_and(|entries| entries.effective.contains(needed))
 }

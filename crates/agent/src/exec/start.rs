@@ -221,19 +221,19 @@ pub fn window(size: &Winsize) -> Result<rustix::termios::Winsize, StartError> {
 
 /// Tells equal starts from different ones without keeping them: 128 bits under keys that
 /// nobody outside knows.
-pub struct Fingerprints([RandomState; 2]);
+pub(super) struct Fingerprints([RandomState; 2]);
 
 /// One start's.
-pub type Fingerprint = [u64; 2];
+pub(super) type Fingerprint = [u64; 2];
 
 impl Fingerprints {
     /// With fresh keys.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self([RandomState::new(), RandomState::new()])
     }
 
     /// The same for equal starts, different for different ones.
-    pub fn of(&self, start: &ExecStart) -> Fingerprint {
+    pub(super) fn of(&self, start: &ExecStart) -> Fingerprint {
         self.0.each_ref().map(|keys| {
             let mut hasher = keys.build_hasher();
             (&start.exec_id, &start.argv, &start.env, &start.cwd).hash(&mut hasher);

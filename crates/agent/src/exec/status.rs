@@ -7,22 +7,22 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 
-use super::stdio::{Fd, ours};
+use super::stdio::{Fd, watch_nonblocking};
 use crate::process::{RECORD_BYTES, Record};
 
 /// What a keeper says, in order.
-pub struct Status(Fd);
+pub(super) struct Status(Fd);
 
 impl Status {
     /// Listens to whoever gets the other end.
-    pub fn open() -> Result<(Self, OwnedFd), Errno> {
+    pub(super) fn open() -> Result<(Self, OwnedFd), Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        Ok((Self(ours(read, Interest::READABLE)?), write))
+        Ok((Self(watch_nonblocking(read, Interest::READABLE)?), write))
     }
 
     /// The next record; `None` when the keeper is gone. Nothing is lost if the future is
     /// dropped.
-    pub async fn next(&mut self) -> Option<Record> {
+    pub(super) async fn next(&mut self) -> Option<Record> {
         loop {
             let mut guard = self.0.readable().await.ok()?;
             if let Ok(result) = guard.try_io(|fd| read(fd.get_ref())) {

@@ -20,10 +20,10 @@ use crate::process::Stdio;
 use crate::sys;
 
 /// One of our ends.
-pub type Fd = Arc<AsyncFd<OwnedFd>>;
+pub(super) type Fd = Arc<AsyncFd<OwnedFd>>;
 
 /// Both sides of an exec's streams.
-pub struct Opened {
+pub(super) struct Opened {
     /// For the process.
     pub child: Stdio,
     /// Where Input goes.
@@ -35,7 +35,7 @@ pub struct Opened {
 }
 
 /// Opens what the start asks for.
-pub fn open(start: &Start) -> Result<Opened, Errno> {
+pub(super) fn open(start: &Start) -> Result<Opened, Errno> {
     match start.tty {
         Some(size) => open_terminal(size, start.stdin),
         None => open_pipes(start.stdin),
@@ -65,7 +65,7 @@ fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
     unlockpt(&master)?;
     let slave = other_end(&master, flags)?;
     tcsetwinsize(&master, size)?;
-    let master = ours(master, Interest::READABLE | Interest::WRITABLE)?;
+    let master = watch_nonblocking(master, Interest::READABLE | Interest::WRITABLE)?;
     // Without stdin the process must read the end of file at once, as it does without a
     // terminal; it can still open the terminal itself.
     let stdin = if keep_stdin {
@@ -102,7 +102,7 @@ fn other_end(master: &OwnedFd, flags: OpenptFlags) -> Result<OwnedFd, Errno> {
 fn pipe_in(keep: bool) -> Result<(OwnedFd, Option<Fd>), Errno> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let write = if keep {
-        Some(ours(write, Interest::WRITABLE)?)
+        Some(watch_nonblocking(write, Interest::WRITABLE)?)
     } else {
         None
     };
@@ -111,11 +111,11 @@ fn pipe_in(keep: bool) -> Result<(OwnedFd, Option<Fd>), Errno> {
 
 fn pipe_out() -> Result<(Fd, OwnedFd), Errno> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((ours(read, Interest::READABLE)?, write))
+    Ok((watch_nonblocking(read, Interest::READABLE)?, write))
 }
 
 /// Makes an end ours: it does not block, and the runtime watches it.
-pub fn ours(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
+pub(super) fn watch_nonblocking(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
     ioctl_fionbio(&fd, true)?;
     sys::watch(fd, interest).map(Arc::new)
 }

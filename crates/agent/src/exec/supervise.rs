@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hotcell_agent_api::bounds::CHUNK_BYTES_MAX;
 use hotcell_agent_api::v1::{self, Exit, ExitCause, Stream, Usage};
 
-use super::held::Exec;
+use super::Exec;
 use super::output::{Chunk, Outputs};
 use super::status::Status;
 use crate::log;
@@ -22,7 +22,7 @@ const TERMINAL_DRAIN: Duration = Duration::from_millis(200);
 const TERMINAL_BYTES_MAX: u64 = 128 << 10;
 
 /// One exec's supervisor.
-pub struct Supervisor {
+pub(super) struct ExecSupervisor {
     /// Whom it owns.
     pub exec: Arc<Exec>,
     /// What its keeper says.
@@ -37,10 +37,10 @@ pub struct Supervisor {
     pub grace: Duration,
 }
 
-impl Supervisor {
+impl ExecSupervisor {
     /// Follows the exec until its output has ended, which background processes may put
     /// off as long as they live.
-    pub async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         let mut usage = Usage::default();
         let began = Instant::now();
         let end = self.until_leader_ends(&mut usage).await;

@@ -11,14 +11,14 @@ use super::copy::Copy;
 use super::error::Error;
 use super::journal::Journal;
 use super::path::RelPath;
-use super::read::Source;
+use super::read::FileReader;
 use super::relocate::{Delete, Mkdir, Move};
 use super::stage::{Direct, Stage};
 use super::write::{Received, Write};
 
 /// A parsed batch: every operation can be right.
 #[derive(Debug)]
-pub struct Batch {
+pub(super) struct Batch {
     operations: Vec<Operation>,
     atomic: bool,
     /// Bytes that the reply may still hold.
@@ -44,7 +44,7 @@ struct Outcome {
 impl Batch {
     /// Parses every operation, and counts what the content and the paths take. One that
     /// cannot be right is named by its number.
-    pub fn parse(request: BatchRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: BatchRequest, root: &[u8]) -> Result<Self, Error> {
         if request.operations.len() > BATCH_OPERATIONS_MAX {
             return Err(Error::Invalid("the batch has too many operations"));
         }
@@ -74,7 +74,12 @@ impl Batch {
 
     /// Does the operations in order. The lock is held until all of them are done or
     /// undone, and not while rubbish is removed.
-    pub fn apply(self, root: &Beneath, stop: &Stop, lock: impl Sized) -> Result<BatchReply, Error> {
+    pub(super) fn apply(
+        self,
+        root: &Beneath,
+        stop: &Stop,
+        lock: impl Sized,
+    ) -> Result<BatchReply, Error> {
         if !self.atomic {
             return Ok(self.each(root, stop));
         }
@@ -146,7 +151,7 @@ impl Operation {
         stop.check()?;
         let outcome = match self {
             Self::Read(path) => {
-                let source = Source::open(root, path)?;
+                let source = FileReader::open(root, path)?;
                 let data = source.content(*budget)?;
                 Outcome {
                     info: Some(source.info),
@@ -154,13 +159,13 @@ impl Operation {
                 }
             }
             Self::Write(write, data) => {
-                let place = write.locate(root, stage)?;
-                let received = Received::whole(data.clone());
-                write.finish(&place, received, stage, undoable)?.into()
+                let location = write.locate(root, stage)?;
+                let received = Received::complete(data.clone());
+                write.finish(&location, received, stage, undoable)?.into()
             }
             Self::Delete(delete) => {
-                let place = delete.locate(root)?;
-                delete.apply(&place, stage, stop)?;
+                let location = delete.locate(root)?;
+                delete.apply(&location, stage, stop)?;
                 Outcome::default()
             }
             Self::Move(request) => request.apply(root, stage)?.into(),

@@ -2,7 +2,7 @@
 //! where the kernel has no openat2.
 //!
 //! Nothing else in `files` turns a path of more than one component into a file.
-//! Changes are made on a `Place`, a directory handle and one name in it, so that
+//! Changes are made on a `Location`, a directory handle and one name in it, so that
 //! nothing is resolved a second time between a check and the change.
 
 use std::io;
@@ -27,13 +27,13 @@ const SYMLINK_HOPS_MAX: u32 = 40;
 
 /// A directory that paths do not leave.
 #[derive(Clone, Debug)]
-pub struct Beneath {
+pub(super) struct Beneath {
     fd: Arc<OwnedFd>,
 }
 
 /// A name in a directory: where something is, or may come to be.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(super) struct Location {
     /// An `O_PATH` handle of the directory.
     pub dir: Arc<OwnedFd>,
     /// The name in it.
@@ -44,53 +44,53 @@ pub struct Place {
 
 impl Beneath {
     /// Holds the directory at `path`, which is trusted.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         Ok(Self { fd: Arc::new(fd) })
     }
 
     /// Holds a directory that was opened already.
-    pub fn held(fd: OwnedFd) -> Self {
+    pub(super) fn new(fd: OwnedFd) -> Self {
         Self { fd: Arc::new(fd) }
     }
 
     /// The same rules, starting from a directory beneath this one.
-    pub fn narrowed(&self, path: &RelPath) -> Result<Self, Error> {
+    pub(super) fn narrowed(&self, path: &RelPath) -> Result<Self, Error> {
         Ok(Self {
             fd: Arc::new(self.directory(path)?),
         })
     }
 
     /// The handle of the directory itself.
-    pub fn fd(&self) -> &Arc<OwnedFd> {
+    pub(super) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
     /// Opens for reading, following symlinks as long as they stay beneath. Never
     /// blocks: a FIFO opens at once, and the caller looks at the type.
-    pub fn readable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
+    pub(super) fn readable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the file")
     }
 
     /// A directory's handle, good for calls relative to it.
-    pub fn directory(&self, path: &RelPath) -> Result<OwnedFd, Error> {
+    pub(super) fn directory(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the directory")
     }
 
     /// A directory whose entries can be read.
-    pub fn listable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
+    pub(super) fn listable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the directory")
     }
 
     /// A handle that can be described but not read.
-    pub fn handle(&self, path: &RelPath, follow: bool) -> Result<OwnedFd, Error> {
+    pub(super) fn handle(&self, path: &RelPath, follow: bool) -> Result<OwnedFd, Error> {
         let flags = if follow {
             OFlags::PATH
         } else {
@@ -101,35 +101,35 @@ impl Beneath {
     }
 
     /// Like `handle` or `listable`, but no component may be a symlink.
-    pub fn plain(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn plain(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         self.resolve(path, flags | OFlags::NOFOLLOW, ResolveFlags::NO_SYMLINKS)
     }
 
-    /// The place a path names; its last component is not followed.
-    pub fn place(&self, path: &RelPath) -> Result<Place, Error> {
+    /// The location a path names; its last component is not followed.
+    pub(super) fn location(&self, path: &RelPath) -> Result<Location, Error> {
         let (dir, name) = path.split()?;
         let dir = Arc::new(self.directory(&dir)?);
-        Ok(Place {
+        Ok(Location {
             dir,
             name,
             path: path.clone(),
         })
     }
 
-    /// The place a path names, once final symlinks have been followed.
-    pub fn place_through(&self, path: &RelPath) -> Result<Place, Error> {
-        let mut place = self.place(path)?;
+    /// The location a path names, once final symlinks have been followed.
+    pub(super) fn locate_through(&self, path: &RelPath) -> Result<Location, Error> {
+        let mut location = self.location(path)?;
         for _ in 0..SYMLINK_HOPS_MAX {
-            let target = match read_link(&place.dir, place.name.as_bytes()) {
+            let target = match read_link(&location.dir, location.name.as_bytes()) {
                 Ok(target) => target,
                 Err(Errno::INVAL | Errno::NOENT) => {
-                    place.path = path.clone();
-                    return Ok(place);
+                    location.path = path.clone();
+                    return Ok(location);
                 }
                 Err(errno) => return Err(errno).step("read the symlink"),
             };
-            let (dir, _) = place.path.split()?;
-            place = self.place(&dir.through(&target)?)?;
+            let (dir, _) = location.path.split()?;
+            location = self.location(&dir.through(&target)?)?;
         }
         Err(Errno::LOOP).step("follow the symlink")
     }
@@ -172,9 +172,9 @@ fn open_beneath(
     walk::open(root, path.as_bytes(), flags, how)
 }
 
-impl Place {
+impl Location {
     /// What is there, if anything; a symlink is described itself.
-    pub fn stat(&self) -> Result<Option<Stat>, Error> {
+    pub(super) fn stat(&self) -> Result<Option<Stat>, Error> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         match rustix::fs::statat(&self.dir, self.name.as_bytes(), flags) {
             Ok(stat) => Ok(Some(stat)),
@@ -184,20 +184,24 @@ impl Place {
     }
 
     /// Whether a directory is there.
-    pub fn is_directory(&self) -> Result<bool, Error> {
+    pub(super) fn is_directory(&self) -> Result<bool, Error> {
         Ok(self
             .stat()?
             .is_some_and(|stat| is(&stat, FileType::Directory)))
     }
 
     /// Opens what is there, without following it.
-    pub fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         open_child(&self.dir, self.name.as_bytes(), flags)
     }
 }
 
 /// Opens one name in a directory, without following it.
-pub fn open_child(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_child(
+    dir: impl AsFd,
+    name: &[u8],
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }

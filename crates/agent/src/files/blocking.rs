@@ -15,14 +15,14 @@ const CLEANUP_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Whether the caller has gone, or the time.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub(super) struct Stop {
     gone: Arc<AtomicBool>,
     until: Option<Instant>,
 }
 
 impl Stop {
     /// For clearing away what nobody waits for.
-    pub fn cleanup() -> Self {
+    pub(super) fn cleanup() -> Self {
         Self {
             until: Some(Instant::now() + CLEANUP_TIME_MAX),
             ..Self::default()
@@ -30,7 +30,7 @@ impl Stop {
     }
 
     /// Fails once the caller or the time has gone.
-    pub fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let is_late = self.until.is_some_and(|until| Instant::now() > until);
         if is_late || self.gone.load(Ordering::Relaxed) {
             Err(Error::Cancelled)
@@ -41,7 +41,7 @@ impl Stop {
 }
 
 /// Runs a job on a blocking thread. Dropping the future asks the job to stop.
-pub async fn run<T, J>(job: J) -> Result<T, Error>
+pub(super) async fn run<T, J>(job: J) -> Result<T, Error>
 where
     T: Send + 'static,
     J: FnOnce(&Stop) -> Result<T, Error> + Send + 'static,

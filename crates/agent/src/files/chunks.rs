@@ -12,18 +12,18 @@ use tonic::Status;
 use super::error::Error;
 
 /// The chunks of the archive, or what ended it early.
-pub type Chunks = mpsc::Sender<Result<ExportReply, Status>>;
+pub(super) type Chunks = mpsc::Sender<Result<ExportReply, Status>>;
 
 /// Exactly as many bytes as the header says.
 #[derive(Debug)]
-pub struct Exact {
+pub(super) struct Exact {
     fd: OwnedFd,
     left: u64,
 }
 
 impl Exact {
     /// `bytes` bytes of a file: cut if it has more, filled with zeros if fewer.
-    pub fn new(fd: OwnedFd, bytes: u64) -> Self {
+    pub(super) fn new(fd: OwnedFd, bytes: u64) -> Self {
         Self { fd, left: bytes }
     }
 }
@@ -46,25 +46,25 @@ impl Read for Exact {
 
 /// Cuts what is written into chunks and waits while the reader is slow.
 #[derive(Debug)]
-pub struct ChunkWriter {
+pub(super) struct ChunkWriter {
     chunks: Chunks,
     held: Vec<u8>,
 }
 
 impl ChunkWriter {
     /// Sends to `chunks`.
-    pub fn new(chunks: Chunks) -> Self {
+    pub(super) fn new(chunks: Chunks) -> Self {
         let held = Vec::with_capacity(CHUNK_BYTES_MAX);
         Self { chunks, held }
     }
 
     /// Whether nobody reads any more.
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.chunks.is_closed()
     }
 
     /// Ends the stream with an error.
-    pub fn fail(self, error: Error) {
+    pub(super) fn fail(self, error: Error) {
         // If there is nobody left to tell, that is all right too.
         let _ = self.chunks.blocking_send(Err(error.into()));
     }

@@ -8,12 +8,12 @@ use hotcell_agent_api::v1::{CopyRequest, FileInfo};
 use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place, open_child};
+use super::beneath::{Beneath, Location, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::info::{describe_open, is, read_link, size};
 use super::path::RelPath;
-use super::stage::{Stage, check_destination, place_with_parents};
+use super::stage::{Stage, check_destination, locate_with_parents};
 use super::temp::{Temp, make_directory};
 
 /// What the kernel is asked to copy at a time, so that a stop is soon seen.
@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 
 /// A parsed request.
 #[derive(Debug)]
-pub struct Copy {
+pub(super) struct Copy {
     from: RelPath,
     to: RelPath,
     overwrite: bool,
@@ -34,15 +34,15 @@ pub struct Copy {
 
 /// A copy that is made but not yet in place.
 #[derive(Debug)]
-pub struct Copied {
+pub(super) struct Copied {
     temp: Temp,
-    place: Place,
+    location: Location,
     fd: OwnedFd,
 }
 
 impl Copy {
     /// Parses a request.
-    pub fn parse(request: &CopyRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: &CopyRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             from: RelPath::parse(&request.path, root)?,
             to: RelPath::parse(&request.dest_path, root)?,
@@ -55,7 +55,7 @@ impl Copy {
     /// Makes the copy under a temporary name. A final symlink of the source is
     /// followed; symlinks in a tree are copied as links. FIFOs, sockets and devices
     /// in a tree are left out.
-    pub fn make(
+    pub(super) fn make(
         &self,
         root: &Beneath,
         stage: &mut impl Stage,
@@ -63,46 +63,51 @@ impl Copy {
     ) -> Result<Copied, Error> {
         let source = root.readable(&self.from)?;
         let stat = rustix::fs::fstat(&source).step("stat the file")?;
-        let place = place_with_parents(root, &self.to, self.create_parents, stage)?;
-        check_destination(&place, self.overwrite)?;
-        let workshop = stage.workshop(&place);
+        let location = locate_with_parents(root, &self.to, self.create_parents, stage)?;
+        check_destination(&location, self.overwrite)?;
+        let temp_dir = stage.temp_dir(&location);
         let (temp, fd) = if is(&stat, FileType::RegularFile) {
-            let (temp, fd) = Temp::file(&workshop)?;
+            let (temp, fd) = Temp::file(&temp_dir)?;
             copy_content(&source, &fd, &stat, stop)?;
             (temp, fd)
         } else if is(&stat, FileType::Directory) {
-            self.check_directory(&place)?;
-            let (temp, fd) = Temp::directory(&workshop)?;
+            self.check_directory(&location)?;
+            let (temp, fd) = Temp::directory(&temp_dir)?;
             TreeCopy::new(&fd, stop)?.run(source, &fd, &stat)?;
             (temp, fd)
         } else {
             return Err(Error::WrongKind("only files and directories can be copied"));
         };
-        Ok(Copied { temp, place, fd })
+        Ok(Copied { temp, location, fd })
     }
 
     /// Puts the copy in place.
-    pub fn finish(&self, copied: Copied, stage: &mut impl Stage) -> Result<FileInfo, Error> {
-        check_destination(&copied.place, self.overwrite)?;
-        stage.publish(copied.temp, &copied.place, self.overwrite)?;
+    pub(super) fn finish(&self, copied: Copied, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+        check_destination(&copied.location, self.overwrite)?;
+        stage.publish(copied.temp, &copied.location, self.overwrite)?;
         describe_open(self.to.as_bytes(), &copied.fd)
     }
 
-    fn check_directory(&self, place: &Place) -> Result<(), Error> {
+    fn check_directory(&self, location: &Location) -> Result<(), Error> {
         if !self.recursive {
             return Err(Error::WrongKind(
                 "the source is a directory and the copy is not recursive",
             ));
         }
         // A directory takes nobody's place, whatever `overwrite` says.
-        check_destination(place, false)
+        check_destination(location, false)
     }
 }
 
 /// Copies the bytes and the mode of a regular file to an empty one, sharing blocks where
 /// it can. Holes stay holes, and what is written behind the end that `stat` told is left
 /// out, so that neither a sparse file nor a growing one makes this endless.
-pub fn copy_content(from: &OwnedFd, to: &OwnedFd, stat: &Stat, stop: &Stop) -> Result<(), Error> {
+pub(super) fn copy_content(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    stat: &Stat,
+    stop: &Stop,
+) -> Result<(), Error> {
     set_mode(to, stat)?;
     if rustix::fs::ioctl_ficlone(to, from).is_err() {
         copy_data(from, to, size(stat), stop)?;
@@ -174,7 +179,7 @@ fn copy_range_by_hand(
 }
 
 /// Copies what is left of one file to the end of another, at most `left` bytes.
-pub fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<(), Error> {
+pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<(), Error> {
     let mut buffer = vec![0; BUFFER_BYTES];
     while left > 0 {
         let want = usize::try_from(left).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
@@ -190,7 +195,7 @@ pub fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<(), Err
 }
 
 /// Writes all of it.
-pub fn write_all(fd: &OwnedFd, mut data: &[u8]) -> Result<(), Error> {
+pub(super) fn write_all(fd: &OwnedFd, mut data: &[u8]) -> Result<(), Error> {
     while !data.is_empty() {
         match rustix::io::write(fd, data) {
             Ok(count) => data = &data[count..],
@@ -202,7 +207,7 @@ pub fn write_all(fd: &OwnedFd, mut data: &[u8]) -> Result<(), Error> {
 }
 
 /// Gives a file the permissions of another, without its set-id bits.
-pub fn set_mode(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
+pub(super) fn set_mode(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     rustix::fs::fchmod(fd, mode).step("set the mode")
 }

@@ -140,7 +140,7 @@ impl From<Error> for Status {
 }
 
 /// Names the step that a failed system call belonged to.
-pub trait Step<T> {
+pub(super) trait Step<T> {
     /// The same result, saying what was being done.
     fn step(self, step: &'static str) -> Result<T, Error>;
 }

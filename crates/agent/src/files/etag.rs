@@ -12,7 +12,7 @@ use super::info::nanoseconds;
 /// as the modification time can. The limit is the kernel's clock: before Linux 6.13
 /// two changes of the same size in place within one timer tick (1 to 10 ms) have the
 /// same etag. It also changes when only the mode or the link count does.
-pub fn etag(stat: &Stat) -> String {
+pub(super) fn etag(stat: &Stat) -> String {
     let parts = [
         stat.st_ino,
         stat.st_size.cast_unsigned(),

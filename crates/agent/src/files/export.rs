@@ -22,14 +22,14 @@ use super::info::{is, read_link, size};
 use super::path::RelPath;
 
 /// Chunks that wait for a slow reader.
-pub const AHEAD_CHUNKS_MAX: usize = 8;
+pub(super) const AHEAD_CHUNKS_MAX: usize = 8;
 
 /// What an old tar header holds of a name; longer ones get a record of their own.
 const HEADER_NAME_BYTES: usize = 100;
 
 /// What is to be packed, already open.
 #[derive(Debug)]
-pub struct Export {
+pub(super) struct Export {
     source: OwnedFd,
     stat: Stat,
     name: Vec<u8>,
@@ -39,7 +39,11 @@ pub struct Export {
 
 impl Export {
     /// Parses a request and opens what it is about.
-    pub fn open(request: &ExportRequest, root: &[u8], beneath: &Beneath) -> Result<Self, Error> {
+    pub(super) fn open(
+        request: &ExportRequest,
+        root: &[u8],
+        beneath: &Beneath,
+    ) -> Result<Self, Error> {
         let path = RelPath::parse(&request.path, root)?;
         let source = beneath.readable(&path)?;
         let stat = rustix::fs::fstat(&source).step("stat the file")?;
@@ -58,7 +62,7 @@ impl Export {
     }
 
     /// Sends the archive; a failure is the last thing sent.
-    pub fn pack(self, chunks: Chunks) {
+    pub(super) fn pack(self, chunks: Chunks) {
         let mut out = ChunkWriter::new(chunks);
         let packed = self
             .pack_into(&mut out)

@@ -14,11 +14,11 @@ const ALTERNATIVES_MAX: usize = 64;
 
 /// A pattern that the matcher understands.
 #[derive(Clone, Debug)]
-pub struct Glob(String);
+pub(super) struct Glob(String);
 
 impl Glob {
     /// Parses a pattern; an empty one is `None` and matches everything.
-    pub fn parse(raw: &str) -> Result<Option<Self>, Error> {
+    pub(super) fn parse(raw: &str) -> Result<Option<Self>, Error> {
         if raw.len() > GLOB_BYTES_MAX {
             return Err(Error::Invalid("the glob is too long"));
         }
@@ -34,7 +34,7 @@ impl Glob {
     }
 
     /// Parses the patterns of an export.
-    pub fn parse_all(raw: &[String]) -> Result<Vec<Self>, Error> {
+    pub(super) fn parse_all(raw: &[String]) -> Result<Vec<Self>, Error> {
         if raw.len() > GLOBS_MAX {
             return Err(Error::Invalid("there are too many globs"));
         }
@@ -43,7 +43,7 @@ impl Glob {
     }
 
     /// Whether a path matches.
-    pub fn matches(&self, path: &[u8]) -> bool {
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
         fast_glob::glob_match(&self.0, path)
     }
 }

@@ -28,7 +28,7 @@ use super::stage::{Direct, make_directories};
 use super::staging::Staging;
 
 /// Pieces that wait for the disk.
-pub const AHEAD_PIECES_MAX: usize = 8;
+pub(super) const AHEAD_PIECES_MAX: usize = 8;
 
 /// What may stand between two members: long names, attributes, padding.
 const METADATA_BYTES_MAX: u64 = 1 << 20;
@@ -38,7 +38,7 @@ const TRAILER_BYTES_MAX: usize = 1 << 20;
 
 /// A parsed header.
 #[derive(Debug)]
-pub struct Import {
+pub(super) struct Import {
     dest: RelPath,
     bytes_max: u64,
     entries_max: u64,
@@ -46,7 +46,7 @@ pub struct Import {
 
 /// What the unpacking thread is sent.
 #[derive(Debug)]
-pub enum Piece {
+pub(super) enum Piece {
     /// The next bytes.
     Data(Bytes),
     /// The upload is complete.
@@ -55,7 +55,7 @@ pub enum Piece {
 
 impl Import {
     /// Parses a header. A bound of 0, or over the agent's own, is the agent's own.
-    pub fn parse(header: &ImportHeader, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(header: &ImportHeader, root: &[u8]) -> Result<Self, Error> {
         let bound = |asked: u64, own: u64| if asked == 0 { own } else { asked.min(own) };
         Ok(Self {
             dest: RelPath::parse(&header.dest, root)?,
@@ -65,7 +65,7 @@ impl Import {
     }
 
     /// Unpacks what comes. On `Err` the destination is as it was.
-    pub fn unpack(
+    pub(super) fn unpack(
         &self,
         root: &Beneath,
         pieces: mpsc::Receiver<Piece>,
@@ -167,7 +167,7 @@ enum NotMoved {
 }
 
 /// Passes the upload on to the thread.
-pub async fn pump<S>(mut requests: S, sender: mpsc::Sender<Piece>) -> Result<(), Status>
+pub(super) async fn pump<S>(mut requests: S, sender: mpsc::Sender<Piece>) -> Result<(), Status>
 where
     S: Stream<Item = Result<ImportRequest, Status>> + Unpin,
 {
@@ -188,7 +188,7 @@ where
 }
 
 /// What a failed read of the archive means.
-pub fn broken(error: &io::Error) -> Error {
+pub(super) fn broken(error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::ConnectionAborted {
         Error::Cancelled
     } else if error.kind() == io::ErrorKind::QuotaExceeded {

@@ -10,7 +10,7 @@ use super::error::{Error, Step};
 use super::etag::etag;
 
 /// The description of the file that a stat is about; `target` is of a symlink.
-pub fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileInfo {
+pub(super) fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileInfo {
     FileInfo {
         path: Bytes::copy_from_slice(path),
         r#type: kind(stat).into(),
@@ -25,7 +25,7 @@ pub fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileInfo {
 }
 
 /// The description of an open file, which may be an `O_PATH` handle of a symlink.
-pub fn describe_open(path: &[u8], fd: impl AsFd) -> Result<FileInfo, Error> {
+pub(super) fn describe_open(path: &[u8], fd: impl AsFd) -> Result<FileInfo, Error> {
     let stat = rustix::fs::fstat(&fd).step("stat the file")?;
     let target = if is(&stat, FileType::Symlink) {
         read_link(fd, b"").step("read the symlink")?
@@ -36,22 +36,22 @@ pub fn describe_open(path: &[u8], fd: impl AsFd) -> Result<FileInfo, Error> {
 }
 
 /// Where a symlink points.
-pub fn read_link(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
+pub(super) fn read_link(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
     rustix::fs::readlinkat(dir, name, Vec::new()).map(std::ffi::CString::into_bytes)
 }
 
 /// Whether the stat is about this kind of file.
-pub fn is(stat: &Stat, wanted: FileType) -> bool {
+pub(super) fn is(stat: &Stat, wanted: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == wanted
 }
 
 /// The size in bytes.
-pub fn size(stat: &Stat) -> u64 {
+pub(super) fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
 /// A time of a stat in one number; the far ends of time are clipped.
-pub fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
+pub(super) fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
     seconds
         .saturating_mul(1_000_000_000)
         .saturating_add(i64::try_from(nanoseconds).unwrap_or(0))

@@ -12,35 +12,35 @@ use std::sync::Arc;
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::stage::Stage;
-use super::temp::{Temp, exchange, fresh_place, rename_to_free};
+use super::temp::{Temp, exchange, rename_to_free, unused_location};
 use super::tree;
 
 /// The staging directory and what was done so far.
 #[derive(Debug)]
-pub struct Journal {
-    staging: Place,
+pub(super) struct Journal {
+    staging: Location,
     handle: Arc<OwnedFd>,
-    done: Vec<Done>,
+    done: Vec<UndoStep>,
     /// It keeps what could not be moved back.
     is_needed: bool,
 }
 
 /// One change, with all that is needed to undo it.
 #[derive(Debug)]
-enum Done {
-    Moved { from: Place, to: Place },
-    Exchanged { one: Place, other: Place },
+enum UndoStep {
+    Moved { from: Location, to: Location },
+    Exchanged { one: Location, other: Location },
 }
 
 impl Journal {
     /// Makes the staging directory.
-    pub fn open(root: &Beneath) -> Result<Self, Error> {
+    pub(super) fn open(root: &Beneath) -> Result<Self, Error> {
         let (temp, fd) = Temp::directory(root.fd())?;
-        let staging = temp.place().clone();
+        let staging = temp.location().clone();
         temp.forget();
         Ok(Self {
             staging,
@@ -54,7 +54,7 @@ impl Journal {
     ///
     /// On `Err` it has gone as far as it could, and the staging directory of the
     /// name returned keeps whatever did not find its way back.
-    pub fn undo(&mut self) -> Result<(), String> {
+    pub(super) fn undo(&mut self) -> Result<(), String> {
         for done in self.done.iter().rev() {
             self.is_needed |= done.undo().is_err();
         }
@@ -65,38 +65,39 @@ impl Journal {
     }
 
     /// Removes what was set aside: the changes are final, or have been taken back.
-    pub fn clear(self) {
+    pub(super) fn clear(self) {
         if !self.is_needed {
             // The batch has happened; rubbish that cannot be removed does not undo it.
             let _ = tree::remove(&self.staging, &Stop::cleanup());
         }
     }
 
-    fn move_to_free(&mut self, from: &Place, to: &Place) -> rustix::io::Result<()> {
+    fn move_to_free(&mut self, from: &Location, to: &Location) -> rustix::io::Result<()> {
         rename_to_free(from, to)?;
-        self.done.push(Done::Moved {
+        self.done.push(UndoStep::Moved {
             from: from.clone(),
             to: to.clone(),
         });
         Ok(())
     }
 
-    fn swap(&mut self, one: &Place, other: &Place) -> rustix::io::Result<()> {
+    fn swap(&mut self, one: &Location, other: &Location) -> rustix::io::Result<()> {
         exchange(one, other)?;
-        self.done.push(Done::Exchanged {
+        self.done.push(UndoStep::Exchanged {
             one: one.clone(),
             other: other.clone(),
         });
         Ok(())
     }
 
-    fn set_aside(&mut self, place: &Place) -> Result<(), Error> {
-        let aside = fresh_place(&self.handle)?;
-        self.move_to_free(place, &aside).step("set the file aside")
+    fn set_aside(&mut self, location: &Location) -> Result<(), Error> {
+        let aside = unused_location(&self.handle)?;
+        self.move_to_free(location, &aside)
+            .step("set the file aside")
     }
 }
 
-impl Done {
+impl UndoStep {
     fn undo(&self) -> rustix::io::Result<()> {
         match self {
             Self::Moved { from, to } => rename_to_free(to, from),
@@ -106,13 +107,13 @@ impl Done {
 }
 
 impl Stage for Journal {
-    fn workshop(&self, _place: &Place) -> Arc<OwnedFd> {
+    fn temp_dir(&self, _place: &Location) -> Arc<OwnedFd> {
         Arc::clone(&self.handle)
     }
 
-    fn publish(&mut self, temp: Temp, place: &Place, replace: bool) -> Result<(), Error> {
-        match self.move_to_free(temp.place(), place) {
-            Err(Errno::EXIST) if replace => self.swap(temp.place(), place),
+    fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error> {
+        match self.move_to_free(temp.location(), location) {
+            Err(Errno::EXIST) if replace => self.swap(temp.location(), location),
             other => other,
         }
         .step("put the file in place")?;
@@ -121,13 +122,13 @@ impl Stage for Journal {
         Ok(())
     }
 
-    fn make_directory(&mut self, place: &Place, mode: u32) -> Result<(), Error> {
+    fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error> {
         let (temp, fd) = Temp::directory(&self.handle)?;
-        self.publish(temp, place, false)?;
+        self.publish(temp, location, false)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")
     }
 
-    fn relocate(&mut self, from: &Place, to: &Place, replace: bool) -> Result<(), Error> {
+    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error> {
         match self.move_to_free(from, to) {
             Err(Errno::EXIST) if replace && !same(from, to)? => {
                 self.swap(from, to).step("move the file")?;
@@ -138,20 +139,25 @@ impl Stage for Journal {
         }
     }
 
-    fn discard(&mut self, place: &Place, recursive: bool, _stop: &Stop) -> Result<u64, Error> {
-        if !recursive && place.is_directory()? {
-            return self.set_aside_empty(place).map(|()| 1);
+    fn discard(
+        &mut self,
+        location: &Location,
+        recursive: bool,
+        _stop: &Stop,
+    ) -> Result<u64, Error> {
+        if !recursive && location.is_directory()? {
+            return self.set_aside_empty(location).map(|()| 1);
         }
-        self.set_aside(place).map(|()| 1)
+        self.set_aside(location).map(|()| 1)
     }
 }
 
 impl Journal {
     /// Sets a directory aside only if it is empty: another's file in it must not go
     /// unnoticed, so the look is taken after the move, and undone with it.
-    fn set_aside_empty(&mut self, place: &Place) -> Result<(), Error> {
-        self.set_aside(place)?;
-        let Some(Done::Moved { to, .. }) = self.done.last() else {
+    fn set_aside_empty(&mut self, location: &Location) -> Result<(), Error> {
+        self.set_aside(location)?;
+        let Some(UndoStep::Moved { to, .. }) = self.done.last() else {
             return Ok(());
         };
         let fd = to
@@ -171,7 +177,7 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-fn same(one: &Place, other: &Place) -> Result<bool, Error> {
+fn same(one: &Location, other: &Location) -> Result<bool, Error> {
     Ok(match (one.stat()?, other.stat()?) {
         (Some(one), Some(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
         _ => false,

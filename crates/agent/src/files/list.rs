@@ -38,7 +38,7 @@ const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A parsed request.
 #[derive(Debug)]
-pub struct Listing {
+pub(super) struct Listing {
     path: RelPath,
     cursor: RelPath,
     glob: Option<Glob>,
@@ -48,7 +48,7 @@ pub struct Listing {
 
 impl Listing {
     /// Parses a request.
-    pub fn parse(request: &ListRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: &ListRequest, root: &[u8]) -> Result<Self, Error> {
         if !(1..=LIST_ENTRIES_MAX).contains(&request.limit) {
             return Err(Error::Invalid("the limit must be 1 to 1000"));
         }
@@ -67,7 +67,7 @@ impl Listing {
     }
 
     /// Makes the page.
-    pub fn page(&self, root: &Beneath, stop: &Stop) -> Result<ListReply, Error> {
+    pub(super) fn page(&self, root: &Beneath, stop: &Stop) -> Result<ListReply, Error> {
         // Opened for reading once, so that a file or a forbidden directory is told.
         drop(root.listable(&self.path)?);
         let base = root.narrowed(&self.path)?;

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use tar::Entry;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
 use super::copy::write_all;
 use super::error::{Error, Step};
@@ -33,7 +33,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 
 /// Puts members in place, and counts their bytes.
 #[derive(Debug)]
-pub struct Unpacker {
+pub(super) struct Unpacker {
     base: Beneath,
     /// What is at the destination already: a hard link may be to a file there.
     before: Option<Beneath>,
@@ -47,7 +47,7 @@ pub struct Unpacker {
 
 /// What was unpacked.
 #[derive(Debug)]
-pub struct Unpacked {
+pub(super) struct Unpacked {
     /// Of content.
     pub bytes: u64,
     /// Modes that can only be set once the directories are in place.
@@ -56,7 +56,7 @@ pub struct Unpacked {
 
 impl Unpacker {
     /// Unpacks beneath `base`, at most `bytes_max` bytes of content.
-    pub fn new(base: Beneath, before: Option<Beneath>, bytes_max: u64) -> Self {
+    pub(super) fn new(base: Beneath, before: Option<Beneath>, bytes_max: u64) -> Self {
         let buffer = vec![0; BUFFER_BYTES];
         Self {
             base,
@@ -70,7 +70,7 @@ impl Unpacker {
     }
 
     /// Puts one member in place. `quota` is lifted while content is read.
-    pub fn unpack<R: Read>(
+    pub(super) fn unpack<R: Read>(
         &mut self,
         entry: &mut Entry<'_, R>,
         quota: &Cell<u64>,
@@ -98,7 +98,7 @@ impl Unpacker {
     }
 
     /// Says what was unpacked.
-    pub fn finish(self) -> Unpacked {
+    pub(super) fn finish(self) -> Unpacked {
         Unpacked {
             bytes: self.bytes,
             modes: self.deferred,
@@ -113,12 +113,12 @@ impl Unpacker {
         stop: &Stop,
     ) -> Result<(), Error> {
         let mtime = entry.header().mtime().map_err(|error| broken(&error))?;
-        let place = self.place(path)?;
-        let (temp, fd) = Temp::file(&place.dir)?;
+        let location = self.location(path)?;
+        let (temp, fd) = Temp::file(&location.dir)?;
         self.content(entry, &fd, stop)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")?;
         rustix::fs::futimens(&fd, &modified_at(mtime)).step("set the time")?;
-        temp.publish(&place, true)
+        temp.publish(&location, true)
     }
 
     fn content<R: Read>(
@@ -150,9 +150,9 @@ impl Unpacker {
         if path.is_root() {
             return Ok(());
         }
-        let place = self.place(path)?;
+        let location = self.location(path)?;
         let mut stage = Direct::default();
-        match stage.make_directory(&place, mode | 0o700) {
+        match stage.make_directory(&location, mode | 0o700) {
             Err(error) if error.is_errno(Errno::EXIST) => {
                 return self.base.directory(path).map(drop);
             }
@@ -166,7 +166,7 @@ impl Unpacker {
     }
 
     fn symlink(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
-        let place = self.place(path)?;
+        let location = self.location(path)?;
         let (dir, _) = path.split()?;
         // Counting `..` is only right where no directory on the way is a symlink.
         self.base
@@ -175,27 +175,27 @@ impl Unpacker {
         if !stays_inside(&dir, target) {
             return Err(Error::Archive("a symlink leads out of it"));
         }
-        Temp::symlink(&place.dir, target)?.publish(&place, true)
+        Temp::symlink(&location.dir, target)?.publish(&location, true)
     }
 
     fn hard_link(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
         let source = self.link_source(&parse_member(target)?)?;
-        let place = self.place(path)?;
-        Temp::link(&place.dir, &source)?.publish(&place, true)
+        let location = self.location(path)?;
+        Temp::link(&location.dir, &source)?.publish(&location, true)
     }
 
     /// The file that a hard link is to: in the archive or, if that has none, at the
     /// destination.
-    fn link_source(&self, target: &RelPath) -> Result<Place, Error> {
-        let is_file = |place: &Place| {
-            let stat = place.stat()?;
+    fn link_source(&self, target: &RelPath) -> Result<Location, Error> {
+        let is_file = |location: &Location| {
+            let stat = location.stat()?;
             Ok::<_, Error>(stat.is_some_and(|stat| is(&stat, FileType::RegularFile)))
         };
-        let mut found = self.base.place(target);
+        let mut found = self.base.location(target);
         if let Some(before) = &self.before
-            && !matches!(&found, Ok(place) if is_file(place)?)
+            && !matches!(&found, Ok(location) if is_file(location)?)
         {
-            found = before.place(target);
+            found = before.location(target);
         }
         let source = found?;
         if !is_file(&source)? {
@@ -207,7 +207,7 @@ impl Unpacker {
     }
 
     /// The member's place; its directories are made if the archive left them out.
-    fn place(&mut self, path: &RelPath) -> Result<Place, Error> {
+    fn location(&mut self, path: &RelPath) -> Result<Location, Error> {
         let (dir, name) = path
             .split()
             .map_err(|_| Error::Archive("a member has no name"))?;
@@ -220,14 +220,14 @@ impl Unpacker {
         make_directories(&self.base, &dir, &mut stage)?;
         stage.keep();
         let fd = Arc::new(self.base.directory(&dir)?);
-        let place = at(&fd, name, path);
+        let location = at(&fd, name, path);
         self.parent = Some((dir, fd));
-        Ok(place)
+        Ok(location)
     }
 }
 
-fn at(dir: &Arc<OwnedFd>, name: Name, path: &RelPath) -> Place {
-    Place {
+fn at(dir: &Arc<OwnedFd>, name: Name, path: &RelPath) -> Location {
+    Location {
         dir: Arc::clone(dir),
         name,
         path: path.clone(),

@@ -12,7 +12,7 @@ use hotcell_agent_api::bounds::TREE_DEPTH_MAX;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::info::is;
@@ -24,15 +24,15 @@ use super::tree;
 const JOURNAL_BYTES_MAX: usize = 64 << 20;
 
 /// A staging directory and where its content goes.
-pub struct Merge<'a> {
+pub(super) struct Merge<'a> {
     staging: &'a Beneath,
     dest: Beneath,
-    done: Vec<Done>,
+    done: Vec<MergeStep>,
     done_bytes: usize,
 }
 
 /// One change. Its path is the same in the staging directory and in the destination.
-struct Done {
+struct MergeStep {
     path: RelPath,
     change: Change,
 }
@@ -57,7 +57,7 @@ struct Level {
 
 impl<'a> Merge<'a> {
     /// Moves from `staging` to `dest`.
-    pub fn new(staging: &'a Beneath, dest: Beneath) -> Self {
+    pub(super) fn new(staging: &'a Beneath, dest: Beneath) -> Self {
         Self {
             staging,
             dest,
@@ -67,7 +67,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Moves everything. On `Err` a part is moved: call `undo`.
-    pub fn run(&mut self, stop: &Stop) -> Result<(), Error> {
+    pub(super) fn run(&mut self, stop: &Stop) -> Result<(), Error> {
         let mut levels = vec![self.enter(RelPath::default())?];
         while let Some(level) = levels.last_mut() {
             stop.check()?;
@@ -87,7 +87,7 @@ impl<'a> Merge<'a> {
 
     /// Sets modes of directories that forbid to fill them. One that was there before keeps
     /// its own: its twin is still in the staging directory.
-    pub fn set_modes(&self, modes: &[(RelPath, u32)]) -> Result<(), Error> {
+    pub(super) fn set_modes(&self, modes: &[(RelPath, u32)]) -> Result<(), Error> {
         for (path, mode) in modes.iter().rev() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             if self.staging.plain(path, flags).is_ok() {
@@ -108,20 +108,20 @@ impl<'a> Merge<'a> {
 
     /// Takes every change back, the last one first; says whether all of it went.
     #[must_use]
-    pub fn undo(&self) -> bool {
+    pub(super) fn undo(&self) -> bool {
         // As far as it goes: one that stays does not keep the others.
         let failed = self.done.iter().rev();
         let failed = failed.filter(|done| self.undo_one(done).is_err());
         failed.count() == 0
     }
 
-    fn undo_one(&self, done: &Done) -> Result<(), Error> {
-        let there = self.dest.place(&done.path)?;
+    fn undo_one(&self, done: &MergeStep) -> Result<(), Error> {
+        let there = self.dest.location(&done.path)?;
         if matches!(done.change, Change::Made) {
             let removed = tree::remove_empty(&there.dir, there.name.as_bytes());
             return removed.step("remove the directory");
         }
-        let here = self.staging.place(&done.path)?;
+        let here = self.staging.location(&done.path)?;
         match done.change {
             Change::Exchanged => exchange(&there, &here),
             Change::Moved | Change::Made => rename_to_free(&there, &here),
@@ -162,8 +162,8 @@ impl<'a> Merge<'a> {
     fn settle_directory(
         &mut self,
         level: &Level,
-        here: &Place,
-        there: &Place,
+        here: &Location,
+        there: &Location,
         (new, old): (Stat, Option<Stat>),
     ) -> Result<Option<RelPath>, Error> {
         let path = &here.path;
@@ -203,8 +203,8 @@ impl<'a> Merge<'a> {
     }
 
     fn note(&mut self, path: RelPath, change: Change) -> Result<(), Error> {
-        self.done_bytes += path.as_bytes().len() + size_of::<Done>();
-        self.done.push(Done { path, change });
+        self.done_bytes += path.as_bytes().len() + size_of::<MergeStep>();
+        self.done.push(MergeStep { path, change });
         if self.done_bytes > JOURNAL_BYTES_MAX {
             return Err(Error::Exhausted("the archive replaces too many files"));
         }
@@ -226,8 +226,8 @@ fn names(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Error> {
     Ok(names)
 }
 
-fn at(dir: &Arc<OwnedFd>, name: &[u8], path: &RelPath) -> Place {
-    Place {
+fn at(dir: &Arc<OwnedFd>, name: &[u8], path: &RelPath) -> Location {
+    Location {
         dir: Arc::clone(dir),
         name: Name::listed(name),
         path: path.clone(),

@@ -65,7 +65,7 @@ use self::import::Import;
 use self::info::describe_open;
 use self::list::Listing;
 use self::path::RelPath;
-use self::read::Source;
+use self::read::FileReader;
 use self::release::Releases;
 use self::relocate::{Delete, Mkdir, Move};
 use self::stage::{Direct, Stage as _};
@@ -130,7 +130,7 @@ impl Files {
     )]
     pub async fn read(&self, request: ReadRequest) -> Result<ReadStream, Status> {
         let path = RelPath::parse(&request.path, &self.root_path)?;
-        Ok(Source::open(&self.root, &path)?.stream(request.offset, request.limit)?)
+        Ok(FileReader::open(&self.root, &path)?.stream(request.offset, request.limit)?)
     }
 
     /// Writes a file. Dropping the future leaves the old file and nothing else.
@@ -140,18 +140,18 @@ impl Files {
     {
         let write = Write::parse(&write_header(requests.next().await)?, &self.root_path)?;
         let mut stage = Direct::default();
-        let place = write.locate(&self.root, &mut stage)?;
+        let location = write.locate(&self.root, &mut stage)?;
         let mut received = Received::new();
         while let Some(data) = write_data(requests.next().await)? {
-            received.take(data, &place.dir).await?;
+            received.take(data, &location.dir).await?;
         }
-        received.settle(&place.dir).await?;
+        received.settle(&location.dir).await?;
         let guard = self.lock().await;
-        let old = self.releases.hold(&place);
+        let old = self.releases.hold(&location);
         let is_long = write.is_long(&received);
         let finish = move |_: &Stop| {
             let _guard = guard;
-            let info = write.finish(&place, received, &mut stage, false)?;
+            let info = write.finish(&location, received, &mut stage, false)?;
             stage.keep();
             Ok::<_, Error>(info)
         };
@@ -168,15 +168,15 @@ impl Files {
     pub async fn delete(&self, request: DeleteRequest) -> Result<DeleteReply, Status> {
         let delete = Delete::parse(&request, &self.root_path)?;
         let guard = self.lock().await;
-        let place = delete.locate(&self.root)?;
-        let removed = if delete.is_long(&place)? {
+        let location = delete.locate(&self.root)?;
+        let removed = if delete.is_long(&location)? {
             // A tree cannot go at once, so nobody need wait for it.
             drop(guard);
-            blocking::run(move |stop| delete.apply(&place, &mut Direct::default(), stop)).await?
+            blocking::run(move |stop| delete.apply(&location, &mut Direct::default(), stop)).await?
         } else {
             // One step: what has become a tree meanwhile must not be walked here.
-            let old = self.releases.hold(&place);
-            let removed = Direct::default().discard(&place, false, &Stop::default())?;
+            let old = self.releases.hold(&location);
+            let removed = Direct::default().discard(&location, false, &Stop::default())?;
             old.release();
             removed
         };

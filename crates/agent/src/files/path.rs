@@ -11,15 +11,15 @@ use super::error::Error;
 
 /// A path relative to the root; the root itself is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RelPath(Vec<u8>);
+pub(super) struct RelPath(Vec<u8>);
 
 /// The last component of a path: what a change in its directory is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name(Vec<u8>);
+pub(super) struct Name(Vec<u8>);
 
 impl RelPath {
     /// Parses what a caller sent: relative, or absolute and beneath `root`.
-    pub fn parse(raw: &[u8], root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(raw: &[u8], root: &[u8]) -> Result<Self, Error> {
         if raw.len() > PATH_BYTES_MAX {
             return Err(Error::Invalid("the path is too long"));
         }
@@ -35,7 +35,7 @@ impl RelPath {
     }
 
     /// Parses a path that must not be absolute and must not contain `..`.
-    pub fn parse_inner(raw: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse_inner(raw: &[u8]) -> Result<Self, Error> {
         if raw.len() > PATH_BYTES_MAX {
             return Err(Error::Invalid("the path is too long"));
         }
@@ -49,29 +49,29 @@ impl RelPath {
     }
 
     /// The path's bytes, empty for the root.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// The path as a system call wants it: `.` for the root.
-    pub fn to_open(&self) -> &[u8] {
+    pub(super) fn to_open(&self) -> &[u8] {
         if self.0.is_empty() { b"." } else { &self.0 }
     }
 
     /// Whether this is the root itself.
-    pub fn is_root(&self) -> bool {
+    pub(super) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The components, in order.
-    pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+    pub(super) fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         components(&self.0)
     }
 
     /// The directory and the name in it.
     ///
     /// The root has no name, and `..` at the end is none that a change can be about.
-    pub fn split(&self) -> Result<(Self, Name), Error> {
+    pub(super) fn split(&self) -> Result<(Self, Name), Error> {
         let (dir, name) = match self.0.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&self.0[..slash], &self.0[slash + 1..]),
             None => (&b""[..], &self.0[..]),
@@ -84,7 +84,7 @@ impl RelPath {
     }
 
     /// This path followed by a name that the kernel listed.
-    pub fn child(&self, name: &[u8]) -> Self {
+    pub(super) fn child(&self, name: &[u8]) -> Self {
         let mut joined = self.0.clone();
         if !joined.is_empty() {
             joined.push(b'/');
@@ -94,7 +94,7 @@ impl RelPath {
     }
 
     /// Where a symlink that lies in this directory points.
-    pub fn through(&self, target: &[u8]) -> Result<Self, Error> {
+    pub(super) fn through(&self, target: &[u8]) -> Result<Self, Error> {
         if target.starts_with(b"/") {
             return Err(Error::Denied("the symlink is absolute"));
         }
@@ -126,17 +126,17 @@ impl RelPath {
 
 impl Name {
     /// The name's bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// A name that the kernel listed.
-    pub fn listed(name: &[u8]) -> Self {
+    pub(super) fn listed(name: &[u8]) -> Self {
         Self(name.to_vec())
     }
 
     /// A name of our own making.
-    pub fn own(name: String) -> Self {
+    pub(super) fn own(name: String) -> Self {
         Self(name.into_bytes())
     }
 }

@@ -11,7 +11,7 @@ const ETAG_BYTES_MAX: usize = 64;
 
 /// A parsed precondition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub(super) enum Expect {
     /// Nothing is asked.
     Anything,
     /// The file exists and has this etag.
@@ -22,7 +22,7 @@ pub enum Expect {
 
 impl Expect {
     /// Parses the message; an absent one asks nothing.
-    pub fn parse(raw: Option<&v1::Precondition>) -> Result<Self, Error> {
+    pub(super) fn parse(raw: Option<&v1::Precondition>) -> Result<Self, Error> {
         use precondition::Precondition::{IfAbsent, IfMatch};
         match raw.and_then(|raw| raw.precondition.as_ref()) {
             None | Some(IfAbsent(false)) => Ok(Self::Anything),
@@ -35,7 +35,7 @@ impl Expect {
     }
 
     /// Holds the precondition against what is there now.
-    pub fn check(&self, now: Option<&Stat>) -> Result<(), Error> {
+    pub(super) fn check(&self, now: Option<&Stat>) -> Result<(), Error> {
         let current = now.map(etag);
         match (self, current) {
             (Self::Anything, _) | (Self::Absent, None) => Ok(()),

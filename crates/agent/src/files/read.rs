@@ -33,15 +33,15 @@ const AHEAD_CHUNKS_MAX: usize = 2;
 
 /// An open regular file and its description.
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct FileReader {
     fd: OwnedFd,
     /// As it was when the file was opened.
     pub info: FileInfo,
 }
 
-impl Source {
+impl FileReader {
     /// Opens a regular file; anything else is refused, and nothing blocks.
-    pub fn open(root: &Beneath, path: &RelPath) -> Result<Self, Error> {
+    pub(super) fn open(root: &Beneath, path: &RelPath) -> Result<Self, Error> {
         let fd = root.readable(path)?;
         let stat = rustix::fs::fstat(&fd).step("stat the file")?;
         if is(&stat, FileType::Directory) {
@@ -56,7 +56,7 @@ impl Source {
 
     /// Streams `limit` bytes from `offset` on, and never more than the file had when
     /// it was opened: one that keeps growing does not keep the stream alive.
-    pub fn stream(self, offset: u64, limit: Option<u64>) -> Result<ReadStream, Error> {
+    pub(super) fn stream(self, offset: u64, limit: Option<u64>) -> Result<ReadStream, Error> {
         let left = self.info.size.saturating_sub(offset);
         let range = Range {
             offset,
@@ -74,7 +74,7 @@ impl Source {
     }
 
     /// The whole content, if it is at most `max` bytes.
-    pub fn content(&self, max: usize) -> Result<Bytes, Error> {
+    pub(super) fn content(&self, max: usize) -> Result<Bytes, Error> {
         let size = usize::try_from(self.info.size).unwrap_or(usize::MAX);
         if size > max {
             return Err(Error::Exhausted("the file is too large for a batch"));

@@ -11,42 +11,42 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::beneath::Place;
+use super::beneath::Location;
 
 /// Files held at a time, and so descriptors and files whose blocks are not free yet.
 const HELD_MAX: usize = 8;
 
 /// Who may hold a file that is about to go.
 #[derive(Clone, Debug)]
-pub struct Releases {
+pub(super) struct Releases {
     permits: Arc<Semaphore>,
 }
 
 /// A file that is about to go. Dropping it frees the file at once.
 #[derive(Debug)]
 #[must_use]
-pub struct Held(Option<(OwnedFd, OwnedSemaphorePermit)>);
+pub(super) struct PendingRelease(Option<(OwnedFd, OwnedSemaphorePermit)>);
 
 impl Releases {
     /// Nothing is held yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(HELD_MAX)),
         }
     }
 
-    /// Holds what is at `place`. If nothing is, or too much is held already, it holds
+    /// Holds what is at `location`. If nothing is, or too much is held already, it holds
     /// nothing, and the change frees the file as it goes.
-    pub fn hold(&self, place: &Place) -> Held {
+    pub(super) fn hold(&self, location: &Location) -> PendingRelease {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-        let handle = permit.and_then(|permit| Some((place.open(OFlags::PATH).ok()?, permit)));
-        Held(handle)
+        let handle = permit.and_then(|permit| Some((location.open(OFlags::PATH).ok()?, permit)));
+        PendingRelease(handle)
     }
 }
 
-impl Held {
+impl PendingRelease {
     /// Lets go: on another thread if that frees the file. Does not wait.
-    pub fn release(self) {
+    pub(super) fn release(self) {
         let Some((handle, permit)) = self.0 else {
             return;
         };
@@ -73,15 +73,15 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_mins(1);
 
-    fn file() -> (tempfile::TempDir, Place) {
+    fn file() -> (tempfile::TempDir, Location) {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "old").unwrap();
         let path = RelPath::parse(b"file", b"/workspace").unwrap();
-        let place = Beneath::open(dir.path()).unwrap().place(&path).unwrap();
-        (dir, place)
+        let location = Beneath::open(dir.path()).unwrap().location(&path).unwrap();
+        (dir, location)
     }
 
-    fn descriptor(held: &Held) -> Option<RawFd> {
+    fn descriptor(held: &PendingRelease) -> Option<RawFd> {
         held.0.as_ref().map(|(handle, _)| handle.as_raw_fd())
     }
 
@@ -99,9 +99,9 @@ mod tests {
         let _entered = runtime.enter();
         let (go, wait) = mpsc::channel::<()>();
         runtime.spawn_blocking(move || wait.recv_timeout(DEADLINE));
-        let (dir, place) = file();
+        let (dir, location) = file();
         let releases = Releases::new();
-        let held = releases.hold(&place);
+        let held = releases.hold(&location);
         let descriptor = descriptor(&held).unwrap();
         fs::remove_file(dir.path().join("file")).unwrap();
         held.release();
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn a_file_that_keeps_a_name_is_let_go_at_once() {
-        let (dir, place) = file();
+        let (dir, location) = file();
         let releases = Releases::new();
-        let held = releases.hold(&place);
+        let held = releases.hold(&location);
         let descriptor = descriptor(&held).unwrap();
         // There is no runtime here, and so no other thread.
         held.release();
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn no_more_is_held_than_the_bound() {
-        let (_dir, place) = file();
+        let (_dir, location) = file();
         let releases = Releases::new();
-        let all: Vec<_> = (0..HELD_MAX).map(|_| releases.hold(&place)).collect();
+        let all: Vec<_> = (0..HELD_MAX).map(|_| releases.hold(&location)).collect();
         assert!(all.iter().all(|held| descriptor(held).is_some()));
-        assert_eq!(descriptor(&releases.hold(&place)), None);
+        assert_eq!(descriptor(&releases.hold(&location)), None);
         drop(all);
-        assert!(descriptor(&releases.hold(&place)).is_some());
+        assert!(descriptor(&releases.hold(&location)).is_some());
     }
 }

@@ -4,17 +4,17 @@ use hotcell_agent_api::v1::{DeleteRequest, FileInfo, MkdirRequest, MoveRequest};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::info::{describe_open, is};
 use super::path::RelPath;
 use super::precondition::Expect;
-use super::stage::{Stage, check_destination, make_directories, place_with_parents};
+use super::stage::{Stage, check_destination, locate_with_parents, make_directories};
 
 /// A parsed move.
 #[derive(Debug)]
-pub struct Move {
+pub(super) struct Move {
     from: RelPath,
     to: RelPath,
     overwrite: bool,
@@ -24,7 +24,7 @@ pub struct Move {
 
 impl Move {
     /// Parses a request.
-    pub fn parse(request: &MoveRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: &MoveRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             from: RelPath::parse(&request.path, root)?,
             to: RelPath::parse(&request.dest_path, root)?,
@@ -35,10 +35,10 @@ impl Move {
     }
 
     /// Moves it; a symlink is moved itself. The precondition is about the source.
-    pub fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
-        let from = root.place(&self.from)?;
+    pub(super) fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+        let from = root.location(&self.from)?;
         let handle = check_source(&from, &self.expect)?;
-        let to = place_with_parents(root, &self.to, self.create_parents, stage)?;
+        let to = locate_with_parents(root, &self.to, self.create_parents, stage)?;
         check_destination(&to, self.overwrite)?;
         stage.relocate(&from, &to, self.overwrite)?;
         describe_open(self.to.as_bytes(), handle)
@@ -47,7 +47,7 @@ impl Move {
 
 /// A parsed delete.
 #[derive(Debug)]
-pub struct Delete {
+pub(super) struct Delete {
     path: RelPath,
     recursive: bool,
     expect: Expect,
@@ -55,7 +55,7 @@ pub struct Delete {
 
 impl Delete {
     /// Parses a request.
-    pub fn parse(request: &DeleteRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: &DeleteRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&request.path, root)?,
             recursive: request.recursive,
@@ -64,26 +64,31 @@ impl Delete {
     }
 
     /// Finds what is to go and holds the precondition against it.
-    pub fn locate(&self, root: &Beneath) -> Result<Place, Error> {
-        let place = root.place(&self.path)?;
-        check_source(&place, &self.expect)?;
-        Ok(place)
+    pub(super) fn locate(&self, root: &Beneath) -> Result<Location, Error> {
+        let location = root.location(&self.path)?;
+        check_source(&location, &self.expect)?;
+        Ok(location)
     }
 
     /// Whether removing it means walking a tree.
-    pub fn is_long(&self, place: &Place) -> Result<bool, Error> {
-        Ok(self.recursive && place.is_directory()?)
+    pub(super) fn is_long(&self, location: &Location) -> Result<bool, Error> {
+        Ok(self.recursive && location.is_directory()?)
     }
 
     /// Removes it; a symlink is removed itself.
-    pub fn apply(&self, place: &Place, stage: &mut impl Stage, stop: &Stop) -> Result<u64, Error> {
-        stage.discard(place, self.recursive, stop)
+    pub(super) fn apply(
+        &self,
+        location: &Location,
+        stage: &mut impl Stage,
+        stop: &Stop,
+    ) -> Result<u64, Error> {
+        stage.discard(location, self.recursive, stop)
     }
 }
 
 /// A parsed mkdir.
 #[derive(Debug)]
-pub struct Mkdir {
+pub(super) struct Mkdir {
     path: RelPath,
     mode: u32,
     parents: bool,
@@ -91,7 +96,7 @@ pub struct Mkdir {
 
 impl Mkdir {
     /// Parses a request.
-    pub fn parse(request: &MkdirRequest, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(request: &MkdirRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&request.path, root)?,
             mode: parse_mode(request.mode)?.unwrap_or(super::stage::PARENT_MODE),
@@ -100,7 +105,7 @@ impl Mkdir {
     }
 
     /// Makes the directory; with `parents` an existing one is left as it is.
-    pub fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+    pub(super) fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
         if self.parents {
             match root.directory(&self.path) {
                 Ok(fd) => return describe_open(self.path.as_bytes(), fd),
@@ -109,17 +114,17 @@ impl Mkdir {
             }
             make_directories(root, &self.path.split()?.0, stage)?;
         }
-        let place = root.place(&self.path)?;
-        match stage.make_directory(&place, self.mode) {
-            Err(error) if error.is_errno(Errno::EXIST) => self.accept_existing(&place)?,
+        let location = root.location(&self.path)?;
+        match stage.make_directory(&location, self.mode) {
+            Err(error) if error.is_errno(Errno::EXIST) => self.accept_existing(&location)?,
             other => other?,
         }
         let fd = root.directory(&self.path)?;
         describe_open(self.path.as_bytes(), fd)
     }
 
-    fn accept_existing(&self, place: &Place) -> Result<(), Error> {
-        match place.stat()? {
+    fn accept_existing(&self, location: &Location) -> Result<(), Error> {
+        match location.stat()? {
             Some(stat) if self.parents && is(&stat, FileType::Directory) => Ok(()),
             Some(stat) => Err(Error::Exists {
                 etag: super::etag::etag(&stat),
@@ -130,7 +135,7 @@ impl Mkdir {
 }
 
 /// Permission bits alone: nothing that is written gets set-id or sticky bits.
-pub fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
+pub(super) fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
     match mode {
         Some(mode) if mode & !0o777 != 0 => {
             Err(Error::Invalid("the mode has more than permission bits"))
@@ -140,8 +145,8 @@ pub fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
 }
 
 /// Opens a handle of what is there, having held the precondition against it.
-fn check_source(place: &Place, expect: &Expect) -> Result<std::os::fd::OwnedFd, Error> {
-    let handle = match place.open(OFlags::PATH) {
+fn check_source(location: &Location, expect: &Expect) -> Result<std::os::fd::OwnedFd, Error> {
+    let handle = match location.open(OFlags::PATH) {
         Err(Errno::NOENT) => {
             // A missing file with an etag is a conflict, without one it is missing.
             if matches!(expect, Expect::Etag(_)) {

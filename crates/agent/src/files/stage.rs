@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::info::is;
@@ -18,64 +18,65 @@ use super::temp::{Temp, make_directory, rename, rename_to_free};
 use super::tree;
 
 /// The mode of directories that are made on the way to a file.
-pub const PARENT_MODE: u32 = 0o755;
+pub(super) const PARENT_MODE: u32 = 0o755;
 
 /// The changes that every operation is made of.
-pub trait Stage {
-    /// Where something is made that shall appear at `place`: on its filesystem.
-    fn workshop(&self, place: &Place) -> Arc<OwnedFd>;
+pub(super) trait Stage {
+    /// Where something is made that shall appear at `location`: on its filesystem.
+    fn temp_dir(&self, location: &Location) -> Arc<OwnedFd>;
 
-    /// Lets a finished thing appear. With `replace` it takes the place of a file.
-    fn publish(&mut self, temp: Temp, place: &Place, replace: bool) -> Result<(), Error>;
+    /// Lets a finished thing appear. With `replace` it takes the location of a file.
+    fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error>;
 
     /// Makes a directory; an existing one is EEXIST.
-    fn make_directory(&mut self, place: &Place, mode: u32) -> Result<(), Error>;
+    fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error>;
 
-    /// Moves something. With `replace` it takes the place of a file.
-    fn relocate(&mut self, from: &Place, to: &Place, replace: bool) -> Result<(), Error>;
+    /// Moves something. With `replace` it takes the location of a file.
+    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error>;
 
     /// Removes a file or, if `recursive` or empty, a directory; says how many went.
-    fn discard(&mut self, place: &Place, recursive: bool, stop: &Stop) -> Result<u64, Error>;
+    fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error>;
 }
 
 /// Changes that are final. Directories made on the way to something that then did
 /// not come are removed again: call `keep` once it did.
 #[derive(Debug, Default)]
-pub struct Direct {
-    made: Vec<Place>,
+pub(super) struct Direct {
+    made: Vec<Location>,
 }
 
 impl Direct {
     /// The operation is done: what was made on the way stays.
-    pub fn keep(&mut self) {
+    pub(super) fn keep(&mut self) {
         self.made.clear();
     }
 }
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        for place in self.made.iter().rev() {
-            let _ = tree::remove_empty(&place.dir, place.name.as_bytes());
+        for location in self.made.iter().rev() {
+            let _ = tree::remove_empty(&location.dir, location.name.as_bytes());
         }
     }
 }
 
 impl Stage for Direct {
-    fn workshop(&self, place: &Place) -> Arc<OwnedFd> {
-        Arc::clone(&place.dir)
+    fn temp_dir(&self, location: &Location) -> Arc<OwnedFd> {
+        Arc::clone(&location.dir)
     }
 
-    fn publish(&mut self, temp: Temp, place: &Place, replace: bool) -> Result<(), Error> {
-        temp.publish(place, replace)
+    fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error> {
+        temp.publish(location, replace)
     }
 
-    fn make_directory(&mut self, place: &Place, mode: u32) -> Result<(), Error> {
-        let fd = make_directory(&place.dir, place.name.as_bytes()).step("make the directory")?;
-        self.made.push(place.clone());
+    fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error> {
+        let fd =
+            make_directory(&location.dir, location.name.as_bytes()).step("make the directory")?;
+        self.made.push(location.clone());
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")
     }
 
-    fn relocate(&mut self, from: &Place, to: &Place, replace: bool) -> Result<(), Error> {
+    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error> {
         let moved = if replace {
             rename(from, to)
         } else {
@@ -84,21 +85,21 @@ impl Stage for Direct {
         moved.step("move the file")
     }
 
-    fn discard(&mut self, place: &Place, recursive: bool, stop: &Stop) -> Result<u64, Error> {
+    fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error> {
         if recursive {
-            return tree::remove(place, stop);
+            return tree::remove(location, stop);
         }
-        let removed = if place.is_directory()? {
-            tree::remove_empty(&place.dir, place.name.as_bytes())
+        let removed = if location.is_directory()? {
+            tree::remove_empty(&location.dir, location.name.as_bytes())
         } else {
-            tree::unlink(&place.dir, place.name.as_bytes())
+            tree::unlink(&location.dir, location.name.as_bytes())
         };
         removed.step("remove the file").map(|()| 1)
     }
 }
 
 /// Makes a directory and those that are missing on the way to it.
-pub fn make_directories(
+pub(super) fn make_directories(
     root: &Beneath,
     path: &RelPath,
     stage: &mut impl Stage,
@@ -117,7 +118,7 @@ pub fn make_directories(
                 continue;
             }
         }
-        match stage.make_directory(&root.place(&here)?, PARENT_MODE) {
+        match stage.make_directory(&root.location(&here)?, PARENT_MODE) {
             Err(error) if !error.is_errno(Errno::EXIST) => return Err(error),
             // EEXIST: somebody was faster; a dangling symlink shows at the next step.
             _ => {}
@@ -126,22 +127,22 @@ pub fn make_directories(
     root.directory(path).map(drop)
 }
 
-/// The place a path names, its parents made first if that is wanted.
-pub fn place_with_parents(
+/// The location a path names, its parents made first if that is wanted.
+pub(super) fn locate_with_parents(
     root: &Beneath,
     path: &RelPath,
     create_parents: bool,
     stage: &mut impl Stage,
-) -> Result<Place, Error> {
+) -> Result<Location, Error> {
     if create_parents {
         make_directories(root, &path.split()?.0, stage)?;
     }
-    root.place(path)
+    root.location(path)
 }
 
 /// Refuses to replace a directory, and anything at all unless that is allowed.
-pub fn check_destination(place: &Place, overwrite: bool) -> Result<(), Error> {
-    match place.stat()? {
+pub(super) fn check_destination(location: &Location, overwrite: bool) -> Result<(), Error> {
+    match location.stat()? {
         Some(stat) if !overwrite => Err(Error::Exists {
             etag: super::etag::etag(&stat),
         }),

@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{Dir, OFlags};
 use rustix::rand::GetRandomFlags;
 
-use super::beneath::{Beneath, Place, open_child};
+use super::beneath::{Beneath, Location, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::path::{Name, RelPath};
-use super::temp::{fresh_place, make_directory, rename_to_free};
+use super::temp::{make_directory, rename_to_free, unused_location};
 use super::tree;
 
 /// How the name of every staging directory begins.
@@ -27,39 +27,39 @@ const CLEARED_MAX: usize = 1024;
 
 /// An empty directory that is gone, with all it holds, when this is dropped.
 #[derive(Debug)]
-pub struct Staging {
-    place: Place,
+pub(super) struct Staging {
+    location: Location,
     inside: Beneath,
     is_kept: bool,
 }
 
 impl Staging {
     /// Makes one in the root.
-    pub fn open(root: &Beneath) -> Result<Self, Error> {
+    pub(super) fn open(root: &Beneath) -> Result<Self, Error> {
         let name = format!("{PREFIX}{:016x}-{:016x}", run()?, random()?);
-        let place = in_root(root, Name::own(name));
-        let fd =
-            make_directory(&place.dir, place.name.as_bytes()).step("make a temporary directory")?;
+        let location = in_root(root, Name::own(name));
+        let fd = make_directory(&location.dir, location.name.as_bytes())
+            .step("make a temporary directory")?;
         Ok(Self {
-            place,
-            inside: Beneath::held(fd),
+            location,
+            inside: Beneath::new(fd),
             is_kept: false,
         })
     }
 
     /// What it holds.
-    pub fn inside(&self) -> &Beneath {
+    pub(super) fn inside(&self) -> &Beneath {
         &self.inside
     }
 
     /// Leaves it under a name that no later run clears away, and answers that name.
-    pub fn keep(mut self) -> String {
+    pub(super) fn keep(mut self) -> String {
         self.is_kept = true;
-        let kept = fresh_place(&self.place.dir)
+        let kept = unused_location(&self.location.dir)
             .ok()
-            .filter(|kept| rename_to_free(&self.place, kept).is_ok());
-        let place = kept.as_ref().unwrap_or(&self.place);
-        String::from_utf8_lossy(place.name.as_bytes()).into_owned()
+            .filter(|kept| rename_to_free(&self.location, kept).is_ok());
+        let location = kept.as_ref().unwrap_or(&self.location);
+        String::from_utf8_lossy(location.name.as_bytes()).into_owned()
     }
 }
 
@@ -67,14 +67,14 @@ impl Drop for Staging {
     fn drop(&mut self) {
         if !self.is_kept {
             // Nobody waits for it; what cannot be removed is for the next run.
-            let _ = tree::remove(&self.place, &Stop::cleanup());
+            let _ = tree::remove(&self.location, &Stop::cleanup());
         }
     }
 }
 
 /// Clears away what runs that died have left. In a small root without any this costs one
 /// look; else a thread does it.
-pub fn clear_leftovers(root: &Beneath) {
+pub(super) fn clear_leftovers(root: &Beneath) {
     let Ok((found, is_all)) = leftovers(root, LOOK_AT_ONCE_MAX) else {
         return;
     };
@@ -120,8 +120,8 @@ fn is_ours(name: &[u8]) -> bool {
     rest.len() == 33 && is_number(&rest[..16]) && rest[16] == b'-' && is_number(&rest[17..])
 }
 
-fn in_root(root: &Beneath, name: Name) -> Place {
-    Place {
+fn in_root(root: &Beneath, name: Name) -> Location {
+    Location {
         dir: Arc::clone(root.fd()),
         path: RelPath::default().child(name.as_bytes()),
         name,

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-use super::beneath::{Place, open_child};
+use super::beneath::{Location, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::path::{Name, RelPath};
@@ -16,14 +16,14 @@ use super::tree;
 
 /// Something unfinished in a directory; dropping it removes it.
 #[derive(Debug)]
-pub struct Temp {
-    place: Place,
+pub(super) struct Temp {
+    location: Location,
     published: bool,
-    kind: Kind,
+    kind: TempKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TempKind {
     File,
     Directory,
     HardLink,
@@ -31,66 +31,67 @@ enum Kind {
 
 impl Temp {
     /// An empty file, open for writing and reading back, and readable by its owner only.
-    pub fn file(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
-        let place = fresh_place(dir)?;
+    pub(super) fn file(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
+        let location = unused_location(dir)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = rustix::fs::openat(dir, place.name.as_bytes(), flags, mode)
+        let fd = rustix::fs::openat(dir, location.name.as_bytes(), flags, mode)
             .step("make a temporary file")?;
-        Ok((Self::new(place, Kind::File), fd))
+        Ok((Self::new(location, TempKind::File), fd))
     }
 
     /// An empty directory, open for reading.
-    pub fn directory(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
-        let place = fresh_place(dir)?;
-        let fd = make_directory(dir, place.name.as_bytes()).step("make a temporary directory")?;
-        Ok((Self::new(place, Kind::Directory), fd))
+    pub(super) fn directory(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
+        let location = unused_location(dir)?;
+        let fd =
+            make_directory(dir, location.name.as_bytes()).step("make a temporary directory")?;
+        Ok((Self::new(location, TempKind::Directory), fd))
     }
 
     /// A symlink.
-    pub fn symlink(dir: &Arc<OwnedFd>, target: &[u8]) -> Result<Self, Error> {
-        let place = fresh_place(dir)?;
-        rustix::fs::symlinkat(target, dir, place.name.as_bytes()).step("make a symlink")?;
-        Ok(Self::new(place, Kind::File))
+    pub(super) fn symlink(dir: &Arc<OwnedFd>, target: &[u8]) -> Result<Self, Error> {
+        let location = unused_location(dir)?;
+        rustix::fs::symlinkat(target, dir, location.name.as_bytes()).step("make a symlink")?;
+        Ok(Self::new(location, TempKind::File))
     }
 
     /// A hard link to a file, or to a symlink itself.
-    pub fn link(dir: &Arc<OwnedFd>, source: &Place) -> Result<Self, Error> {
-        let place = fresh_place(dir)?;
-        let (from, to) = (source.name.as_bytes(), place.name.as_bytes());
+    pub(super) fn link(dir: &Arc<OwnedFd>, source: &Location) -> Result<Self, Error> {
+        let location = unused_location(dir)?;
+        let (from, to) = (source.name.as_bytes(), location.name.as_bytes());
         rustix::fs::linkat(&source.dir, from, dir, to, AtFlags::empty())
             .step("make a hard link")?;
-        Ok(Self::new(place, Kind::HardLink))
+        Ok(Self::new(location, TempKind::HardLink))
     }
 
     /// Where it is being made.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn location(&self) -> &Location {
+        &self.location
     }
 
     /// Gives it its name, atomically. With `replace`, a file that is there is gone.
-    pub fn publish(mut self, to: &Place, replace: bool) -> Result<(), Error> {
+    pub(super) fn publish(mut self, to: &Location, replace: bool) -> Result<(), Error> {
         if replace {
-            rename(&self.place, to).step("put the file in place")?;
+            rename(&self.location, to).step("put the file in place")?;
             // Renaming one hard link of a file over another does nothing at all, so
             // a hard link may still be there for the drop below to remove.
-            self.published = self.kind != Kind::HardLink;
+            self.published = self.kind != TempKind::HardLink;
         } else {
-            rename_to_free(&self.place, to).step("put the file in place")?;
+            rename_to_free(&self.location, to).step("put the file in place")?;
             self.published = true;
         }
         Ok(())
     }
 
     /// Leaves it to a journal, which has moved it.
-    pub fn forget(mut self) {
+    pub(super) fn forget(mut self) {
         self.published = true;
     }
 
-    fn new(place: Place, kind: Kind) -> Self {
+    fn new(location: Location, kind: TempKind) -> Self {
         Self {
-            place,
+            location,
             published: false,
             kind,
         }
@@ -105,21 +106,21 @@ impl Drop for Temp {
         // There is nobody left to tell; what cannot be removed stays. Only what was a
         // directory is removed as one: in place of a file, which may be dropped on the
         // thread that serves everybody, the container may have put a tree without end.
-        if self.kind == Kind::Directory {
-            let _ = tree::remove(&self.place, &Stop::cleanup());
+        if self.kind == TempKind::Directory {
+            let _ = tree::remove(&self.location, &Stop::cleanup());
         } else {
-            let _ = tree::unlink(&self.place.dir, self.place.name.as_bytes());
+            let _ = tree::unlink(&self.location.dir, self.location.name.as_bytes());
         }
     }
 }
 
 /// Moves something over whatever file is at `to`.
-pub fn rename(from: &Place, to: &Place) -> rustix::io::Result<()> {
+pub(super) fn rename(from: &Location, to: &Location) -> rustix::io::Result<()> {
     rustix::fs::renameat(&from.dir, from.name.as_bytes(), &to.dir, to.name.as_bytes())
 }
 
 /// Moves something to a name that must be free.
-pub fn rename_to_free(from: &Place, to: &Place) -> rustix::io::Result<()> {
+pub(super) fn rename_to_free(from: &Location, to: &Location) -> rustix::io::Result<()> {
     let moved = rename_with(from, to, RenameFlags::NOREPLACE);
     // Not every filesystem knows the flag. A look before the move is the next best.
     if !matches!(moved, Err(Errno::INVAL | Errno::NOSYS)) {
@@ -133,14 +134,14 @@ pub fn rename_to_free(from: &Place, to: &Place) -> rustix::io::Result<()> {
 }
 
 /// Lets two things change places.
-pub fn exchange(one: &Place, other: &Place) -> rustix::io::Result<()> {
+pub(super) fn exchange(one: &Location, other: &Location) -> rustix::io::Result<()> {
     let exchanged = rename_with(one, other, RenameFlags::EXCHANGE);
     // Not every kernel and filesystem knows the flag: gVisor's do not. Three moves are the
     // next best; what fails in between is taken back.
     if !matches!(exchanged, Err(Errno::INVAL | Errno::NOSYS)) {
         return exchanged;
     }
-    let aside = fresh_place(&one.dir).map_err(|_| Errno::IO)?;
+    let aside = unused_location(&one.dir).map_err(|_| Errno::IO)?;
     rename_to_free(one, &aside)?;
     let result = rename_to_free(other, one).and_then(|()| {
         let result = rename_to_free(&aside, other);
@@ -156,25 +157,25 @@ pub fn exchange(one: &Place, other: &Place) -> rustix::io::Result<()> {
 }
 
 /// Makes a directory that only we may enter, and opens it.
-pub fn make_directory(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(super) fn make_directory(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     rustix::fs::mkdirat(&dir, name, Mode::RWXU)?;
     open_child(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 /// A name that nobody inside the container can guess.
-pub fn fresh_place(dir: &Arc<OwnedFd>) -> Result<Place, Error> {
+pub(super) fn unused_location(dir: &Arc<OwnedFd>) -> Result<Location, Error> {
     let mut random = [0_u8; 16];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).step("get random bytes")?;
     let name = format!(".hotcell-{:032x}", u128::from_ne_bytes(random));
     let path = RelPath::default().child(name.as_bytes());
-    Ok(Place {
+    Ok(Location {
         dir: Arc::clone(dir),
         name: Name::own(name),
         path,
     })
 }
 
-fn rename_with(from: &Place, to: &Place, flags: RenameFlags) -> rustix::io::Result<()> {
+fn rename_with(from: &Location, to: &Location, flags: RenameFlags) -> rustix::io::Result<()> {
     let (old, new) = (from.name.as_bytes(), to.name.as_bytes());
     rustix::fs::renameat_with(&from.dir, old, &to.dir, new, flags)
 }

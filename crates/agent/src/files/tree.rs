@@ -11,11 +11,11 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::beneath::{Place, open_child};
+use super::beneath::{Location, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
 use super::path::Name;
-use super::temp::{fresh_place, rename};
+use super::temp::{rename, unused_location};
 
 /// Directories that are open at a time.
 const LEVELS_MAX: usize = 64;
@@ -24,31 +24,31 @@ const LEVELS_MAX: usize = 64;
 /// filling it while we empty it.
 const RESCANS_MAX: u32 = 16;
 
-/// Removes what is at a place and everything beneath it; says how many that were.
+/// Removes what is at a location and everything beneath it; says how many that were.
 ///
 /// Directories of ours that lack write permission are given it first. One that
 /// cannot even be read is refused, as it cannot be opened to change that. On `Err`
 /// a part of the tree may be gone.
-pub fn remove(place: &Place, stop: &Stop) -> Result<u64, Error> {
-    match unlink(&place.dir, place.name.as_bytes()) {
+pub(super) fn remove(location: &Location, stop: &Stop) -> Result<u64, Error> {
+    match unlink(&location.dir, location.name.as_bytes()) {
         Err(Errno::ISDIR) => {}
         Err(errno) => return Err(errno).step("remove the file"),
         Ok(()) => return Ok(1),
     }
-    match remove_empty(&place.dir, place.name.as_bytes()) {
+    match remove_empty(&location.dir, location.name.as_bytes()) {
         Ok(()) => Ok(1),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Removal::start(place)?.run(place, stop),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Removal::start(location)?.run(location, stop),
         Err(errno) => Err(errno).step("remove the directory"),
     }
 }
 
 /// Removes an empty directory.
-pub fn remove_empty(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn remove_empty(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
 }
 
 /// Removes anything but a directory.
-pub fn unlink(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn unlink(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(dir, name, AtFlags::empty())
 }
 
@@ -66,7 +66,7 @@ struct Level {
 }
 
 impl Removal {
-    fn start(top: &Place) -> Result<Self, Error> {
+    fn start(top: &Location) -> Result<Self, Error> {
         let level = Level::open(&top.dir, top.name.as_bytes())?;
         Ok(Self {
             levels: vec![level],
@@ -74,7 +74,7 @@ impl Removal {
         })
     }
 
-    fn run(mut self, top: &Place, stop: &Stop) -> Result<u64, Error> {
+    fn run(mut self, top: &Location, stop: &Stop) -> Result<u64, Error> {
         while let Some(level) = self.levels.last_mut() {
             stop.check()?;
             match level.next()? {
@@ -128,15 +128,15 @@ impl Removal {
         let (Some(from), Some(top)) = (self.levels.last(), self.levels.first()) else {
             return Ok(());
         };
-        let mut source = fresh_place(&from.handle)?;
+        let mut source = unused_location(&from.handle)?;
         source.name = Name::listed(name);
-        let to = fresh_place(&top.handle)?;
+        let to = unused_location(&top.handle)?;
         rename(&source, &to).step("move a deep directory up")?;
         self.levels[0].hoisted = true;
         Ok(())
     }
 
-    fn leave(&mut self, top: &Place) -> Result<(), Error> {
+    fn leave(&mut self, top: &Location) -> Result<(), Error> {
         let Some(mut level) = self.levels.pop() else {
             return Ok(());
         };

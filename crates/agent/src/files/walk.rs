@@ -20,7 +20,7 @@ const SYMLINKS_MAX: u32 = 40;
 const COMPONENTS_MAX: usize = 4096;
 
 /// Opens what a path leads to, under the rules of `how`, of which `BENEATH` is always one.
-pub fn open(
+pub(super) fn open(
     root: &OwnedFd,
     path: &[u8],
     flags: OFlags,

@@ -12,7 +12,7 @@ use hotcell_agent_api::v1::{FileInfo, WriteHeader};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{Beneath, Place};
+use super::beneath::{Beneath, Location};
 use super::blocking::{self, Stop};
 use super::copy::{copy_bytes, copy_content, write_all};
 use super::error::{Error, Step};
@@ -34,7 +34,7 @@ const FILE_MODE: u32 = 0o644;
 
 /// A parsed header.
 #[derive(Debug)]
-pub struct Write {
+pub(super) struct Write {
     path: RelPath,
     expect: Expect,
     mode: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Write {
 
 /// What was received so far.
 #[derive(Debug)]
-pub struct Received {
+pub(super) struct Received {
     held: Vec<Bytes>,
     held_bytes: usize,
     spilled: Option<(Temp, Arc<OwnedFd>)>,
@@ -52,7 +52,7 @@ pub struct Received {
 
 impl Write {
     /// Parses a header.
-    pub fn parse(header: &WriteHeader, root: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse(header: &WriteHeader, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&header.path, root)?,
             expect: Expect::parse(header.precondition.as_ref())?,
@@ -63,38 +63,38 @@ impl Write {
     }
 
     /// Finds where the file is to be; a final symlink is written through.
-    pub fn locate(&self, root: &Beneath, stage: &mut impl Stage) -> Result<Place, Error> {
+    pub(super) fn locate(&self, root: &Beneath, stage: &mut impl Stage) -> Result<Location, Error> {
         if self.create_parents {
             make_directories(root, &self.path.split()?.0, stage)?;
         }
-        let place = root.place_through(&self.path)?;
-        self.check(&place)?;
-        Ok(place)
+        let location = root.locate_through(&self.path)?;
+        self.check(&location)?;
+        Ok(location)
     }
 
     /// Puts the content in place: checks and changes, and waits for nobody.
-    pub fn finish(
+    pub(super) fn finish(
         &self,
-        place: &Place,
+        location: &Location,
         received: Received,
         stage: &mut impl Stage,
         whole: bool,
     ) -> Result<FileInfo, Error> {
-        let now = self.check(place)?;
+        let now = self.check(location)?;
         let fd = match now {
-            Some(now) if self.append && !whole => append_to(place, &now, &received)?,
-            now => self.replace(place, now.as_ref(), received, stage)?,
+            Some(now) if self.append && !whole => append_to(location, &now, &received)?,
+            now => self.replace(location, now.as_ref(), received, stage)?,
         };
         describe_open(self.path.as_bytes(), fd)
     }
 
     /// Whether `finish` may take long.
-    pub fn is_long(&self, received: &Received) -> bool {
+    pub(super) fn is_long(&self, received: &Received) -> bool {
         self.append && received.spilled.is_some()
     }
 
-    fn check(&self, place: &Place) -> Result<Option<Stat>, Error> {
-        let now = place.stat()?;
+    fn check(&self, location: &Location) -> Result<Option<Stat>, Error> {
+        let now = location.stat()?;
         self.expect.check(now.as_ref())?;
         match now {
             Some(stat) if !is(&stat, FileType::RegularFile) => {
@@ -108,17 +108,17 @@ impl Write {
     /// must be undoable, and lets it take the old one's place.
     fn replace(
         &self,
-        place: &Place,
+        location: &Location,
         now: Option<&Stat>,
         mut received: Received,
         stage: &mut impl Stage,
     ) -> Result<Arc<OwnedFd>, Error> {
         let (temp, fd) = match received.spilled.take() {
             Some(spilled) => spilled,
-            None => new_file(&stage.workshop(place))?,
+            None => new_file(&stage.temp_dir(location))?,
         };
         if let (true, Some(now)) = (self.append, now) {
-            let old = place.open(OFlags::RDONLY).step("open the file")?;
+            let old = location.open(OFlags::RDONLY).step("open the file")?;
             copy_content(&old, &fd, now, &Stop::default())?;
         }
         received
@@ -128,14 +128,14 @@ impl Write {
         let old_mode = now.map(|now| now.st_mode & 0o777);
         let mode = self.mode.or(old_mode).unwrap_or(FILE_MODE);
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")?;
-        stage.publish(temp, place, self.expect != Expect::Absent)?;
+        stage.publish(temp, location, self.expect != Expect::Absent)?;
         Ok(fd)
     }
 }
 
 impl Received {
     /// Nothing yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             held: Vec::new(),
             held_bytes: 0,
@@ -144,7 +144,7 @@ impl Received {
     }
 
     /// Takes a piece; what is too much to hold goes to a temporary file in `dir`.
-    pub async fn take(&mut self, piece: Bytes, dir: &Arc<OwnedFd>) -> Result<(), Error> {
+    pub(super) async fn take(&mut self, piece: Bytes, dir: &Arc<OwnedFd>) -> Result<(), Error> {
         self.held_bytes += piece.len();
         self.held.push(piece);
         if self.held_bytes > HELD_BYTES_MAX || self.held.len() > HELD_PIECES_MAX {
@@ -154,7 +154,7 @@ impl Received {
     }
 
     /// All of it at once.
-    pub fn whole(content: Bytes) -> Self {
+    pub(super) fn complete(content: Bytes) -> Self {
         Self {
             held_bytes: content.len(),
             held: vec![content],
@@ -163,7 +163,7 @@ impl Received {
     }
 
     /// Writes down what is held if a part of the content was already.
-    pub async fn settle(&mut self, dir: &Arc<OwnedFd>) -> Result<(), Error> {
+    pub(super) async fn settle(&mut self, dir: &Arc<OwnedFd>) -> Result<(), Error> {
         if self.spilled.is_some() {
             self.spill(dir).await
         } else {
@@ -191,8 +191,8 @@ fn new_file(dir: &Arc<OwnedFd>) -> Result<(Temp, Arc<OwnedFd>), Error> {
 }
 
 /// Appends in place. A disk that fills up leaves the file as long as it was.
-fn append_to(place: &Place, now: &Stat, received: &Received) -> Result<Arc<OwnedFd>, Error> {
-    let fd = place
+fn append_to(location: &Location, now: &Stat, received: &Received) -> Result<Arc<OwnedFd>, Error> {
+    let fd = location
         .open(OFlags::WRONLY | OFlags::APPEND)
         .step("open the file")?;
     let opened = rustix::fs::fstat(&fd).step("stat the file")?;

@@ -5,13 +5,13 @@ use std::io;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 /// Netlink sockets of a container at once.
-pub const SOCKETS_MAX: usize = 32;
+pub(crate) const SOCKETS_MAX: usize = 32;
 
 /// That many there may be even where the host allows huge buffers.
-pub const SOCKETS_MIN: usize = 4;
+pub(crate) const SOCKETS_MIN: usize = 4;
 
 /// What the kernel may hold for all of them together, outside of the container's limit.
-pub const UNREAD_BYTES_MAX: usize = 64 << 20;
+pub(crate) const UNREAD_BYTES_MAX: usize = 64 << 20;
 
 /// More than a host allows; the kernel sets what it does allow, and doubles it.
 const ENDLESS_BUFFER_BYTES: usize = 1 << 30;
@@ -21,7 +21,7 @@ const PROTOCOLS: &str = "/proc/net/protocols";
 
 /// How many there may be on this host as it is set now: as many as hold together no more
 /// than [`UNREAD_BYTES_MAX`] if each has the largest buffer that it can ask for.
-pub fn sockets_max() -> io::Result<usize> {
+pub(crate) fn sockets_max() -> io::Result<usize> {
     Ok(for_buffers_of(largest_buffer_bytes()?))
 }
 
@@ -40,7 +40,7 @@ fn largest_buffer_bytes() -> io::Result<usize> {
 
 /// How many there are in this network namespace. Not `/proc/net/netlink`: a socket is in
 /// that list only once it is bound, and an unbound one can be bound later.
-pub fn sockets_now() -> io::Result<usize> {
+pub(crate) fn sockets_now() -> io::Result<usize> {
     let text = std::fs::read_to_string(PROTOCOLS)?;
     parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

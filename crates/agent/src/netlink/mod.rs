@@ -6,17 +6,17 @@
 //! and hand it over, or refuse.
 //!
 //! ```text
-//!  socket(AF_NETLINK) ──▶ waits ──▶ supervisor ──▶ maker, one at a time: count, socket()
+//!  socket(AF_NETLINK) ──▶ waits ──▶ broker ──▶ factory, one at a time: count, socket()
 //!        ▲                            ▲   │  ▲                                 │ waits too: same filter
-//!        └────── descriptor, errno ───┘   └──┴──── it is the maker: go on ◀────┘
+//!        └────── descriptor, errno ───┘   └──┴──── it is the factory: go on ◀────┘
 //! ```
 //!
 //! If the waiting calls were simply let through, all that came at once would pass before the
 //! first of them is counted. And if we end, each of them fails with `ENOSYS`.
 
+mod broker;
+mod factory;
 mod limit;
-mod maker;
 mod request;
-mod supervisor;
 
-pub use supervisor::Supervisor;
+pub(crate) use broker::NetlinkBroker;

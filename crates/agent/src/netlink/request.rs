@@ -10,21 +10,21 @@ const TYPE_MASK: i32 = 0xf;
 
 /// A netlink socket for routes, as somebody wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     /// What the answer has to name.
-    pub id: u64,
+    pub(crate) id: u64,
     /// `SOCK_RAW` or `SOCK_DGRAM`.
-    pub kind: SocketType,
+    pub(crate) kind: SocketType,
     /// Whether it does not block.
-    pub is_nonblocking: bool,
+    pub(crate) is_nonblocking: bool,
     /// Whether it is closed on exec.
-    pub is_cloexec: bool,
+    pub(crate) is_cloexec: bool,
 }
 
 impl Request {
     /// Reads the call's arguments as the kernel would; the filter has seen to the family and
     /// the protocol.
-    pub fn parse(notification: &Notification) -> Result<Self, Errno> {
+    pub(crate) fn parse(notification: &Notification) -> Result<Self, Errno> {
         // The kernel reads an `int`.
         let bytes = notification.args[1].to_ne_bytes();
         let kind = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -46,7 +46,7 @@ impl Request {
     }
 
     /// How we make it: never to be inherited by what we start.
-    pub fn own_flags(self) -> SocketFlags {
+    pub(crate) fn creation_flags(self) -> SocketFlags {
         let mut flags = SocketFlags::CLOEXEC;
         flags.set(SocketFlags::NONBLOCK, self.is_nonblocking);
         flags

@@ -17,7 +17,7 @@ use rustix::process::{Gid, Pid, Uid, set_child_subreaper, setpgid};
 use rustix::thread::set_name;
 
 use super::leader::{Failure, become_program, drop_capabilities};
-use super::record::{Record, Step, WaitStatus};
+use super::record::{LaunchStep, Record, WaitStatus};
 use crate::sys::{self, CStrings};
 
 /// How much sooner than the agent the kernel should kill a leader when memory runs out.
@@ -63,7 +63,7 @@ pub struct Stdio {
 }
 
 /// Forks a keeper, which starts the leader at once and tells its [`Record`]s to `told`.
-pub fn start(launch: &Launch, told: OwnedFd) -> Result<Pid, Errno> {
+pub(super) fn start(launch: &Launch, told: OwnedFd) -> Result<Pid, Errno> {
     sys::fork(&Task { launch, told }, keep)
 }
 
@@ -82,7 +82,7 @@ fn keep(task: &Task<'_>) -> i32 {
         // gVisor has none but PID 1: there, a process that outlives its parent comes to the
         // agent, which ends it.
         Ok(()) | Err(Errno::INVAL) => {}
-        Err(errno) => return tell(task, &not_started(Step::Clone, errno)),
+        Err(errno) => return tell(task, &not_started(LaunchStep::Clone, errno)),
     }
     match start_leader(task.launch) {
         Ok(leader) => keep_leader(task, leader),
@@ -100,11 +100,11 @@ fn keep_leader(task: &Task<'_>, leader: Pid) -> i32 {
     reap(task, leader)
 }
 
-fn start_leader(launch: &Launch) -> Result<Pid, (Step, Errno)> {
+fn start_leader(launch: &Launch) -> Result<Pid, (LaunchStep, Errno)> {
     struct Shared<'a>(&'a Launch, Failure);
     let shared = Shared(launch, Cell::new(None));
     let pid = sys::vfork(&shared, |shared| become_program(shared.0, &shared.1))
-        .map_err(|errno| (Step::Clone, errno))?;
+        .map_err(|errno| (LaunchStep::Clone, errno))?;
     match shared.1.get() {
         None => Ok(pid),
         Some(failure) => {
@@ -189,7 +189,7 @@ fn close_all_but(kept: &mut [i32]) {
     sys::close_range(first, u32::MAX);
 }
 
-fn not_started(step: Step, errno: Errno) -> Record {
+fn not_started(step: LaunchStep, errno: Errno) -> Record {
     let errno = errno.raw_os_error().cast_unsigned();
     Record::NotStarted { step, errno }
 }

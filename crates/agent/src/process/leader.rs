@@ -17,32 +17,32 @@ use rustix::thread::{
 };
 
 use super::keeper::Launch;
-use super::record::Step;
+use super::record::LaunchStep;
 use crate::sys;
 
 /// What a leader that could not start leaves for its keeper.
-pub type Failure = Cell<Option<(Step, Errno)>>;
+pub(super) type Failure = Cell<Option<(LaunchStep, Errno)>>;
 
 /// Becomes the program; comes back only after a failure.
-pub fn become_program(launch: &Launch, failure: &Failure) -> i32 {
+pub(super) fn become_program(launch: &Launch, failure: &Failure) -> i32 {
     let error = prepare(launch)
         .err()
-        .unwrap_or_else(|| (Step::Execve, execute(launch)));
+        .unwrap_or_else(|| (LaunchStep::Execve, execute(launch)));
     failure.set(Some(error));
     127
 }
 
-fn prepare(launch: &Launch) -> Result<(), (Step, Errno)> {
-    setsid().map_err(|errno| (Step::Setsid, errno))?;
+fn prepare(launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
+    setsid().map_err(|errno| (LaunchStep::Setsid, errno))?;
     if launch.stdio.tty {
-        ioctl_tiocsctty(&launch.stdio.stdout).map_err(|errno| (Step::Terminal, errno))?;
+        ioctl_tiocsctty(&launch.stdio.stdout).map_err(|errno| (LaunchStep::Terminal, errno))?;
     }
-    take_stdio(launch).map_err(|errno| (Step::Dup2, errno))?;
+    take_stdio(launch).map_err(|errno| (LaunchStep::Dup2, errno))?;
     umask(Mode::WGRP | Mode::WOTH);
-    chdir(launch.cwd.as_c_str()).map_err(|errno| (Step::Chdir, errno))?;
-    limit_memory(launch.data_bytes_max).map_err(|errno| (Step::Setrlimit, errno))?;
+    chdir(launch.cwd.as_c_str()).map_err(|errno| (LaunchStep::Chdir, errno))?;
+    limit_memory(launch.data_bytes_max).map_err(|errno| (LaunchStep::Setrlimit, errno))?;
     become_user(launch)?;
-    drop_capabilities().map_err(|errno| (Step::Capset, errno))?;
+    drop_capabilities().map_err(|errno| (LaunchStep::Capset, errno))?;
     sys::reset_signals();
     Ok(())
 }
@@ -64,17 +64,17 @@ fn take_stdio(launch: &Launch) -> Result<(), Errno> {
     dup2_stderr(&launch.stdio.stderr)
 }
 
-fn become_user(launch: &Launch) -> Result<(), (Step, Errno)> {
+fn become_user(launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
     let Some(user) = launch.user else {
         return Ok(());
     };
-    set_thread_groups(&[]).map_err(|errno| (Step::Setgroups, errno))?;
-    set_thread_gid(user.gid).map_err(|errno| (Step::Setgid, errno))?;
-    set_thread_uid(user.uid).map_err(|errno| (Step::Setuid, errno))
+    set_thread_groups(&[]).map_err(|errno| (LaunchStep::Setgroups, errno))?;
+    set_thread_gid(user.gid).map_err(|errno| (LaunchStep::Setgid, errno))?;
+    set_thread_uid(user.uid).map_err(|errno| (LaunchStep::Setuid, errno))
 }
 
 /// Gives up every capability, for good as far as the bounding set allows.
-pub fn drop_capabilities() -> Result<(), Errno> {
+pub(super) fn drop_capabilities() -> Result<(), Errno> {
     match clear_ambient_capability_set() {
         // A kernel without such a set, gVisor's, has nothing in it.
         Ok(()) | Err(Errno::INVAL) => {}

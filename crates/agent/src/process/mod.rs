@@ -18,5 +18,5 @@ mod table;
 pub mod tree;
 
 pub use keeper::{Launch, Stdio, User};
-pub use record::{RECORD_BYTES, Record, Step, WaitStatus};
+pub use record::{LaunchStep, RECORD_BYTES, Record, WaitStatus};
 pub use table::{Gone, Table};

@@ -18,7 +18,7 @@ pub enum Record {
     /// There is no leader.
     NotStarted {
         /// What could not be done.
-        step: Step,
+        step: LaunchStep,
         /// Why.
         errno: u32,
     },
@@ -60,7 +60,7 @@ impl WaitStatus {
 /// A step on the way to a running leader, as its failure names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Step {
+pub enum LaunchStep {
     /// Making the process.
     Clone = 1,
     /// Leaving the keeper's session.
@@ -85,7 +85,7 @@ pub enum Step {
     Execve,
 }
 
-impl Step {
+impl LaunchStep {
     const ALL: [Self; 11] = [
         Self::Clone,
         Self::Setsid,
@@ -176,7 +176,7 @@ impl Record {
         match kind {
             STARTED => Some(Self::Started { pid: small }),
             NOT_STARTED => Some(Self::NotStarted {
-                step: Step::from_number(value)?,
+                step: LaunchStep::from_number(value)?,
                 errno: u32::try_from(third).ok()?,
             }),
             CODE => ended(WaitStatus::Code(small)),
@@ -203,7 +203,7 @@ mod tests {
             ended(WaitStatus::Code(255)),
             ended(WaitStatus::Signal(9)),
         ];
-        records.extend(Step::ALL.map(|step| Record::NotStarted { step, errno: 2 }));
+        records.extend(LaunchStep::ALL.map(|step| Record::NotStarted { step, errno: 2 }));
         for record in records {
             assert_eq!(Record::parse(&record.encode()), Some(record));
         }

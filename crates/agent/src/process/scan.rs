@@ -108,7 +108,7 @@ fn parse_tracer(status: &[u8]) -> Option<i32> {
 
 /// What `/proc/N/stat` says.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stat {
+pub(super) struct ProcStat {
     /// A zombie, or on the way to be none. One whose first thread has ended looks like a
     /// zombie, and lives as long as it has others.
     pub is_dead: bool,
@@ -116,7 +116,7 @@ pub struct Stat {
     pub parent: i32,
 }
 
-fn read_stat(proc: &rustix::fd::OwnedFd, pid: i32) -> Option<Stat> {
+fn read_stat(proc: &rustix::fd::OwnedFd, pid: i32) -> Option<ProcStat> {
     let path = CString::new(format!("{pid}/stat")).ok()?;
     let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut buffer = [0; STAT_BYTES];
@@ -126,14 +126,14 @@ fn read_stat(proc: &rustix::fd::OwnedFd, pid: i32) -> Option<Stat> {
 
 /// Reads the state and the parent out of `/proc/N/stat`, whatever the process is called:
 /// a name may hold spaces, parentheses and digits, so it ends at the last parenthesis.
-pub fn parse_stat(stat: &[u8]) -> Option<Stat> {
+pub(super) fn parse_stat(stat: &[u8]) -> Option<ProcStat> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat[name_end + 1..].split(|byte| *byte == b' ').skip(1);
     let state = fields.next()?;
     let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let threads = fields.nth(THREADS_FIELD - 2).and_then(parse_pid);
     let has_others = threads.is_some_and(|threads| threads > 1);
-    Some(Stat {
+    Some(ProcStat {
         is_dead: matches!(state, b"Z" | b"X" | b"x") && !has_others,
         parent,
     })
@@ -156,14 +156,14 @@ mod tests {
         let stat = b"77 (a) S 1 (b) R 2 ) S 42 77 77 0 -1 4194560";
         assert_eq!(
             parse_stat(stat),
-            Some(Stat {
+            Some(ProcStat {
                 is_dead: false,
                 parent: 42
             })
         );
         assert_eq!(
             parse_stat(b"8 (x) Z 1 8 8"),
-            Some(Stat {
+            Some(ProcStat {
                 is_dead: true,
                 parent: 1
             })

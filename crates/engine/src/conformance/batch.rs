@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hotcell_agent_client::{
-    AgentError, BatchOutcome, Operation, Precondition, Refusal, WriteOptions,
+    AgentError, AgentRefusal, BatchOutcome, Operation, Precondition, WriteOptions,
 };
 
 use super::cell::{Cell, expect_refused};
@@ -80,7 +80,7 @@ pub(super) async fn a_loose_batch_does_what_it_can(subject: &Subject) -> Outcome
     let mut outcomes = agent.batch(operations, false).await?.into_iter();
     assert!(outcomes.next().is_some_and(|outcome| outcome.is_ok()));
     let refused = outcomes.next().expect("there is one outcome for each");
-    expect_refused(refused, &Refusal::NotFound);
+    expect_refused(refused, &AgentRefusal::NotFound);
     assert!(outcomes.next().is_some_and(|outcome| outcome.is_ok()));
     assert_eq!(paths(agent, true, None, 100).await?, ["one", "two"]);
     cell.end().await

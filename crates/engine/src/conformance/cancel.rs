@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use hotcell_agent_client::{Command, ExitCause, Refusal};
+use hotcell_agent_client::{AgentRefusal, Command, ExitCause};
 
 use super::cell::{Cell, Live, Ran, expect_refused};
 use super::{Outcome, Subject, claimed};
@@ -123,7 +123,7 @@ pub(super) async fn cancel_ends_what_a_finished_exec_left_behind(subject: &Subje
 pub(super) async fn an_unknown_exec_is_not_found(subject: &Subject) -> Outcome {
     let cell = Cell::make(subject).await?;
     let agent = &cell.agent;
-    let missing = Refusal::NotFound;
+    let missing = AgentRefusal::NotFound;
     expect_refused(agent.cancel("none", SHORT_GRACE).await, &missing);
     expect_refused(agent.signal("none", 15, false).await, &missing);
     expect_refused(agent.forget("none").await, &missing);

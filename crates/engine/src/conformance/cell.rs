@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
-use hotcell_agent_client::{Agent, AgentError, Command, EventKind, Exit, Follow, Output, Refusal};
+use hotcell_agent_client::{
+    Agent, AgentError, AgentRefusal, Command, EventKind, Exit, Follow, Output,
+};
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
 
 use super::{Outcome, Subject};
@@ -83,7 +85,10 @@ pub(super) fn expect_not_found<T: std::fmt::Debug>(answer: &Result<T, EngineErro
 
 /// Fails unless the agent refused in this way.
 #[track_caller]
-pub(super) fn expect_refused<T: std::fmt::Debug>(answer: Result<T, AgentError>, wanted: &Refusal) {
+pub(super) fn expect_refused<T: std::fmt::Debug>(
+    answer: Result<T, AgentError>,
+    wanted: &AgentRefusal,
+) {
     match answer {
         Err(AgentError::Refused { refusal, .. }) if refusal == *wanted => {}
         Ok(_) | Err(_) => panic!("not refused as {wanted:?} but {answer:?}"),

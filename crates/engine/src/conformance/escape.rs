@@ -1,6 +1,6 @@
 //! No path leads out of the root.
 
-use hotcell_agent_client::{Agent, AgentError, Precondition, Refusal, WriteOptions};
+use hotcell_agent_client::{Agent, AgentError, AgentRefusal, Precondition, WriteOptions};
 
 use super::cell::{Cell, expect_refused};
 use super::file::{read, write};
@@ -28,7 +28,7 @@ pub(super) async fn paths_that_leave_the_root_are_denied(subject: &Subject) -> O
     // What goes up and stays inside is fine, but names nothing to change if it ends there.
     assert_eq!(read(&cell.agent, "dir/../dir/file").await?, b"inside");
     let delete = cell.agent.delete(b"dir/..", true, Precondition::Any).await;
-    expect_refused(delete, &Refusal::Denied);
+    expect_refused(delete, &AgentRefusal::Denied);
     cell.end().await
 }
 
@@ -46,12 +46,12 @@ pub(super) async fn symlinks_that_leave_the_root_are_denied(subject: &Subject) -
         "top/tmp/x",
     ] {
         let answer = agent.read(path.as_bytes(), 0, None).await.map(|_| ());
-        expect_refused(answer, &Refusal::Denied);
+        expect_refused(answer, &AgentRefusal::Denied);
         let options = WriteOptions::default();
         let answer = agent.write_all(path.as_bytes(), "x".into(), options).await;
-        expect_refused(answer, &Refusal::Denied);
+        expect_refused(answer, &AgentRefusal::Denied);
     }
-    expect_refused(agent.stat(b"abs", true).await, &Refusal::Denied);
+    expect_refused(agent.stat(b"abs", true).await, &AgentRefusal::Denied);
     assert_eq!(read(agent, "fine").await?, b"in\n");
     // A link is removed, never what it points to.
     for link in [b"abs", b"top"] {
@@ -64,7 +64,7 @@ pub(super) async fn a_symlinked_directory_is_no_way_out(subject: &Subject) -> Ou
     let cell = Cell::make(subject).await?;
     cell.said("ln -s / out; echo in > file").await?;
     let agent = &cell.agent;
-    let denied = Refusal::Denied;
+    let denied = AgentRefusal::Denied;
     let list = agent.list(b"out/etc", false, None, 10, None).await;
     expect_refused(list, &denied);
     expect_refused(agent.mkdir(b"out/tmp/made", true).await, &denied);
@@ -89,7 +89,7 @@ pub(super) async fn what_is_no_regular_file_is_not_read(subject: &Subject) -> Ou
     cell.said("mkfifo pipe; mkdir dir").await?;
     for path in [&b"pipe"[..], b"dir"] {
         let answer = cell.agent.read(path, 0, None).await.map(|_| ());
-        expect_refused(answer, &Refusal::Conflict { current_etag: None });
+        expect_refused(answer, &AgentRefusal::Conflict { current_etag: None });
     }
     cell.end().await
 }
@@ -114,7 +114,7 @@ async fn expect_denied(agent: &Agent, path: &str) {
         let refused = matches!(
             &answer,
             Err(AgentError::Refused {
-                refusal: Refusal::Denied,
+                refusal: AgentRefusal::Denied,
                 ..
             })
         );

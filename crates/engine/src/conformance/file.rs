@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use bytes::Bytes;
 use hotcell_agent_client::{
-    Agent, AgentError, Command, FileInfo, FileKind, Precondition, Refusal, WriteOptions,
+    Agent, AgentError, AgentRefusal, Command, FileInfo, FileKind, Precondition, WriteOptions,
 };
 
 use super::cell::{Cell, expect_refused, noise};
@@ -63,7 +63,7 @@ pub(super) async fn an_old_etag_is_a_conflict(subject: &Subject) -> Outcome {
     let old = write(agent, "file", b"one").await?.etag;
     let new = write_if(agent, "file", b"two", matches(&old)).await?.etag;
     assert_ne!(old, new);
-    let conflict = Refusal::Conflict {
+    let conflict = AgentRefusal::Conflict {
         current_etag: Some(new.clone()),
     };
     expect_refused(
@@ -74,7 +74,7 @@ pub(super) async fn an_old_etag_is_a_conflict(subject: &Subject) -> Outcome {
     assert_eq!(read(agent, "file").await?, b"two");
     assert_eq!(agent.delete(b"file", false, matches(&new)).await?, 1);
     // A file that is missing has no etag at all.
-    let missing = Refusal::Conflict { current_etag: None };
+    let missing = AgentRefusal::Conflict { current_etag: None };
     expect_refused(
         write_if(agent, "file", b"four", matches(&new)).await,
         &missing,
@@ -91,7 +91,7 @@ pub(super) async fn a_file_that_must_be_absent_is_not_replaced(subject: &Subject
     let refused = matches!(
         &again,
         Err(AgentError::Refused {
-            refusal: Refusal::AlreadyExists | Refusal::Conflict { .. },
+            refusal: AgentRefusal::AlreadyExists | AgentRefusal::Conflict { .. },
             ..
         })
     );
@@ -192,15 +192,15 @@ pub(super) async fn delete_removes_a_tree_and_protects_the_root(subject: &Subjec
     cell.said("mkdir -p tree/a; : > tree/a/1; : > tree/2; ln -s .. tree/up; : > kept")
         .await?;
     let not_empty = agent.delete(b"tree", false, Precondition::Any).await;
-    expect_refused(not_empty, &Refusal::Conflict { current_etag: None });
+    expect_refused(not_empty, &AgentRefusal::Conflict { current_etag: None });
     assert_eq!(agent.delete(b"tree", true, Precondition::Any).await?, 5);
     for root in [&b""[..], b".", cell.root().as_bytes()] {
         let protected = agent.delete(root, true, Precondition::Any).await;
-        expect_refused(protected, &Refusal::Denied);
+        expect_refused(protected, &AgentRefusal::Denied);
     }
     assert_eq!(cell.said("ls -A").await?, "kept\n");
     let gone = agent.delete(b"tree", true, Precondition::Any).await;
-    expect_refused(gone, &Refusal::NotFound);
+    expect_refused(gone, &AgentRefusal::NotFound);
     cell.end().await
 }
 
@@ -215,24 +215,30 @@ pub(super) async fn move_and_copy_keep_the_content(subject: &Subject) -> Outcome
     assert_eq!(read(agent, "twin/file").await?, b"content");
     agent.rename(b"tree/file", b"new/place", false).await?;
     assert_eq!(read(agent, "new/place").await?, b"content");
-    expect_refused(agent.stat(b"tree/file", false).await, &Refusal::NotFound);
+    expect_refused(
+        agent.stat(b"tree/file", false).await,
+        &AgentRefusal::NotFound,
+    );
     write(agent, "other", b"other").await?;
     let occupied = agent.rename(b"other", b"new/place", false).await;
-    expect_refused(occupied, &Refusal::AlreadyExists);
+    expect_refused(occupied, &AgentRefusal::AlreadyExists);
     let occupied = agent.copy(b"other", b"new/place", false, false).await;
-    expect_refused(occupied, &Refusal::AlreadyExists);
+    expect_refused(occupied, &AgentRefusal::AlreadyExists);
     agent.copy(b"other", b"new/place", true, false).await?;
     assert_eq!(read(agent, "new/place").await?, b"other");
     assert_eq!(agent.mkdir(b"x/y", true).await?.kind, FileKind::Directory);
     agent.mkdir(b"x/y", true).await?;
-    expect_refused(agent.mkdir(b"x/y", false).await, &Refusal::AlreadyExists);
+    expect_refused(
+        agent.mkdir(b"x/y", false).await,
+        &AgentRefusal::AlreadyExists,
+    );
     cell.end().await
 }
 
 pub(super) async fn a_missing_file_is_not_found(subject: &Subject) -> Outcome {
     let cell = Cell::make(subject).await?;
     let agent = &cell.agent;
-    let missing = Refusal::NotFound;
+    let missing = AgentRefusal::NotFound;
     expect_refused(agent.stat(b"none", false).await, &missing);
     expect_refused(agent.read(b"none", 0, None).await.map(|_| ()), &missing);
     expect_refused(agent.list(b"none", false, None, 1, None).await, &missing);

@@ -1,7 +1,7 @@
 //! An exec belongs to no connection.
 
 use anyhow::ensure;
-use hotcell_agent_client::{AgentError, Command, Refusal};
+use hotcell_agent_client::{AgentError, AgentRefusal, Command};
 
 use super::cell::{Cell, Live, expect_refused, new_exec_id};
 use super::{Outcome, Subject};
@@ -120,7 +120,7 @@ pub(super) async fn a_second_follower_takes_over(subject: &Subject) -> Outcome {
     first.until("one").await?;
     let other = cell.connect().await?;
     let mut second = other.resume(&first.exec_id, first.last_seq).await?;
-    expect_refused(first.step().await, &Refusal::Aborted);
+    expect_refused(first.step().await, &AgentRefusal::Aborted);
     other.input(&first.exec_id, 0, "\n".into(), true).await?;
     let mut events = 0;
     while let Some(event) = second.next().await? {
@@ -145,7 +145,7 @@ pub(super) async fn an_exec_id_runs_once(subject: &Subject) -> Outcome {
         Ok(mut follow) => follow.next().await,
         Err(error) => Err(error),
     };
-    expect_refused(answer, &Refusal::AlreadyExists);
+    expect_refused(answer, &AgentRefusal::AlreadyExists);
     cell.end().await
 }
 
@@ -169,7 +169,7 @@ pub(super) async fn finished_execs_are_listed_until_they_are_forgotten(
     assert_eq!(listed[0].stdin_accepted, 1);
     cell.agent.forget(&exec_id).await?;
     assert_eq!(cell.agent.list_execs().await?, []);
-    expect_refused(cell.agent.forget(&exec_id).await, &Refusal::NotFound);
+    expect_refused(cell.agent.forget(&exec_id).await, &AgentRefusal::NotFound);
     cell.end().await
 }
 
@@ -193,5 +193,5 @@ pub(super) async fn a_stopped_reader_holds_up_nobody_else(subject: &Subject) -> 
 
 /// The state does not allow it, and that is not about an etag.
 fn expect_conflict<T: std::fmt::Debug>(answer: Result<T, AgentError>) {
-    expect_refused(answer, &Refusal::Conflict { current_etag: None });
+    expect_refused(answer, &AgentRefusal::Conflict { current_etag: None });
 }

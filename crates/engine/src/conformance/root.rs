@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_agent_client::{Command, ExitCause, Refusal};
+use hotcell_agent_client::{AgentRefusal, Command, ExitCause};
 
 use super::cell::{Cell, Live, expect_not_found, expect_refused};
 use super::sealed::{Status, expect_no_capabilities, expect_unwritable};
@@ -22,7 +22,7 @@ pub(super) async fn root_without_permission_is_refused(subject: &Subject) -> Out
         Ok(mut follow) => follow.next().await,
         Err(error) => Err(error),
     };
-    expect_refused(answer, &Refusal::Denied);
+    expect_refused(answer, &AgentRefusal::Denied);
     cell.end().await
 }
 

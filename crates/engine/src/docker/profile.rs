@@ -33,12 +33,12 @@ const AGENT_CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
 /// Where a container's files are.
 pub(super) const WORKSPACE: &str = "/workspace";
 
-/// Under what name the agent listens inside: see the agent's `door`.
-pub(super) const DOOR: &str = "hotcell-agent";
+/// The abstract name of the agent's socket: see the agent's `handshake`.
+pub(super) const AGENT_SOCKET: &str = "hotcell-agent";
 
-/// The user that passes the agent's door. Nothing in the container can become it: nothing
+/// The user that the agent accepts. Nothing in the container can become it: nothing
 /// there has a capability or can gain one. No image is known to use it.
-pub(super) const DOOR_UID: u32 = 65533;
+pub(super) const CONNECT_UID: u32 = 65533;
 
 /// How long an agent whose owner lost its connection waits for it to come back.
 const LINGER_MS: u32 = 2000;
@@ -143,7 +143,7 @@ fn agent_command(
     spec: &ContainerSpec,
 ) -> Vec<String> {
     let (agent, filter, id) = (place.agent(), place.filter(), id.to_string());
-    let uid = DOOR_UID.to_string();
+    let uid = CONNECT_UID.to_string();
     let mut command = vec![
         &agent,
         "init",
@@ -151,8 +151,8 @@ fn agent_command(
         &id,
         "--root",
         WORKSPACE,
-        "--door",
-        DOOR,
+        "--listen-abstract",
+        AGENT_SOCKET,
         &uid,
         "--filter",
         &filter,

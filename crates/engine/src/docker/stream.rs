@@ -14,11 +14,11 @@ use bollard::exec::StartExecResults;
 use bollard::models::ExecConfig;
 use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
-use hotcell_agent_client::bounds::DOOR_WELCOME;
+use hotcell_agent_client::bounds::{CONNECT_ABSTRACT_FLAG, HANDSHAKE_ACCEPTED};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::client::{Client, Fault};
-use super::profile::{DOOR, DOOR_UID};
+use super::profile::{AGENT_SOCKET, CONNECT_UID};
 use super::watch::{State, Watch};
 use crate::EngineError;
 
@@ -65,12 +65,16 @@ pub(super) async fn open(
     agent: &str,
 ) -> Result<ExecStream, OpenError> {
     let step = "open a stream to the agent";
-    let uid = DOOR_UID.to_string();
+    let uid = CONNECT_UID.to_string();
     let config = ExecConfig {
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        cmd: Some([agent, "connect", "--door", DOOR].map(str::to_owned).into()),
+        cmd: Some(
+            [agent, "connect", CONNECT_ABSTRACT_FLAG, AGENT_SOCKET]
+                .map(str::to_owned)
+                .into(),
+        ),
         user: Some(format!("{uid}:{uid}")),
         working_dir: Some("/".to_owned()),
         ..ExecConfig::default()
@@ -142,7 +146,7 @@ impl ExecStream {
 
     async fn wait_for_welcome(&mut self) -> io::Result<()> {
         match tokio::time::timeout(OPEN_TIMEOUT, self.read_u8()).await {
-            Ok(Ok(DOOR_WELCOME)) => Ok(()),
+            Ok(Ok(HANDSHAKE_ACCEPTED)) => Ok(()),
             Ok(Ok(first)) => Err(io::Error::other(self.not_an_agent(first).await)),
             Ok(Err(_)) => Err(io::Error::other(self.complaint())),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hotcell_agent_client::bounds::{IMPORT_BYTES_MAX, IMPORT_ENTRIES_MAX};
-use hotcell_agent_client::{AgentError, Refusal};
+use hotcell_agent_client::{AgentError, AgentRefusal};
 use tar::EntryType;
 
 use crate::cell::{
@@ -91,7 +91,7 @@ async fn an_archive_that_lies_about_itself_is_refused() {
         let error = in_time(import(&cell.agent, b"dest", lie))
             .await
             .unwrap_err();
-        let ways = [Refusal::InvalidArgument, Refusal::Exhausted];
+        let ways = [AgentRefusal::InvalidArgument, AgentRefusal::Exhausted];
         assert!(is_refused(&error, &ways), "{number}: {error:?}");
     }
     let left = list(&cell.agent, b"", true).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_million_members_and_one_are_too_many() {
         writer.finish().await
     };
     let error = in_time(work).await.unwrap_err();
-    assert!(is_refused(&error, &[Refusal::Exhausted]), "{error:?}");
+    assert!(is_refused(&error, &[AgentRefusal::Exhausted]), "{error:?}");
     assert_well(&cell).await;
     cell.remove().await;
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 use hotcell_agent_client::{
-    Agent, AgentError, Command, EventKind, FileInfo, Follow, Refusal, WriteOptions,
+    Agent, AgentError, AgentRefusal, Command, EventKind, FileInfo, Follow, WriteOptions,
 };
 use tar::{Builder, EntryType, Header};
 
@@ -173,12 +173,12 @@ pub fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 /// Whether the agent said no in one of these ways.
-pub fn is_refused(error: &AgentError, ways: &[Refusal]) -> bool {
+pub fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
     let AgentError::Refused { refusal, .. } = error else {
         return false;
     };
     // A batch is undone, and refused as its operation was.
-    if let Refusal::Batch {
+    if let AgentRefusal::Batch {
         is_undone, refusal, ..
     } = refusal
     {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bytes::Bytes;
-use hotcell_agent_client::{Agent, Operation, Precondition, Refusal, WriteOptions};
+use hotcell_agent_client::{Agent, AgentRefusal, Operation, Precondition, WriteOptions};
 use hotcell_domain::{ContainerSpec, ImageRef, Policy};
 use hotcell_engine::Engine;
 
@@ -72,7 +72,7 @@ async fn a_full_disk_is_told_and_leaves_what_was_there() {
 }
 
 async fn fill(agent: &Agent) {
-    let full = [Refusal::Exhausted];
+    let full = [AgentRefusal::Exhausted];
     let large = || Bytes::from(vec![b'x'; 16 << 20]);
     write(agent, b"kept", b"old").await.unwrap();
     let append = WriteOptions {

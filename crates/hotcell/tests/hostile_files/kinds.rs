@@ -2,12 +2,12 @@
 
 use std::io::Read;
 
-use hotcell_agent_client::{AgentError, FileKind, Precondition, Refusal};
+use hotcell_agent_client::{AgentError, AgentRefusal, FileKind, Precondition};
 
 use crate::cell::{assert_well, background, export, in_time, is_refused, list, read, write};
 use crate::support::{Cell, python, shell};
 
-const WRONG_KIND: [Refusal; 1] = [Refusal::Conflict { current_etag: None }];
+const WRONG_KIND: [AgentRefusal; 1] = [AgentRefusal::Conflict { current_etag: None }];
 
 #[tokio::test]
 async fn fifos_and_sockets_block_nobody() {
@@ -143,7 +143,7 @@ async fn closed_directories_are_refused_and_go_with_the_container() {
             chmod 000 open/secret closed/inner closed && mkdir -p nested/closed/deep && chmod 000 nested/closed")
         .await;
     assert_eq!(made.code(), 0, "{}", made.stderr);
-    let denied = [Refusal::Denied];
+    let denied = [AgentRefusal::Denied];
     for error in [
         in_time(read(&cell.agent, b"open/secret"))
             .await
@@ -190,7 +190,7 @@ async fn files_of_the_containers_root_are_not_the_users_and_go_with_the_containe
         )
         .await;
     assert_eq!(made.code(), 0, "{}", made.stderr);
-    let denied = [Refusal::Denied];
+    let denied = [AgentRefusal::Denied];
     for error in [
         in_time(read(&cell.agent, b"all/loose")).await.unwrap_err(),
         in_time(read(&cell.agent, b"all/roots/inner/file"))

@@ -1,6 +1,6 @@
 //! Paths that lead out, and names that are hard to say.
 
-use hotcell_agent_client::{AgentError, Operation, Precondition, Refusal, WriteOptions};
+use hotcell_agent_client::{AgentError, AgentRefusal, Operation, Precondition, WriteOptions};
 
 use crate::cell::{
     archive, assert_well, export, file, import, in_time, is_refused, list, make_outside, outside,
@@ -27,11 +27,11 @@ const WAYS_OUT: [&str; 15] = [
     "file",
 ];
 
-const NO: [Refusal; 4] = [
-    Refusal::Denied,
-    Refusal::InvalidArgument,
-    Refusal::NotFound,
-    Refusal::Conflict { current_etag: None },
+const NO: [AgentRefusal; 4] = [
+    AgentRefusal::Denied,
+    AgentRefusal::InvalidArgument,
+    AgentRefusal::NotFound,
+    AgentRefusal::Conflict { current_etag: None },
 ];
 
 fn assert_no<T: std::fmt::Debug>(path: &str, result: Result<T, AgentError>) {
@@ -163,10 +163,16 @@ async fn names_and_paths_have_a_length() {
     ];
     for path in too_long {
         let error = in_time(write(&cell.agent, &path, b"x")).await.unwrap_err();
-        assert!(is_refused(&error, &[Refusal::InvalidArgument]), "{error:?}");
+        assert!(
+            is_refused(&error, &[AgentRefusal::InvalidArgument]),
+            "{error:?}"
+        );
         let error = in_time(cell.agent.stat(&path, false)).await.unwrap_err();
         assert!(
-            is_refused(&error, &[Refusal::InvalidArgument, Refusal::NotFound]),
+            is_refused(
+                &error,
+                &[AgentRefusal::InvalidArgument, AgentRefusal::NotFound]
+            ),
             "{error:?}"
         );
     }

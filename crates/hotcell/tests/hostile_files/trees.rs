@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hotcell_agent_client::{Precondition, Refusal};
+use hotcell_agent_client::{AgentRefusal, Precondition};
 
 use crate::cell::{assert_well, export, in_time, is_refused, list};
 use crate::support::Cell;
@@ -51,7 +51,7 @@ async fn five_thousand_levels_are_refused_deleted_and_destroyed() {
         .python("import os\nfor top in ('one', 'two'):\n  os.chdir('/workspace')\n  for n in range(5000):\n    name = top if n == 0 else 'd'\n    os.mkdir(name)\n    os.chdir(name)\n  open('bottom', 'w').write('x')")
         .await;
     assert_eq!(made.code(), 0, "{}", made.stderr);
-    let exhausted = [Refusal::Exhausted];
+    let exhausted = [AgentRefusal::Exhausted];
     for error in [
         in_time(list(&cell.agent, b"one", true)).await.unwrap_err(),
         in_time(export(&cell.agent, b"one")).await.unwrap_err(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_agent_client::{Agent, AgentError, Refusal, Winsize};
+use hotcell_agent_client::{Agent, AgentError, AgentRefusal, Winsize};
 use hotcell_domain::ExecId;
 use tokio::time::Instant;
 
@@ -57,14 +57,14 @@ impl CallError {
                 reason: "the container did not answer in time".to_owned(),
             },
             Self::Refused(AgentError::Refused { refusal, message }) => match refusal {
-                Refusal::NotFound | Refusal::Conflict { .. } => conflict(message),
-                Refusal::InvalidArgument => ServiceError::Invalid { reason: message },
-                Refusal::AlreadyExists
-                | Refusal::Denied
-                | Refusal::Exhausted
-                | Refusal::Aborted
-                | Refusal::Batch { .. }
-                | Refusal::Internal => ServiceError::Internal {
+                AgentRefusal::NotFound | AgentRefusal::Conflict { .. } => conflict(message),
+                AgentRefusal::InvalidArgument => ServiceError::Invalid { reason: message },
+                AgentRefusal::AlreadyExists
+                | AgentRefusal::Denied
+                | AgentRefusal::Exhausted
+                | AgentRefusal::Aborted
+                | AgentRefusal::Batch { .. }
+                | AgentRefusal::Internal => ServiceError::Internal {
                     step,
                     source: message.into(),
                 },

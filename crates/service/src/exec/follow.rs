@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
 use hotcell_agent_client::{
-    Agent, AgentError, Event, EventKind, Exit, ExitCause, Follow, Output, Refusal,
+    Agent, AgentError, AgentRefusal, Event, EventKind, Exit, ExitCause, Follow, Output,
 };
 use hotcell_domain::{ExecEnd, ExecStatus, Stream};
 use hotcell_engine::EngineError;
@@ -278,21 +278,23 @@ impl TableInner {
         };
         match refusal {
             // An earlier follower of ours was replaced, or the agent is shutting down.
-            Refusal::Aborted => Broken::Again,
+            AgentRefusal::Aborted => Broken::Again,
             _ if self.closing.borrow().is_some() => Broken::Again,
-            Refusal::NotFound | Refusal::Conflict { .. } => Broken::For(end::without_exit(
-                ExecStatus::Lost,
-                format!("its container does not know it any more: {message}"),
-            )),
-            Refusal::Denied => Broken::For(end::without_exit(
+            AgentRefusal::NotFound | AgentRefusal::Conflict { .. } => {
+                Broken::For(end::without_exit(
+                    ExecStatus::Lost,
+                    format!("its container does not know it any more: {message}"),
+                ))
+            }
+            AgentRefusal::Denied => Broken::For(end::without_exit(
                 ExecStatus::Failed,
                 format!("the container refused it: {message}"),
             )),
-            Refusal::InvalidArgument
-            | Refusal::AlreadyExists
-            | Refusal::Exhausted
-            | Refusal::Batch { .. }
-            | Refusal::Internal => Broken::For(end::without_exit(
+            AgentRefusal::InvalidArgument
+            | AgentRefusal::AlreadyExists
+            | AgentRefusal::Exhausted
+            | AgentRefusal::Batch { .. }
+            | AgentRefusal::Internal => Broken::For(end::without_exit(
                 ExecStatus::Failed,
                 format!("the container could not start it: {message}"),
             )),

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use hotcell_agent_client::bounds::CHUNK_BYTES_MAX;
-use hotcell_agent_client::{Agent, AgentError, Refusal};
+use hotcell_agent_client::{Agent, AgentError, AgentRefusal};
 use hotcell_domain::{ExecId, Stdin};
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -172,7 +172,7 @@ fn not_taken(error: CallError, taken: u64, total: usize) -> ServiceError {
             "the exec ended when it had taken {taken} of {total} bytes of its input"
         )),
         CallError::Refused(AgentError::Refused {
-            refusal: Refusal::Conflict { .. },
+            refusal: AgentRefusal::Conflict { .. },
             ..
         }) => conflict(format!(
             "the exec's standard input is closed; it took {taken} of {total} bytes"

@@ -1,6 +1,6 @@
 //! What an agent's no means to whoever asked.
 
-use hotcell_agent_client::{AgentError, Refusal};
+use hotcell_agent_client::{AgentError, AgentRefusal};
 
 use crate::ServiceError;
 
@@ -25,9 +25,9 @@ pub(super) fn from_agent(error: AgentError, path: &[u8], effect: Effect) -> Serv
     of_refusal(refusal, message, path)
 }
 
-fn of_refusal(refusal: Refusal, message: String, path: &[u8]) -> ServiceError {
+fn of_refusal(refusal: AgentRefusal, message: String, path: &[u8]) -> ServiceError {
     match refusal {
-        Refusal::Batch {
+        AgentRefusal::Batch {
             index,
             is_undone,
             refusal,
@@ -36,26 +36,26 @@ fn of_refusal(refusal: Refusal, message: String, path: &[u8]) -> ServiceError {
             is_undone,
             cause: Box::new(of_refusal(*refusal, message, path)),
         },
-        Refusal::InvalidArgument => ServiceError::Invalid { reason: message },
-        Refusal::NotFound => ServiceError::NotFound {
+        AgentRefusal::InvalidArgument => ServiceError::Invalid { reason: message },
+        AgentRefusal::NotFound => ServiceError::NotFound {
             what: "file",
             name: shown(path),
         },
-        Refusal::AlreadyExists => ServiceError::AlreadyExists {
+        AgentRefusal::AlreadyExists => ServiceError::AlreadyExists {
             what: "file",
             name: shown(path),
         },
-        Refusal::Conflict { current_etag } => ServiceError::Conflict {
+        AgentRefusal::Conflict { current_etag } => ServiceError::Conflict {
             reason: message,
             current_etag,
         },
-        Refusal::Denied => ServiceError::Denied { reason: message },
-        Refusal::Exhausted => ServiceError::Exhausted { reason: message },
-        Refusal::Aborted => ServiceError::Conflict {
+        AgentRefusal::Denied => ServiceError::Denied { reason: message },
+        AgentRefusal::Exhausted => ServiceError::Exhausted { reason: message },
+        AgentRefusal::Aborted => ServiceError::Conflict {
             reason: message,
             current_etag: None,
         },
-        Refusal::Internal => ServiceError::Internal {
+        AgentRefusal::Internal => ServiceError::Internal {
             step: "do it in the container",
             source: message.into(),
         },
@@ -84,7 +84,7 @@ fn shown(path: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn refused(refusal: Refusal) -> AgentError {
+    fn refused(refusal: AgentRefusal) -> AgentError {
         AgentError::Refused {
             refusal,
             message: "why".into(),
@@ -94,14 +94,14 @@ mod tests {
     #[test]
     fn each_no_keeps_its_kind() {
         let said = |error| from_agent(error, b"a", Effect::None).to_string();
-        assert_eq!(said(refused(Refusal::NotFound)), "there is no file a");
+        assert_eq!(said(refused(AgentRefusal::NotFound)), "there is no file a");
         assert_eq!(
-            said(refused(Refusal::AlreadyExists)),
+            said(refused(AgentRefusal::AlreadyExists)),
             "file a exists already"
         );
-        assert_eq!(said(refused(Refusal::Denied)), "why");
+        assert_eq!(said(refused(AgentRefusal::Denied)), "why");
         let etag = Some("ab".to_owned());
-        let changed = refused(Refusal::Conflict {
+        let changed = refused(AgentRefusal::Conflict {
             current_etag: etag.clone(),
         });
         assert!(matches!(

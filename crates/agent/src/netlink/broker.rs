@@ -10,46 +10,46 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
-use super::maker::Maker;
+use super::factory::SocketFactory;
 use super::request::Request;
-use crate::sys::{self, Answer, Notification};
+use crate::sys::{self, Notification, NotificationReply};
 
 /// Calls that wait for their turn. Each is a thread of the container, so there are seldom
 /// more; a further one fails.
 const WAITING_MAX: usize = 1024;
 
 /// The one who answers. If it is dropped, each call that waits fails with `ENOSYS`.
-pub struct Supervisor {
+pub(crate) struct NetlinkBroker {
     listener: AsyncFd<OwnedFd>,
     waiting: VecDeque<Request>,
-    maker: Maker,
-    making: Option<Making>,
+    factory: SocketFactory,
+    pending: Option<PendingSocket>,
 }
 
-/// A socket in the making.
-struct Making {
+/// A socket in the pending.
+struct PendingSocket {
     request: Request,
     made: JoinHandle<Result<OwnedFd, Errno>>,
 }
 
-impl Supervisor {
+impl NetlinkBroker {
     /// Takes a filter's listener. Within a runtime only.
-    pub fn new(listener: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(listener: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             listener: sys::watch(listener, Interest::READABLE)?,
             waiting: VecDeque::new(),
-            maker: Maker::default(),
-            making: None,
+            factory: SocketFactory::default(),
+            pending: None,
         })
     }
 
     /// Answers every call. Nothing that happens to one of them is an error: whoever made it
     /// may be gone at any moment.
-    pub async fn answer_for_ever(mut self) {
+    pub(crate) async fn answer_for_ever(mut self) {
         loop {
             self.make_next();
             tokio::select! {
-                (request, made) = finished(&mut self.making) => self.hand_over(request, made),
+                (request, made) = finished(&mut self.pending) => self.hand_over(request, made),
                 ready = self.listener.readable() => {
                     let Ok(mut ready) = ready else { return };
                     // The next edge is lost on nobody: it is told when we wait again.
@@ -65,11 +65,11 @@ impl Supervisor {
     }
 
     fn make_next(&mut self) {
-        if self.making.is_none()
+        if self.pending.is_none()
             && let Some(request) = self.waiting.pop_front()
         {
-            let made = self.maker.make(request);
-            self.making = Some(Making { request, made });
+            let made = self.factory.make(request);
+            self.pending = Some(PendingSocket { request, made });
         }
     }
 
@@ -79,8 +79,8 @@ impl Supervisor {
         let Ok(call) = sys::receive_notification(self.listener.as_fd()) else {
             return;
         };
-        if self.maker.is(call.tid) {
-            return self.let_maker_go_on(&call);
+        if self.factory.is(call.tid) {
+            return self.let_factory_go_on(&call);
         }
         match Request::parse(&call) {
             Ok(_) if self.waiting.len() >= WAITING_MAX => self.fail(call.id, Errno::NOBUFS),
@@ -89,10 +89,10 @@ impl Supervisor {
         }
     }
 
-    fn let_maker_go_on(&self, call: &Notification) {
+    fn let_factory_go_on(&self, call: &Notification) {
         let listener = self.listener.as_fd();
         // Linux before 5.5 cannot; then nobody gets a socket, but nobody waits for ever.
-        if sys::answer_notification(listener, call.id, Answer::Continue).is_err() {
+        if sys::answer_notification(listener, call.id, NotificationReply::Continue).is_err() {
             self.fail(call.id, Errno::AFNOSUPPORT);
         }
     }
@@ -106,18 +106,18 @@ impl Supervisor {
 
     fn fail(&self, id: u64, errno: Errno) {
         // The caller may be gone, and then nobody needs to be told.
-        let _ = sys::answer_notification(self.listener.as_fd(), id, Answer::Fail(errno));
+        let _ = sys::answer_notification(self.listener.as_fd(), id, NotificationReply::Fail(errno));
     }
 }
 
 /// The socket that is being made, when it is; never, while there is none.
-async fn finished(making: &mut Option<Making>) -> (Request, Result<OwnedFd, Errno>) {
-    let Some(Making { request, made }) = making else {
+async fn finished(pending: &mut Option<PendingSocket>) -> (Request, Result<OwnedFd, Errno>) {
+    let Some(PendingSocket { request, made }) = pending else {
         return std::future::pending().await;
     };
     let request = *request;
     let made = made.await.unwrap_or(Err(Errno::NOBUFS));
-    *making = None;
+    *pending = None;
     (request, made)
 }
 
@@ -131,7 +131,11 @@ fn give(listener: BorrowedFd<'_>, request: Request, socket: &OwnedFd) -> Result<
     match give(true) {
         Err(Errno::INVAL) => {
             let number = give(false)?;
-            sys::answer_notification(listener, request.id, Answer::Return(number.into()))
+            sys::answer_notification(
+                listener,
+                request.id,
+                NotificationReply::Return(number.into()),
+            )
         }
         given => given.map(drop),
     }

@@ -1,7 +1,7 @@
 //! Makes the sockets, one after the other, on a thread that may wait.
 //!
-//! It is filtered like everybody else, so its own call asks the supervisor too, who knows it
-//! by its thread. It holds nothing that the supervisor must let go of for it to end.
+//! It is filtered like everybody else, so its own call asks the broker too, who knows it
+//! by its thread. It holds nothing that the broker must let go of for it to end.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ const NOBODY: u32 = 0;
 
 /// Which thread is making a socket.
 #[derive(Clone, Default)]
-pub struct Maker {
+pub(crate) struct SocketFactory {
     tid: Arc<AtomicU32>,
 }
 
-impl Maker {
-    /// Whether a call is the maker's own. The thread lives until its call is answered, so no
+impl SocketFactory {
+    /// Whether a call is the factory's own. The thread lives until its call is answered, so no
     /// other can have its number meanwhile.
-    pub fn is(&self, tid: u32) -> bool {
+    pub(crate) fn is(&self, tid: u32) -> bool {
         tid != NOBODY && self.tid.load(Ordering::Acquire) == tid
     }
 
     /// Makes what was asked for, if there is room. Only one at a time: what is being made is
     /// not counted yet.
-    pub fn make(&self, request: Request) -> JoinHandle<Result<OwnedFd, Errno>> {
-        let maker = self.clone();
+    pub(crate) fn make(&self, request: Request) -> JoinHandle<Result<OwnedFd, Errno>> {
+        let factory = self.clone();
         tokio::task::spawn_blocking(move || {
             if !has_room() {
                 return Err(Errno::NOBUFS);
             }
             let tid = gettid().as_raw_nonzero().get().cast_unsigned();
-            maker.tid.store(tid, Ordering::Release);
-            let (kind, flags) = (request.kind, request.own_flags());
+            factory.tid.store(tid, Ordering::Release);
+            let (kind, flags) = (request.kind, request.creation_flags());
             let made = retry_on_intr(|| socket_with(AddressFamily::NETLINK, kind, flags, None));
-            maker.tid.store(NOBODY, Ordering::Release);
+            factory.tid.store(NOBODY, Ordering::Release);
             made
         })
     }
