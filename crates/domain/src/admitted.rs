@@ -60,7 +60,7 @@ pub struct Policy {
 
 /// Why a container was not let in, with the rule that says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PolicyError {
     /// `rootfs:` was asked for.
     #[error("images of the form rootfs:PATH are not allowed here (rule `allow_rootfs`)")]
     Rootfs,
@@ -127,7 +127,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl PolicyError {
     /// The rule that refused, as it is called in the configuration and in events.
     pub fn rule(&self) -> &'static str {
         match self {
@@ -145,12 +145,12 @@ impl Refusal {
 
 impl Policy {
     /// Decides on a container.
-    pub fn admit(&self, spec: ContainerSpec) -> Result<Admitted<ContainerSpec>, Refusal> {
+    pub fn admit(&self, spec: ContainerSpec) -> Result<Admitted<ContainerSpec>, PolicyError> {
         if spec.network != Network::None && !self.allow_network {
-            return Err(Refusal::Network);
+            return Err(PolicyError::Network);
         }
         if spec.allow_root && !self.allow_root {
-            return Err(Refusal::Root);
+            return Err(PolicyError::Root);
         }
         if let Some(maxima) = &self.maxima {
             maxima.check(&spec.limits)?;
@@ -158,7 +158,7 @@ impl Policy {
         let (rule, source) = match &spec.image {
             ImageRef::Host => ("host_image", None),
             ImageRef::Rootfs(_) if self.allow_rootfs => ("allow_rootfs", None),
-            ImageRef::Rootfs(_) => return Err(Refusal::Rootfs),
+            ImageRef::Rootfs(_) => return Err(PolicyError::Rootfs),
             ImageRef::Oci(reference) => {
                 let source = self.images.admit(reference.clone())?;
                 (source.rule, Some(source.value))
@@ -180,13 +180,13 @@ mod tests {
     fn each_refusal_names_its_rule() {
         let policy = Policy::default();
         let rootfs = ContainerSpec::new(ImageRef::Rootfs("/srv".into()));
-        assert_eq!(policy.admit(rootfs).map(|_| ()), Err(Refusal::Rootfs));
+        assert_eq!(policy.admit(rootfs).map(|_| ()), Err(PolicyError::Rootfs));
 
         let mut online = ContainerSpec::new(ImageRef::Host);
         online.network = Network::Full;
         assert_eq!(
             policy.admit(online.clone()).map(|_| ()),
-            Err(Refusal::Network)
+            Err(PolicyError::Network)
         );
         let policy = Policy {
             allow_network: true,
@@ -196,7 +196,7 @@ mod tests {
 
         let mut root = ContainerSpec::new(ImageRef::Host);
         root.allow_root = true;
-        assert_eq!(policy.admit(root).map(|_| ()), Err(Refusal::Root));
+        assert_eq!(policy.admit(root).map(|_| ()), Err(PolicyError::Root));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! engine or a puller that has one need not ask again.
 
 use crate::reference::split_registry;
-use crate::{Admitted, Reference, Refusal};
+use crate::{Admitted, PolicyError, Reference};
 
 /// What the operator allows of images.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +61,13 @@ impl Default for ImagePolicy {
 
 impl ImagePolicy {
     /// Decides on an image. Every refusal names its rule.
-    pub fn admit(&self, reference: Reference) -> Result<Admitted<Source>, Refusal> {
+    pub fn admit(&self, reference: Reference) -> Result<Admitted<Source>, PolicyError> {
         let rule = self.origin(&reference)?;
         if self.require_digest && reference.digest().is_none() {
-            return Err(Refusal::NoDigest { reference });
+            return Err(PolicyError::NoDigest { reference });
         }
         if !self.images.is_empty() && !self.images.iter().any(|glob| matches(glob, &reference)) {
-            return Err(Refusal::Image { reference });
+            return Err(PolicyError::Image { reference });
         }
         let source = Source {
             transport: self.transport(&reference),
@@ -77,20 +77,20 @@ impl ImagePolicy {
         Ok(Admitted::new(source, rule))
     }
 
-    fn origin(&self, reference: &Reference) -> Result<&'static str, Refusal> {
+    fn origin(&self, reference: &Reference) -> Result<&'static str, PolicyError> {
         let registry = reference.registry();
         if reference.is_local() {
             return if self.local_images {
                 Ok("local_images")
             } else {
                 let reference = reference.clone();
-                Err(Refusal::LocalImage { reference })
+                Err(PolicyError::LocalImage { reference })
             };
         }
         if self.registries.iter().any(|allowed| allowed == registry) {
             return Ok("allowed_registries");
         }
-        Err(Refusal::Registry {
+        Err(PolicyError::Registry {
             registry: registry.to_owned(),
             allowed: self.registries.join(", "),
         })
@@ -150,7 +150,7 @@ fn complete(glob: &str) -> String {
 mod tests {
     use super::*;
 
-    fn ask(policy: &ImagePolicy, text: &str) -> Result<Source, Refusal> {
+    fn ask(policy: &ImagePolicy, text: &str) -> Result<Source, PolicyError> {
         let reference = Reference::parse(text).unwrap();
         policy
             .admit(reference)

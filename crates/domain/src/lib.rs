@@ -4,6 +4,7 @@
 //! No I/O, no async, no clock, no JSON, no SQL lives here.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod admitted;
 mod alias;
@@ -24,7 +25,7 @@ mod phase;
 mod reference;
 mod spec;
 
-pub use admitted::{Admitted, Policy, Refusal};
+pub use admitted::{Admitted, Policy, PolicyError};
 pub use alias::{Alias, AliasError, ContainerRef};
 pub use caller::{Caller, Principal};
 pub use command::{Command, CommandError, Stdin, TerminalSize};

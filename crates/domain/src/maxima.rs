@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Bytes, CpuMillis, Limits, Pids, Refusal};
+use crate::{Bytes, CpuMillis, Limits, Pids, PolicyError};
 
 /// The most that one container may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Share {
 impl Maxima {
     /// Refuses what is above. `/tmp` is the operator's to size: no caller can choose it, and
     /// what is in it counts as memory.
-    pub(crate) fn check(&self, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
         within("memory", "memory_max", limits.memory, self.memory)?;
         within("cpus", "cpus_max", limits.cpus, self.cpus)?;
         within("pids", "pids_max", limits.pids, self.pids)
@@ -48,11 +48,11 @@ fn within<T: Copy + Ord + fmt::Display>(
     rule: &'static str,
     asked: T,
     max: T,
-) -> Result<(), Refusal> {
+) -> Result<(), PolicyError> {
     if asked <= max {
         return Ok(());
     }
-    Err(Refusal::AboveMaximum {
+    Err(PolicyError::AboveMaximum {
         limit,
         rule,
         asked: asked.to_string(),
@@ -62,10 +62,10 @@ fn within<T: Copy + Ord + fmt::Display>(
 
 impl Totals {
     /// Decides whether a container with these limits may be made while others hold `held`.
-    pub fn admit(&self, limits: &Limits, held: Share) -> Result<(), Refusal> {
+    pub fn admit(&self, limits: &Limits, held: Share) -> Result<(), PolicyError> {
         let next = held.plus(limits.share());
         if next.memory_bytes > self.memory.get() {
-            return Err(Refusal::AboveTotal {
+            return Err(PolicyError::AboveTotal {
                 limit: "memory",
                 rule: "memory_total",
                 asked: limits.memory.to_string(),
@@ -73,7 +73,7 @@ impl Totals {
             });
         }
         if next.pids > u64::from(self.pids.get()) {
-            return Err(Refusal::AboveTotal {
+            return Err(PolicyError::AboveTotal {
                 limit: "pids",
                 rule: "pids_total",
                 asked: limits.pids.to_string(),

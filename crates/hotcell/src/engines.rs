@@ -16,21 +16,21 @@ pub(crate) const EMBEDDED_WORKS: &str = "the embedded engine works here and is t
 
 /// An engine that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ReachableEngine {
     pub(crate) host: Host,
     pub(crate) about: About,
 }
 
 /// What `auto` takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum ChosenEngine {
     /// The engine in this program.
     Embedded,
     /// Docker or Podman.
-    Api(Flavor, Box<Found>),
+    Api(Flavor, Box<ReachableEngine>),
 }
 
-impl Chosen {
+impl ChosenEngine {
     /// The engine's name as users write it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Chosen {
 /// A choice, and why it is this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: ChosenEngine,
     pub(crate) reason: String,
 }
 
@@ -70,13 +70,13 @@ impl std::error::Error for NoEngine {}
 /// Decides for `auto`: the embedded engine if it works, else Docker, else Podman.
 pub(crate) fn choose(
     embedded: Result<(), String>,
-    docker: Result<Found, Absent>,
-    podman: Result<Found, Absent>,
+    docker: Result<ReachableEngine, UnreachableEngine>,
+    podman: Result<ReachableEngine, UnreachableEngine>,
 ) -> Result<Choice, NoEngine> {
     let embedded = match embedded {
         Ok(()) => {
             return Ok(Choice {
-                chosen: Chosen::Embedded,
+                chosen: ChosenEngine::Embedded,
                 reason: EMBEDDED_WORKS.to_owned(),
             });
         }
@@ -105,16 +105,16 @@ pub(crate) fn choose(
     }
 }
 
-fn taken(flavor: Flavor, found: Found, reason: String) -> Choice {
+fn taken(flavor: Flavor, found: ReachableEngine, reason: String) -> Choice {
     Choice {
-        chosen: Chosen::Api(flavor, Box::new(found)),
+        chosen: ChosenEngine::Api(flavor, Box::new(found)),
         reason,
     }
 }
 
 /// Why an engine of some kind cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Absent {
+pub(crate) enum UnreachableEngine {
     /// Nothing is where it usually is.
     #[error("no socket found")]
     NoSocket,
@@ -150,7 +150,7 @@ pub(crate) enum Absent {
     },
 }
 
-impl Absent {
+impl UnreachableEngine {
     /// What the operator can do about it.
     pub(crate) fn fix(&self, flavor: Flavor) -> &'static str {
         match (self, flavor) {
@@ -182,25 +182,28 @@ impl Absent {
 }
 
 /// The first engine of that kind that answers, or why none does.
-pub(crate) async fn find(flavor: Flavor, access: &EngineArgs) -> Result<Found, Absent> {
-    let mut seen = Absent::NoSocket;
+pub(crate) async fn find(
+    flavor: Flavor,
+    access: &EngineArgs,
+) -> Result<ReachableEngine, UnreachableEngine> {
+    let mut seen = UnreachableEngine::NoSocket;
     for host in hosts(flavor, |name| std::env::var(name).ok())? {
         match &host {
             Host::Unix(path) if !path.exists() && !is_named(flavor) => continue,
             Host::Tcp(_) if !host.is_loopback() && !access.allow_plain_tcp => {
-                return Err(Absent::Plain { host });
+                return Err(UnreachableEngine::Plain { host });
             }
             Host::Unix(_) | Host::Tcp(_) | Host::Tls { .. } => {}
         }
         match about(flavor, &host).await {
-            Ok(about) => return Ok(Found { host, about }),
+            Ok(about) => return Ok(ReachableEngine { host, about }),
             Err(error) => seen = absent(host, &error),
         }
     }
     Err(seen)
 }
 
-fn absent(host: Host, error: &(dyn std::error::Error + 'static)) -> Absent {
+fn absent(host: Host, error: &(dyn std::error::Error + 'static)) -> UnreachableEngine {
     let (mut cause, mut is_denied) = (error, false);
     while let Some(source) = cause.source() {
         cause = source;
@@ -208,10 +211,10 @@ fn absent(host: Host, error: &(dyn std::error::Error + 'static)) -> Absent {
         is_denied |= kind == Some(std::io::ErrorKind::PermissionDenied);
     }
     if is_denied {
-        return Absent::Denied { host };
+        return UnreachableEngine::Denied { host };
     }
     let cause = cause.to_string();
-    Absent::Silent { host, cause }
+    UnreachableEngine::Silent { host, cause }
 }
 
 /// The variable that says where an engine of that kind is.
@@ -228,13 +231,16 @@ fn is_named(flavor: Flavor) -> bool {
 
 /// Where an engine of that kind may be: where the environment says, and nowhere else; if it
 /// says nothing, at its usual sockets, the user's own first.
-fn hosts(flavor: Flavor, variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Host>, Absent> {
+fn hosts(
+    flavor: Flavor,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Host>, UnreachableEngine> {
     let name = variable_of(flavor);
     if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
         let certificates = certificates(flavor, &variable);
         return match Host::parse(&value, certificates.as_deref()) {
             Ok(host) => Ok(vec![host]),
-            Err(error) => Err(Absent::Address {
+            Err(error) => Err(UnreachableEngine::Address {
                 variable: name,
                 value,
                 error,
@@ -266,8 +272,8 @@ mod tests {
     use super::*;
     use hotcell_engine::Enforced;
 
-    fn found() -> Found {
-        Found {
+    fn found() -> ReachableEngine {
+        ReachableEngine {
             host: Host::Unix("/s".into()),
             about: About {
                 version: "1".into(),
@@ -286,17 +292,17 @@ mod tests {
         Err("no user namespaces".to_owned())
     }
 
-    fn none() -> Result<Found, Absent> {
-        Err(Absent::NoSocket)
+    fn none() -> Result<ReachableEngine, UnreachableEngine> {
+        Err(UnreachableEngine::NoSocket)
     }
 
     #[test]
     fn embedded_comes_first_then_docker_then_podman() {
         let chosen = |embedded, docker, podman| choose(embedded, docker, podman).map(|c| c.chosen);
-        let api = |flavor| Ok(Chosen::Api(flavor, Box::new(found())));
+        let api = |flavor| Ok(ChosenEngine::Api(flavor, Box::new(found())));
         assert_eq!(
             chosen(Ok(()), Ok(found()), Ok(found())),
-            Ok(Chosen::Embedded)
+            Ok(ChosenEngine::Embedded)
         );
         assert_eq!(
             chosen(broken(), Ok(found()), Ok(found())),
@@ -318,7 +324,10 @@ mod tests {
         ));
     }
 
-    fn listed(flavor: Flavor, variables: &[(&str, &str)]) -> Result<Vec<String>, Absent> {
+    fn listed(
+        flavor: Flavor,
+        variables: &[(&str, &str)],
+    ) -> Result<Vec<String>, UnreachableEngine> {
         let variable = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())

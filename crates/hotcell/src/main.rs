@@ -1,6 +1,7 @@
 //! The `hotcell` command.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod cli;
 mod client;
@@ -31,14 +32,14 @@ fn main() -> ExitCode {
     }
     let command = Cli::parse().into_command();
     let failed = failed(&command);
-    obey(&command).unwrap_or_else(|error| {
+    dispatch(&command).unwrap_or_else(|error| {
         // What a container said may be a part of it.
         eprintln!("hotcell: {}", terminal::plain(&format!("{error:#}")));
         ExitCode::from(failed)
     })
 }
 
-fn obey(command: &Command) -> Result<ExitCode> {
+fn dispatch(command: &Command) -> Result<ExitCode> {
     telemetry::start(level(command))?;
     match command {
         Command::Serve(arguments) => serve::serve(arguments),

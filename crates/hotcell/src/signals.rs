@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal to us asks for.
-pub(crate) enum Asked {
+pub(crate) enum SignalRequest {
     /// To end; the number of the signal.
     Stop(u8),
     /// To look at the terminal's size again.
@@ -34,12 +34,12 @@ impl Signals {
     }
 
     /// Waits for one.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop(2),
-            _ = self.terminate.recv() => Asked::Stop(15),
-            _ = self.hangup.recv() => Asked::Stop(1),
-            _ = self.resize.recv() => Asked::Resize,
+            _ = self.interrupt.recv() => SignalRequest::Stop(2),
+            _ = self.terminate.recv() => SignalRequest::Stop(15),
+            _ = self.hangup.recv() => SignalRequest::Stop(1),
+            _ = self.resize.recv() => SignalRequest::Resize,
         }
     }
 }

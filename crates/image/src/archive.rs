@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use hotcell_domain::{ImagePolicy, Reference, Refusal};
+use hotcell_domain::{ImagePolicy, PolicyError, Reference};
 use tokio::task::spawn_blocking;
 
 use self::index::{Index, Part};
@@ -91,7 +91,7 @@ fn allow(policy: &ImagePolicy, reference: &Reference) -> Result<(), ImageError> 
         return Ok(());
     }
     let reference = reference.clone();
-    Err(Refusal::LocalImage { reference }.into())
+    Err(PolicyError::LocalImage { reference }.into())
 }
 
 /// Which image gets which name.

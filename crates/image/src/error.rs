@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hotcell_domain::{Digest, Reference, Refusal};
+use hotcell_domain::{Digest, PolicyError, Reference};
 
 /// Why an image could not be had. Nothing half made is visible afterwards; what was
 /// fetched of a layer is kept for the next try, or until `gc`.
@@ -22,7 +22,7 @@ pub enum ImageError {
     },
     /// Policy does not allow it.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] PolicyError),
     /// The registry wants other credentials, or any.
     #[error("registry {registry} denies access to {repository}")]
     Denied {

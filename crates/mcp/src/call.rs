@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::tools::{Code, ToolError};
-use crate::transport::{Answers, Full, Reply, Share, json_bytes};
+use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease, json_bytes};
 
 /// How often a client that asked for it hears that we are at it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
@@ -27,9 +27,9 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// Whether the client can be answered with a task.
     pub(crate) takes_tasks: bool,
-    answers: Answers,
-    reply: Reply,
-    share: Mutex<Share>,
+    answers: ReplyBudget,
+    reply: ReplyLease,
+    share: Mutex<LeaseShare>,
     cancelled: CancellationToken,
     progress: Option<(ProgressToken, Peer<RoleServer>)>,
     started: Instant,
@@ -40,7 +40,7 @@ impl Call {
     pub(crate) fn new(
         context: &RequestContext<RoleServer>,
         default: &Caller,
-        answers: &Answers,
+        answers: &ReplyBudget,
     ) -> Self {
         let token = context.meta.get_progress_token();
         Self {
@@ -71,7 +71,7 @@ impl Call {
     async fn take(&self, bytes: usize) -> Result<(), ToolError> {
         let mut share = self.share.lock().await;
         let taken = self.answers.take(&self.reply, &mut share, bytes).await;
-        taken.map_err(|Full { bytes_max }| {
+        taken.map_err(|BudgetExhausted { bytes_max }| {
             let message = format!(
                 "the server holds as much unread output as it may ({} MiB)",
                 bytes_max >> 20
@@ -126,10 +126,10 @@ impl Call {
 
 /// What the transport gave the answer to be kept by. Without one, room is kept as long as the
 /// request is being answered.
-fn reply(context: &RequestContext<RoleServer>) -> Reply {
+fn reply(context: &RequestContext<RoleServer>) -> ReplyLease {
     let parts = context.extensions.get::<http::request::Parts>();
-    let own = context.extensions.get::<Reply>();
-    let reply = own.or_else(|| parts?.extensions.get::<Reply>());
+    let own = context.extensions.get::<ReplyLease>();
+    let reply = own.or_else(|| parts?.extensions.get::<ReplyLease>());
     reply.cloned().unwrap_or_default()
 }
 

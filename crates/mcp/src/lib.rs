@@ -4,22 +4,25 @@
 //! request depends on an earlier one: whatever a request is about is named in it.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod call;
 mod complete;
-pub mod endpoints;
+mod mime;
 mod options;
 mod picture;
 mod prompts;
 mod resources;
 mod server;
 mod task;
+mod text;
+mod time;
 mod tools;
 pub mod transport;
-mod words;
 
 /// How somebody who is refused what is the operator's gets it.
-pub(crate) const ADMIN_HINT: &str = "use it over stdio or on the server's own machine, or have the operator start the server with --admin-over-http";
+pub const ADMIN_HINT: &str = "use it over stdio or on the server's own machine, or have the operator start the server with --admin-over-http";
 
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use server::Server;
+pub use tools::{Code, ToolError, workspace_path};

@@ -46,7 +46,7 @@ pub struct Options {
     pub public_url: Option<String>,
     /// The version that clients are told.
     pub version: String,
-    /// Answers that are not small and that their clients have not read yet, together.
+    /// Replies that are not small and that their clients have not read yet, together.
     pub answers_bytes_max: usize,
     /// How long a caller waits for others to read theirs.
     pub answer_wait_max: Duration,

@@ -38,7 +38,7 @@ const QUALITIES: [u8; 3] = [85, 70, 50];
 pub(crate) const TOO_LARGE: &str = "it is too large";
 const BROKEN: &str = "it is broken, or of a kind that is not known here";
 
-static PLACES: Semaphore = Semaphore::const_new(DECODED_AT_ONCE_MAX);
+static DECODERS: Semaphore = Semaphore::const_new(DECODED_AT_ONCE_MAX);
 
 /// A picture as a client takes it.
 pub(crate) struct Picture {
@@ -50,20 +50,20 @@ pub(crate) struct Picture {
     pub(crate) told: String,
 }
 
-/// A place to decode a picture in.
-pub(crate) struct Place(Option<SemaphorePermit<'static>>);
+/// Bounds how many pictures are decoded at once.
+pub(crate) struct DecodePermit(Option<SemaphorePermit<'static>>);
 
-/// Waits for a place.
-pub(crate) async fn place() -> Place {
+/// Waits until another picture may be decoded.
+pub(crate) async fn decode_permit() -> DecodePermit {
     // Nobody closes it, so there is always a permit in the end.
-    Place(PLACES.acquire().await.ok())
+    DecodePermit(DECODERS.acquire().await.ok())
 }
 
 /// Makes a picture fit. Dropping the future does not end work that has begun; that is bounded.
-pub(crate) async fn fit(place: Place, data: Vec<u8>) -> Result<Picture, &'static str> {
+pub(crate) async fn fit(permit: DecodePermit, data: Vec<u8>) -> Result<Picture, &'static str> {
     let fitted = tokio::task::spawn_blocking(move || {
         let fitted = fit_now(data);
-        drop(place.0);
+        drop(permit.0);
         fitted
     });
     // A decoder that panics has met a broken picture.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     async fn fitted(data: Vec<u8>) -> Result<Picture, &'static str> {
-        fit(place().await, data).await
+        fit(decode_permit().await, data).await
     }
 
     fn size(picture: &Picture) -> (u32, u32) {

@@ -20,8 +20,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call::{Call, caller};
 use crate::resources::encoded_path;
-use crate::tools::Table;
-use crate::transport::Answers;
+use crate::tools::ToolTable;
+use crate::transport::ReplyBudget;
 use crate::{Options, complete, prompts, resources, task, tools};
 
 /// What a model reads before anything else.
@@ -42,8 +42,8 @@ pub struct Server {
 struct Shared {
     service: Service,
     options: Options,
-    tools: Table,
-    answers: Answers,
+    tools: ToolTable,
+    answers: ReplyBudget,
 }
 
 type Context = RequestContext<RoleServer>;
@@ -51,8 +51,8 @@ type Context = RequestContext<RoleServer>;
 impl Server {
     /// Serves what `service` does.
     pub fn new(service: Service, options: Options) -> Self {
-        let tools = Table::new(options.toolsets);
-        let answers = Answers::new(options.answers_bytes_max, options.answer_wait_max);
+        let tools = ToolTable::new(options.toolsets);
+        let answers = ReplyBudget::new(options.answers_bytes_max, options.answer_wait_max);
         Self {
             shared: Arc::new(Shared {
                 service,
@@ -256,6 +256,6 @@ async fn bounded(result: CallToolResult, changes: bool, call: &Call) -> CallTool
 }
 
 fn unknown_tool(name: &str) -> ErrorData {
-    let name = crate::words::head(name, 64);
+    let name = crate::text::truncate(name, 64);
     ErrorData::invalid_params(format!("unknown tool: {name}"), None)
 }

@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use client::{Client, initialize, modern_call};
 use hotcell_domain::ExecId;
-use hotcell_mcp::transport::{
-    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, Socket, serve_http,
-};
+use hotcell_http::{Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, serve_http};
+use hotcell_mcp::transport::Socket;
 use hotcell_mcp::{Options, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream;
 use hotcell_domain::{Caller, Name, Principal};
-use hotcell_mcp::transport::{
-    Anonymous, Guard, Http, HttpLimits, HttpSettings, Identify, MCP_PATH, Refusal,
+use hotcell_http::{
+    Anonymous, Guard, Http, HttpError, HttpLimits, HttpSettings, Identify, MCP_PATH, endpoints,
 };
-use hotcell_mcp::{Options, Server, endpoints};
+use hotcell_mcp::{Options, Server};
 use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -130,7 +130,7 @@ struct ByHeader;
 const EVE: (&str, &str) = ("x-caller", "eve");
 
 impl Identify for ByHeader {
-    fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, Refusal>> {
+    fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, HttpError>> {
         let mut caller = Caller::local();
         if parts.headers.get(EVE.0).is_some_and(|name| name == EVE.1) {
             caller.principal = Principal::new(Name::parse(EVE.1).unwrap());

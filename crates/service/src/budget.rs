@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hotcell_domain::{ContainerId, Limits, Refusal, Share, Totals};
+use hotcell_domain::{ContainerId, Limits, PolicyError, Share, Totals};
 use tokio::sync::watch;
 
 /// What is held, and what may be.
@@ -48,7 +48,7 @@ impl Budget {
     }
 
     /// Holds what a caller's container may use, if there is room.
-    pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), PolicyError> {
         let mut holdings = self.holdings();
         self.admit(limits, holdings.held)?;
         holdings.insert(id, limits, false);
@@ -117,7 +117,7 @@ impl Budget {
         self.totals
     }
 
-    fn admit(&self, limits: &Limits, held: Share) -> Result<(), Refusal> {
+    fn admit(&self, limits: &Limits, held: Share) -> Result<(), PolicyError> {
         match &self.totals {
             Some(totals) => totals.admit(limits, held),
             None => Ok(()),

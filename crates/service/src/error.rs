@@ -2,7 +2,7 @@
 //!
 //! What a model reads of these is decided in `mcp`. A `source` is for the operator.
 
-use hotcell_domain::Refusal;
+use hotcell_domain::PolicyError;
 use hotcell_engine::{EngineError, ImageFault};
 use hotcell_store::StoreError;
 
@@ -49,7 +49,7 @@ pub enum ServiceError {
     },
     /// A rule of the operator's. It was told to the operator.
     #[error(transparent)]
-    Refused(Refusal),
+    Refused(PolicyError),
     /// A bound, the disk, the process table.
     #[error("{reason}")]
     Exhausted {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hotcell_domain::{Phase, Principal};
-use hotcell_store::Keep;
+use hotcell_store::Retention;
 
 use crate::container::{EndMode, LiveContainer};
 use crate::environment::{Environment, millis};
@@ -48,8 +48,8 @@ impl Inner {
             ..Collected::default()
         };
         if dry_run {
-            let forgettable = self.environment.store.forgettable(self.forget_before());
-            (collected.execs, collected.container_records) = forgettable.await?;
+            let prunable = self.environment.store.prunable(self.forget_before());
+            (collected.execs, collected.container_records) = prunable.await?;
             self.sweep(&mut collected, true).await;
             return Ok(collected);
         }
@@ -70,18 +70,18 @@ impl Inner {
     async fn forget(&self, collected: &mut Collected) {
         let before_unix_ms = self.forget_before();
         let store = &self.environment.store;
-        match store.forget_execs(before_unix_ms).await {
+        match store.prune_execs(before_unix_ms).await {
             Ok(count) => collected.execs = count,
             Err(error) => note_error(collected, &error),
         }
-        match store.forget_containers(before_unix_ms).await {
+        match store.prune_containers(before_unix_ms).await {
             Ok(count) => collected.container_records = count,
             Err(error) => note_error(collected, &error),
         }
         match store.principals_with_excess(self.environment.keep()).await {
             Ok(principals) => {
                 for principal in principals {
-                    let (execs, containers) = self.environment.forget_excess(&principal).await;
+                    let (execs, containers) = self.environment.prune_excess(&principal).await;
                     collected.execs += execs;
                     collected.container_records += containers;
                 }
@@ -140,8 +140,8 @@ impl Inner {
 
 impl Environment {
     /// How much of what has ended each principal keeps.
-    fn keep(&self) -> Keep {
-        Keep {
+    fn keep(&self) -> Retention {
+        Retention {
             execs_max: self.settings.ended_execs_max,
             log_bytes_max: self.settings.logs_bytes_max,
             containers_max: self.settings.ended_containers_max,
@@ -150,8 +150,8 @@ impl Environment {
 
     /// Forgets the oldest that has ended of a principal that has too much of it, and answers
     /// how many execs and containers. What fails now is tried again with the next garbage.
-    pub(crate) async fn forget_excess(&self, principal: &Principal) -> (u64, u64) {
-        let forgotten = self.store.forget_excess(principal.clone(), self.keep());
+    pub(crate) async fn prune_excess(&self, principal: &Principal) -> (u64, u64) {
+        let forgotten = self.store.prune_excess(principal.clone(), self.keep());
         forgotten.await.unwrap_or_else(|error| {
             tracing::warn!(%principal, %error, "could not forget old execs and containers");
             (0, 0)

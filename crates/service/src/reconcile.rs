@@ -67,13 +67,13 @@ impl Service {
 impl Inner {
     /// Reconciles while the service runs.
     pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Reconciled, ServiceError> {
-        let mut execs = self.living_execs().await?;
+        let mut execs = self.active_execs().await?;
         self.reconcile_with(&mut execs).await
     }
 
-    pub(crate) async fn living_execs(&self) -> Result<Execs, ServiceError> {
+    pub(crate) async fn active_execs(&self) -> Result<Execs, ServiceError> {
         let mut execs = Execs::new();
-        for exec in self.environment.store.living_execs().await? {
+        for exec in self.environment.store.active_execs().await? {
             execs.entry(exec.container.clone()).or_default().push(exec);
         }
         Ok(execs)
@@ -93,7 +93,7 @@ impl Inner {
             .iter()
             .map(|container| container.id().clone())
             .collect();
-        let rows = self.environment.store.living_containers().await?;
+        let rows = self.environment.store.active_containers().await?;
         let listed = self.environment.engine.list().await?;
         let has_row = |one: &Container| rows.iter().any(|row| row.id == one.id);
         let listed = listed.into_iter().filter(|one| {

@@ -81,7 +81,7 @@ impl Inner {
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
         let warm = self.environment.store.warm().await?;
         self.pool.adopt(warm).await?;
-        let mut execs = self.living_execs().await?;
+        let mut execs = self.active_execs().await?;
         self.reconcile_with(&mut execs).await?;
         for exec in execs.into_values().flatten() {
             self.environment.lose_exec(exec).await?;

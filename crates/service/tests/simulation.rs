@@ -244,7 +244,7 @@ async fn check_aliases(service: &Service) -> anyhow::Result<()> {
 async fn check_stop(ground: &Ground, service: Service) -> anyhow::Result<()> {
     service.stop(Duration::ZERO).await;
     drop(service);
-    let living = ground.store().await.living_containers().await?;
+    let living = ground.store().await.active_containers().await?;
     let is_odd = |row: &&hotcell_store::ContainerRow| !row.is_persistent;
     let odd: Vec<_> = living.iter().filter(is_odd).collect();
     ensure!(odd.is_empty(), "not removed by the stop: {odd:?}");

@@ -5,7 +5,7 @@ use hotcell_domain::{ContainerId, Name};
 use rusqlite::{Connection, params};
 
 use crate::database::Fault;
-use crate::row::{FromRow, Reading, RowError, all, first, sql_ms};
+use crate::row::{FromRow, RowError, RowReader, all, first, sql_ms};
 use crate::{Store, StoreError};
 
 /// Somebody who works in a container.
@@ -22,15 +22,15 @@ pub struct AttachmentRow {
 }
 
 impl Store {
-    /// Notes an attachment, and answers it as it is noted: one that is there already stays
+    /// Notes an attachment, and returns it as it is noted: one that is there already stays
     /// as it is. `None` if the container has `attachments_max` others.
     pub async fn attach(
         &self,
         row: AttachmentRow,
         attachments_max: usize,
     ) -> Result<Option<AttachmentRow>, StoreError> {
-        self.clerk
-            .ask("note an attachment", move |database| {
+        self.database
+            .run("note an attachment", move |database| {
                 let transaction = database.write()?;
                 if let Some(before) = find(&transaction, &row)? {
                     return Ok(Some(before));
@@ -52,8 +52,8 @@ impl Store {
     ) -> Result<Vec<AttachmentRow>, StoreError> {
         let sql = "SELECT *, container AS id FROM attachments WHERE container = ?
                    ORDER BY attached_unix_ms, client_name, session_id";
-        self.clerk
-            .ask("list attachments", move |database| {
+        self.database
+            .run("list attachments", move |database| {
                 let mut statement = database.read().prepare_cached(sql)?;
                 all(&mut statement, [container.as_str()])
             })
@@ -95,7 +95,7 @@ fn names(row: &AttachmentRow) -> [&str; 3] {
 impl FromRow for AttachmentRow {
     const TABLE: &'static str = "attachment to container";
 
-    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError> {
         Ok(Self {
             container: row.parsed("container", ContainerId::parse)?,
             client_name: row.parsed("client_name", Name::parse)?,

@@ -6,7 +6,7 @@ use hotcell_domain::{Alias, ContainerId, ContainerSpec, EngineId, Labels, Name, 
 use rusqlite::{Connection, named_params, params};
 
 use crate::database::{Database, Fault};
-use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms};
+use crate::row::{FromRow, RowError, RowReader, all, first, sql_count, sql_ms};
 use crate::{Store, StoreError};
 
 /// A container as it was asked for and as it is.
@@ -47,11 +47,11 @@ pub struct ContainerRow {
 
 /// What became of a request for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Spawned {
+pub enum ContainerInsert {
     /// It is noted.
     New,
     /// The same principal has asked for it before, under the same key.
-    Before(Box<ContainerRow>),
+    Existing(Box<ContainerRow>),
 }
 
 impl Store {
@@ -61,24 +61,24 @@ impl Store {
         &self,
         row: ContainerRow,
         keys_since_unix_ms: u64,
-    ) -> Result<Spawned, StoreError> {
-        let question = move |database: &mut Database| {
+    ) -> Result<ContainerInsert, StoreError> {
+        let query = move |database: &mut Database| {
             let transaction = database.write()?;
             if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
-                return Ok(Spawned::Before(Box::new(before)));
+                return Ok(ContainerInsert::Existing(Box::new(before)));
             }
             insert(&transaction, &row)?;
             transaction.commit()?;
-            Ok(Spawned::New)
+            Ok(ContainerInsert::New)
         };
-        self.clerk.ask("note a container", question).await
+        self.database.run("note a container", query).await
     }
 
-    /// Notes a container that was found running, and answers its row: the one it had, if it
+    /// Notes a container that was found running, and returns its row: the one it had, if it
     /// was thought to have ended, without its variables, which are forgotten by then, and
     /// without the alias if that is another's by now; else `row`.
     pub async fn adopt_container(&self, row: ContainerRow) -> Result<ContainerRow, StoreError> {
-        let question = move |database: &mut Database| {
+        let query = move |database: &mut Database| {
             let transaction = database.write()?;
             let before = revive(&transaction, &row)?;
             if before.is_none() {
@@ -87,15 +87,15 @@ impl Store {
             transaction.commit()?;
             Ok(before.unwrap_or(row))
         };
-        self.clerk.ask("note a container", question).await
+        self.database.run("note a container", query).await
     }
 
     /// Every container that has not ended, oldest first.
-    pub async fn living_containers(&self) -> Result<Vec<ContainerRow>, StoreError> {
+    pub async fn active_containers(&self) -> Result<Vec<ContainerRow>, StoreError> {
         let sql = "SELECT * FROM containers WHERE ended_unix_ms IS NULL
                    ORDER BY created_unix_ms, id";
-        self.clerk
-            .ask("list containers", move |database| {
+        self.database
+            .run("list containers", move |database| {
                 all(&mut database.read().prepare_cached(sql)?, [])
             })
             .await
@@ -110,8 +110,8 @@ impl Store {
     ) -> Result<Vec<ContainerRow>, StoreError> {
         let sql = "SELECT * FROM containers WHERE principal = ? AND ended_unix_ms IS NOT NULL
                    ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
-        self.clerk
-            .ask("list containers", move |database| {
+        self.database
+            .run("list containers", move |database| {
                 let params = params![principal.as_str(), sql_count(count_max)];
                 let mut rows = all(&mut database.read().prepare_cached(sql)?, params)?;
                 rows.reverse();
@@ -128,8 +128,8 @@ impl Store {
         phase: Phase,
         ended_unix_ms: Option<u64>,
     ) -> Result<(), StoreError> {
-        self.clerk
-            .ask("note a container's phase", move |database| {
+        self.database
+            .run("note a container's phase", move |database| {
                 if phase.is_final() != ended_unix_ms.is_some() {
                     return Err(Fault::Misuse("a container ends when its phase is final"));
                 }
@@ -152,8 +152,8 @@ impl Store {
         image_digest: Option<String>,
     ) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET image_digest = coalesce(?, image_digest) WHERE id = ?";
-        self.clerk
-            .ask("note a container", move |database| {
+        self.database
+            .run("note a container", move |database| {
                 let transaction = database.write()?;
                 set_phase(&transaction, &id, Phase::Running, None)?;
                 let mut statement = transaction.prepare_cached(sql)?;
@@ -171,8 +171,8 @@ impl Store {
         engine: EngineId,
     ) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET engine = ?, engine_host = ? WHERE id = ?";
-        self.clerk
-            .ask("note a container's engine", move |database| {
+        self.database
+            .run("note a container's engine", move |database| {
                 let transaction = database.write()?;
                 let params = params![engine.name, engine.host, id.as_str()];
                 let found = transaction.prepare_cached(sql)?.execute(params)?;
@@ -188,8 +188,8 @@ impl Store {
     pub async fn touch_containers(&self, used: Vec<(ContainerId, u64)>) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET last_used_unix_ms = max(last_used_unix_ms, ?)
                    WHERE id = ?";
-        self.clerk
-            .ask("note the use of containers", move |database| {
+        self.database
+            .run("note the use of containers", move |database| {
                 let transaction = database.write()?;
                 for (id, unix_ms) in &used {
                     let mut statement = transaction.prepare_cached(sql)?;
@@ -295,7 +295,7 @@ fn set_phase(
 impl FromRow for ContainerRow {
     const TABLE: &'static str = "container";
 
-    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError> {
         let env: Option<String> = row.raw("env")?;
         Ok(Self {
             id: row.parsed("id", ContainerId::parse)?,

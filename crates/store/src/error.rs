@@ -55,16 +55,16 @@ pub enum OpenError {
     },
 }
 
-/// Why a question to the store has no answer. Nothing was changed.
+/// Why a query failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A living container of this principal has the alias.
+    /// A container that has not ended of this principal has the alias.
     #[error("the alias is taken")]
     AliasTaken,
     /// The disk is full.
     #[error("the disk that holds the state directory is full")]
     Full,
-    /// The queue of questions is full, or the thread that answers them is gone.
+    /// The query queue is full, or the database thread is gone.
     #[error("the store does not answer")]
     Unavailable,
     /// The database or the disk failed.

@@ -1,18 +1,18 @@
 //! Execs: what was asked for, and how it ended.
 
-mod brief;
 mod command;
+mod ended;
 mod ending;
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, Name, Principal};
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 
 use crate::database::{Database, Fault};
-use crate::row::{FromRow, Reading, RowError, all, first, sql_count, sql_ms, sql_number};
+use crate::row::{FromRow, RowError, RowReader, all, first, sql_count, sql_ms, sql_number};
 use crate::{Store, StoreError};
 
-pub use brief::ExecBrief;
 pub use command::{ARGV_BYTES_KEPT, listed_argv};
+pub use ended::EndedExecRow;
 
 /// An exec as it was asked for and as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub struct ExecRow {
 
 /// What became of a request for an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Started {
+pub enum ExecInsert {
     /// It is noted.
     New,
     /// It has been asked for before, under the same key.
-    Before(Box<ExecRow>),
+    Existing(Box<ExecRow>),
 }
 
 impl Store {
@@ -54,17 +54,17 @@ impl Store {
         &self,
         row: ExecRow,
         keys_since_unix_ms: u64,
-    ) -> Result<Started, StoreError> {
-        let question = move |database: &mut Database| {
+    ) -> Result<ExecInsert, StoreError> {
+        let query = move |database: &mut Database| {
             let transaction = database.write()?;
             if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
-                return Ok(Started::Before(Box::new(before)));
+                return Ok(ExecInsert::Existing(Box::new(before)));
             }
             insert(&transaction, &row)?;
             transaction.commit()?;
-            Ok(Started::New)
+            Ok(ExecInsert::New)
         };
-        self.clerk.ask("note an exec", question).await
+        self.database.run("note an exec", query).await
     }
 
     /// Notes how an exec ended and what its log takes of the disk, and forgets its
@@ -77,7 +77,7 @@ impl Store {
         ended_unix_ms: u64,
     ) -> Result<(), StoreError> {
         let log_bytes = self.logs.bytes(&id);
-        let question = move |database: &mut Database| {
+        let query = move |database: &mut Database| {
             if !end.status.is_final() {
                 return Err(Fault::Misuse("an exec ends with a final status"));
             }
@@ -88,25 +88,25 @@ impl Store {
             database.note_forgotten();
             Ok(())
         };
-        self.clerk.ask("note the end of an exec", question).await
+        self.database.run("note the end of an exec", query).await
     }
 
     /// One exec.
     pub async fn exec(&self, id: ExecId) -> Result<Option<ExecRow>, StoreError> {
         let sql = "SELECT * FROM execs WHERE id = ?";
-        self.clerk
-            .ask("look up an exec", move |database| {
+        self.database
+            .run("look up an exec", move |database| {
                 first(&mut database.read().prepare_cached(sql)?, [id.as_str()])
             })
             .await
     }
 
     /// Every exec that has not ended, oldest first.
-    pub async fn living_execs(&self) -> Result<Vec<ExecRow>, StoreError> {
+    pub async fn active_execs(&self) -> Result<Vec<ExecRow>, StoreError> {
         let sql = "SELECT * FROM execs WHERE ended_unix_ms IS NULL
                    ORDER BY created_unix_ms, id";
-        self.clerk
-            .ask("list execs", move |database| {
+        self.database
+            .run("list execs", move |database| {
                 all(&mut database.read().prepare_cached(sql)?, [])
             })
             .await
@@ -196,7 +196,7 @@ fn cut_command(connection: &Connection, id: &ExecId) -> Result<(), Fault> {
 impl FromRow for ExecRow {
     const TABLE: &'static str = "exec";
 
-    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError> {
         let secrets: Option<String> = row.raw("secrets")?;
         Ok(Self {
             id: row.parsed("id", ExecId::parse)?,

@@ -1,8 +1,8 @@
 //! What Hotcell remembers: containers, warm ones too, attachments and execs in SQLite, and
 //! what execs wrote in append-only logs beside it.
 //!
-//! One thread owns the database; everybody else asks it through a bounded queue. What a
-//! method has answered `Ok` to survives the death of this process, and a power cut once
+//! One thread owns the database and runs queries from a bounded queue. Whatever a method has
+//! returned `Ok` for survives the death of this process, and a power cut once
 //! [`Store::sync`] has returned.
 //!
 //! ```text
@@ -13,16 +13,17 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod attachment;
-mod clerk;
 mod container;
 mod database;
+mod database_thread;
 mod error;
 mod exec;
-mod forget;
 mod lock;
 mod log;
+mod prune;
 mod row;
 #[cfg(test)]
 mod samples;
@@ -34,22 +35,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use attachment::AttachmentRow;
-pub use container::{ContainerRow, Spawned};
+pub use container::{ContainerInsert, ContainerRow};
 pub use error::{OpenError, StoreError};
-pub use exec::{ARGV_BYTES_KEPT, ExecBrief, ExecRow, Started, listed_argv};
-pub use forget::Keep;
+pub use exec::{ARGV_BYTES_KEPT, EndedExecRow, ExecInsert, ExecRow, listed_argv};
 pub use log::{LogMessage, LogPage, LogWriter};
+pub use prune::Retention;
 pub use warm::WarmRow;
 
-use clerk::Clerk;
-use lock::Lock;
+use database_thread::DatabaseThread;
+use lock::StateLock;
 use log::Logs;
 
 /// What Hotcell remembers. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     // Dropped in this order: the lock, which the logs hold, is the last to go.
-    clerk: Arc<Clerk>,
+    database: Arc<DatabaseThread>,
     logs: Arc<Logs>,
     directory: Arc<Path>,
 }
@@ -61,13 +62,13 @@ impl Store {
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let failed = |step| move |source| OpenError::io(step, directory, source);
         private_directory(directory).map_err(failed("make the state directory"))?;
-        let lock = Lock::take(directory)?;
+        let lock = StateLock::take(directory)?;
         let logs = directory.join("logs");
         private_directory(&logs).map_err(failed("make the directory of logs"))?;
         let database = database::open(directory)?;
-        let clerk = Clerk::start(database).map_err(failed("start a thread"))?;
+        let database_thread = DatabaseThread::start(database).map_err(failed("start a thread"))?;
         Ok(Self {
-            clerk: Arc::new(clerk),
+            database: Arc::new(database_thread),
             logs: Arc::new(Logs::new(logs, lock)),
             directory: directory.into(),
         })

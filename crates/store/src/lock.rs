@@ -21,9 +21,9 @@ const PID_BYTES_MAX: u64 = 32;
 
 /// Held as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub(crate) struct StateLock(File);
 
-impl Lock {
+impl StateLock {
     /// Takes the lock, or names who has it.
     pub(crate) fn take(directory: &Path) -> Result<Self, OpenError> {
         let failed = |step| move |source: io::Error| OpenError::io(step, directory, source);
@@ -50,7 +50,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for StateLock {
     fn drop(&mut self) {
         // Who fails to take a lock that changes hands right now must not read our number.
         let _ = self.0.set_len(0);
@@ -77,18 +77,18 @@ mod tests {
     #[test]
     fn a_taken_lock_names_its_holder_and_is_free_again_afterwards() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = Lock::take(directory.path()).unwrap();
-        let refused = Lock::take(directory.path()).unwrap_err();
+        let lock = StateLock::take(directory.path()).unwrap();
+        let refused = StateLock::take(directory.path()).unwrap_err();
         let ours = std::process::id();
         assert!(matches!(refused, OpenError::Locked { pid: Some(pid), .. } if pid == ours));
         drop(lock);
-        assert!(Lock::take(directory.path()).is_ok());
+        assert!(StateLock::take(directory.path()).is_ok());
     }
 
     #[test]
     fn no_program_that_is_started_inherits_the_lock() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = Lock::take(directory.path()).unwrap();
+        let lock = StateLock::take(directory.path()).unwrap();
         let flags = rustix::io::fcntl_getfd(&lock.0).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
@@ -97,8 +97,8 @@ mod tests {
     fn whatever_a_lock_file_says_does_not_keep_us_out() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(FILE_NAME), [0xff; 1000]).unwrap();
-        let lock = Lock::take(directory.path()).unwrap();
+        let lock = StateLock::take(directory.path()).unwrap();
         drop(lock);
-        assert!(Lock::take(directory.path()).is_ok());
+        assert!(StateLock::take(directory.path()).is_ok());
     }
 }

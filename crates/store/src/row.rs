@@ -19,12 +19,12 @@ pub(crate) struct RowError {
 }
 
 /// A row whose columns are read by name.
-pub(crate) struct Reading<'row> {
+pub(crate) struct RowReader<'row> {
     pub(crate) row: &'row Row<'row>,
     pub(crate) table: &'static str,
 }
 
-impl Reading<'_> {
+impl RowReader<'_> {
     /// A column as SQLite has it.
     pub(crate) fn raw<T: rusqlite::types::FromSql>(
         &self,
@@ -97,7 +97,7 @@ impl Reading<'_> {
 pub(crate) trait FromRow: Sized {
     const TABLE: &'static str;
 
-    fn from_row(row: &Reading<'_>) -> Result<Self, RowError>;
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError>;
 }
 
 /// The first row there is.
@@ -110,7 +110,7 @@ pub(crate) fn first<T: FromRow>(
         return Ok(None);
     };
     let table = T::TABLE;
-    Ok(Some(T::from_row(&Reading { row, table })?))
+    Ok(Some(T::from_row(&RowReader { row, table })?))
 }
 
 /// All rows that can be read. The others are named in the log.
@@ -122,7 +122,7 @@ pub(crate) fn all<T: FromRow>(
     let mut all = Vec::new();
     let table = T::TABLE;
     while let Some(row) = rows.next()? {
-        match T::from_row(&Reading { row, table }) {
+        match T::from_row(&RowReader { row, table }) {
             Ok(one) => all.push(one),
             Err(error) => tracing::error!(%error, "a row is skipped"),
         }

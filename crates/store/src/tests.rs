@@ -18,7 +18,7 @@ async fn a_store_is_one_server_s_until_the_last_clone_is_gone() {
     clone.insert_exec(exec(1), 0).await.unwrap();
     drop(clone);
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.living_execs().await.unwrap(), [exec(1)]);
+    assert_eq!(store.active_execs().await.unwrap(), [exec(1)]);
     let log = store.log_writer(&exec(1).id, 100).unwrap();
     drop(store);
     assert!(Store::open(directory.path()).is_err());
@@ -34,7 +34,7 @@ async fn rows_are_brought_to_the_disk_while_others_are_noted() {
         synced.unwrap();
         noted.unwrap();
     }
-    assert_eq!(store.living_execs().await.unwrap().len(), 19);
+    assert_eq!(store.active_execs().await.unwrap().len(), 19);
     fs::remove_file(directory.path().join("hotcell.db-wal")).unwrap();
     let lost = store.sync().await;
     assert!(matches!(lost, Err(StoreError::Failed { .. })), "{lost:?}");
@@ -87,7 +87,7 @@ async fn what_was_answered_is_there_after_a_kill_at_any_moment() {
         let left = Store::open(copy.path()).unwrap();
         let living = (1..=number).filter(|number| number % 2 == 1).map(exec);
         assert_eq!(
-            left.living_execs().await.unwrap(),
+            left.active_execs().await.unwrap(),
             living.collect::<Vec<_>>()
         );
     }
@@ -103,12 +103,12 @@ async fn a_deleted_database_is_noticed_and_works_again_when_it_is_back() {
         let lost = store.insert_container(container(1), 0).await.unwrap_err();
         let cause = std::error::Error::source(&lost).unwrap().to_string();
         assert!(cause.contains("was deleted or replaced"), "{cause}");
-        assert!(store.living_execs().await.is_err());
+        assert!(store.active_execs().await.is_err());
         fs::write(&path, "another").unwrap();
         assert!(store.exec(exec(1).id).await.is_err());
         fs::rename(&aside, &path).unwrap();
-        assert_eq!(store.living_containers().await.unwrap(), []);
-        assert_eq!(store.living_execs().await.unwrap(), [exec(1)]);
+        assert_eq!(store.active_containers().await.unwrap(), []);
+        assert_eq!(store.active_execs().await.unwrap(), [exec(1)]);
     }
 }
 

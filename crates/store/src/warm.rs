@@ -9,8 +9,8 @@ use rusqlite::{Connection, params};
 
 use crate::container::{by_key, insert as insert_container};
 use crate::database::Fault;
-use crate::row::{FromRow, Reading, RowError, all, sql_ms};
-use crate::{ContainerRow, Spawned, Store, StoreError};
+use crate::row::{FromRow, RowError, RowReader, all, sql_ms};
+use crate::{ContainerInsert, ContainerRow, Store, StoreError};
 
 /// A warm container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl Store {
         engine: EngineId,
     ) -> Result<(), StoreError> {
         let sql = "INSERT INTO warm VALUES (?, ?, ?, ?)";
-        self.clerk
-            .ask("note a warm container", move |database| {
+        self.database
+            .run("note a warm container", move |database| {
                 let transaction = database.write()?;
                 transaction.prepare_cached(sql)?.execute(params![
                     id.as_str(),
@@ -49,8 +49,8 @@ impl Store {
     /// Every warm container, oldest first.
     pub async fn warm(&self) -> Result<Vec<WarmRow>, StoreError> {
         let sql = "SELECT * FROM warm ORDER BY created_unix_ms, id";
-        self.clerk
-            .ask("list warm containers", move |database| {
+        self.database
+            .run("list warm containers", move |database| {
                 all(&mut database.read().prepare_cached(sql)?, [])
             })
             .await
@@ -58,8 +58,8 @@ impl Store {
 
     /// Forgets a warm container. One that is not there is forgotten already.
     pub async fn forget_warm(&self, id: ContainerId) -> Result<(), StoreError> {
-        self.clerk
-            .ask("forget a warm container", move |database| {
+        self.database
+            .run("forget a warm container", move |database| {
                 let transaction = database.write()?;
                 delete(&transaction, &id)?;
                 Ok(transaction.commit()?)
@@ -74,19 +74,19 @@ impl Store {
         &self,
         row: ContainerRow,
         keys_since_unix_ms: u64,
-    ) -> Result<Spawned, StoreError> {
-        self.clerk
-            .ask("hand out a warm container", move |database| {
+    ) -> Result<ContainerInsert, StoreError> {
+        self.database
+            .run("hand out a warm container", move |database| {
                 let transaction = database.write()?;
                 if let Some(before) = by_key(&transaction, &row, keys_since_unix_ms)? {
-                    return Ok(Spawned::Before(Box::new(before)));
+                    return Ok(ContainerInsert::Existing(Box::new(before)));
                 }
                 if delete(&transaction, &row.id)? == 0 {
                     return Err(Fault::missing("warm container", &row.id));
                 }
                 insert_container(&transaction, &row)?;
                 transaction.commit()?;
-                Ok(Spawned::New)
+                Ok(ContainerInsert::New)
             })
             .await
     }
@@ -100,7 +100,7 @@ fn delete(connection: &Connection, id: &ContainerId) -> Result<usize, Fault> {
 impl FromRow for WarmRow {
     const TABLE: &'static str = "warm container";
 
-    fn from_row(row: &Reading<'_>) -> Result<Self, RowError> {
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError> {
         Ok(Self {
             id: row.parsed("id", ContainerId::parse)?,
             created_unix_ms: row.ms("created_unix_ms")?,
@@ -138,9 +138,9 @@ mod tests {
             ..samples::container(1)
         };
         let claimed = store.claim_warm(row.clone(), 0).await.unwrap();
-        assert_eq!(claimed, Spawned::New);
+        assert_eq!(claimed, ContainerInsert::New);
         assert_eq!(store.warm().await.unwrap(), [second]);
-        assert_eq!(store.living_containers().await.unwrap(), [row]);
+        assert_eq!(store.active_containers().await.unwrap(), [row]);
     }
 
     #[tokio::test]
@@ -152,7 +152,7 @@ mod tests {
             let claimed = store.claim_warm(samples::container(number), 0).await;
             assert!(matches!(claimed, Err(StoreError::Failed { .. })));
         }
-        assert_eq!(store.living_containers().await.unwrap().len(), 1);
+        assert_eq!(store.active_containers().await.unwrap().len(), 1);
     }
 
     #[tokio::test]
@@ -172,7 +172,7 @@ mod tests {
             ..samples::container(2)
         };
         let before = store.claim_warm(again, 0).await.unwrap();
-        assert_eq!(before, Spawned::Before(Box::new(named(1))));
+        assert_eq!(before, ContainerInsert::Existing(Box::new(named(1))));
         let left = store.warm().await.unwrap();
         assert_eq!(left, std::slice::from_ref(&warm));
         store.forget_warm(warm.id.clone()).await.unwrap();

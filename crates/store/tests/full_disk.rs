@@ -67,7 +67,7 @@ async fn on_a_small_disk(disk: &Path) {
     std::fs::write(&filler, vec![1; 8 << 20]).unwrap();
     let noted = execs_until_full(&store).await;
     let ids = async || {
-        let rows = store.living_execs().await.unwrap();
+        let rows = store.active_execs().await.unwrap();
         rows.into_iter().map(|row| row.id).collect::<Vec<_>>()
     };
     assert_eq!(ids().await, noted);
@@ -87,8 +87,8 @@ async fn on_a_small_disk(disk: &Path) {
     }
     drop(store);
     let store = Store::open(disk).unwrap();
-    assert!(store.living_execs().await.unwrap().is_empty());
-    assert_eq!(store.forget_execs(2).await.unwrap(), noted.len() as u64 + 1);
+    assert!(store.active_execs().await.unwrap().is_empty());
+    assert_eq!(store.prune_execs(2).await.unwrap(), noted.len() as u64 + 1);
 }
 
 /// Asks for several at once until one is refused, and answers those that were noted.

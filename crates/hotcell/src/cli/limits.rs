@@ -82,7 +82,7 @@ impl LimitArgs {
             total: ceilings.memory_total,
         };
         let of_host = (half(host.memory_bytes), three_quarters(host.memory_bytes));
-        let memory = memory.settle(built_in.memory, of_host)?;
+        let memory = memory.resolve(built_in.memory, of_host)?;
         let cpus = Ceiling {
             name: "cpus",
             default: self.cpus,
@@ -90,7 +90,7 @@ impl LimitArgs {
             total: None,
         };
         let cores = cores(host.cores);
-        let cpus = cpus.settle(built_in.cpus, (cores, CpuMillis::MAX))?;
+        let cpus = cpus.resolve(built_in.cpus, (cores, CpuMillis::MAX))?;
         let pids = Ceiling {
             name: "pids",
             default: self.pids,
@@ -101,7 +101,7 @@ impl LimitArgs {
             pids_within(u64::from(PIDS_MAX)),
             pids_within(host.pids / 4 * 3),
         );
-        let pids = pids.settle(built_in.pids, of_host)?;
+        let pids = pids.resolve(built_in.pids, of_host)?;
         Ok(Ceilings {
             default: Limits {
                 memory: memory.default,
@@ -131,7 +131,7 @@ struct Ceiling<T> {
 }
 
 /// What holds.
-struct Settled<T> {
+struct ResolvedCeiling<T> {
     default: T,
     max: T,
     total: T,
@@ -140,7 +140,7 @@ struct Settled<T> {
 impl<T: Copy + Ord + std::fmt::Display> Ceiling<T> {
     /// `of_host` is the maximum and the total where nobody says otherwise. At least one
     /// container as configured fits below both, however small the host is.
-    fn settle(self, built_in: T, of_host: (T, T)) -> Result<Settled<T>> {
+    fn resolve(self, built_in: T, of_host: (T, T)) -> Result<ResolvedCeiling<T>> {
         let name = self.name;
         if let Some(default) = self.default {
             for (flag, ceiling) in [("max", self.max), ("total", self.total)] {
@@ -162,7 +162,7 @@ impl<T: Copy + Ord + std::fmt::Display> Ceiling<T> {
             self.total.map_or(max, |total| total.min(max))
         });
         let total = self.total.unwrap_or_else(|| of_host.1.max(default));
-        Ok(Settled {
+        Ok(ResolvedCeiling {
             default,
             max,
             total,

@@ -48,7 +48,7 @@ impl Server {
         let result = self.client.call_tool(params).await;
         let result = result.with_context(|| format!("call {tool} on the server"))?;
         if result.is_error == Some(true) {
-            return Err(Refused::of(&result).into());
+            return Err(ToolFailure::of(&result).into());
         }
         let content = result.structured_content.unwrap_or_default();
         serde_json::from_value(content).with_context(|| format!("read the answer of {tool}"))
@@ -63,13 +63,13 @@ fn config() -> ClientConfig {
 
 /// What a tool said when it did not do its work.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct ToolFailure {
     code: String,
     message: String,
     hint: String,
 }
 
-impl Refused {
+impl ToolFailure {
     fn of(result: &CallToolResult) -> Self {
         let content = result.structured_content.as_ref();
         let field = |name| {
@@ -90,9 +90,9 @@ impl Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ToolFailure {}
 
-impl fmt::Display for Refused {
+impl fmt::Display for ToolFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match for_people(&self.hint) {
             Some(hint) => write!(f, "{}; {hint}", self.message),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn said(hint: &str) -> String {
-        let refused = Refused {
+        let refused = ToolFailure {
             code: "not_found".to_owned(),
             message: "there is no container x".to_owned(),
             hint: hint.to_owned(),

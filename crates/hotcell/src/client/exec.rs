@@ -13,11 +13,11 @@ use super::poll::{End, Reader};
 use super::{print_json, stdin};
 use crate::cli::ExecArgs;
 use crate::exit;
-use crate::signals::{Asked, Signals, Stop};
+use crate::signals::{SignalRequest, Signals, Stop};
 use crate::terminal::{self, RawTerminal, Screen, plain};
 
 #[derive(Deserialize)]
-struct Started {
+struct StartedExec {
     exec_id: String,
 }
 
@@ -25,7 +25,7 @@ struct Started {
 pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let signals = Signals::listen()?;
-    let started: Started = server.call("exec_start", request(arguments)?).await?;
+    let started: StartedExec = server.call("exec_start", request(arguments)?).await?;
     let exec = Exec {
         server,
         id: started.exec_id,
@@ -85,10 +85,10 @@ impl Exec {
     async fn obey(self, mut signals: Signals) {
         loop {
             match signals.next().await {
-                Asked::Stop(number) => {
+                SignalRequest::Stop(number) => {
                     tokio::spawn(self.clone().end(number));
                 }
-                Asked::Resize => self.resize().await,
+                SignalRequest::Resize => self.resize().await,
             }
         }
     }

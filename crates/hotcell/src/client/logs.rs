@@ -56,7 +56,7 @@ fn explain(polled: &Polled) {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ExecList {
     execs: Vec<Summary>,
 }
 
@@ -71,7 +71,7 @@ async fn find(server: &Server, target: &str) -> Result<String> {
         return Ok(target.to_owned());
     }
     let asked = json!({ "container_id": target, "include_finished": true });
-    let listed: Listed = server.call("list_execs", asked).await?;
+    let listed: ExecList = server.call("list_execs", asked).await?;
     let newest = listed.execs.into_iter().next_back();
     let newest = newest.with_context(|| format!("nothing was run in {target} yet"))?;
     Ok(newest.exec_id)

@@ -12,7 +12,7 @@ use crate::cli::PsArgs;
 use crate::terminal::{self, plain};
 
 #[derive(Deserialize)]
-struct Listed {
+struct ContainerList {
     containers: Vec<Value>,
 }
 
@@ -28,7 +28,7 @@ const COLUMNS: [(&str, &str); 6] = [
 pub(super) async fn ps(arguments: &PsArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let asked = json!({ "include_stopped": arguments.all });
-    let listed: Listed = server.call("list_containers", asked).await?;
+    let listed: ContainerList = server.call("list_containers", asked).await?;
     if arguments.json {
         print_json(&json!({ "containers": listed.containers })).await?;
     } else {

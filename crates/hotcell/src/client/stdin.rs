@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use super::connection::{Refused, Server};
+use super::connection::{Server, ToolFailure};
 
 /// Sent at once.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub(super) async fn pass_on(server: Server, exec_id: String) {
             Ok(_) if read > 0 => {}
             Ok(_) => return,
             // A process that has closed its stdin, or has ended, is none of our business.
-            Err(error) if Refused::is(&error, "conflict") => return,
+            Err(error) if ToolFailure::is(&error, "conflict") => return,
             Err(error) => {
                 tracing::warn!(%error, "our stdin is not passed on any more");
                 return;

@@ -6,7 +6,7 @@ use hotcell_engine::docker::{About, Flavor};
 
 use super::Finding;
 use crate::cli::EngineArgs;
-use crate::engines::{Absent, Choice, Found, NoEngine, choose, find};
+use crate::engines::{Choice, NoEngine, ReachableEngine, UnreachableEngine, choose, find};
 
 /// Asks both, and decides as `--engine auto` would, which is the last finding. Neither is
 /// needed for the embedded engine, whose own probe came before.
@@ -29,7 +29,11 @@ pub(super) fn probe(embedded: &Finding, access: &EngineArgs) -> Result<Vec<Findi
     Ok(findings)
 }
 
-fn describe(name: &'static str, flavor: Flavor, found: &Result<Found, Absent>) -> Finding {
+fn describe(
+    name: &'static str,
+    flavor: Flavor,
+    found: &Result<ReachableEngine, UnreachableEngine>,
+) -> Finding {
     let found = match found {
         Ok(found) => found,
         Err(absent) => {
@@ -53,7 +57,7 @@ fn describe(name: &'static str, flavor: Flavor, found: &Result<Found, Absent>) -
     )
 }
 
-fn said(found: &Found) -> String {
+fn said(found: &ReachableEngine) -> String {
     let about = &found.about;
     let who = if about.is_rootless {
         "rootless"

@@ -1,7 +1,7 @@
 //! What a person at the command line can do when an image cannot be had.
 
 use anyhow::{Error, anyhow};
-use hotcell_domain::Refusal;
+use hotcell_domain::PolicyError;
 use hotcell_image::ImageError;
 
 /// The failure, and the next step if there is one.
@@ -11,7 +11,7 @@ pub(crate) fn advised(error: ImageError) -> Error {
 }
 
 /// The same for what policy says.
-pub(crate) fn advised_refusal(refusal: Refusal) -> Error {
+pub(crate) fn advised_refusal(refusal: PolicyError) -> Error {
     let step = of_refusal(&refusal);
     with(Error::new(refusal), Some(step))
 }
@@ -55,19 +55,21 @@ fn of_failure(error: &ImageError) -> Option<String> {
     Some(step)
 }
 
-fn of_refusal(refusal: &Refusal) -> String {
+fn of_refusal(refusal: &PolicyError) -> String {
     match refusal {
-        Refusal::Registry { registry, allowed } => {
+        PolicyError::Registry { registry, allowed } => {
             let allowed = allowed.replace(' ', "");
             format!("allow it with --allowed-registries {allowed},{registry}")
         }
-        Refusal::Image { .. } => "allow it with --allowed-images".to_owned(),
-        Refusal::NoDigest { .. } => "write NAME@sha256:…, or leave --require-digest out".to_owned(),
-        Refusal::LocalImage { .. } => "leave --local-images false out".to_owned(),
-        Refusal::Rootfs => "say --allow-rootfs".to_owned(),
-        Refusal::Network => "say --allow-network".to_owned(),
-        Refusal::Root => "say --allow-as-root".to_owned(),
-        Refusal::AboveMaximum { limit, .. } => format!("ask for less, or raise --{limit}-max"),
-        Refusal::AboveTotal { limit, .. } => format!("ask for less, or raise --{limit}-total"),
+        PolicyError::Image { .. } => "allow it with --allowed-images".to_owned(),
+        PolicyError::NoDigest { .. } => {
+            "write NAME@sha256:…, or leave --require-digest out".to_owned()
+        }
+        PolicyError::LocalImage { .. } => "leave --local-images false out".to_owned(),
+        PolicyError::Rootfs => "say --allow-rootfs".to_owned(),
+        PolicyError::Network => "say --allow-network".to_owned(),
+        PolicyError::Root => "say --allow-as-root".to_owned(),
+        PolicyError::AboveMaximum { limit, .. } => format!("ask for less, or raise --{limit}-max"),
+        PolicyError::AboveTotal { limit, .. } => format!("ask for less, or raise --{limit}-total"),
     }
 }

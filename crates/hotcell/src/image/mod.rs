@@ -9,7 +9,7 @@ mod pull;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Admitted, Caller, Refusal, Source};
+use hotcell_domain::{Admitted, Caller, PolicyError, Source};
 use hotcell_image::{Credentials, Image, Images};
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result
 }
 
 /// The operator may want to know; whoever asked is told by the error.
-pub(crate) fn tell_refusal(image: &impl std::fmt::Display, refusal: &Refusal) {
+pub(crate) fn tell_refusal(image: &impl std::fmt::Display, refusal: &PolicyError) {
     hotcell_service::tell_refusal(&Caller::local(), image, refusal);
 }
 

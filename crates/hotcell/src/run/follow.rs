@@ -10,7 +10,7 @@ use super::container::Running;
 use super::outcome::{Captured, Outcome};
 use super::stdin;
 use crate::exit::BROKEN_PIPE;
-use crate::signals::{Asked, Signals, Stop};
+use crate::signals::{SignalRequest, Signals, Stop};
 use crate::terminal::{self, Screen};
 
 /// From TERM to KILL, for the timeout and for Ctrl-C.
@@ -88,10 +88,10 @@ async fn until_exit(
 async fn obey(mut signals: Signals, agent: Agent, stop: Arc<Stop>) {
     loop {
         match signals.next().await {
-            Asked::Stop(number) => {
+            SignalRequest::Stop(number) => {
                 tokio::spawn(cancel(agent.clone(), grace(stop.ask(number))));
             }
-            Asked::Resize => {
+            SignalRequest::Resize => {
                 // Without a terminal there is nothing to resize.
                 let _ = agent.resize(EXEC_ID, terminal::size()).await;
             }

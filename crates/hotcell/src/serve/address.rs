@@ -56,14 +56,14 @@ pub(super) fn is_unspecified(host: &str) -> bool {
 
 /// Where clients reach us.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct ListenUrls {
     /// On this machine.
     pub(super) here: String,
     /// On another one, if we listen for others.
     pub(super) elsewhere: Option<String>,
 }
 
-impl Reach {
+impl ListenUrls {
     pub(super) fn of(bound: SocketAddr) -> Self {
         let (ip, port) = (bound.ip(), bound.port());
         if !ip.is_unspecified() {
@@ -112,8 +112,8 @@ fn host_name() -> String {
 mod tests {
     use super::*;
 
-    fn reach(address: &str) -> Reach {
-        Reach::of(address.parse().expect("an address"))
+    fn reach(address: &str) -> ListenUrls {
+        ListenUrls::of(address.parse().expect("an address"))
     }
 
     #[test]

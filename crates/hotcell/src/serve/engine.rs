@@ -11,7 +11,7 @@ use hotcell_engine::docker::{DockerConfig, Flavor};
 use hotcell_engine::{Docker, Embedded, EmbeddedConfig, Engine};
 
 use crate::cli::{EngineChoice, ServeArgs};
-use crate::engines::{Chosen, EMBEDDED_WORKS, Found, choose, find};
+use crate::engines::{ChosenEngine, EMBEDDED_WORKS, ReachableEngine, choose, find};
 use crate::id::new_container_id;
 use crate::image;
 
@@ -63,8 +63,8 @@ async fn open_any(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn Engine>
     let choice = choose(Err(broken), docker, podman).map_err(|none| advise(none.into()))?;
     tracing::info!(engine = choice.chosen.name(), reason = %choice.reason, "chose an engine");
     match choice.chosen {
-        Chosen::Embedded => open_embedded(arguments, state).await.map_err(advise),
-        Chosen::Api(flavor, found) => open_api(arguments, state, flavor, *found).await,
+        ChosenEngine::Embedded => open_embedded(arguments, state).await.map_err(advise),
+        ChosenEngine::Api(flavor, found) => open_api(arguments, state, flavor, *found).await,
     }
 }
 
@@ -93,7 +93,7 @@ async fn open_api(
     arguments: &ServeArgs,
     state: &Path,
     flavor: Flavor,
-    found: Found,
+    found: ReachableEngine,
 ) -> Result<Arc<dyn Engine>> {
     let known = &found.about.runtimes;
     if let Some(name) = &arguments.runtime

@@ -5,38 +5,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hotcell_mcp::endpoints;
-use hotcell_mcp::transport::{
-    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, serve_http,
+use hotcell_http::{
+    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, endpoints, serve_http,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::address::{self, Reach};
-use super::own;
-use super::stop::Stops;
-use super::whole::Whole;
+use super::address::{self, ListenUrls};
+use super::backend::Backend;
+use super::state_directory;
+use super::stop::StopSignals;
 use crate::cli::ServeArgs;
 use crate::state;
 
 /// Serves until told to stop. While it drains it still answers, so that clients learn how
 /// their execs end; new work is refused. Answers whether it came to a good end.
-pub(super) async fn serve(arguments: &ServeArgs, mut stops: Stops) -> Result<bool> {
+pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Result<bool> {
     let listener = address::bind(arguments).await?;
     let bound = listener.local_addr().context("ask for our address")?;
     let settings = settings(arguments, bound)?;
-    let reach = Reach::of(bound);
+    let urls = ListenUrls::of(bound);
     let directory = state::directory(arguments.state.state_dir.clone())?;
-    let store = own::take(&directory)?;
-    let url = reach.for_everybody().to_owned();
-    let whole = Whole::start(arguments, &directory, store, Some(url)).await?;
+    let store = state_directory::take(&directory)?;
+    let url = urls.for_everybody().to_owned();
+    let backend = Backend::start(arguments, &directory, store, Some(url)).await?;
     let stop = CancellationToken::new();
-    let endpoints = endpoints::router(whole.service.clone(), &settings.limits);
-    let http = Http::new(whole.server.clone(), endpoints, &settings, &stop);
+    let endpoints = endpoints::router(backend.service.clone(), &settings.limits);
+    let http = Http::new(backend.server.clone(), endpoints, &settings, &stop);
     let limits = settings.limits.clone();
     let served = tokio::spawn(serve_http(listener, http.router, limits, stop.clone()));
-    tell(arguments, &reach, &directory);
+    tell(arguments, &urls, &directory);
     stops.next().await;
-    let is_drained = whole.stop(arguments, &mut stops).await;
+    let is_drained = backend.stop(arguments, &mut stops).await;
     stop.cancel();
     if is_drained {
         served.await.context("serve HTTP")?;
@@ -44,16 +43,16 @@ pub(super) async fn serve(arguments: &ServeArgs, mut stops: Stops) -> Result<boo
     Ok(is_drained)
 }
 
-/// Tells the operator what to tell clients.
-fn tell(arguments: &ServeArgs, reach: &Reach, state: &Path) {
-    tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", reach.here);
-    if let Some(there) = &reach.elsewhere {
-        tracing::info!("clients on other machines reach it at {there}{MCP_PATH}");
+/// Logs the addresses that clients need.
+fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
+    tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", urls.here);
+    if let Some(there) = &urls.elsewhere {
+        tracing::info!("clients on other machines urls it at {there}{MCP_PATH}");
         if arguments.allowed_hosts.is_empty() {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }
         if arguments.admin_over_http {
-            tracing::warn!("--admin-over-http: whoever can reach this server is its operator");
+            tracing::warn!("--admin-over-http: whoever can urls this server is its operator");
         }
     }
 }
@@ -65,7 +64,7 @@ fn settings(arguments: &ServeArgs, bound: SocketAddr) -> Result<HttpSettings> {
         names.push(arguments.host.clone());
     }
     let guard = Guard::new(names)?;
-    // By which names others reach this machine, only they know.
+    // We cannot know which names other machines use for this one.
     let is_for_any_host = !bound.ip().is_loopback() && arguments.allowed_hosts.is_empty();
     Ok(HttpSettings {
         path: MCP_PATH.to_owned(),

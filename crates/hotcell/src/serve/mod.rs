@@ -6,21 +6,21 @@
 //! ```
 
 mod address;
+mod backend;
 mod bridge;
 mod engine;
 mod http;
-mod own;
 mod settings;
+mod state_directory;
 mod stdio;
 mod stop;
 mod warm;
-mod whole;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use self::stop::Stops;
+use self::stop::StopSignals;
 use crate::cli::{ServeArgs, Transport};
 
 /// Threads that serve. What waits for a disk or the kernel has threads of its own.
@@ -45,7 +45,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
 
 /// Answers whether it came to a good end.
 async fn serve_transport(arguments: &ServeArgs) -> Result<bool> {
-    let stops = Stops::listen()?;
+    let stops = StopSignals::listen()?;
     match arguments.transport {
         Transport::Stdio => stdio::serve(arguments, stops).await,
         Transport::StreamableHttp | Transport::Sse => http::serve(arguments, stops).await,

@@ -7,13 +7,13 @@ use hotcell_service::Service;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that end a server.
-pub(super) struct Stops {
+pub(super) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
-impl Stops {
+impl StopSignals {
     /// From here on they no longer end us by themselves.
     pub(super) fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
@@ -37,7 +37,7 @@ impl Stops {
 /// Lets execs end for as long as `grace`, ends transient containers and keeps persistent
 /// ones. One more signal, and it leaves everything as it is: the next server finds it.
 /// Answers whether it came to its end.
-pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut Stops) -> bool {
+pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut StopSignals) -> bool {
     tracing::info!(
         grace_s = grace.as_secs(),
         "stopping; one more signal quits at once"
@@ -56,7 +56,7 @@ pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut Stops)
 pub(super) async fn drain_without_client(
     service: &Service,
     grace: Duration,
-    stops: &mut Stops,
+    stops: &mut StopSignals,
 ) -> bool {
     tracing::info!(grace_s = grace.as_secs(), "stopping; a signal shortens it");
     tokio::select! {

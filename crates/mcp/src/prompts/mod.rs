@@ -12,7 +12,7 @@ use serde_json::Value;
 const ARGUMENT_BYTES_MAX: usize = 4096;
 
 /// A text with places for arguments.
-struct Offered {
+struct PromptSpec {
     name: &'static str,
     description: &'static str,
     arguments: &'static [Argument],
@@ -29,7 +29,7 @@ struct Argument {
     is_required: bool,
 }
 
-const OFFERED: [Offered; 3] = [setup_python::PROMPT, setup_node::PROMPT, run_tests::PROMPT];
+const OFFERED: [PromptSpec; 3] = [setup_python::PROMPT, setup_node::PROMPT, run_tests::PROMPT];
 
 /// Where to work.
 const CONTAINER: Argument = Argument {
@@ -40,7 +40,7 @@ const CONTAINER: Argument = Argument {
 
 /// What is offered.
 pub(crate) fn list() -> Vec<Prompt> {
-    OFFERED.iter().map(Offered::listed).collect()
+    OFFERED.iter().map(PromptSpec::listed).collect()
 }
 
 /// A prompt with its arguments filled in.
@@ -49,7 +49,7 @@ pub(crate) fn get(name: &str, arguments: &JsonObject) -> Result<GetPromptResult,
     let offered = offered
         .find(|offered| offered.name == name)
         .ok_or_else(|| {
-            let name = crate::words::head(name, 64);
+            let name = crate::text::truncate(name, 64);
             ErrorData::invalid_params(format!("unknown prompt: {name}"), None)
         })?;
     offered.check(arguments)?;
@@ -61,7 +61,7 @@ pub(crate) fn get(name: &str, arguments: &JsonObject) -> Result<GetPromptResult,
     Ok(GetPromptResult::new(vec![message]).with_description(offered.description))
 }
 
-impl Offered {
+impl PromptSpec {
     fn listed(&self) -> Prompt {
         let arguments = self.arguments.iter().map(|argument| {
             PromptArgument::new(argument.name)
@@ -88,7 +88,7 @@ impl Offered {
                 .is_some_and(|text| text.len() <= ARGUMENT_BYTES_MAX);
             if !is_known {
                 return Err(refused(
-                    crate::words::head(name, 64),
+                    crate::text::truncate(name, 64),
                     "is not an argument of this prompt",
                 ));
             }

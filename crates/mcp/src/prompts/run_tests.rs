@@ -1,8 +1,8 @@
 //! `run_tests`: a project's tests, run and understood.
 
-use super::{Argument, CONTAINER, Offered, Values, container_step};
+use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 
-pub(super) const PROMPT: Offered = Offered {
+pub(super) const PROMPT: PromptSpec = PromptSpec {
     name: "run_tests",
     description: "Run a project's tests and explain what fails",
     arguments: &[

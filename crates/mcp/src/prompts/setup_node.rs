@@ -1,8 +1,8 @@
 //! `setup_node`: a Node.js project to work on.
 
-use super::{Argument, CONTAINER, Offered, Values, container_step};
+use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 
-pub(super) const PROMPT: Offered = Offered {
+pub(super) const PROMPT: PromptSpec = PromptSpec {
     name: "setup_node",
     description: "Set up a Node.js project in a container",
     arguments: &[

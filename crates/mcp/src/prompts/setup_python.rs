@@ -1,8 +1,8 @@
 //! `setup_python`: a Python project to work on.
 
-use super::{Argument, CONTAINER, Offered, Values, container_step};
+use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 
-pub(super) const PROMPT: Offered = Offered {
+pub(super) const PROMPT: PromptSpec = PromptSpec {
     name: "setup_python",
     description: "Set up a Python project in a container",
     arguments: &[

@@ -100,7 +100,7 @@ fn logs(exec: &ExecSummary) -> Resource {
     let program = exec
         .argv
         .first()
-        .map_or("", |program| crate::words::head(program, 64));
+        .map_or("", |program| crate::text::truncate(program, 64));
     Resource::new(
         format!("logs://{}", exec.id),
         format!("{program} ({})", exec.status.as_str()),

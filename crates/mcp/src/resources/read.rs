@@ -7,11 +7,11 @@ use hotcell_service::{FileKind, List, Poll};
 use rmcp::model::{ReadResourceResult, ResourceContents};
 use std::time::Duration;
 
-use super::uri::Named;
+use super::uri::ResourceUri;
 use crate::Server;
 use crate::call::Call;
-use crate::tools::{ToolError, absolute, file_path, stats};
-use crate::words::mime_type;
+use crate::mime::mime_type;
+use crate::tools::{ToolError, file_path, stats, workspace_path};
 
 /// Of a file or of output; the rest is for the tools.
 const CONTENT_BYTES_MAX: usize = 1 << 20;
@@ -30,10 +30,12 @@ pub(crate) async fn read(
     uri: &str,
 ) -> Result<ReadResourceResult, ToolError> {
     let reading = async {
-        match Named::parse(uri)? {
-            Named::Workspace(target, path) => workspace(server, call, uri, &target, &path).await,
-            Named::Logs(id) => logs(server, call, uri, &id).await,
-            Named::Stats(target) => {
+        match ResourceUri::parse(uri)? {
+            ResourceUri::Workspace(target, path) => {
+                workspace(server, call, uri, &target, &path).await
+            }
+            ResourceUri::Logs(id) => logs(server, call, uri, &id).await,
+            ResourceUri::Stats(target) => {
                 let view = server.service().container(&call.caller, &target).await?;
                 let text = ResourceContents::text(stats(&view).to_string(), uri);
                 Ok(vec![text.with_mime_type("application/json")])
@@ -111,7 +113,7 @@ async fn directory(
         };
         format!(
             "{}{slash}",
-            absolute(&info.path).replace(char::is_control, "\u{fffd}")
+            workspace_path(&info.path).replace(char::is_control, "\u{fffd}")
         )
     };
     let lines: Vec<String> = page.entries.iter().map(line).collect();

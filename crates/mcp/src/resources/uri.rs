@@ -21,7 +21,7 @@ const URI_BYTES_MAX: usize = 16 << 10;
 
 /// What a name means.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum ResourceUri {
     /// A file or a directory.
     Workspace(ContainerRef, Vec<u8>),
     /// What an exec wrote.
@@ -30,7 +30,7 @@ pub(super) enum Named {
     Stats(ContainerRef),
 }
 
-impl Named {
+impl ResourceUri {
     /// Reads a name that a client chose.
     pub(super) fn parse(uri: &str) -> Result<Self, ToolError> {
         let unknown = || ToolError::not_found("resource", uri);
@@ -74,21 +74,21 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_can_be_named(path in proptest::collection::vec(1_u8.., 1..64)) {
-            let named = Named::parse(&workspace_uri("app", &path)).unwrap();
+            let named = ResourceUri::parse(&workspace_uri("app", &path)).unwrap();
             let app = container_ref("app").unwrap();
-            prop_assert_eq!(named, Named::Workspace(app, path));
+            prop_assert_eq!(named, ResourceUri::Workspace(app, path));
         }
 
         #[test]
         fn no_text_makes_parse_panic(uri in ".*") {
-            let _ = Named::parse(&uri);
+            let _ = ResourceUri::parse(&uri);
         }
     }
 
     #[test]
     fn a_path_may_be_encoded_as_one_piece() {
-        let named = Named::parse("workspace://app/src%2Fmain.rs").unwrap();
-        assert!(matches!(named, Named::Workspace(_, path) if path == b"src/main.rs"));
+        let named = ResourceUri::parse("workspace://app/src%2Fmain.rs").unwrap();
+        assert!(matches!(named, ResourceUri::Workspace(_, path) if path == b"src/main.rs"));
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
             "workspace:///a",
             "workspace",
         ] {
-            assert!(Named::parse(uri).is_err(), "{uri}");
+            assert!(ResourceUri::parse(uri).is_err(), "{uri}");
         }
     }
 }

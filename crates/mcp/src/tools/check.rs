@@ -211,7 +211,7 @@ fn given(value: &Value) -> String {
 }
 
 fn join(path: &str, name: &str) -> String {
-    let name = crate::words::head(name, 64);
+    let name = crate::text::truncate(name, 64);
     if path.is_empty() {
         name.to_owned()
     } else {

@@ -4,11 +4,11 @@ use hotcell_service::ContainerView;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::words::rfc3339;
+use crate::time::rfc3339;
 
 /// A container in a list.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Listed {
+pub(super) struct ContainerItem {
     container_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
@@ -42,7 +42,7 @@ struct Attachment {
     attached_at: String,
 }
 
-impl From<&ContainerView> for Listed {
+impl From<&ContainerView> for ContainerItem {
     fn from(view: &ContainerView) -> Self {
         Self {
             container_id: view.id.to_string(),
@@ -101,7 +101,7 @@ pub(crate) fn stats(view: &ContainerView) -> serde_json::Value {
         let by = limit.by.map_or(serde_json::Value::Null, Into::into);
         (limit.limit.to_owned(), by)
     });
-    let mut stats = serde_json::to_value(Listed::from(view)).expect("its keys are strings");
+    let mut stats = serde_json::to_value(ContainerItem::from(view)).expect("its keys are strings");
     stats["cpus"] = (f64::from(view.limits.cpus.get()) / 1000.0).into();
     stats["pids"] = view.limits.pids.get().into();
     stats["tmp_bytes"] = view.limits.tmp.get().into();

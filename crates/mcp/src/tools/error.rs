@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use hotcell_domain::Refusal;
+use hotcell_domain::PolicyError;
 use hotcell_service::ServiceError;
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
@@ -18,22 +18,32 @@ const MESSAGE_CHARS_MAX: usize = 1024;
 
 /// Stable words for what went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
+pub enum Code {
+    /// An argument cannot be right.
     InvalidArgument,
+    /// It does not exist, or belongs to somebody else.
     NotFound,
+    /// The name is taken.
     AlreadyExists,
+    /// It is not in the state that the call needs.
     Conflict,
+    /// A rule forbids it.
     Denied,
+    /// A limit or the disk is used up.
     ResourceExhausted,
+    /// It took too long.
     DeadlineExceeded,
+    /// The client gave it up.
     Cancelled,
+    /// It may work in a moment.
     Unavailable,
+    /// A fault of the server, logged under an incident number.
     Internal,
 }
 
 /// Why a tool did not do its work.
 #[derive(Debug)]
-pub(crate) struct ToolError {
+pub struct ToolError {
     code: Code,
     message: String,
     hint: String,
@@ -43,7 +53,6 @@ pub(crate) struct ToolError {
 }
 
 impl Code {
-    /// The word.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::InvalidArgument => "invalid_argument",
@@ -164,8 +173,8 @@ impl ToolError {
         &self.hint
     }
 
-    /// What went wrong, in a word.
-    pub(crate) fn code(&self) -> Code {
+    /// The stable word for it, from which HTTP derives a status.
+    pub fn code(&self) -> Code {
         self.code
     }
 
@@ -186,7 +195,7 @@ impl ToolError {
     }
 
     /// It, as a part of a larger answer.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         let mut value = json!({
             "code": self.code.as_str(),
             "message": self.message(),
@@ -301,30 +310,30 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// What a caller whom a rule of the operator's refused can do instead.
-fn way_around(refusal: &Refusal) -> &'static str {
+fn way_around(refusal: &PolicyError) -> &'static str {
     match refusal {
-        Refusal::Rootfs => "name an OCI image, or leave `image` out",
-        Refusal::Network => "leave `network` out: a container needs none to run code",
-        Refusal::Root => "leave `as_root` out: /workspace is writable without",
-        Refusal::Registry { .. } => "name an image of one of those, or leave `image` out",
-        Refusal::Image { .. } => "leave `image` out, or ask the operator which are allowed",
-        Refusal::NoDigest { .. } => "name it as NAME@sha256:…, or leave `image` out",
-        Refusal::LocalImage { .. } => "name an image of a registry, or leave `image` out",
-        Refusal::AboveMaximum {
+        PolicyError::Rootfs => "name an OCI image, or leave `image` out",
+        PolicyError::Network => "leave `network` out: a container needs none to run code",
+        PolicyError::Root => "leave `as_root` out: /workspace is writable without",
+        PolicyError::Registry { .. } => "name an image of one of those, or leave `image` out",
+        PolicyError::Image { .. } => "leave `image` out, or ask the operator which are allowed",
+        PolicyError::NoDigest { .. } => "name it as NAME@sha256:…, or leave `image` out",
+        PolicyError::LocalImage { .. } => "name an image of a registry, or leave `image` out",
+        PolicyError::AboveMaximum {
             limit: "memory", ..
         } => "ask for less memory, or ask the operator to raise --memory-max",
-        Refusal::AboveMaximum { limit: "cpus", .. } => {
+        PolicyError::AboveMaximum { limit: "cpus", .. } => {
             "ask for fewer cpus, or ask the operator to raise --cpus-max"
         }
-        Refusal::AboveMaximum { .. } => {
+        PolicyError::AboveMaximum { .. } => {
             "ask for fewer pids, or ask the operator to raise --pids-max"
         }
-        Refusal::AboveTotal {
+        PolicyError::AboveTotal {
             limit: "memory", ..
         } => {
             "kill a container that is not needed, ask for less memory, or ask the operator to raise --memory-total"
         }
-        Refusal::AboveTotal { .. } => {
+        PolicyError::AboveTotal { .. } => {
             "kill a container that is not needed, ask for fewer pids, or ask the operator to raise --pids-total"
         }
     }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::{Answer, exec_text};
-use crate::words::rfc3339;
+use crate::time::rfc3339;
 
 /// Output answered where the caller says nothing.
 pub(super) const POLL_BYTES_DEFAULT: u32 = 64 << 10;
@@ -39,7 +39,7 @@ pub(super) struct Output {
     signal: Option<u8>,
     reason: Option<String>,
     not_started: Option<String>,
-    usage: Option<Used>,
+    usage: Option<UsageView>,
     /// Bytes from the middle that were not kept
     truncated_bytes: u64,
     next_step: Option<String>,
@@ -59,7 +59,7 @@ struct Chunk {
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
-pub(super) struct Used {
+pub(super) struct UsageView {
     wall_ms: u64,
     user_ms: u64,
     system_ms: u64,

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::ToolError;
 use crate::resources::workspace_uri;
-use crate::words::rfc3339;
+use crate::time::rfc3339;
 
 /// A file, a directory or a link.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     path: String,
     /// file, directory, symlink or other
     r#type: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct Entry {
 }
 
 /// Content of a file, or a part of it, as JSON can carry it.
-pub(super) struct Shown {
+pub(super) struct FileText {
     /// Text, or base64.
     pub(super) content: String,
     /// Which of the two.
@@ -38,7 +38,7 @@ pub(super) struct Shown {
     pub(super) bytes: usize,
 }
 
-impl Shown {
+impl FileText {
     /// As much of `data` as has `bytes_max` bytes when it is shown. Text is cut between
     /// characters; one that is cut off at the end of `data` is left out if `has_more` of the
     /// file follows.
@@ -87,12 +87,12 @@ impl Shown {
     }
 }
 
-impl Entry {
+impl FileEntry {
     /// What is known of a file in a container.
     pub(super) fn new(info: &FileInfo, container: &str) -> Self {
         let is_text = std::str::from_utf8(&info.path).is_ok();
         Self {
-            path: absolute(&info.path),
+            path: workspace_path(&info.path),
             r#type: kind(info.kind),
             size: info.size,
             mode: format!("{:04o}", info.mode),
@@ -106,7 +106,7 @@ impl Entry {
 
 /// A file in a line.
 pub(super) fn line(info: &FileInfo) -> String {
-    let name = absolute(&info.path).replace(char::is_control, "\u{fffd}");
+    let name = workspace_path(&info.path).replace(char::is_control, "\u{fffd}");
     let (kind, size) = (kind(info.kind), info.size);
     let target = info.target.as_deref().map(|target| {
         format!(
@@ -124,7 +124,7 @@ pub(super) fn line(info: &FileInfo) -> String {
 }
 
 /// A path as commands in the container know it.
-pub(crate) fn absolute(path: &[u8]) -> String {
+pub fn workspace_path(path: &[u8]) -> String {
     match lossy(path).trim_start_matches("./") {
         "" | "." => "/workspace".to_owned(),
         path => format!("/workspace/{path}"),
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn shown(data: &[u8], bytes_max: usize, has_more: bool) -> (String, &'static str, usize) {
-        let shown = Shown::new(data.to_vec(), bytes_max, has_more);
+        let shown = FileText::new(data.to_vec(), bytes_max, has_more);
         (shown.content, shown.encoding, shown.bytes)
     }
 

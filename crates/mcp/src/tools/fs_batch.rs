@@ -13,11 +13,12 @@ use serde_json::json;
 
 use super::answer::ANSWER_BYTES_MAX;
 use super::arguments::{Encoding, INLINE_BYTES_MAX, if_match};
-use super::file_view::{Shown, absolute};
+use super::file_view::{FileText, workspace_path};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
-use crate::words::{head, mime_type, shown_image};
+use crate::mime::{mime_type, shown_image};
+use crate::text::truncate;
 
 /// Of a path, where it is repeated: there may be hundreds.
 const PATH_SHOWN_BYTES_MAX: usize = 256;
@@ -180,7 +181,7 @@ impl Failed {
         let number = self.index + 1;
         let op = ops.get(self.index).map_or("", |op| op.as_str());
         let path = paths.get(self.index).map_or("", String::as_str);
-        let shown = head(path, PATH_SHOWN_BYTES_MAX);
+        let shown = truncate(path, PATH_SHOWN_BYTES_MAX);
         let after = if self.is_undone {
             "; nothing was changed"
         } else {
@@ -332,7 +333,7 @@ impl Done {
         let mut done = Self {
             number,
             op: op.as_str(),
-            path: head(path, PATH_SHOWN_BYTES_MAX).to_owned(),
+            path: truncate(path, PATH_SHOWN_BYTES_MAX).to_owned(),
             ok: outcome.is_ok(),
             etag: None,
             size: None,
@@ -351,7 +352,7 @@ impl Done {
     fn fill(&mut self, op: Op, outcome: BatchOutcome, content_bytes_max: usize) {
         let mut path = Vec::new();
         if let Some(info) = outcome.info {
-            head(&absolute(&info.path), PATH_SHOWN_BYTES_MAX).clone_into(&mut self.path);
+            truncate(&workspace_path(&info.path), PATH_SHOWN_BYTES_MAX).clone_into(&mut self.path);
             self.etag = Some(info.etag);
             self.size = Some(info.size);
             path = info.path;
@@ -365,7 +366,7 @@ impl Done {
             self.next_step = Some("a picture: fs_read shows it".to_owned());
             return;
         }
-        let shown = Shown::new(data, content_bytes_max, false);
+        let shown = FileText::new(data, content_bytes_max, false);
         if shown.bytes < total {
             let next = shown.bytes;
             self.next_step = Some(format!(

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer::ANSWER_BYTES_MAX;
-use super::file_view::{Entry, cursor_bytes, cursor_text, line};
+use super::file_view::{FileEntry, cursor_bytes, cursor_text, line};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
@@ -45,7 +45,7 @@ pub(super) struct Params {
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    entries: Vec<Entry>,
+    entries: Vec<FileEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ impl Tool for FsList {
         text.extend(next_step.as_ref().map(|next| format!("[{next}]")));
         let entries = page.entries.iter();
         let entries = entries
-            .map(|info| Entry::new(info, &params.container_id))
+            .map(|info| FileEntry::new(info, &params.container_id))
             .collect();
         Ok(Answer::of(
             text.join("\n"),

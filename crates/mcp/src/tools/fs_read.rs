@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::ANSWER_BYTES_MAX;
 use super::arguments::INLINE_BYTES_MAX;
-use super::file_view::{Shown, absolute};
+use super::file_view::{FileText, workspace_path};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
+use crate::mime::{mime_type, shown_image};
 use crate::picture::{self, PICTURE_BYTES_MAX, Picture, SENT_BYTES_MAX};
-use crate::words::{mime_type, shown_image};
 
 /// Bytes that are read where the caller says nothing.
 const LIMIT_DEFAULT: u64 = ANSWER_BYTES_MAX as u64;
@@ -112,7 +112,7 @@ async fn read(
     }
     call.room(SENT_BYTES_MAX).await?;
     // Before the whole is read: it takes its memory too.
-    let place = picture::place().await;
+    let permit = picture::decode_permit().await;
     let whole = if read.data.len() as u64 == read.info.size {
         read.data.clone()
     } else {
@@ -120,7 +120,7 @@ async fn read(
         read.info = info;
         reader.collect(PICTURE_BYTES_MAX).await?
     };
-    match picture::fit(place, whole).await {
+    match picture::fit(permit, whole).await {
         Ok(picture) => Ok((read, Some(picture))),
         Err(why) => {
             read.no_picture = Some(why);
@@ -140,7 +140,7 @@ impl Read {
 
 /// A picture, and what a text can say of it.
 fn shown(info: &FileInfo, picture: Picture) -> Answer {
-    let path = absolute(&info.path);
+    let path = workspace_path(&info.path);
     let text = format!(
         "[{path}: {}, {} bytes, etag {}; to get its bytes, pass a limit]",
         picture.told, info.size, info.etag
@@ -159,14 +159,14 @@ fn answer(server: &Server, params: &Params, read: Read) -> Answer {
     let has_more = offset.saturating_add(data.len() as u64) < info.size;
     // Whoever names a limit gets that many bytes, however they are shown.
     let bytes_max = params.limit.map_or(ANSWER_BYTES_MAX, |_| usize::MAX);
-    let shown = Shown::new(data, bytes_max, has_more);
+    let shown = FileText::new(data, bytes_max, has_more);
     let end = offset.saturating_add(shown.bytes as u64);
     let truncated = end < info.size;
     let url = server.file_url(&params.container_id, &info.path);
     let next_step = next_step(no_picture, truncated.then_some(end));
     let text = text(&info, &shown, (offset, mime_type), next_step.as_deref());
     let output = Output {
-        path: absolute(&info.path),
+        path: workspace_path(&info.path),
         content: shown.content,
         encoding: shown.encoding,
         etag: info.etag,
@@ -194,11 +194,11 @@ fn next_step(no_picture: Option<&str>, next: Option<u64>) -> Option<String> {
 /// The content, then a line that tells what it is and how to get the rest.
 fn text(
     info: &FileInfo,
-    shown: &Shown,
+    shown: &FileText,
     (offset, mime_type): (u64, &str),
     next_step: Option<&str>,
 ) -> String {
-    let (path, size) = (absolute(&info.path), info.size);
+    let (path, size) = (workspace_path(&info.path), info.size);
     let end = offset.saturating_add(shown.bytes as u64);
     let part = if offset == 0 && end == size {
         format!("{size} bytes")

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file_view::{Entry, line};
+use super::file_view::{FileEntry, line};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
@@ -25,7 +25,7 @@ impl Tool for FsStat {
         "Tell what a path is: type, size, mode, mtime, etag. A symlink is not followed.";
     const HINTS: Hints = Hints::READS;
     type Params = Params;
-    type Output = Entry;
+    type Output = FileEntry;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
         let target = super::container_ref(&params.container_id)?;
@@ -36,7 +36,7 @@ impl Tool for FsStat {
             .await?;
         Ok(Answer::of(
             line(&info),
-            Entry::new(&info, &params.container_id),
+            FileEntry::new(&info, &params.container_id),
         ))
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Encoding, if_match};
-use super::file_view::absolute;
+use super::file_view::workspace_path;
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
@@ -74,7 +74,7 @@ impl Tool for FsWrite {
         let writing = service.file_write(&call.caller, &target, &path, data, options);
         let info = call.attend("writing", writing).await??;
         let output = Output {
-            path: absolute(&info.path),
+            path: workspace_path(&info.path),
             etag: info.etag,
             size: info.size,
         };

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{fitting, size};
-use super::container_view::{Listed, line};
+use super::container_view::{ContainerItem, line};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
@@ -24,7 +24,7 @@ pub(super) struct Params {
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
-    containers: Vec<Listed>,
+    containers: Vec<ContainerItem>,
     /// Older ones that did not fit
     #[serde(skip_serializing_if = "is_zero")]
     left_out: usize,
@@ -48,14 +48,15 @@ impl Tool for ListContainers {
             .containers(&call.caller, params.include_stopped)
             .await?;
         let newest = &views[views.len().saturating_sub(CONTAINERS_MAX)..];
-        let mut containers: Vec<(String, Listed)> = newest
+        let mut containers: Vec<(String, ContainerItem)> = newest
             .iter()
-            .map(|view| (line(view), Listed::from(view)))
+            .map(|view| (line(view), ContainerItem::from(view)))
             .collect();
         let first = fitting(containers.iter().map(|(_, listed)| size(listed)));
         containers.drain(..first);
         let left_out = views.len() - containers.len();
-        let (mut text, containers): (Vec<String>, Vec<Listed>) = containers.into_iter().unzip();
+        let (mut text, containers): (Vec<String>, Vec<ContainerItem>) =
+            containers.into_iter().unzip();
         if text.is_empty() {
             text.push("no containers; spawn makes one".to_owned());
         }

@@ -11,7 +11,8 @@ use super::exec_view::insert_end;
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
-use crate::words::{head, rfc3339};
+use crate::text::truncate;
+use crate::time::rfc3339;
 
 /// Execs in one answer, the newest ones.
 const EXECS_MAX: usize = 500;
@@ -37,14 +38,14 @@ pub(super) struct Params {
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Output {
-    execs: Vec<Listed>,
+    execs: Vec<ExecItem>,
     /// Older ones that did not fit
     left_out: Option<usize>,
 }
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
-struct Listed {
+struct ExecItem {
     exec_id: String,
     container_id: String,
     cmd: Vec<String>,
@@ -55,7 +56,7 @@ struct Listed {
     signal: Option<u8>,
     reason: Option<String>,
     not_started: Option<String>,
-    usage: Option<super::exec_view::Used>,
+    usage: Option<super::exec_view::UsageView>,
 }
 
 impl Tool for ListExecs {
@@ -124,7 +125,7 @@ fn line(exec: &ExecSummary) -> String {
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
     format!(
         "{id}  {status}{code}  {container}  {}",
-        head(&cmd, LINE_BYTES_MAX)
+        truncate(&cmd, LINE_BYTES_MAX)
     )
 }
 
@@ -133,7 +134,7 @@ fn shortened(argv: &[String]) -> Vec<String> {
     let mut left = CMD_BYTES_MAX;
     let mut shown = Vec::new();
     for argument in argv {
-        let part = head(argument, left);
+        let part = truncate(argument, left);
         shown.push(part.to_owned());
         if part.len() < argument.len() {
             shown.push("…".to_owned());

@@ -37,7 +37,7 @@ mod system_status;
 
 use std::pin::Pin;
 
-use rmcp::model::{CallToolResult, JsonObject, Tool as Listed, ToolAnnotations};
+use rmcp::model::{CallToolResult, JsonObject, Tool as ToolDescription, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
@@ -45,9 +45,9 @@ use tracing::Instrument as _;
 pub(crate) use answer::Answer;
 pub(crate) use arguments::{container_ref, exec_id, file_path};
 pub(crate) use container_view::stats;
-pub(crate) use error::{Code, ToolError};
+pub use error::{Code, ToolError};
 pub(crate) use exec_view::exec_answer;
-pub(crate) use file_view::absolute;
+pub use file_view::workspace_path;
 
 use crate::call::Call;
 use crate::{Server, Toolset, Toolsets};
@@ -123,22 +123,22 @@ impl Hints {
     };
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send + 'a>>;
+type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send + 'a>>;
 
 /// A tool with its types erased.
-struct Entry {
+struct ToolEntry {
     set: Toolset,
     is_read_only: bool,
-    listed: Listed,
+    listed: ToolDescription,
     arguments: JsonObject,
-    run: for<'a> fn(&'a Server, JsonObject, &'a Call) -> Running<'a>,
+    run: for<'a> fn(&'a Server, JsonObject, &'a Call) -> ToolFuture<'a>,
 }
 
 /// The tools that are served, made once.
-pub(crate) struct Table(Vec<Entry>);
+pub(crate) struct ToolTable(Vec<ToolEntry>);
 
 /// Every tool there is, in the order in which a model meets them.
-const ENTRIES: [fn() -> Entry; 21] = [
+const ENTRIES: [fn() -> ToolEntry; 21] = [
     entry::<spawn::Spawn>,
     entry::<attach::Attach>,
     entry::<list_containers::ListContainers>,
@@ -167,7 +167,7 @@ pub(crate) fn has_any(set: Toolset) -> bool {
     ENTRIES.iter().any(|entry| entry().set == set)
 }
 
-impl Table {
+impl ToolTable {
     /// The tools of some groups.
     pub(crate) fn new(toolsets: Toolsets) -> Self {
         let entries = ENTRIES.iter().map(|entry| entry());
@@ -175,13 +175,13 @@ impl Table {
     }
 
     /// What a caller is told of.
-    pub(crate) fn list(&self, is_admin: bool) -> Vec<Listed> {
+    pub(crate) fn list(&self, is_admin: bool) -> Vec<ToolDescription> {
         let seen = self.0.iter().filter(|entry| entry.is_for(is_admin));
         seen.map(|entry| entry.listed.clone()).collect()
     }
 
     /// A tool, whoever asks: its definition is no secret.
-    pub(crate) fn find(&self, name: &str) -> Option<Listed> {
+    pub(crate) fn find(&self, name: &str) -> Option<ToolDescription> {
         let mut entries = self.0.iter();
         let entry = entries.find(|entry| entry.listed.name == name)?;
         Some(entry.listed.clone())
@@ -211,7 +211,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl ToolEntry {
     fn is_for(&self, is_admin: bool) -> bool {
         is_admin || self.set != Toolset::Admin
     }
@@ -235,7 +235,7 @@ impl Entry {
     }
 }
 
-fn entry<T: Tool>() -> Entry {
+fn entry<T: Tool>() -> ToolEntry {
     let hints = T::HINTS;
     let annotations = ToolAnnotations::new()
         .read_only(hints.is_read_only)
@@ -243,12 +243,12 @@ fn entry<T: Tool>() -> Entry {
         .idempotent(hints.is_idempotent)
         .open_world(hints.is_open_world);
     let arguments = schema::of::<T::Params>();
-    let mut listed = Listed::new(T::NAME, T::DESCRIPTION, schema::shown_input(&arguments))
+    let mut listed = ToolDescription::new(T::NAME, T::DESCRIPTION, schema::shown_input(&arguments))
         .with_annotations(annotations);
     if !T::SHOWS_PICTURES {
         listed = listed.with_raw_output_schema(schema::shown_output::<T::Output>().into());
     }
-    Entry {
+    ToolEntry {
         set: T::SET,
         is_read_only: hints.is_read_only,
         listed,
@@ -257,7 +257,7 @@ fn entry<T: Tool>() -> Entry {
     }
 }
 
-fn run<'a, T: Tool>(server: &'a Server, arguments: JsonObject, call: &'a Call) -> Running<'a> {
+fn run<'a, T: Tool>(server: &'a Server, arguments: JsonObject, call: &'a Call) -> ToolFuture<'a> {
     match serde_json::from_value(arguments.into()) {
         Ok(params) => Box::pin(T::run(server, params, call)),
         Err(error) => Box::pin(std::future::ready(Err(ToolError::arguments(&error)))),

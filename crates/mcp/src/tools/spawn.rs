@@ -11,7 +11,7 @@ use super::arguments::{self, Quantity};
 use super::{Answer, Code, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
-use crate::words::rfc3339;
+use crate::time::rfc3339;
 
 pub(super) struct Spawn;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::reconcile::Counts;
 use super::{Answer, Hints, Tool, ToolError};
 use crate::call::Call;
-use crate::words::rfc3339;
+use crate::time::rfc3339;
 use crate::{Server, Toolset};
 
 pub(super) struct SystemStatus;

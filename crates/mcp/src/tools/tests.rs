@@ -3,7 +3,7 @@
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Value, json};
 
-use super::{Table, ToolError, check};
+use super::{ToolError, ToolTable, check};
 use crate::Toolsets;
 
 /// What a model reads of all tools: names, descriptions, input schemas.
@@ -13,7 +13,7 @@ const READ_BYTES_MAX: usize = 16_000;
 const OUTPUT_BYTES_MAX: usize = 24_000;
 
 fn listed() -> Vec<rmcp::model::Tool> {
-    Table::new(Toolsets::ALL).list(true)
+    ToolTable::new(Toolsets::ALL).list(true)
 }
 
 fn size(value: &impl serde::Serialize) -> usize {
@@ -22,7 +22,7 @@ fn size(value: &impl serde::Serialize) -> usize {
 
 /// What a tool says of arguments.
 fn said(tool: &str, arguments: Value) -> String {
-    let table = Table::new(Toolsets::ALL);
+    let table = ToolTable::new(Toolsets::ALL);
     let entry = table
         .0
         .iter()
@@ -204,7 +204,7 @@ fn an_output_schema_hides_no_error() {
 #[test]
 fn only_the_operator_is_told_of_admin_tools() {
     let names = |is_admin| {
-        let listed = Table::new(Toolsets::ALL).list(is_admin);
+        let listed = ToolTable::new(Toolsets::ALL).list(is_admin);
         listed
             .into_iter()
             .map(|tool| tool.name.to_string())
@@ -212,7 +212,7 @@ fn only_the_operator_is_told_of_admin_tools() {
     };
     assert_eq!((names(true).len(), names(false).len()), (21, 17));
     assert!(!names(false).contains(&"reconcile".to_owned()));
-    let of = |groups| Table::new(Toolsets::parse(groups).unwrap());
+    let of = |groups| ToolTable::new(Toolsets::parse(groups).unwrap());
     assert_eq!(of("workspace").list(true).len(), 17);
     assert_eq!(of("admin").list(false).len(), 0);
 }

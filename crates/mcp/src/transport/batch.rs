@@ -11,24 +11,24 @@ use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::limits::BATCH_MESSAGES_MAX;
-use super::reply::Reply;
+use super::reply_budget::ReplyLease;
 
 /// The messages of a batch, each an object.
 #[derive(Debug)]
-pub(crate) struct Batch(pub(crate) Vec<Value>);
+pub struct Batch(pub Vec<Value>);
 
 /// Whether this can only be a batch.
-pub(crate) fn is_batch(json: &[u8]) -> bool {
+pub fn is_batch(json: &[u8]) -> bool {
     json.trim_ascii_start().first() == Some(&b'[')
 }
 
 /// What to say of a batch in another version of the protocol.
-pub(crate) const WRONG_VERSION: &str =
+pub const WRONG_VERSION: &str =
     "batches are for protocol version 2025-03-26; send one message at a time";
 
 impl Batch {
     /// Reads a batch, or says why it is none.
-    pub(crate) fn parse(json: &[u8]) -> Result<Self, String> {
+    pub fn parse(json: &[u8]) -> Result<Self, String> {
         let batch: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if batch.0.is_empty() {
             return Err("the batch is empty".to_owned());
@@ -43,14 +43,14 @@ impl Batch {
 
 impl<'de> Deserialize<'de> for Batch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Messages)
+        deserializer.deserialize_seq(BatchVisitor)
     }
 }
 
 /// Stops at the first message too many.
-struct Messages;
+struct BatchVisitor;
 
-impl<'de> Visitor<'de> for Messages {
+impl<'de> Visitor<'de> for BatchVisitor {
     type Value = Batch;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +72,7 @@ impl<'de> Visitor<'de> for Messages {
 }
 
 /// The answer to something in a batch that is no message.
-pub(crate) fn no_message(item: &Value) -> ServerJsonRpcMessage {
+pub fn no_message(item: &Value) -> ServerJsonRpcMessage {
     let id = item.get("id").cloned();
     let id = id.and_then(|id| serde_json::from_value::<RequestId>(id).ok());
     let error = ErrorData::invalid_request("this is no JSON-RPC 2.0 message", None);
@@ -81,14 +81,14 @@ pub(crate) fn no_message(item: &Value) -> ServerJsonRpcMessage {
 
 /// What goes out at once, with what it has of the budget for answers.
 #[derive(Debug)]
-pub(crate) struct Sending {
-    pub(crate) what: Outgoing,
-    pub(crate) replies: Vec<Reply>,
+pub(crate) struct OutgoingReply {
+    pub(crate) what: OutgoingMessages,
+    pub(crate) replies: Vec<ReplyLease>,
 }
 
 /// What goes out at once.
 #[derive(Debug)]
-pub(crate) enum Outgoing {
+pub(crate) enum OutgoingMessages {
     /// A message of its own.
     One(Box<ServerJsonRpcMessage>),
     /// The answers to a batch.
@@ -99,29 +99,29 @@ pub(crate) enum Outgoing {
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     is_allowed: bool,
-    open: Vec<Open>,
+    open: Vec<OpenBatch>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenBatch {
     /// Requests that have no answer yet.
     waiting: Vec<RequestId>,
     answers: Vec<ServerJsonRpcMessage>,
-    replies: Vec<Reply>,
+    replies: Vec<ReplyLease>,
 }
 
-impl Sending {
-    pub(crate) fn one(message: ServerJsonRpcMessage, reply: Option<Reply>) -> Self {
+impl OutgoingReply {
+    pub(crate) fn one(message: ServerJsonRpcMessage, reply: Option<ReplyLease>) -> Self {
         Self {
-            what: Outgoing::One(Box::new(message)),
+            what: OutgoingMessages::One(Box::new(message)),
             replies: reply.into_iter().collect(),
         }
     }
 
     /// Nothing, if there is nothing to say.
-    fn all(answers: Vec<ServerJsonRpcMessage>, replies: Vec<Reply>) -> Option<Self> {
-        let what = Outgoing::All(answers);
-        let is_empty = matches!(&what, Outgoing::All(answers) if answers.is_empty());
+    fn all(answers: Vec<ServerJsonRpcMessage>, replies: Vec<ReplyLease>) -> Option<Self> {
+        let what = OutgoingMessages::All(answers);
+        let is_empty = matches!(&what, OutgoingMessages::All(answers) if answers.is_empty());
         (!is_empty).then_some(Self { what, replies })
     }
 }
@@ -134,7 +134,10 @@ impl Batches {
 
     /// Takes a batch apart: the messages to handle now, and the answers if there is nothing
     /// to wait for.
-    pub(crate) fn begin(&mut self, batch: Batch) -> (Vec<ClientJsonRpcMessage>, Option<Sending>) {
+    pub(crate) fn begin(
+        &mut self,
+        batch: Batch,
+    ) -> (Vec<ClientJsonRpcMessage>, Option<OutgoingReply>) {
         let (mut messages, mut waiting, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for item in batch.0 {
             match serde_json::from_value::<ClientJsonRpcMessage>(item.clone()) {
@@ -148,9 +151,9 @@ impl Batches {
             }
         }
         if waiting.is_empty() {
-            return (messages, Sending::all(answers, Vec::new()));
+            return (messages, OutgoingReply::all(answers, Vec::new()));
         }
-        self.open.push(Open {
+        self.open.push(OpenBatch {
             waiting,
             answers,
             replies: Vec::new(),
@@ -162,8 +165,8 @@ impl Batches {
     pub(crate) fn outgoing(
         &mut self,
         message: ServerJsonRpcMessage,
-        reply: Option<Reply>,
-    ) -> Option<Sending> {
+        reply: Option<ReplyLease>,
+    ) -> Option<OutgoingReply> {
         let id = match &message {
             JsonRpcMessage::Response(response) => {
                 if let ServerResult::InitializeResult(agreed) = &response.result {
@@ -175,7 +178,7 @@ impl Batches {
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
         match id.and_then(|id| self.take_waiting(id)) {
-            None => Some(Sending::one(message, reply)),
+            None => Some(OutgoingReply::one(message, reply)),
             Some(number) => {
                 self.open[number].answers.push(message);
                 self.open[number].replies.extend(reply);
@@ -185,7 +188,7 @@ impl Batches {
     }
 
     /// A cancelled request gets no answer, and its batch does not wait for one.
-    pub(crate) fn forget(&mut self, id: &RequestId) -> Option<Sending> {
+    pub(crate) fn forget(&mut self, id: &RequestId) -> Option<OutgoingReply> {
         let number = self.take_waiting(id)?;
         self.complete(number)
     }
@@ -193,18 +196,18 @@ impl Batches {
     /// The batch that waits for this answer, which it does no longer.
     fn take_waiting(&mut self, id: &RequestId) -> Option<usize> {
         self.open.iter_mut().enumerate().find_map(|(number, open)| {
-            let place = open.waiting.iter().position(|waiting| waiting == id)?;
-            open.waiting.swap_remove(place);
+            let position = open.waiting.iter().position(|waiting| waiting == id)?;
+            open.waiting.swap_remove(position);
             Some(number)
         })
     }
 
-    fn complete(&mut self, number: usize) -> Option<Sending> {
+    fn complete(&mut self, number: usize) -> Option<OutgoingReply> {
         if !self.open[number].waiting.is_empty() {
             return None;
         }
         let open = self.open.swap_remove(number);
-        Sending::all(open.answers, open.replies)
+        OutgoingReply::all(open.answers, open.replies)
     }
 }
 
@@ -227,11 +230,11 @@ mod tests {
     }
 
     /// Ids of what is sent.
-    fn sent(sending: Option<Sending>) -> Vec<Value> {
+    fn sent(sending: Option<OutgoingReply>) -> Vec<Value> {
         let messages = match sending.map(|sending| sending.what) {
             None => Vec::new(),
-            Some(Outgoing::One(message)) => vec![*message],
-            Some(Outgoing::All(messages)) => messages,
+            Some(OutgoingMessages::One(message)) => vec![*message],
+            Some(OutgoingMessages::All(messages)) => messages,
         };
         let id = |message| serde_json::to_value(message).unwrap()["id"].clone();
         messages.into_iter().map(id).collect()

@@ -18,43 +18,43 @@ use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::REQUESTS_PER_CONNECTION_MAX;
-use super::reply::{Answering, Reply, answered};
+use super::reply_budget::{ReplyLease, SendReply, answered};
 
 /// JSON-RPC leaves this range to servers.
 const TOO_MANY_REQUESTS: ErrorCode = ErrorCode(-32029);
 
 /// A transport whose requests in flight are bounded.
-pub(crate) struct InFlight<T> {
+pub struct InFlight<T> {
     inner: T,
     shared: Arc<Semaphore>,
-    own: Arc<Semaphore>,
-    open: Arc<Mutex<Open>>,
+    connection: Arc<Semaphore>,
+    open: Arc<Mutex<PendingRequests>>,
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
 /// What has come and not been answered. An id that is sent twice counts twice.
-type Open = HashMap<RequestId, Vec<Waiting>>;
+type PendingRequests = HashMap<RequestId, Vec<PendingRequest>>;
 
 /// A request that has not been answered.
-struct Waiting {
-    _place: Place,
-    reply: Reply,
+struct PendingRequest {
+    _permit: RequestPermit,
+    reply: ReplyLease,
 }
 
-/// A request's place. It is free when the request has been answered, or was cancelled, *and*
+/// A request's permit. It is released when the request has been answered, or was cancelled, *and*
 /// its handler has ended: a request carries a clone, which goes with its handler.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct RequestPermit {
     _permits: Arc<[OwnedSemaphorePermit; 2]>,
 }
 
 impl<T> InFlight<T> {
     /// Bounds the requests of this transport, and of all that have the same `shared`.
-    pub(crate) fn new(inner: T, shared: Arc<Semaphore>) -> Self {
+    pub fn new(inner: T, shared: Arc<Semaphore>) -> Self {
         Self {
             inner,
             shared,
-            own: Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX)),
+            connection: Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX)),
             open: Arc::default(),
             refusing: None,
         }
@@ -62,61 +62,62 @@ impl<T> InFlight<T> {
 
     /// Lets a message in; false if it is a request too many.
     fn admit(&self, message: &mut ClientJsonRpcMessage) -> bool {
-        let reply = Reply::of_http(message);
+        let reply = ReplyLease::of_http(message);
         let JsonRpcMessage::Request(request) = message else {
             return true;
         };
-        let permits = [&self.own, &self.shared].map(|bound| Arc::clone(bound).try_acquire_owned());
-        let [Ok(own), Ok(shared)] = permits else {
+        let permits =
+            [&self.connection, &self.shared].map(|bound| Arc::clone(bound).try_acquire_owned());
+        let [Ok(connection), Ok(shared)] = permits else {
             return false;
         };
-        let place = Place {
-            _permits: Arc::new([own, shared]),
+        let permit = RequestPermit {
+            _permits: Arc::new([connection, shared]),
         };
         let extensions = request.request.extensions_mut();
-        extensions.insert(place.clone());
+        extensions.insert(permit.clone());
         let reply = reply.unwrap_or_else(|| {
-            let reply = Reply::default();
+            let reply = ReplyLease::default();
             extensions.insert(reply.clone());
             reply
         });
-        let waiting = Waiting {
-            _place: place,
+        let pending = PendingRequest {
+            _permit: permit,
             reply,
         };
         let mut open = lock(&self.open);
-        open.entry(request.id.clone()).or_default().push(waiting);
+        open.entry(request.id.clone()).or_default().push(pending);
         true
     }
 }
 
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+fn lock(open: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn end(open: &Mutex<Open>, id: &RequestId) -> Option<Waiting> {
+fn end(open: &Mutex<PendingRequests>, id: &RequestId) -> Option<PendingRequest> {
     let mut open = lock(open);
-    let waiting = open.get_mut(id)?;
-    let ended = waiting.pop();
-    if waiting.is_empty() {
+    let pending = open.get_mut(id)?;
+    let ended = pending.pop();
+    if pending.is_empty() {
         open.remove(id);
     }
     ended
 }
 
-impl<T: Answering> Transport<RoleServer> for InFlight<T> {
+impl<T: SendReply> Transport<RoleServer> for InFlight<T> {
     type Error = T::Error;
 
     fn send(
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let waiting = answered(&message).and_then(|id| end(&self.open, id));
-        let reply = waiting.as_ref().map(|waiting| waiting.reply.clone());
+        let pending = answered(&message).and_then(|id| end(&self.open, id));
+        let reply = pending.as_ref().map(|pending| pending.reply.clone());
         let sent = self.inner.answer(message, reply);
         async move {
             let result = sent.await;
-            drop(waiting);
+            drop(pending);
             result
         }
     }
@@ -149,7 +150,7 @@ impl<T: Answering> Transport<RoleServer> for InFlight<T> {
 
 const TOO_MANY_TEXT: &str = "too many requests are in flight; wait for answers, then send again";
 
-impl<T: Answering> InFlight<T> {
+impl<T: SendReply> InFlight<T> {
     fn refuse(&mut self, message: &ClientJsonRpcMessage) {
         let JsonRpcMessage::Request(request) = message else {
             return;
@@ -160,7 +161,7 @@ impl<T: Answering> InFlight<T> {
         self.refusing = Some(Box::pin(async move { drop(sent.await) }));
     }
 
-    /// A cancelled request gets no answer; its place is its handler's alone from now on.
+    /// A cancelled request gets no answer; its permit is its handler's alone from now on.
     fn note_cancelled(&self, notification: &ClientNotification) {
         if let ClientNotification::CancelledNotification(cancelled) = notification
             && let Some(id) = &cancelled.params.request_id

@@ -24,9 +24,9 @@ use tokio_util::codec::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::batch::{Batch, Batches, Outgoing, Sending, WRONG_VERSION, is_batch};
+use super::batch::{Batch, Batches, OutgoingMessages, OutgoingReply, WRONG_VERSION, is_batch};
 use super::limits::MESSAGE_BYTES_MAX;
-use super::reply::{Answering, Reply};
+use super::reply_budget::{ReplyLease, SendReply};
 
 /// A read buffer that grew larger than this is given back once it is empty.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
@@ -122,7 +122,7 @@ where
     }
 
     /// Has it sent before the next line is read.
-    fn send_later(&mut self, sending: Option<Sending>) {
+    fn send_later(&mut self, sending: Option<OutgoingReply>) {
         let Some(sending) = sending else {
             return;
         };
@@ -146,9 +146,9 @@ fn lock(batches: &SyncMutex<Batches>) -> MutexGuard<'_, Batches> {
 async fn put<W: AsyncWrite + Unpin>(
     write: &Writer<W>,
     is_broken: &CancellationToken,
-    sending: Sending,
+    sending: OutgoingReply,
 ) -> io::Result<()> {
-    let Sending { what, replies } = sending;
+    let OutgoingReply { what, replies } = sending;
     let mut write = write.lock().await;
     let sent = match write.as_mut() {
         Some(write) => write.send(what).await,
@@ -232,7 +232,7 @@ where
     }
 }
 
-impl<R, W> Answering for Lines<R, W>
+impl<R, W> SendReply for Lines<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -240,7 +240,7 @@ where
     fn answer(
         &mut self,
         message: ServerJsonRpcMessage,
-        reply: Option<Reply>,
+        reply: Option<ReplyLease>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let sending = lock(&self.batches).outgoing(message, reply);
         let (write, is_broken) = (Arc::clone(&self.write), self.is_broken.clone());
@@ -277,20 +277,20 @@ where
                 Line::Nothing => {}
                 Line::Bad(error, id) => {
                     let error = JsonRpcMessage::error(error, id);
-                    self.send_later(Some(Sending::one(error, None)));
+                    self.send_later(Some(OutgoingReply::one(error, None)));
                 }
             }
         }
     }
 }
 
-impl Encoder<Outgoing> for MessageEncoder {
+impl Encoder<OutgoingMessages> for MessageEncoder {
     type Error = io::Error;
 
-    fn encode(&mut self, outgoing: Outgoing, buffer: &mut BytesMut) -> io::Result<()> {
+    fn encode(&mut self, outgoing: OutgoingMessages, buffer: &mut BytesMut) -> io::Result<()> {
         match outgoing {
-            Outgoing::One(message) => serde_json::to_writer(buffer.writer(), &message)?,
-            Outgoing::All(messages) => serde_json::to_writer(buffer.writer(), &messages)?,
+            OutgoingMessages::One(message) => serde_json::to_writer(buffer.writer(), &message)?,
+            OutgoingMessages::All(messages) => serde_json::to_writer(buffer.writer(), &messages)?,
         }
         buffer.put_u8(b'\n');
         Ok(())
@@ -303,7 +303,7 @@ mod tests {
 
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-    use super::super::patience::Patience;
+    use super::super::write_timeout::WriteTimeout;
     use super::*;
 
     const PING: &[u8] = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
@@ -370,7 +370,7 @@ mod tests {
     async fn a_peer_that_reads_nothing_is_cut_off() {
         let (mut ours, theirs) = tokio::io::duplex(64);
         let (read, write) = tokio::io::split(theirs);
-        let write = Patience::new(write, Duration::from_mins(1));
+        let write = WriteTimeout::new(write, Duration::from_mins(1));
         let mut lines = Lines::new(read, write);
         ours.write_all(&[PING, b"\n"].concat()).await.unwrap();
         assert!(lines.receive().await.is_some());

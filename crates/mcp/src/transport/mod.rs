@@ -1,44 +1,28 @@
-//! How messages come in and answers go out. Nothing here knows a tool: whatever is an
-//! [`rmcp::ServerHandler`] can be served by stdio, the unix socket, Streamable HTTP and
-//! legacy SSE, and each of them is bounded.
+//! How messages come in and replies go out. Nothing here knows a tool: any
+//! [`rmcp::ServerHandler`] can be served over stdio and the unix socket, and by the HTTP
+//! crate, which builds on [`InFlight`], [`ReplyLease`] and [`batch`].
 //!
 //! ```text
-//! TCP ─ accept ─ guard ─ identify ─┬─ streamable ─ sessions ─┐
-//!                                  ├─ sse ───────────────────┤
-//!                                  └─ endpoints              ├─ in flight ─ handler
-//! stdio, unix socket ─ lines ────────────────────────────────┘
+//! stdio, unix socket ─ lines ───┐
+//! HTTP: Streamable HTTP, SSE ───┴─ in flight ─ handler
 //! ```
 
-mod accept;
-mod batch;
-mod body;
-mod guard;
-mod http;
-mod identify;
+pub mod batch;
 mod inflight;
 mod limits;
 mod lines;
-mod pace;
-mod patience;
-mod refusal;
-mod reply;
-mod sessions;
+mod reply_budget;
 mod socket;
-mod sse;
 mod stdio;
-mod streamable;
+mod write_timeout;
 
-pub use accept::serve_http;
-pub(crate) use body::discard;
-pub use guard::{Guard, GuardError};
-pub use http::{Http, HttpSettings, MCP_PATH};
-pub use identify::{Anonymous, Identify};
+pub use inflight::InFlight;
 pub use limits::{
-    ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, HttpLimits, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
+    ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
     SOCKET_CONNECTIONS_MAX,
 };
-pub(crate) use pace::{Pace, PaceLimits};
-pub use refusal::Refusal;
-pub(crate) use reply::{Answers, Full, Reply, Share, json_bytes};
+pub(crate) use reply_budget::{BudgetExhausted, LeaseShare, ReplyBudget, json_bytes};
+pub use reply_budget::{ReplyLease, SendReply, answered, not_kept};
 pub use socket::Socket;
 pub use stdio::serve_stdio;
+pub use write_timeout::WriteTimeout;

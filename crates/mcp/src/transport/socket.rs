@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX, SOCKET_UNREAD_MAX};
-use super::patience::Patience;
 use super::stdio::serve_lines;
+use super::write_timeout::WriteTimeout;
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 64;
@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
-    place: Place,
+    path_in_directory: SocketPath,
     inode: u64,
     clients: TaskTracker,
 }
@@ -38,8 +38,8 @@ impl Socket {
     /// Binds a socket at `path`, in place of one that an earlier server left there. The
     /// caller makes sure that no other server lives on that path.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        let place = Place::open(path)?;
-        let path = place.path.as_path();
+        let path_in_directory = SocketPath::open(path)?;
+        let path = path_in_directory.path.as_path();
         remove_stale(path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
@@ -49,7 +49,7 @@ impl Socket {
         let listener = socket.listen(BACKLOG)?;
         Ok(Self {
             listener,
-            place,
+            path_in_directory,
             inode,
             clients: TaskTracker::new(),
         })
@@ -57,7 +57,7 @@ impl Socket {
 
     /// Connects to the server whose socket is at `path`.
     pub async fn connect(path: &Path) -> io::Result<UnixStream> {
-        UnixStream::connect(&Place::open(path)?.path).await
+        UnixStream::connect(&SocketPath::open(path)?.path).await
     }
 
     /// Its clients: who wants to know when there are none closes it and waits.
@@ -67,15 +67,15 @@ impl Socket {
 
     /// Serves until told to stop, then until the last client is gone or has been cut off.
     pub async fn serve<H: ServerHandler + Clone>(self, handler: H, stop: CancellationToken) {
-        let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX));
         let clients = self.clients();
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
-            match (accepted, Arc::clone(&places).try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
+            match (accepted, Arc::clone(&permits).try_acquire_owned()) {
+                (Ok((stream, _)), Ok(permit)) => {
                     let served = serve_client(handler.clone(), stream, stop.clone());
                     clients.spawn(async move {
                         served.await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 (Ok(_), Err(_)) => tracing::warn!("too many clients on the unix socket"),
@@ -92,7 +92,7 @@ impl Socket {
 
 async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: CancellationToken) {
     let (read, write) = stream.into_split();
-    let write = Patience::new(write, SOCKET_UNREAD_MAX);
+    let write = WriteTimeout::new(write, SOCKET_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
     if let Err(error) = serve_lines(handler, read, write, requests, stop).await {
         tracing::debug!(%error, "a client of the unix socket went wrong");
@@ -102,8 +102,8 @@ async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: Ca
 impl Drop for Socket {
     fn drop(&mut self) {
         let is_ours = |found: std::fs::Metadata| found.ino() == self.inode;
-        if std::fs::symlink_metadata(&self.place.path).is_ok_and(is_ours) {
-            let _ = std::fs::remove_file(&self.place.path);
+        if std::fs::symlink_metadata(&self.path_in_directory.path).is_ok_and(is_ours) {
+            let _ = std::fs::remove_file(&self.path_in_directory.path);
         }
     }
 }
@@ -111,13 +111,13 @@ impl Drop for Socket {
 /// Where a socket is, by a path that fits into an address: these have 108 bytes, and a
 /// directory's path may have more.
 #[derive(Debug)]
-struct Place {
+struct SocketPath {
     /// Its name in the directory that we hold open.
     path: PathBuf,
     _directory: File,
 }
 
-impl Place {
+impl SocketPath {
     fn open(path: &Path) -> io::Result<Self> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());

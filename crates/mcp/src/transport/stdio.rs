@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::inflight::InFlight;
 use super::limits::{REQUESTS_PER_CONNECTION_MAX, STDIO_UNREAD_MAX};
 use super::lines::Lines;
-use super::patience::Patience;
+use super::write_timeout::WriteTimeout;
 
 /// Serves the client that started us, until it closes our input or we are to stop.
 pub async fn serve_stdio<H: ServerHandler>(handler: H, stop: CancellationToken) -> io::Result<()> {
     let (read, write) = stdio_pipes();
-    let write = Patience::new(write, STDIO_UNREAD_MAX);
+    let write = WriteTimeout::new(write, STDIO_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
     serve_lines(handler, read, write, requests, stop).await
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_mcp::transport::{
-    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, serve_http,
-};
+use hotcell_http::{Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, serve_http};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

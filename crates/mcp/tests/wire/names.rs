@@ -1,7 +1,7 @@
 //! A request that came by a name which is not ours is refused, on every path but those of
 //! health, which are asked by whatever name a probe has.
 
-use hotcell_mcp::transport::Guard;
+use hotcell_http::Guard;
 use serde_json::Value;
 
 use crate::client::Client;

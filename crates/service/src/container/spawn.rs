@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Lifetime, Network, Phase};
 use hotcell_engine::Progress;
-use hotcell_store::{ContainerRow, Spawned, StoreError};
+use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
 use super::list::{view, view_of_row};
 use super::{ContainerView, Spawn};
@@ -255,8 +255,8 @@ impl Inner {
         }
         let recorded = self.insert(container, keys_since_unix_ms).await;
         match recorded {
-            Ok(Spawned::New) => Ok(Recorded::New),
-            Ok(Spawned::Before(before)) => {
+            Ok(ContainerInsert::New) => Ok(Recorded::New),
+            Ok(ContainerInsert::Existing(before)) => {
                 self.discard(container, None);
                 Ok(Recorded::SameKey(KeyHolder::Row(before)))
             }
@@ -272,7 +272,7 @@ impl Inner {
         &self,
         container: &LiveContainer,
         keys_since_unix_ms: u64,
-    ) -> Result<Spawned, StoreError> {
+    ) -> Result<ContainerInsert, StoreError> {
         let (store, row) = (&self.environment.store, container.row.clone());
         if !row.is_warm {
             return store.insert_container(row, keys_since_unix_ms).await;

@@ -1,7 +1,7 @@
 //! Listing execs.
 
 use hotcell_domain::{Caller, ContainerRef};
-use hotcell_store::ExecBrief;
+use hotcell_store::EndedExecRow;
 
 use super::ExecSummary;
 use super::live::LiveExec;
@@ -45,7 +45,7 @@ impl Service {
     }
 }
 
-fn summary(brief: ExecBrief) -> ExecSummary {
+fn summary(brief: EndedExecRow) -> ExecSummary {
     let status = brief.end.as_ref().map(|end| end.status);
     ExecSummary {
         id: brief.id,

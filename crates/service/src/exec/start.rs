@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use hotcell_domain::{Caller, ContainerRef, ExecId, Name, Principal, Refusal};
-use hotcell_store::{ExecRow, Started};
+use hotcell_domain::{Caller, ContainerRef, ExecId, Name, PolicyError, Principal};
+use hotcell_store::{ExecInsert, ExecRow};
 
 use super::Start;
 use super::command;
@@ -61,8 +61,8 @@ impl TableInner {
         }
         let may_be_root = self.allow_root && self.environment.settings.policy.allow_root;
         if request.command.as_root && !may_be_root {
-            tell_refusal(caller, &self.container, &Refusal::Root);
-            return Err(ServiceError::Refused(Refusal::Root));
+            tell_refusal(caller, &self.container, &PolicyError::Root);
+            return Err(ServiceError::Refused(PolicyError::Root));
         }
         command::check(&request.command, &self.env)
     }
@@ -96,14 +96,14 @@ impl TableInner {
         let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
         let since = row.created_unix_ms.saturating_sub(lifetime);
         match environment.store.insert_exec(row, since).await {
-            Ok(Started::New) => {}
+            Ok(ExecInsert::New) => {}
             not_new => {
                 self.give_back();
                 self.drop_command(&exec.command);
                 environment.execs.remove(&exec.id);
                 return match not_new {
-                    Ok(Started::Before(before)) => Ok(before.id),
-                    Ok(Started::New) => Ok(exec.id.clone()),
+                    Ok(ExecInsert::Existing(before)) => Ok(before.id),
+                    Ok(ExecInsert::New) => Ok(exec.id.clone()),
                     Err(error) => Err(error.into()),
                 };
             }

@@ -264,7 +264,7 @@ impl TableInner {
         self.drop_command(&exec.command);
         exec.ended(end, log.last_seq());
         environment.execs.remove(&exec.id);
-        environment.forget_excess(&exec.principal).await;
+        environment.prune_excess(&exec.principal).await;
     }
 
     /// Lets the agent drop an exec whose end is stored. If that fails, the next server

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hotcell_domain::{ContainerId, Limits, Refusal};
+use hotcell_domain::{ContainerId, Limits, PolicyError};
 
 use super::Pool;
 
@@ -18,7 +18,7 @@ impl Pool {
         self: &Arc<Self>,
         id: &ContainerId,
         limits: &Limits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PolicyError> {
         let budget = &self.environment.budget;
         let Err(refusal) = budget.hold(id, limits) else {
             return Ok(());
@@ -35,7 +35,7 @@ impl Pool {
         self: &Arc<Self>,
         id: &ContainerId,
         limits: &Limits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PolicyError> {
         let budget = &self.environment.budget;
         let mut freed = budget.freed();
         loop {

@@ -184,7 +184,7 @@ async fn stopping_removes_transient_containers_and_keeps_persistent_ones() {
     assert_eq!(ground.held().await, std::slice::from_ref(&kept.id));
     drop(service);
 
-    let living = ground.store().await.living_containers().await.unwrap();
+    let living = ground.store().await.active_containers().await.unwrap();
     assert_eq!(living.len(), 1);
     assert_eq!((&living[0].id, living[0].phase), (&kept.id, Phase::Running));
 }

@@ -18,7 +18,7 @@ async fn noted(
 ) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>) {
     drop(service);
     let store = ground.store().await;
-    let owned = store.living_containers().await.expect("it lists");
+    let owned = store.active_containers().await.expect("it lists");
     let warm = store.warm().await.expect("it lists");
     (
         owned.into_iter().map(|row| row.id).collect(),

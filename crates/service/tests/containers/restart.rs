@@ -130,6 +130,6 @@ async fn uses_are_noted_when_the_server_stops() {
     attach(&service, &by_id(&view), "s").await.unwrap();
     service.stop(Duration::ZERO).await;
     drop(service);
-    let living = ground.store().await.living_containers().await.unwrap();
+    let living = ground.store().await.active_containers().await.unwrap();
     assert_eq!(living[0].last_used_unix_ms, view.created_unix_ms + 100_000);
 }

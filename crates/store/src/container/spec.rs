@@ -8,7 +8,7 @@ use hotcell_domain::{
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredSpec {
     image: String,
     memory_bytes: u64,
     cpu_millis: u32,
@@ -40,7 +40,7 @@ pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     if ImageRef::parse(&image).as_ref() != Ok(&spec.image) {
         return Err("the image's name cannot be stored");
     }
-    Ok(json(&Stored {
+    Ok(json(&StoredSpec {
         image,
         memory_bytes: spec.limits.memory.get(),
         cpu_millis: spec.limits.cpus.get(),
@@ -65,7 +65,7 @@ pub(super) fn write_env(env: &Env) -> String {
 
 /// Reads a spec back; without variables, it has none.
 pub(super) fn read(text: &str, variables: Option<&str>) -> Result<ContainerSpec, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let stored: StoredSpec = serde_json::from_str(text).map_err(said)?;
     let variables = match variables {
         Some(variables) => serde_json::from_str(variables).map_err(said)?,
         None => BTreeMap::new(),

@@ -31,10 +31,10 @@ async fn a_container_is_read_back_as_it_was_noted() {
     store.insert_container(full.clone(), 0).await.unwrap();
     store.insert_container(container(4), 0).await.unwrap();
     let listed = [container(4), full];
-    assert_eq!(store.living_containers().await.unwrap(), listed);
+    assert_eq!(store.active_containers().await.unwrap(), listed);
     drop(store);
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.living_containers().await.unwrap(), listed);
+    assert_eq!(store.active_containers().await.unwrap(), listed);
 }
 
 #[tokio::test]
@@ -51,11 +51,11 @@ async fn what_an_images_name_stood_for_is_noted_once_it_is_known() {
         phase: Phase::Running,
         ..container(1)
     };
-    assert_eq!(store.living_containers().await.unwrap(), [running]);
+    assert_eq!(store.active_containers().await.unwrap(), [running]);
     let ended = store.set_container_phase(id(), Phase::Stopped, Some(5));
     ended.await.unwrap();
     made(None).await.unwrap();
-    assert_eq!(store.living_containers().await.unwrap(), []);
+    assert_eq!(store.active_containers().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn the_engine_of_a_container_can_be_noted_later() {
     assert!(note().await.is_err(), "there is no such container");
     store.insert_container(container(1), 0).await.unwrap();
     note().await.unwrap();
-    assert_eq!(store.living_containers().await.unwrap()[0].engine, engine);
+    assert_eq!(store.active_containers().await.unwrap()[0].engine, engine);
 }
 
 #[tokio::test]
@@ -74,18 +74,24 @@ async fn the_same_key_means_the_same_container_until_it_is_too_old() {
     let (_directory, store) = store();
     let first = with_key(10, "k");
     let insert = |row, since| store.insert_container(row, since);
-    assert_eq!(insert(first.clone(), 0).await.unwrap(), Spawned::New);
-    let before = Spawned::Before(Box::new(first.clone()));
+    assert_eq!(
+        insert(first.clone(), 0).await.unwrap(),
+        ContainerInsert::New
+    );
+    let before = ContainerInsert::Existing(Box::new(first.clone()));
     assert_eq!(insert(with_key(20, "k"), 10).await.unwrap(), before);
     let mut foreign = with_key(20, "k");
     foreign.principal = Principal::new(name("somebody"));
-    assert_eq!(insert(foreign, 0).await.unwrap(), Spawned::New);
+    assert_eq!(insert(foreign, 0).await.unwrap(), ContainerInsert::New);
     assert_eq!(
         insert(with_key(21, "other"), 0).await.unwrap(),
-        Spawned::New
+        ContainerInsert::New
     );
-    assert_eq!(insert(with_key(30, "k"), 11).await.unwrap(), Spawned::New);
-    let newest = Spawned::Before(Box::new(with_key(30, "k")));
+    assert_eq!(
+        insert(with_key(30, "k"), 11).await.unwrap(),
+        ContainerInsert::New
+    );
+    let newest = ContainerInsert::Existing(Box::new(with_key(30, "k")));
     assert_eq!(insert(with_key(40, "k"), 0).await.unwrap(), newest);
 }
 
@@ -121,7 +127,7 @@ async fn nothing_leaves_an_end() {
     let set = |phase, ended| store.set_container_phase(container(1).id, phase, ended);
     set(Phase::Running, None).await.unwrap();
     assert_eq!(
-        store.living_containers().await.unwrap()[0].phase,
+        store.active_containers().await.unwrap()[0].phase,
         Phase::Running
     );
     assert!(set(Phase::Stopped, None).await.is_err());
@@ -138,7 +144,7 @@ async fn nothing_leaves_an_end() {
             ..container(1)
         }]
     );
-    assert!(store.living_containers().await.unwrap().is_empty());
+    assert!(store.active_containers().await.unwrap().is_empty());
     let unknown = store
         .set_container_phase(container(2).id, Phase::Running, None)
         .await;
@@ -167,7 +173,7 @@ async fn a_container_that_has_ended_loses_its_variables_and_no_other_does() {
         ..with_secret(3)
     };
     let living = [halted, with_secret(4)];
-    assert_eq!(store.living_containers().await.unwrap(), living);
+    assert_eq!(store.active_containers().await.unwrap(), living);
     let ended = store.ended_containers(Principal::local(), 9).await.unwrap();
     assert_eq!(ended.len(), 2);
     assert!(ended.iter().all(|row| row.spec == container(1).spec));
@@ -204,7 +210,7 @@ async fn the_last_use_never_moves_back() {
     let used = vec![(id(), 20), (container(2).id, 30), (id(), 10)];
     store.touch_containers(used).await.unwrap();
     assert_eq!(
-        store.living_containers().await.unwrap()[0].last_used_unix_ms,
+        store.active_containers().await.unwrap()[0].last_used_unix_ms,
         20
     );
 }
@@ -223,13 +229,13 @@ async fn a_row_that_cannot_be_read_is_named_and_does_not_hide_the_others() {
     let sql = "UPDATE containers SET spec = '{' WHERE id = ?";
     let id = bad.clone();
     store
-        .clerk
-        .ask("break it", move |database| {
+        .database
+        .run("break it", move |database| {
             Ok(database.read().execute(sql, [id.as_str()])?)
         })
         .await
         .unwrap();
-    let listed = store.living_containers().await.unwrap();
+    let listed = store.active_containers().await.unwrap();
     assert_eq!(listed, [with_key(1, "1"), with_key(3, "3")]);
     let error = store
         .insert_container(with_key(4, "2"), 0)
@@ -249,14 +255,14 @@ fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_container() {
     });
     let new = answers
         .iter()
-        .filter(|answer| **answer == Spawned::New)
+        .filter(|answer| **answer == ContainerInsert::New)
         .count();
     assert_eq!(new, 1);
     let ids: std::collections::BTreeSet<_> = answers
         .iter()
         .filter_map(|answer| match answer {
-            Spawned::Before(row) => Some(row.id.clone()),
-            Spawned::New => None,
+            ContainerInsert::Existing(row) => Some(row.id.clone()),
+            ContainerInsert::New => None,
         })
         .collect();
     assert_eq!(ids.len(), 1);
@@ -289,5 +295,5 @@ async fn a_container_that_was_thought_to_have_ended_is_found_with_its_row() {
         let adopted = store.adopt_container(found(number)).await.unwrap();
         assert_eq!(adopted, expected);
     }
-    assert_eq!(store.living_containers().await.unwrap().len(), 3);
+    assert_eq!(store.active_containers().await.unwrap().len(), 3);
 }

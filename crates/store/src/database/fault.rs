@@ -1,4 +1,4 @@
-//! What goes wrong with a question, and what its caller is told.
+//! Why a query failed, and what its caller hears of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub(crate) enum Fault {
     AliasTaken,
     #[error("it was undone together with what failed beside it")]
     Undone,
-    #[error("the question panicked")]
+    #[error("the query panicked")]
     Panicked,
 }
 
-/// What callers are told of a fault, which may be the same for several.
+/// A fault as it is reported to one or several callers.
 #[derive(Debug, Clone)]
-pub(crate) enum Said {
+pub(crate) enum FaultReport {
     AliasTaken,
     Full,
     Failed(Arc<Fault>),
 }
 
-impl Said {
+impl FaultReport {
     /// `directory` is where the database lives.
     pub(super) fn new(fault: Fault, directory: &Path) -> Self {
         match fault {

@@ -1,4 +1,4 @@
-//! The database: how it is opened, and what every question may do with it.
+//! The database: how it is opened, and what every query may do with it.
 
 mod fault;
 mod open;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Savepoint};
 use rustix::fs::Stat;
 
-pub(crate) use fault::{Fault, Said};
+pub(crate) use fault::{Fault, FaultReport};
 pub(crate) use open::{open, sync};
 use scrub::Scrubber;
 
@@ -22,18 +22,18 @@ pub(crate) struct Database {
     scrubber: Scrubber,
     has_forgotten: bool,
     connection: Connection,
-    files: Vec<Identity>,
+    files: Vec<FileIdentity>,
 }
 
 /// A file by its name, and what the name meant when we opened it.
-struct Identity {
+struct FileIdentity {
     path: PathBuf,
     device: u64,
     inode: u64,
 }
 
 impl Database {
-    /// For questions that change nothing.
+    /// For queries that change nothing.
     pub(crate) fn read(&self) -> &Connection {
         &self.connection
     }
@@ -43,7 +43,7 @@ impl Database {
         Ok(self.connection.savepoint()?)
     }
 
-    /// Begins a transaction for several questions.
+    /// Begins a transaction for several queries.
     pub(crate) fn begin(&self) -> Result<(), Fault> {
         self.run("BEGIN IMMEDIATE")
     }
@@ -56,7 +56,7 @@ impl Database {
         Ok(())
     }
 
-    /// Keeps what several questions changed.
+    /// Keeps what several queries changed.
     pub(crate) fn commit(&self) -> Result<(), Fault> {
         self.run("COMMIT")
     }
@@ -78,7 +78,7 @@ impl Database {
         Ok(())
     }
 
-    /// Ends a transaction that a failed question left open.
+    /// Ends a transaction that a failed query left open.
     pub(crate) fn settle(&mut self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
@@ -87,7 +87,7 @@ impl Database {
         }
     }
 
-    /// Notes that a question forgot something that may be secret.
+    /// Notes that a query forgot something that may be secret.
     pub(crate) fn note_forgotten(&mut self) {
         self.has_forgotten = true;
     }
@@ -100,13 +100,13 @@ impl Database {
     }
 
     /// What callers are told.
-    pub(crate) fn said(&self, fault: Fault) -> Said {
+    pub(crate) fn report(&self, fault: Fault) -> FaultReport {
         let directory = self.files.first().and_then(|file| file.path.parent());
-        Said::new(fault, directory.unwrap_or(Path::new(".")))
+        FaultReport::new(fault, directory.unwrap_or(Path::new(".")))
     }
 }
 
-impl Identity {
+impl FileIdentity {
     fn of(path: PathBuf) -> rustix::io::Result<Self> {
         let found = rustix::fs::stat(&path)?;
         Ok(Self {

@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::scrub::Scrubber;
-use super::{Database, FILE_NAME, Identity, schema};
+use super::{Database, FILE_NAME, FileIdentity, schema};
 use crate::OpenError;
 
 /// How long we wait for somebody who looks into the database.
@@ -35,7 +35,7 @@ const PAGE_BYTES_MIN: usize = 512;
 
 /// Why a database is not taken.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum RejectReason {
     #[error("newer")]
     Newer(u32),
     #[error("its check says: {0}")]
@@ -59,14 +59,14 @@ pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     let path = directory.join(FILE_NAME);
     let log = with_suffix(&path, "-wal");
     if size(&log) > 0 && size(&path) == 0 {
-        return Err(damaged(log, Refused::LogAlone));
+        return Err(damaged(log, RejectReason::LogAlone));
     }
     let refused = |error| said(directory, &path, error);
     begins_well(&path).map_err(refused)?;
     let mut connection = connect(&path).map_err(refused)?;
     look(&connection, &path).map_err(refused)?;
     prepare(&mut connection).map_err(refused)?;
-    let identities = [path.clone(), log].map(Identity::of);
+    let identities = [path.clone(), log].map(FileIdentity::of);
     let files: Result<Vec<_>, _> = identities.into_iter().collect();
     let files = files.map_err(|error| OpenError::io("find the database", directory, error))?;
     let second = open_connection(&path).map_err(|error| refused(error.into()))?;
@@ -92,18 +92,18 @@ pub(crate) fn sync(directory: &Path) -> std::io::Result<()> {
 }
 
 /// SQLite takes a file that is shorter than a page for an empty one, and writes over it.
-fn begins_well(path: &Path) -> Result<(), Refused> {
+fn begins_well(path: &Path) -> Result<(), RejectReason> {
     let mut beginning = [0; PAGE_BYTES_MIN];
     match File::open(path).and_then(|file| file.read_exact_at(&mut beginning, 0)) {
         Ok(()) if beginning.starts_with(MAGIC) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error.into()),
         Err(_) if size(path) == 0 => Ok(()),
-        Ok(()) | Err(_) => Err(Refused::Beginning),
+        Ok(()) | Err(_) => Err(RejectReason::Beginning),
     }
 }
 
-fn connect(path: &Path) -> Result<Connection, Refused> {
+fn connect(path: &Path) -> Result<Connection, RejectReason> {
     // SQLite gives its other files the mode of this one.
     File::options()
         .create(true)
@@ -124,27 +124,27 @@ fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Reads enough to know whether this is ours.
-fn look(connection: &Connection, path: &Path) -> Result<(), Refused> {
+fn look(connection: &Connection, path: &Path) -> Result<(), RejectReason> {
     let found = schema::version(connection)?;
     if found > schema::KNOWN {
-        return Err(Refused::Newer(found));
+        return Err(RejectReason::Newer(found));
     }
     let tables: u32 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if found == 0 && tables > 0 {
-        return Err(Refused::Foreign);
+        return Err(RejectReason::Foreign);
     }
     if size(path) <= CHECK_BYTES_MAX {
         let verdict: String =
             connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if verdict != "ok" {
-            return Err(Refused::Check(verdict));
+            return Err(RejectReason::Check(verdict));
         }
     }
     Ok(())
 }
 
-fn prepare(connection: &mut Connection) -> Result<(), Refused> {
+fn prepare(connection: &mut Connection) -> Result<(), RejectReason> {
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON")?;
     // What is forgotten may have been secret: its place is overwritten.
@@ -159,22 +159,25 @@ fn prepare(connection: &mut Connection) -> Result<(), Refused> {
     Ok(())
 }
 
-fn said(directory: &Path, path: &Path, refused: Refused) -> OpenError {
+fn said(directory: &Path, path: &Path, refused: RejectReason) -> OpenError {
     match refused {
-        Refused::Newer(found) => OpenError::Newer {
+        RejectReason::Newer(found) => OpenError::Newer {
             directory: directory.to_owned(),
             found,
             known: schema::KNOWN,
         },
-        Refused::Sql(error) if is_damage(&error) => damaged(path.to_owned(), error.into()),
-        Refused::Check(_) | Refused::Foreign | Refused::LogAlone | Refused::Beginning => {
-            damaged(path.to_owned(), refused)
+        RejectReason::Sql(error) if is_damage(&error) => damaged(path.to_owned(), error.into()),
+        RejectReason::Check(_)
+        | RejectReason::Foreign
+        | RejectReason::LogAlone
+        | RejectReason::Beginning => damaged(path.to_owned(), refused),
+        RejectReason::Sql(_) | RejectReason::Io(_) => {
+            OpenError::io("open the database", directory, refused)
         }
-        Refused::Sql(_) | Refused::Io(_) => OpenError::io("open the database", directory, refused),
     }
 }
 
-fn damaged(path: PathBuf, refused: Refused) -> OpenError {
+fn damaged(path: PathBuf, refused: RejectReason) -> OpenError {
     OpenError::Damaged {
         path,
         source: refused.into(),

@@ -86,7 +86,7 @@ fn pause(woken: &Receiver<()>) -> Result<(), RecvTimeoutError> {
     }
 }
 
-/// Answers whether nothing is left in the log.
+/// Returns whether nothing is left in the log.
 fn scrub(connection: &Connection) -> rusqlite::Result<bool> {
     // The first waits for the disk and holds nobody up. The second has next to nothing left
     // to move, so that writers wait for it no longer than they must.

@@ -20,7 +20,7 @@ const ARGUMENT_BYTES_MORE: usize = 3;
 const LEFT_OUT: &str = "\u{2026}";
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredCommand {
     argv: Vec<String>,
     cwd: String,
     as_root: bool,
@@ -41,7 +41,7 @@ struct Secrets {
 
 /// Writes what is not secret.
 pub(super) fn write(command: &Command) -> String {
-    json(&Stored {
+    json(&StoredCommand {
         argv: command.argv().to_vec(),
         cwd: command.cwd().to_owned(),
         as_root: command.as_root,
@@ -62,7 +62,7 @@ pub(super) fn write_secrets(command: &Command) -> String {
 
 /// Reads a command back; without secrets, its environment and input are empty.
 pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let stored: StoredCommand = serde_json::from_str(text).map_err(said)?;
     let secrets: Secrets = match secrets {
         Some(secrets) => serde_json::from_str(secrets).map_err(said)?,
         None => Secrets::default(),
@@ -88,14 +88,14 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
 /// What is kept of a command that has ended; `None` if that is all of it, or if it cannot be
 /// read.
 pub(super) fn cut(text: &str) -> Option<String> {
-    let stored: Stored = serde_json::from_str(text).ok()?;
+    let stored: StoredCommand = serde_json::from_str(text).ok()?;
     let argv = first_of(&stored.argv, ARGV_BYTES_KEPT);
-    (argv != stored.argv).then(|| json(&Stored { argv, ..stored }))
+    (argv != stored.argv).then(|| json(&StoredCommand { argv, ..stored }))
 }
 
 /// Reads the arguments of a command, as far as a list shows them.
 pub(super) fn read_argv(text: &str) -> Result<Vec<String>, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let stored: StoredCommand = serde_json::from_str(text).map_err(said)?;
     Ok(listed_argv(&stored.argv))
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::spec::{json, said};
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredEnd {
     status: String,
     exit_code: Option<u8>,
     signal: Option<u8>,
@@ -27,7 +27,7 @@ struct StoredUsage {
 
 /// Writes an end.
 pub(super) fn write(end: &ExecEnd) -> String {
-    json(&Stored {
+    json(&StoredEnd {
         status: end.status.as_str().to_owned(),
         exit_code: end.exit_code,
         signal: end.signal,
@@ -46,7 +46,7 @@ pub(super) fn write(end: &ExecEnd) -> String {
 
 /// Reads an end back.
 pub(super) fn read(text: &str) -> Result<ExecEnd, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(said)?;
+    let stored: StoredEnd = serde_json::from_str(text).map_err(said)?;
     let status = ExecStatus::parse(&stored.status).filter(|status| status.is_final());
     Ok(ExecEnd {
         status: status.ok_or("not a final status")?,

@@ -36,7 +36,7 @@ async fn an_exec_is_read_back_as_it_was_noted() {
     assert_eq!(store.exec(exec(6).id).await.unwrap(), None);
     drop(store);
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.living_execs().await.unwrap(), [exec(4), full]);
+    assert_eq!(store.active_execs().await.unwrap(), [exec(4), full]);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn an_ended_exec_keeps_its_end_and_loses_its_secrets() {
         ..exec(1)
     };
     assert_eq!(store.exec(row.id).await.unwrap(), Some(expected));
-    assert!(store.living_execs().await.unwrap().is_empty());
+    assert!(store.active_execs().await.unwrap().is_empty());
     drop(store);
     let file = std::fs::read(directory.path().join("hotcell.db")).unwrap();
     let holds = |secret: &[u8]| file.windows(secret.len()).any(|part| part == secret);
@@ -80,7 +80,7 @@ async fn only_a_final_status_ends_an_exec_that_is_there() {
         .end_exec(exec(1).id, end(ExecStatus::Running), 5)
         .await;
     assert!(matches!(running, Err(StoreError::Failed { .. })));
-    assert_eq!(store.living_execs().await.unwrap().len(), 1);
+    assert_eq!(store.active_execs().await.unwrap().len(), 1);
     let unknown = store.end_exec(exec(2).id, end(ExecStatus::Lost), 5).await;
     assert!(matches!(unknown, Err(StoreError::Failed { .. })));
 }
@@ -89,13 +89,16 @@ async fn only_a_final_status_ends_an_exec_that_is_there() {
 async fn the_same_key_in_the_same_container_means_the_same_exec_until_it_is_too_old() {
     let (_directory, store) = store();
     let insert = |row, since| store.insert_exec(row, since);
-    assert_eq!(insert(with_key(10, "k"), 0).await.unwrap(), Started::New);
-    let before = Started::Before(Box::new(with_key(10, "k")));
+    assert_eq!(insert(with_key(10, "k"), 0).await.unwrap(), ExecInsert::New);
+    let before = ExecInsert::Existing(Box::new(with_key(10, "k")));
     assert_eq!(insert(with_key(20, "k"), 10).await.unwrap(), before);
     let mut elsewhere = with_key(20, "k");
     elsewhere.container = container(2).id;
-    assert_eq!(insert(elsewhere, 0).await.unwrap(), Started::New);
-    assert_eq!(insert(with_key(30, "k"), 11).await.unwrap(), Started::New);
+    assert_eq!(insert(elsewhere, 0).await.unwrap(), ExecInsert::New);
+    assert_eq!(
+        insert(with_key(30, "k"), 11).await.unwrap(),
+        ExecInsert::New
+    );
 }
 
 #[tokio::test]
@@ -136,7 +139,7 @@ fn of_many_who_ask_under_one_key_at_once_one_gets_a_new_exec() {
     });
     let new = answers
         .iter()
-        .filter(|answer| **answer == Started::New)
+        .filter(|answer| **answer == ExecInsert::New)
         .count();
     assert_eq!(new, 1);
 }

@@ -4,41 +4,41 @@ use std::collections::{HashMap, VecDeque};
 
 use hotcell_domain::ExecId;
 
-/// Places that are remembered, of all logs together.
+/// Positions that are remembered, of all logs together.
 const CURSORS_MAX: usize = 1024;
 
-/// A place between two records.
+/// A position between two records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     pub(super) part: u64,
     pub(super) offset: u64,
 }
 
 type Key = (ExecId, u64);
 
-/// The places behind messages, the newest only.
+/// The positions behind messages, the newest only.
 #[derive(Debug, Default)]
 pub(super) struct Cursors {
-    places: HashMap<Key, Place>,
+    positions: HashMap<Key, LogPosition>,
     oldest_first: VecDeque<Key>,
 }
 
 impl Cursors {
-    /// The place behind message `seq`.
-    pub(super) fn get(&self, id: &ExecId, seq: u64) -> Option<Place> {
-        self.places.get(&(id.clone(), seq)).copied()
+    /// The position behind message `seq`.
+    pub(super) fn get(&self, id: &ExecId, seq: u64) -> Option<LogPosition> {
+        self.positions.get(&(id.clone(), seq)).copied()
     }
 
-    pub(super) fn put(&mut self, id: &ExecId, seq: u64, place: Place) {
+    pub(super) fn put(&mut self, id: &ExecId, seq: u64, position: LogPosition) {
         let key = (id.clone(), seq);
-        if self.places.insert(key.clone(), place).is_some() {
+        if self.positions.insert(key.clone(), position).is_some() {
             return;
         }
         self.oldest_first.push_back(key);
         if self.oldest_first.len() > CURSORS_MAX
             && let Some(oldest) = self.oldest_first.pop_front()
         {
-            self.places.remove(&oldest);
+            self.positions.remove(&oldest);
         }
     }
 }
@@ -51,14 +51,14 @@ mod tests {
     fn the_newest_places_are_remembered_and_no_more() {
         let id = ExecId::from_parts(1, [1; 10]);
         let mut cursors = Cursors::default();
-        let place = |offset| Place { part: 0, offset };
+        let position = |offset| LogPosition { part: 0, offset };
         for seq in 0..5000 {
-            cursors.put(&id, seq, place(seq));
-            cursors.put(&id, seq, place(seq + 1));
+            cursors.put(&id, seq, position(seq));
+            cursors.put(&id, seq, position(seq + 1));
         }
-        assert_eq!(cursors.places.len(), CURSORS_MAX);
+        assert_eq!(cursors.positions.len(), CURSORS_MAX);
         assert_eq!(cursors.oldest_first.len(), CURSORS_MAX);
-        assert_eq!(cursors.get(&id, 4999), Some(place(5000)));
+        assert_eq!(cursors.get(&id, 4999), Some(position(5000)));
         assert_eq!(cursors.get(&id, 0), None);
     }
 }

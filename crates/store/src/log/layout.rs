@@ -5,12 +5,12 @@ use std::path::Path;
 
 use hotcell_domain::ExecId;
 
-use super::part::{self, Part};
+use super::part::{self, LogPart};
 
 /// The files of a log, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<LogPart>,
 }
 
 impl Layout {
@@ -19,7 +19,7 @@ impl Layout {
         let mut parts = Vec::new();
         for path in part::paths(directory, id) {
             if let Some(file) = part::open(&path)? {
-                parts.extend(Part::read(&file)?);
+                parts.extend(LogPart::read(&file)?);
             }
         }
         parts.sort_unstable_by_key(|part| part.number);
@@ -32,7 +32,7 @@ impl Layout {
         oldest.map_or(0, |part| part.base_bytes.saturating_sub(part.head_bytes))
     }
 
-    pub(super) fn tail(&self) -> &[Part] {
+    pub(super) fn tail(&self) -> &[LogPart] {
         let head = self
             .parts
             .iter()

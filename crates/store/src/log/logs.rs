@@ -11,32 +11,32 @@ use super::cursors::Cursors;
 use super::layout::Layout;
 use super::part;
 use crate::StoreError;
-use crate::lock::Lock;
+use crate::lock::StateLock;
 
 /// The directory of logs. Whoever writes there holds the lock.
 #[derive(Debug)]
 pub(crate) struct Logs {
     directory: PathBuf,
-    living: Mutex<HashMap<ExecId, Arc<Living>>>,
+    open: Mutex<HashMap<ExecId, Arc<OpenLog>>>,
     cursors: Mutex<Cursors>,
-    _lock: Lock,
+    _lock: StateLock,
 }
 
 /// A log that is being written, as its writer last left it.
 #[derive(Debug)]
-pub(super) struct Living(Mutex<Now>);
+pub(super) struct OpenLog(Mutex<OpenLogState>);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Now {
+pub(super) struct OpenLogState {
     pub(super) layout: Layout,
     pub(super) last_seq: u64,
 }
 
 impl Logs {
-    pub(crate) fn new(directory: PathBuf, lock: Lock) -> Self {
+    pub(crate) fn new(directory: PathBuf, lock: StateLock) -> Self {
         Self {
             directory,
-            living: Mutex::default(),
+            open: Mutex::default(),
             cursors: Mutex::default(),
             _lock: lock,
         }
@@ -51,24 +51,24 @@ impl Logs {
     }
 
     /// The log, if it is being written.
-    pub(super) fn living(&self, id: &ExecId) -> Option<Arc<Living>> {
-        hold(&self.living).get(id).cloned()
+    pub(super) fn open_log(&self, id: &ExecId) -> Option<Arc<OpenLog>> {
+        hold(&self.open).get(id).cloned()
     }
 
     /// Begins to write a log. `None` if it is being written.
-    pub(super) fn enter(&self, id: &ExecId) -> Option<Arc<Living>> {
-        let mut all = hold(&self.living);
+    pub(super) fn open_for_writing(&self, id: &ExecId) -> Option<Arc<OpenLog>> {
+        let mut all = hold(&self.open);
         if all.contains_key(id) {
             return None;
         }
-        let living = Arc::new(Living(Mutex::default()));
-        all.insert(id.clone(), Arc::clone(&living));
-        Some(living)
+        let log = Arc::new(OpenLog(Mutex::default()));
+        all.insert(id.clone(), Arc::clone(&log));
+        Some(log)
     }
 
     /// Nobody writes it any more.
-    pub(super) fn leave(&self, id: &ExecId) {
-        hold(&self.living).remove(id);
+    pub(super) fn close(&self, id: &ExecId) {
+        hold(&self.open).remove(id);
     }
 
     /// The execs that have a log.
@@ -90,7 +90,7 @@ impl Logs {
 
     /// Removes a log, unless it is being written.
     pub(crate) fn remove(&self, id: &ExecId) -> Result<(), StoreError> {
-        let all = hold(&self.living);
+        let all = hold(&self.open);
         if all.contains_key(id) {
             return Ok(());
         }
@@ -106,8 +106,8 @@ impl Logs {
     }
 }
 
-impl Living {
-    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
+impl OpenLog {
+    pub(super) fn state(&self) -> MutexGuard<'_, OpenLogState> {
         hold(&self.0)
     }
 }

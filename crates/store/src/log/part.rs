@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"hotlog\0\x01";
 
 /// What a file's header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct LogPart {
     /// 0 is the head.
     pub(super) number: u64,
     /// No message in it has a smaller number.
@@ -33,7 +33,7 @@ pub(super) struct Part {
     pub(super) head_bytes: u64,
 }
 
-impl Part {
+impl LogPart {
     pub(super) fn header(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
@@ -43,8 +43,8 @@ impl Part {
             self.base_bytes,
             self.head_bytes,
         ];
-        for (place, number) in bytes[8..40].chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (position, number) in bytes[8..40].chunks_exact_mut(8).zip(numbers) {
+            position.copy_from_slice(&number.to_le_bytes());
         }
         let check = check(0, &bytes[..40]);
         bytes[40..44].copy_from_slice(&check.to_le_bytes());

@@ -5,11 +5,11 @@ use std::io;
 
 use hotcell_domain::ExecId;
 
-use super::cursors::Place;
+use super::cursors::LogPosition;
 use super::layout::Layout;
 use super::logs::Logs;
 use super::part;
-use super::scan::Scan;
+use super::scan::RecordScan;
 use super::{LogMessage, LogPage};
 use crate::StoreError;
 
@@ -30,27 +30,27 @@ pub(super) fn read(
     bytes_max: usize,
 ) -> Result<LogPage, StoreError> {
     let failed = |error| StoreError::io("read an output log", error);
-    let mut page = Page::new(after_seq, bytes_max);
-    let layout = match logs.living(id) {
-        Some(living) => {
-            let now = living.now();
-            if now.last_seq <= after_seq {
-                return Ok(page.finish(now.layout.truncated_bytes()));
+    let mut page = PageBuilder::new(after_seq, bytes_max);
+    let layout = match logs.open_log(id) {
+        Some(log) => {
+            let state = log.state();
+            if state.last_seq <= after_seq {
+                return Ok(page.finish(state.layout.truncated_bytes()));
             }
-            now.layout.clone()
+            state.layout.clone()
         }
         None => Layout::on_disk(logs.directory(), id).map_err(failed)?,
     };
     page.fill(logs, id, &layout).map_err(failed)?;
     // What was dropped while we read is missing here, so it must be counted here.
-    let truncated_bytes = match logs.living(id) {
-        Some(living) => living.now().layout.truncated_bytes(),
+    let truncated_bytes = match logs.open_log(id) {
+        Some(log) => log.state().layout.truncated_bytes(),
         None => layout.truncated_bytes(),
     };
     Ok(page.finish(truncated_bytes))
 }
 
-struct Page {
+struct PageBuilder {
     after_seq: u64,
     bytes_max: usize,
     bytes: usize,
@@ -58,7 +58,7 @@ struct Page {
     has_more: bool,
 }
 
-impl Page {
+impl PageBuilder {
     fn new(after_seq: u64, bytes_max: usize) -> Self {
         Self {
             after_seq,
@@ -86,17 +86,18 @@ impl Page {
 
     fn fill(&mut self, logs: &Logs, id: &ExecId, layout: &Layout) -> io::Result<()> {
         let cursor = logs.cursors().get(id, self.after_seq);
-        let known = cursor.and_then(|place| Some((layout.index_of(place.part)?, place.offset)));
+        let known =
+            cursor.and_then(|position| Some((layout.index_of(position.part)?, position.offset)));
         let start = part::HEADER_BYTES as u64;
         let (index, mut offset) = known.unwrap_or((layout.index_after(self.after_seq), start));
         for (at, part) in layout.parts.iter().enumerate().skip(index) {
             if let Some(file) = part.open(logs.directory(), id)? {
                 let (offset, is_torn) = self.fill_from(file, offset)?;
-                let place = Place {
+                let position = LogPosition {
                     part: part.number,
                     offset,
                 };
-                logs.cursors().put(id, self.next_seq(), place);
+                logs.cursors().put(id, self.next_seq(), position);
                 if is_torn && at + 1 < layout.parts.len() {
                     tracing::warn!(exec.id = %id, part = part.number, offset, "a log is damaged");
                 }
@@ -109,12 +110,12 @@ impl Page {
         Ok(())
     }
 
-    /// Takes messages from one file until the page is full. Answers where the first one
+    /// Takes messages from one file until the page is full. Returns where the first one
     /// begins that was not taken, and whether it is torn.
     fn fill_from(&mut self, file: File, offset: u64) -> io::Result<(u64, bool)> {
         let wanted = self.bytes_max - self.bytes.min(self.bytes_max);
         let chunk_bytes = wanted.saturating_add(CHUNK_BYTES_MORE).min(CHUNK_BYTES_MAX);
-        let mut scan = Scan::new(file, offset, chunk_bytes);
+        let mut scan = RecordScan::new(file, offset, chunk_bytes);
         loop {
             let offset = scan.offset();
             let Some((header, mut data)) = scan.next()? else {

@@ -7,9 +7,9 @@ use std::path::Path;
 use hotcell_domain::{ExecId, Stream};
 
 use super::layout::Layout;
-use super::part::{self, Part};
+use super::part::{self, LogPart};
 use super::record::{Carry, Header};
-use super::scan::Scan;
+use super::scan::RecordScan;
 
 /// Read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -20,12 +20,12 @@ pub(super) struct Recovered {
     pub(super) layout: Layout,
     /// The newest file and the length of what is whole in it.
     pub(super) current: Option<(File, u64)>,
-    pub(super) state: State,
+    pub(super) state: WriterState,
 }
 
 /// What the last record says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct State {
+pub(super) struct WriterState {
     pub(super) agent_seq: u64,
     pub(super) seq: u64,
     /// Bytes delivered by all messages together.
@@ -56,8 +56,8 @@ pub(super) fn recover(directory: &Path, id: &ExecId) -> io::Result<Recovered> {
     Ok(Recovered::default())
 }
 
-fn last_record(part: &Part, file: &File) -> io::Result<Option<(State, u64)>> {
-    let mut scan = Scan::new(file.try_clone()?, part::HEADER_BYTES as u64, CHUNK_BYTES);
+fn last_record(part: &LogPart, file: &File) -> io::Result<Option<(WriterState, u64)>> {
+    let mut scan = RecordScan::new(file.try_clone()?, part::HEADER_BYTES as u64, CHUNK_BYTES);
     let mut delivered = part.base_bytes;
     let mut last = None;
     while let Some((header, payload)) = scan.next()? {
@@ -67,9 +67,9 @@ fn last_record(part: &Part, file: &File) -> io::Result<Option<(State, u64)>> {
     Ok(last.map(|(header, payload)| (state(&header, &payload, delivered), scan.offset())))
 }
 
-fn state(header: &Header, payload: &[u8], total_bytes: u64) -> State {
+fn state(header: &Header, payload: &[u8], total_bytes: u64) -> WriterState {
     let own = Carry::new(&payload[payload.len() - header.carry_bytes..]);
-    State {
+    WriterState {
         agent_seq: header.agent_seq,
         seq: header.seq,
         total_bytes,

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::record::{self, Header};
 
 /// Reads whole records. Messages are slices of what was read at once, not copies.
-pub(super) struct Scan {
+pub(super) struct RecordScan {
     file: File,
     offset: u64,
     chunk: Bytes,
@@ -18,7 +18,7 @@ pub(super) struct Scan {
     is_torn: bool,
 }
 
-impl Scan {
+impl RecordScan {
     /// Begins at `offset`, reading about `chunk_bytes` at once.
     pub(super) fn new(file: File, offset: u64, chunk_bytes: usize) -> Self {
         Self {

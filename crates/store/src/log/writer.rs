@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use hotcell_domain::{ExecId, Stream};
 
-use super::logs::{Living, Logs};
-use super::part::{self, Part};
+use super::logs::{Logs, OpenLog};
+use super::part::{self, LogPart};
 use super::record::{Carry, Header, PAYLOAD_BYTES_MAX};
-use super::recover::{Recovered, State, recover};
+use super::recover::{Recovered, WriterState, recover};
 use super::utf8::unfinished;
 use crate::StoreError;
 
@@ -24,19 +24,19 @@ const BUFFER_BYTES_KEPT: usize = 256 << 10;
 #[derive(Debug)]
 pub struct LogWriter {
     logs: Arc<Logs>,
-    living: Arc<Living>,
+    log: Arc<OpenLog>,
     id: ExecId,
     half_bytes: u64,
-    state: State,
-    current: Option<Current>,
+    state: WriterState,
+    current: Option<CurrentPart>,
     buffer: Vec<u8>,
 }
 
 /// The file that grows.
 #[derive(Debug)]
-struct Current {
+struct CurrentPart {
     file: File,
-    part: Part,
+    part: LogPart,
     length: u64,
     /// Something may follow `length` that must not.
     needs_cut: bool,
@@ -49,15 +49,15 @@ impl LogWriter {
         output_bytes_max: u64,
     ) -> Result<Self, StoreError> {
         let step = "open an output log";
-        let living = logs
-            .enter(id)
+        let log = logs
+            .open_for_writing(id)
             .ok_or_else(|| StoreError::failed(step, "it is being written already"))?;
         let mut writer = Self {
             logs,
-            living,
+            log,
             id: id.clone(),
             half_bytes: output_bytes_max.div_ceil(2).max(1),
-            state: State::default(),
+            state: WriterState::default(),
             current: None,
             buffer: Vec::new(),
         };
@@ -66,7 +66,7 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Adds what the agent sent under its number `agent_seq`, and answers the number of
+    /// Adds what the agent sent under its number `agent_seq`, and returns the number of
     /// the newest message. When this returns `Ok`, it may be acknowledged; after an `Err`
     /// the log is as it was, and the call can be repeated.
     ///
@@ -95,7 +95,7 @@ impl LogWriter {
         self.commit(state)
     }
 
-    /// Adds the half characters that were held back, and answers the number of the newest
+    /// Adds the half characters that were held back, and returns the number of the newest
     /// message. May be repeated.
     ///
     /// `agent_seq` is not stored: a server that dies before it has stored the exit resumes
@@ -128,19 +128,19 @@ impl LogWriter {
         let part = found.layout.parts.last().copied();
         self.current = part
             .zip(found.current)
-            .map(|(part, (file, length))| Current {
+            .map(|(part, (file, length))| CurrentPart {
                 file,
                 part,
                 length,
                 needs_cut: false,
             });
-        let mut now = self.living.now();
-        now.layout = found.layout;
-        now.last_seq = self.state.seq;
+        let mut open = self.log.state();
+        open.layout = found.layout;
+        open.last_seq = self.state.seq;
     }
 
     /// Writes what is in the buffer, and only then becomes `state`.
-    fn commit(&mut self, state: State) -> Result<u64, StoreError> {
+    fn commit(&mut self, state: WriterState) -> Result<u64, StoreError> {
         if !self.buffer.is_empty() {
             let written = match &mut self.current {
                 Some(current) if !current.is_full(self.half_bytes) => current.write(&self.buffer),
@@ -152,7 +152,7 @@ impl LogWriter {
             written.map_err(|error| StoreError::io(STEP, error))?;
         }
         self.state = state;
-        self.living.now().last_seq = state.seq;
+        self.log.state().last_seq = state.seq;
         Ok(state.seq)
     }
 
@@ -173,20 +173,20 @@ impl LogWriter {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        self.current = Some(Current {
+        self.current = Some(CurrentPart {
             file,
             part,
             length: bytes.len() as u64,
             needs_cut: false,
         });
-        self.living.now().layout.parts.push(part);
+        self.log.state().layout.parts.push(part);
         self.drop_old();
         Ok(())
     }
 
-    fn next_part(&self) -> Part {
+    fn next_part(&self) -> LogPart {
         let before = self.current.as_ref().map(|current| current.part);
-        Part {
+        LogPart {
             number: before.map_or(0, |part| part.number + 1),
             first_seq: self.state.seq + 1,
             base_bytes: self.state.total_bytes,
@@ -201,12 +201,12 @@ impl LogWriter {
     fn drop_old(&self) {
         let mut old = Vec::new();
         {
-            let mut now = self.living.now();
-            let parts = now.layout.tail();
+            let mut open = self.log.state();
+            let parts = open.layout.tail();
             let newest = parts.last().map_or(0, |part| part.number);
-            let is_old = |part: &Part| part.number > 0 && part.number + SEGMENTS < newest;
+            let is_old = |part: &LogPart| part.number > 0 && part.number + SEGMENTS < newest;
             old.extend(parts.iter().filter(|part| is_old(part)).copied());
-            now.layout.parts.retain(|part| !is_old(part));
+            open.layout.parts.retain(|part| !is_old(part));
         }
         for part in old {
             let path = part::path(self.logs.directory(), &self.id, part.number);
@@ -219,13 +219,13 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.logs.leave(&self.id);
+        self.logs.close(&self.id);
     }
 }
 
 const STEP: &str = "write an output log";
 
-impl Current {
+impl CurrentPart {
     /// Headers count as what they head: a bound on output is a bound on the disk.
     fn is_full(&self, half_bytes: u64) -> bool {
         let share = match self.part.number {
@@ -255,7 +255,7 @@ impl Current {
 /// Adds one record to `buffer`, and to `state` what will be true once it is written.
 fn add(
     buffer: &mut Vec<u8>,
-    state: &mut State,
+    state: &mut WriterState,
     stream: Stream,
     unix_ms: u64,
     data: &[u8],

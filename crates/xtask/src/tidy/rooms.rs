@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Source;
 
 /// Each room and the rooms it may know. Tests may know more: only what ships is held to this.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("hotcell-domain", &[]),
     ("hotcell-agent-api", &[]),
     ("hotcell-runtime", &[]),
@@ -37,12 +37,17 @@ const ROOMS: [(&str, &[&str]); 14] = [
     ),
     ("hotcell-mcp", &["hotcell-domain", "hotcell-service"]),
     (
+        "hotcell-http",
+        &["hotcell-domain", "hotcell-mcp", "hotcell-service"],
+    ),
+    (
         "hotcell",
         &[
             "hotcell-agent-client",
             "hotcell-agent-image",
             "hotcell-domain",
             "hotcell-engine",
+            "hotcell-http",
             "hotcell-image",
             "hotcell-mcp",
             "hotcell-runtime",

@@ -30,7 +30,7 @@ fn write(store: &Store, output_bytes_max: u64) {
     }
 }
 
-/// Writes a log, damages its newest file at each place, and sees that the next writer makes
+/// Writes a log, damages its newest file at each position, and sees that the next writer makes
 /// the same log of it.
 fn survives(output_bytes_max: u64, mut damage: impl FnMut(&[u8], usize) -> Vec<u8>) {
     let (directory, store) = store();

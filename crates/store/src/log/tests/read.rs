@@ -34,8 +34,8 @@ fn reading_on_begins_where_the_last_page_ended() {
     let mut seq = 0;
     for _ in 0..9 {
         seq = store.read_log(&id(), seq, 10_000).unwrap().next_seq;
-        let place = store.logs.cursors().get(&id(), seq).unwrap();
-        assert_eq!(place.offset, 48 + seq * 1036);
+        let position = store.logs.cursors().get(&id(), seq).unwrap();
+        assert_eq!(position.offset, 48 + seq * 1036);
     }
     // Somewhere else it is found without.
     let page = store.read_log(&id(), 17, 1).unwrap();

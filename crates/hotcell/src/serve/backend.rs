@@ -1,0 +1,99 @@
+//! What every transport shares: one state directory, one engine, one service, and the unix
+//! socket for clients on this machine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use hotcell_mcp::Server;
+use hotcell_mcp::transport::Socket;
+use hotcell_service::{Service, SystemClock, SystemRandom};
+use hotcell_store::Store;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::stop::{self, StopSignals};
+use super::{engine, settings};
+use crate::cli::ServeArgs;
+use crate::state;
+
+/// A running server without its main transport (stdio or HTTP).
+pub(super) struct Backend {
+    /// What does the work.
+    pub(super) service: Service,
+    /// What is served.
+    pub(super) server: Server,
+    /// Clients of the socket.
+    clients: TaskTracker,
+    socket: JoinHandle<()>,
+    cut_off: CancellationToken,
+}
+
+impl Backend {
+    /// Starts all of it. `url` is where HTTP is found, if it is.
+    pub(super) async fn start(
+        arguments: &ServeArgs,
+        directory: &Path,
+        store: Store,
+        url: Option<String>,
+    ) -> Result<Self> {
+        let engine = engine::open(arguments, directory).await?;
+        let settings = settings::of_service(arguments, engine.as_ref()).await?;
+        let service = Service::start(
+            engine,
+            store,
+            settings,
+            Arc::new(SystemClock),
+            Arc::new(SystemRandom),
+        )
+        .await
+        .context("take over the state directory")?;
+        let server = Server::new(service.clone(), settings::of_protocol(arguments, url));
+        let path = state::socket(directory);
+        let socket =
+            Socket::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
+        let (clients, cut_off) = (socket.clients(), CancellationToken::new());
+        let socket = tokio::spawn(socket.serve(server.clone(), cut_off.clone()));
+        Ok(Self {
+            service,
+            server,
+            clients,
+            socket,
+            cut_off,
+        })
+    }
+
+    /// Waits until no client uses the socket.
+    pub(super) async fn no_clients(&self) {
+        self.clients.close();
+        self.clients.wait().await;
+    }
+
+    /// Drains, then closes remaining connections. Returns whether it drained completely.
+    pub(super) async fn stop(self, arguments: &ServeArgs, stops: &mut StopSignals) -> bool {
+        let is_drained = stop::drain(&self.service, arguments.drain_grace_s, stops).await;
+        self.cut_off(is_drained).await
+    }
+
+    /// The same after the client on stdio is gone.
+    pub(super) async fn stop_without_client(
+        self,
+        arguments: &ServeArgs,
+        stops: &mut StopSignals,
+    ) -> bool {
+        let grace = arguments.drain_grace_s;
+        let is_drained = stop::drain_without_client(&self.service, grace, stops).await;
+        self.cut_off(is_drained).await
+    }
+
+    async fn cut_off(self, is_drained: bool) -> bool {
+        self.cut_off.cancel();
+        if is_drained {
+            // It ends by itself once it is told to.
+            let _ = self.socket.await;
+            tracing::info!("stopped");
+        }
+        is_drained
+    }
+}

@@ -1,0 +1,85 @@
+//! The HTTP listener: connections are bounded, prompt and cut off when they stall.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use hotcell_mcp::transport::WriteTimeout;
+
+use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, HttpLimits};
+
+/// How long to wait when the system has no descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves connections until told to stop, then lets requests end for a while.
+pub async fn serve_http(
+    listener: TcpListener,
+    router: Router,
+    limits: HttpLimits,
+    stop: CancellationToken,
+) {
+    let permits = Arc::new(Semaphore::new(limits.connections_max));
+    let connections = TaskTracker::new();
+    while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+        match (accepted, Arc::clone(&permits).try_acquire_owned()) {
+            (Ok((stream, _)), Ok(permit)) => {
+                let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
+                connections.spawn(async move {
+                    if let Err(error) = serve(stream, router, &limits, stop).await {
+                        tracing::debug!(%error, "a connection ended badly");
+                    }
+                    drop(permit);
+                });
+            }
+            (Ok(_), Err(_)) => tracing::warn!("too many connections"),
+            (Err(error), _) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+async fn serve(
+    stream: TcpStream,
+    router: Router,
+    limits: &HttpLimits,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    // Small answers would wait for the acknowledgement of what was sent before.
+    stream.set_nodelay(true)?;
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.write_idle_timeout));
+    let service =
+        service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(stream, service);
+    let mut connection = std::pin::pin!(connection);
+    let served = stop.run_until_cancelled(connection.as_mut()).await;
+    if let Some(ended) = served {
+        return ended.map_err(io::Error::other);
+    }
+    connection.as_mut().graceful_shutdown();
+    match timeout(limits.stop_grace, connection).await {
+        Ok(ended) => ended.map_err(io::Error::other),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}

@@ -1,0 +1,128 @@
+//! What must be true of a file for a request to go ahead, as headers say it.
+
+use hotcell_service::Precondition;
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::error::HttpError;
+
+/// What a reader knows already.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CacheMatch {
+    /// It has what is there.
+    Same,
+    /// It wants another than what is there.
+    Other,
+    /// It has something else, or nothing.
+    New,
+}
+
+/// What a reader that sent these headers knows about a file with this etag.
+pub(super) fn known(headers: &HeaderMap, etag: &str) -> CacheMatch {
+    let wanted = tags(headers, &IF_MATCH);
+    if wanted.is_some_and(|tags| !tags.matches(etag)) {
+        return CacheMatch::Other;
+    }
+    let had = tags(headers, &IF_NONE_MATCH);
+    if had.is_some_and(|tags| tags.matches(etag)) {
+        return CacheMatch::Same;
+    }
+    CacheMatch::New
+}
+
+/// Whether a range is wanted of a file with this etag, and not rather all of it.
+pub(super) fn wants_range(headers: &HeaderMap, etag: &str) -> bool {
+    tags(headers, &IF_RANGE).is_none_or(|tags| tags.0.len() == 1 && tags.matches(etag))
+}
+
+/// What a writer demands of the file before.
+pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, HttpError> {
+    match (tags(headers, &IF_MATCH), tags(headers, &IF_NONE_MATCH)) {
+        (None, None) => Ok(Precondition::Any),
+        (None, Some(EntityTags(tags))) if tags == ["*"] => Ok(Precondition::Absent),
+        (Some(EntityTags(tags)), None) if tags != ["*"] && tags.len() == 1 => {
+            Ok(Precondition::Matches(tags[0].clone()))
+        }
+        _ => Err(HttpError::invalid(
+            "a PUT takes If-Match with one etag, or If-None-Match: *",
+        )),
+    }
+}
+
+/// An etag as a header has it.
+pub(super) fn header(etag: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{etag}\"")).ok()
+}
+
+/// Etags without their quotes, or a star.
+struct EntityTags(Vec<String>);
+
+impl EntityTags {
+    fn matches(&self, etag: &str) -> bool {
+        self.0.iter().any(|tag| tag == "*" || tag == etag)
+    }
+}
+
+/// The etags in a header. Ours hold no comma and no quote, so others need not be read well.
+fn tags(headers: &HeaderMap, name: &HeaderName) -> Option<EntityTags> {
+    let values = headers.get_all(name).iter().peekable();
+    let mut tags = Vec::new();
+    for value in values {
+        for tag in value.to_str().unwrap_or_default().split(',') {
+            let tag = tag.trim();
+            let tag = tag.strip_prefix("W/").unwrap_or(tag);
+            tags.push(tag.trim_matches('"').to_owned());
+        }
+    }
+    headers.contains_key(name).then_some(EntityTags(tags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        let pairs = pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().unwrap()));
+        pairs.collect()
+    }
+
+    #[test]
+    fn a_reader_is_told_when_it_has_the_file() {
+        let known = |name, value| known(&headers(&[(name, value)]), "abc");
+        assert_eq!(known(IF_NONE_MATCH, "\"abc\""), CacheMatch::Same);
+        assert_eq!(known(IF_NONE_MATCH, "\"x\", W/\"abc\""), CacheMatch::Same);
+        assert_eq!(known(IF_NONE_MATCH, "*"), CacheMatch::Same);
+        assert_eq!(known(IF_NONE_MATCH, "\"x\""), CacheMatch::New);
+        assert_eq!(known(IF_MATCH, "\"x\""), CacheMatch::Other);
+        assert_eq!(known(IF_MATCH, "\"abc\""), CacheMatch::New);
+    }
+
+    #[test]
+    fn a_range_is_only_wanted_of_the_file_it_was_begun_with() {
+        assert!(wants_range(&HeaderMap::new(), "abc"));
+        assert!(wants_range(&headers(&[(IF_RANGE, "\"abc\"")]), "abc"));
+        assert!(!wants_range(&headers(&[(IF_RANGE, "\"x\"")]), "abc"));
+    }
+
+    #[test]
+    fn a_writer_demands_one_thing() {
+        let demand = |pairs: &[(HeaderName, &str)]| precondition(&headers(pairs));
+        assert_eq!(demand(&[]).unwrap(), Precondition::Any);
+        assert_eq!(
+            demand(&[(IF_NONE_MATCH, "*")]).unwrap(),
+            Precondition::Absent
+        );
+        let matches = Precondition::Matches("abc".to_owned());
+        assert_eq!(demand(&[(IF_MATCH, "\"abc\"")]).unwrap(), matches);
+        for pairs in [
+            &[(IF_NONE_MATCH, "\"abc\"")][..],
+            &[(IF_MATCH, "*")],
+            &[(IF_MATCH, "\"a\", \"b\"")],
+            &[(IF_MATCH, "\"a\""), (IF_NONE_MATCH, "*")],
+        ] {
+            assert_eq!(demand(pairs).unwrap_err().status(), 400);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Whether the server is well.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use hotcell_domain::Caller;
+use hotcell_mcp::ADMIN_HINT;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+
+use super::Endpoints;
+use crate::error::HttpError;
+
+/// The format that Prometheus reads.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// It answers, so it lives.
+pub(super) async fn alive() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Whether it takes requests: not while it starts and not while it stops.
+pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
+    if endpoints.service.is_ready() {
+        Json(json!({ "status": "ready" })).into_response()
+    } else {
+        HttpError::busy("the server is starting or stopping").into_response()
+    }
+}
+
+/// What is counted, for the operator.
+pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    if !caller.is_some_and(|caller| caller.is_admin) {
+        let message = "the metrics are for the operator";
+        return HttpError::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT)
+            .into_response();
+    }
+    let text = endpoints.service.metrics_text();
+    ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+}

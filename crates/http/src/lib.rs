@@ -1,0 +1,34 @@
+//! Hotcell over HTTP: the listener, what every request must pass, MCP as Streamable HTTP and
+//! legacy SSE, and the endpoints beside it (`/v1`, health, metrics).
+//!
+//! ```text
+//! TCP ─ accept ─ guard ─ identify ─┬─ streamable ─ sessions ─┐
+//!                                  ├─ sse ───────────────────┴─ in flight ─ handler (crate mcp)
+//!                                  └─ endpoints ─ service
+//! ```
+//!
+//! This crate knows `mcp`, not the other way round: errors of `/v1` have the codes and
+//! sentences of the tools, and both MCP transports serve any `rmcp::ServerHandler`.
+
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+mod accept;
+mod body;
+pub mod endpoints;
+mod error;
+mod guard;
+mod identify;
+mod limits;
+mod pace;
+mod router;
+mod sessions;
+mod sse;
+mod streamable;
+
+pub use accept::serve_http;
+pub use error::HttpError;
+pub use guard::{Guard, GuardError};
+pub use identify::{Anonymous, Identify};
+pub use limits::HttpLimits;
+pub use router::{Http, HttpSettings, MCP_PATH};

@@ -1,0 +1,255 @@
+//! The thread that owns the database.
+//!
+//! Queries wait in a bounded queue. Those that wait together run in one transaction, each
+//! behind its own savepoint, and their callers hear the result only after the commit: a query
+//! that fails or panics changes nothing and undoes nothing of the others.
+
+mod query;
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use crate::StoreError;
+use crate::database::{Database, Fault};
+use query::{Query, QueuedQuery};
+
+/// Queries waiting; one more is refused with [`StoreError::Unavailable`].
+const QUEUE_MAX: usize = 4096;
+
+/// Queries that share one transaction.
+const BATCH_MAX: usize = 64;
+
+/// Sends queries to the thread. Dropping it waits until every queued query has run and the
+/// database is closed.
+pub(crate) struct DatabaseThread {
+    queue: Option<SyncSender<Box<dyn QueuedQuery>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DatabaseThread {
+    /// Moves the database to its own thread.
+    pub(crate) fn start(database: Database) -> io::Result<Self> {
+        let (queue, queries) = mpsc::sync_channel(QUEUE_MAX);
+        let thread = std::thread::Builder::new()
+            .name("hotcell-store".to_owned())
+            .spawn(move || run_all(database, &queries))?;
+        Ok(Self {
+            queue: Some(queue),
+            thread: Some(thread),
+        })
+    }
+
+    /// Runs one query. Once queued it runs even if the caller drops this future.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        query: impl FnOnce(&mut Database) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, replied) = oneshot::channel();
+        let query = Box::new(Query::new(step, query, reply));
+        let queue = self.queue.as_ref().ok_or(StoreError::Unavailable)?;
+        queue.try_send(query).map_err(|_| StoreError::Unavailable)?;
+        replied.await.map_err(|_| StoreError::Unavailable)?
+    }
+}
+
+impl Drop for DatabaseThread {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>) {
+    while let Ok(first) = queries.recv() {
+        let waiting = queries.try_iter().take(BATCH_MAX - 1);
+        let mut together: Vec<_> = std::iter::once(first).chain(waiting).collect();
+        let outcome = run_batch(&mut database, &mut together);
+        database.settle();
+        database.scrub_soon();
+        let outcome = outcome.map_err(|fault| database.report(fault));
+        for query in together {
+            query.tell(&database, outcome.as_ref().err());
+        }
+    }
+}
+
+/// Runs queries so that either everything they changed is kept, or nothing.
+fn run_batch(database: &mut Database, queries: &mut [Box<dyn QueuedQuery>]) -> Result<(), Fault> {
+    database.present()?;
+    if let [query] = queries {
+        query.run(database);
+    } else {
+        database.begin()?;
+        for query in queries {
+            query.run(database);
+            database.still_begun()?;
+        }
+        database.commit()?;
+    }
+    // Deleted meanwhile, it has kept nothing of what was just written.
+    database.present()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread() -> (tempfile::TempDir, DatabaseThread) {
+        let directory = tempfile::tempdir().unwrap();
+        let database = crate::database::open(directory.path()).unwrap();
+        let thread = DatabaseThread::start(database).unwrap();
+        (directory, thread)
+    }
+
+    async fn count(thread: &DatabaseThread) -> Result<i64, StoreError> {
+        let sql = "SELECT count(*) FROM attachments";
+        thread
+            .run("count", |database| {
+                Ok(database.read().query_row(sql, [], |row| row.get(0))?)
+            })
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_the_next_query_runs() {
+        let (_directory, thread) = thread();
+        let panicked: Result<(), _> = thread
+            .run("do it", |database| {
+                let transaction = database.write()?;
+                transaction.execute("DELETE FROM containers", [])?;
+                panic!("on purpose");
+            })
+            .await;
+        assert!(matches!(
+            panicked,
+            Err(StoreError::Failed { step: "do it", .. })
+        ));
+        assert!(matches!(count(&thread).await, Ok(0)));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_and_loses_nothing_it_took() {
+        let (_directory, thread) = thread();
+        let (release, released) = mpsc::channel::<()>();
+        let (entered, enter) = mpsc::channel::<()>();
+        let hold = thread.run("hold", move |_| {
+            let _ = entered.send(());
+            let _ = released.recv();
+            Ok(())
+        });
+        let mut hold = Box::pin(hold);
+        assert!(poll_once(&mut hold).await.is_none());
+        enter.recv().unwrap();
+        let mut waiting: Vec<_> = (0..QUEUE_MAX).map(|_| Box::pin(count(&thread))).collect();
+        for one in &mut waiting {
+            assert!(poll_once(one).await.is_none());
+        }
+        assert!(matches!(count(&thread).await, Err(StoreError::Unavailable)));
+        release.send(()).unwrap();
+        assert!(hold.await.is_ok());
+        for one in waiting {
+            assert!(one.await.is_ok());
+        }
+    }
+
+    /// Queues while the thread is busy, so that the queries run in one batch.
+    async fn together<T>(thread: &DatabaseThread, futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+        let (release, released) = mpsc::channel::<()>();
+        let mut busy = Box::pin(thread.run("be busy", move |_| {
+            let _ = released.recv();
+            Ok(())
+        }));
+        assert!(poll_once(&mut busy).await.is_none());
+        let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+        for future in &mut futures {
+            assert!(poll_once(future).await.is_none());
+        }
+        release.send(()).unwrap();
+        // It may have been answered together with them, whatever became of that.
+        let _ = busy.await;
+        let mut answers = Vec::new();
+        for future in futures {
+            answers.push(future.await);
+        }
+        answers
+    }
+
+    #[derive(Clone, Copy)]
+    enum Does {
+        Well,
+        Fail,
+        Panic,
+        Undo,
+    }
+
+    async fn note(thread: &DatabaseThread, number: u32, does: Does) -> Result<(), StoreError> {
+        let sql = "INSERT INTO containers VALUES (?, '', '', '', '', '', '', 0, '', '', 0, 0, 0, 0, 0, '', NULL)";
+        thread
+            .run("note", move |database| {
+                let transaction = database.write()?;
+                transaction.execute(sql, [number])?;
+                match does {
+                    Does::Well => Ok(transaction.commit()?),
+                    Does::Fail => Err(Fault::Misuse("on purpose")),
+                    Does::Panic => panic!("on purpose"),
+                    Does::Undo => Ok(transaction.execute_batch("ROLLBACK")?),
+                }
+            })
+            .await
+    }
+
+    async fn noted(thread: &DatabaseThread) -> Vec<i64> {
+        let sql = "SELECT CAST(id AS INTEGER) FROM containers ORDER BY 1";
+        let all = thread.run("list", move |database| {
+            let mut statement = database.read().prepare(sql)?;
+            let rows = statement.query_map([], |row| row.get(0))?;
+            Ok(rows.collect::<Result<Vec<i64>, _>>()?)
+        });
+        all.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_failed_query_undoes_nothing_of_the_queries_batched_with_it() {
+        let (_directory, thread) = thread();
+        let does = [Does::Well, Does::Fail, Does::Well, Does::Panic, Does::Well];
+        let asked = (0..).zip(does);
+        let asked = asked
+            .map(|(number, does)| note(&thread, number, does))
+            .collect();
+        let answers = together(&thread, asked).await;
+        let well: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        assert_eq!(well, [true, false, true, false, true]);
+        assert_eq!(noted(&thread).await, [0, 2, 4]);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_that_something_is_kept_when_all_was_undone() {
+        let (_directory, thread) = thread();
+        let does = [Does::Well, Does::Undo, Does::Well];
+        let asked = (0..).zip(does);
+        let asked = asked
+            .map(|(number, does)| note(&thread, number, does))
+            .collect();
+        let answers = together(&thread, asked).await;
+        assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        assert!(noted(&thread).await.is_empty());
+        assert!(note(&thread, 7, Does::Well).await.is_ok());
+        assert_eq!(noted(&thread).await, [7]);
+    }
+
+    async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        std::future::poll_fn(|context| {
+            std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+                std::task::Poll::Ready(output) => Some(output),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+}

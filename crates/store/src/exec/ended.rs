@@ -1,0 +1,87 @@
+//! An exec in a list: what is shown of it, and nothing else is read or held.
+
+use hotcell_domain::{ContainerId, ExecEnd, ExecId, Principal};
+use rusqlite::{Connection, params};
+
+use super::{command, ending};
+use crate::database::Fault;
+use crate::row::{FromRow, RowError, RowReader, all, sql_count};
+use crate::{Store, StoreError};
+
+/// An exec that has ended, in brief.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedExecRow {
+    /// Its handle.
+    pub id: ExecId,
+    /// Where it ran.
+    pub container: ContainerId,
+    /// The first of its arguments, see [`crate::listed_argv`].
+    pub argv: Vec<String>,
+    /// When it was asked for.
+    pub created_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// How it ended.
+    pub end: Option<ExecEnd>,
+}
+
+impl Store {
+    /// Execs of a principal, in one container or in all, that have ended and are still
+    /// remembered, oldest first, at most `count_max` of the newest.
+    pub async fn ended_execs(
+        &self,
+        principal: Principal,
+        container: Option<ContainerId>,
+        count_max: usize,
+    ) -> Result<Vec<EndedExecRow>, StoreError> {
+        self.database
+            .run("list execs", move |database| {
+                let connection = database.read();
+                let mut rows = ended(connection, &principal, container.as_ref(), count_max)?;
+                rows.reverse();
+                Ok(rows)
+            })
+            .await
+    }
+}
+
+/// Newest first.
+fn ended(
+    connection: &Connection,
+    principal: &Principal,
+    container: Option<&ContainerId>,
+    count_max: usize,
+) -> Result<Vec<EndedExecRow>, Fault> {
+    let everywhere = "SELECT id, container, command, created_unix_ms, ended_unix_ms, ending
+        FROM execs WHERE principal = ? AND ended_unix_ms IS NOT NULL
+        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
+    let there = "SELECT id, container, command, created_unix_ms, ended_unix_ms, ending
+        FROM execs WHERE principal = ? AND container = ? AND ended_unix_ms IS NOT NULL
+        ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
+    let (principal, limit) = (principal.as_str(), sql_count(count_max));
+    match container {
+        None => all(
+            &mut connection.prepare_cached(everywhere)?,
+            params![principal, limit],
+        ),
+        Some(container) => all(
+            &mut connection.prepare_cached(there)?,
+            params![principal, container.as_str(), limit],
+        ),
+    }
+}
+
+impl FromRow for EndedExecRow {
+    const TABLE: &'static str = "exec";
+
+    fn from_row(row: &RowReader<'_>) -> Result<Self, RowError> {
+        Ok(Self {
+            id: row.parsed("id", ExecId::parse)?,
+            container: row.parsed("container", ContainerId::parse)?,
+            argv: row.parsed("command", command::read_argv)?,
+            created_unix_ms: row.ms("created_unix_ms")?,
+            ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
+            end: row.maybe("ending", ending::read)?,
+        })
+    }
+}
