@@ -5,6 +5,7 @@
 //! it. Everything else (execs, files) is agent protocol and the same everywhere.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -15,7 +16,7 @@ mod error;
 pub mod fake;
 mod progress;
 mod pulls;
-mod remembered;
+mod stored_spec;
 mod stream;
 
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::{EngineError, ImageFault};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
-pub use progress::{News, Progress, Pulling};
+pub use progress::{Progress, ProgressReceiver, PullProgress};
 pub use stream::AgentStream;
 
 /// Starts containers, opens streams to their agents and ends them.

@@ -11,7 +11,7 @@ const LAYERS_MAX: usize = 256;
 
 /// How far a pull is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pulling {
+pub struct PullProgress {
     /// Which image.
     pub image: Reference,
     /// Bytes that are here.
@@ -20,7 +20,7 @@ pub struct Pulling {
     pub total_bytes: u64,
 }
 
-impl fmt::Display for Pulling {
+impl fmt::Display for PullProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (done, all) = (
             self.done_bytes / 1_000_000,
@@ -35,22 +35,22 @@ impl fmt::Display for Pulling {
     }
 }
 
-/// Who is told how far a pull is: the last news, not each. Clones tell the same one; the
-/// default tells nobody.
+/// Reports how far a pull is: the receiver sees the last update, not each. Clones report to the same receiver; the
+/// default reports to nobody.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Option<watch::Sender<Option<Pulling>>>);
+pub struct Progress(Option<watch::Sender<Option<PullProgress>>>);
 
-/// The last news of a pull.
-pub type News = watch::Receiver<Option<Pulling>>;
+/// Receives the progress of a pull.
+pub type ProgressReceiver = watch::Receiver<Option<PullProgress>>;
 
 impl Progress {
-    /// With somebody who looks at the news.
-    pub fn watched() -> (Self, News) {
-        let (sender, news) = watch::channel(None);
-        (Self(Some(sender)), news)
+    /// A sender with its receiver.
+    pub fn channel() -> (Self, ProgressReceiver) {
+        let (sender, updates) = watch::channel(None);
+        (Self(Some(sender)), updates)
     }
 
-    /// Waits until whoever looked at the news has gone; for ever, if nobody ever did.
+    /// Waits until the receiver is dropped; for ever, if there never was one.
     pub async fn unwatched(&self) {
         match &self.0 {
             Some(sender) => sender.closed().await,
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// Tells it. Returns at once.
-    pub fn tell(&self, pulling: Pulling) {
+    pub fn send(&self, pulling: PullProgress) {
         if let Some(sender) = &self.0 {
             sender.send_replace(Some(pulling));
         }
@@ -68,13 +68,13 @@ impl Progress {
 
 /// Adds up what is told of single layers.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct LayerTotals {
     image: Reference,
     /// Bytes so far, and of how many, by the name that the teller has for the layer.
     layers: BTreeMap<String, (u64, u64)>,
 }
 
-impl Tally {
+impl LayerTotals {
     pub(crate) fn new(image: Reference) -> Self {
         let layers = BTreeMap::new();
         Self { image, layers }
@@ -91,10 +91,10 @@ impl Tally {
     }
 
     /// All of them together.
-    pub(crate) fn sum(&self) -> Pulling {
+    pub(crate) fn sum(&self) -> PullProgress {
         let add = |all: u64, one: u64| all.saturating_add(one);
         let layers = || self.layers.values();
-        Pulling {
+        PullProgress {
             image: self.image.clone(),
             done_bytes: layers().map(|(done, _)| *done).fold(0, add),
             total_bytes: layers().map(|(_, total)| *total).fold(0, add),
@@ -109,28 +109,28 @@ mod tests {
     #[test]
     fn layers_are_added_up_into_a_sentence() {
         let image = Reference::parse("python:3.12-slim").expect("a reference");
-        let mut tally = Tally::new(image);
-        let said = |tally: &Tally| tally.sum().to_string();
-        assert_eq!(said(&tally), "pulling docker.io/library/python:3.12-slim");
-        tally.set("a", Some(0), Some(100_000_000));
-        tally.set("b", Some(4_000_000), Some(20_000_000));
-        tally.set("a", Some(30_000_000), None);
+        let mut totals = LayerTotals::new(image);
+        let said = |totals: &LayerTotals| totals.sum().to_string();
+        assert_eq!(said(&totals), "pulling docker.io/library/python:3.12-slim");
+        totals.set("a", Some(0), Some(100_000_000));
+        totals.set("b", Some(4_000_000), Some(20_000_000));
+        totals.set("a", Some(30_000_000), None);
         let wanted = "pulling docker.io/library/python:3.12-slim: 34 of 120 MB";
-        assert_eq!(said(&tally), wanted);
-        tally.set("a", None, None);
-        tally.set("b", None, None);
+        assert_eq!(said(&totals), wanted);
+        totals.set("a", None, None);
+        totals.set("b", None, None);
         let wanted = "pulling docker.io/library/python:3.12-slim: unpacking 120 MB";
-        assert_eq!(said(&tally), wanted);
+        assert_eq!(said(&totals), wanted);
     }
 
     #[test]
     fn what_is_told_has_no_effect_beyond_its_bounds() {
-        let mut tally = Tally::new(Reference::parse("x").expect("a reference"));
+        let mut totals = LayerTotals::new(Reference::parse("x").expect("a reference"));
         for number in 0..2 * LAYERS_MAX {
-            tally.set(&number.to_string(), Some(u64::MAX), Some(u64::MAX));
+            totals.set(&number.to_string(), Some(u64::MAX), Some(u64::MAX));
         }
-        let sum = tally.sum();
-        assert_eq!(tally.layers.len(), LAYERS_MAX);
+        let sum = totals.sum();
+        assert_eq!(totals.layers.len(), LAYERS_MAX);
         assert_eq!((sum.done_bytes, sum.total_bytes), (u64::MAX, u64::MAX));
     }
 }

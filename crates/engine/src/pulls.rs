@@ -10,7 +10,7 @@ use hotcell_image::ImageError;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::progress::{News, Progress};
+use crate::progress::{Progress, ProgressReceiver};
 use crate::{EngineError, ImageFault};
 
 /// Pulls under way, by what is pulled. Bounded by those who wait.
@@ -18,13 +18,13 @@ use crate::{EngineError, ImageFault};
 pub(crate) struct Pulls(Mutex<HashMap<Source, Weak<Pull>>>);
 
 /// How a pull ended.
-type End = Result<(), Arc<EngineError>>;
+type PullResult = Result<(), Arc<EngineError>>;
 
 #[derive(Debug)]
 struct Pull {
-    news: News,
+    updates: ProgressReceiver,
     /// `None` until it has ended.
-    end: watch::Receiver<Option<End>>,
+    end: watch::Receiver<Option<PullResult>>,
     work: AbortHandle,
 }
 
@@ -47,13 +47,13 @@ impl Pulls {
         W: Future<Output = Result<(), EngineError>> + Send + 'static,
     {
         let shared = self.find_or_start(source, pull);
-        let (mut news, mut end) = (shared.news.clone(), shared.end.clone());
+        let (mut updates, mut end) = (shared.updates.clone(), shared.end.clone());
         let pass_on = async {
             loop {
-                if let Some(pulling) = news.borrow_and_update().clone() {
-                    progress.tell(pulling);
+                if let Some(pulling) = updates.borrow_and_update().clone() {
+                    progress.send(pulling);
                 }
-                if news.changed().await.is_err() {
+                if updates.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
@@ -82,7 +82,7 @@ impl Pulls {
         if let Some(pull) = under_way.filter(|pull| pull.end.borrow().is_none()) {
             return pull;
         }
-        let (progress, news) = Progress::watched();
+        let (progress, updates) = Progress::channel();
         let (ended, end) = watch::channel(None);
         let work = pull(progress);
         let work = tokio::spawn(async move {
@@ -90,14 +90,14 @@ impl Pulls {
             ended.send_replace(Some(end));
         });
         let work = work.abort_handle();
-        let pull = Arc::new(Pull { news, end, work });
+        let pull = Arc::new(Pull { updates, end, work });
         pulls.insert(source.clone(), Arc::downgrade(&pull));
         pull
     }
 }
 
 /// Why an image is not there, for whoever asked for a container of it.
-pub(crate) fn not_pulled(reference: &Reference, error: ImageError) -> EngineError {
+pub(crate) fn pull_error(reference: &Reference, error: ImageError) -> EngineError {
     let fault = match &error {
         ImageError::NotHere { .. } => {
             let image = reference.to_string();
@@ -156,7 +156,7 @@ mod tests {
     use tokio::sync::{Notify, oneshot};
 
     use super::*;
-    use crate::progress::Pulling;
+    use crate::progress::PullProgress;
 
     fn source() -> Source {
         let reference = Reference::parse("a").expect("a reference");
@@ -164,8 +164,8 @@ mod tests {
         admitted.value().clone()
     }
 
-    fn pulling() -> Pulling {
-        Pulling {
+    fn pulling() -> PullProgress {
+        PullProgress {
             image: source().reference,
             done_bytes: 1,
             total_bytes: 2,
@@ -179,7 +179,7 @@ mod tests {
             reason: "failed to lookup address information: Name or service not known".to_owned(),
         };
         let reference = Reference::parse("registry.example/a").expect("a reference");
-        let told = not_pulled(&reference, error);
+        let told = pull_error(&reference, error);
         assert!(!told.to_string().contains("lookup"), "{told}");
         assert!(
             told.to_string()
@@ -197,18 +197,18 @@ mod tests {
             starts.fetch_add(1, Ordering::Relaxed);
             let go = Arc::clone(&go);
             async move {
-                progress.tell(pulling());
+                progress.send(pulling());
                 go.notified().await;
                 let image = "a".to_owned();
                 Err(EngineError::NoImage { image })
             }
         };
         let source = source();
-        let (first, mut first_news) = Progress::watched();
-        let (second, mut second_news) = Progress::watched();
+        let (first, mut first_updates) = Progress::channel();
+        let (second, mut second_updates) = Progress::channel();
         let heard = async {
-            for news in [&mut first_news, &mut second_news] {
-                let told = news.wait_for(Option::is_some).await;
+            for updates in [&mut first_updates, &mut second_updates] {
+                let told = updates.wait_for(Option::is_some).await;
                 assert_eq!(*told.expect("told"), Some(pulling()));
             }
             go.notify_one();
@@ -234,11 +234,11 @@ mod tests {
         let (dropped, mut was_dropped) = oneshot::channel::<()>();
         let start = |progress: Progress| async move {
             let _dropped = dropped;
-            progress.tell(pulling());
+            progress.send(pulling());
             std::future::pending().await
         };
         let source = source();
-        let (first, mut news) = Progress::watched();
+        let (first, mut updates) = Progress::channel();
         let mut one = Box::pin(pulls.join(&source, &first, start));
         let never = |_: Progress| async { unreachable!("one is under way") };
         let second = Progress::default();
@@ -247,7 +247,7 @@ mod tests {
             biased;
             _ = &mut one => unreachable!("it never ends"),
             _ = &mut other => unreachable!("it never ends"),
-            told = news.wait_for(Option::is_some) => assert!(told.is_ok()),
+            told = updates.wait_for(Option::is_some) => assert!(told.is_ok()),
         }
         drop(one);
         tokio::task::yield_now().await;

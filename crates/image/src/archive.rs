@@ -13,7 +13,7 @@ use hotcell_domain::{ImagePolicy, PolicyError, Reference};
 use tokio::task::spawn_blocking;
 
 use self::index::{Index, Part};
-use self::layout::Found;
+use self::layout::ArchivedImage;
 use crate::bounds::ARCHIVE_IMAGES_MAX;
 use crate::layer::Unpacker;
 use crate::store::{Image, Origin};
@@ -39,9 +39,9 @@ impl Images {
         }
         let (store, bounds) = (std::sync::Arc::clone(&self.store), self.bounds);
         // It may be compressed as well.
-        let turn = self.turns.unpack().await?;
+        let permit = self.permits.unpack().await?;
         let read = move || {
-            let _turn = turn;
+            let _permit = permit;
             let index = Index::read(opened, &store, &bounds)?;
             let found = layout::images(&index, &bounds)?;
             Ok::<_, ImageError>((index, found))
@@ -64,7 +64,7 @@ impl Images {
     async fn load_one(
         &self,
         index: &Index,
-        found: &Found,
+        found: &ArchivedImage,
         reference: &Reference,
         report: &Report,
     ) -> Result<Image, ImageError> {
@@ -96,9 +96,9 @@ fn allow(policy: &ImagePolicy, reference: &Reference) -> Result<(), ImageError> 
 
 /// Which image gets which name.
 fn named<'a>(
-    found: &'a [Found],
+    found: &'a [ArchivedImage],
     name: Option<&Reference>,
-) -> Result<Vec<(&'a Found, Reference)>, ImageError> {
+) -> Result<Vec<(&'a ArchivedImage, Reference)>, ImageError> {
     if found.len() > ARCHIVE_IMAGES_MAX {
         return Err(ImageError::TooLarge {
             what: "the number of images in an archive",

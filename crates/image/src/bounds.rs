@@ -111,7 +111,7 @@ pub(crate) const TRAILER_BYTES_MAX: u64 = 16 * MIB;
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
 /// Directories of a layer, held until their times are set.
-pub(crate) const FILLED_BYTES_MAX: usize = 64 << 20;
+pub(crate) const DIRECTORY_TIMES_BYTES_MAX: usize = 64 << 20;
 
 /// Directories above a member.
 pub(crate) const DEPTH_MAX: usize = 256;

@@ -9,8 +9,8 @@ use hotcell_domain::Digest;
 use tokio::task::spawn_blocking;
 
 use crate::bounds::Bounds;
+use crate::permits::PullPermits;
 use crate::store::Store;
-use crate::turns::Turns;
 use crate::unpack::{Budget, Unpack};
 use crate::{ImageError, Images, Progress, Report};
 
@@ -27,7 +27,7 @@ impl Drop for StopOnDrop {
 #[derive(Clone)]
 pub(crate) struct Unpacker {
     store: Arc<Store>,
-    turns: Arc<Turns>,
+    permits: Arc<PullPermits>,
     bounds: Bounds,
     budget: Arc<Budget>,
     report: Report,
@@ -37,26 +37,26 @@ impl Unpacker {
     pub(crate) fn new(images: &Images, report: &Report) -> Self {
         Self {
             store: Arc::clone(&images.store),
-            turns: Arc::clone(&images.turns),
+            permits: Arc::clone(&images.permits),
             bounds: images.bounds,
             budget: Arc::new(Budget::of_image(&images.bounds)),
             report: Arc::clone(report),
         }
     }
 
-    /// Unpacks a layer out of a part of a file when it is its turn, and puts it into the
+    /// Unpacks a layer out of a part of a file when it has a permit, and puts it into the
     /// store. On `Err`, and when dropped, nothing of it can be seen.
     pub(crate) async fn unpack(
         &self,
         blob: impl Read + Send + 'static,
         diff_id: &Digest,
     ) -> Result<(), ImageError> {
-        let turn = self.turns.unpack().await?;
+        let permit = self.permits.unpack().await?;
         let stop = Arc::new(AtomicBool::new(false));
         let _stop = StopOnDrop(Arc::clone(&stop));
         let (this, diff_id) = (self.clone(), diff_id.clone());
         let work = move || {
-            let _turn = turn;
+            let _permit = permit;
             this.unpack_now(blob, &diff_id, &stop)
         };
         let failed = |error| ImageError::disk("unpack a layer")(io::Error::other(error));
@@ -71,7 +71,7 @@ impl Unpacker {
         diff_id: &Digest,
         stop: &AtomicBool,
     ) -> Result<(), ImageError> {
-        let fresh = self.store.fresh()?;
+        let staging = self.store.staging_path()?;
         let layer = || diff_id.clone();
         let unpack = Unpack {
             bounds: &self.bounds,
@@ -84,7 +84,7 @@ impl Unpacker {
                 });
             },
         };
-        let found = unpack.layer(blob, fresh.directory()?)?;
+        let found = unpack.layer(blob, staging.directory()?)?;
         if found != *diff_id {
             return Err(ImageError::WrongDigest {
                 what: "an unpacked layer",
@@ -95,7 +95,7 @@ impl Unpacker {
         if stop.load(Ordering::Relaxed) {
             return Err(ImageError::Cancelled);
         }
-        fresh.move_tree_to(&self.store.layer(diff_id))?;
+        staging.move_tree_to(&self.store.layer(diff_id))?;
         (self.report)(Progress::Unpacked { layer: layer() });
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! directory. Only what policy let in is fetched ([`Admitted`]).
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod accounts;
 mod archive;
@@ -14,11 +15,11 @@ mod error;
 pub mod fuzzing;
 mod hash;
 mod layer;
+mod permits;
 mod progress;
 mod pull;
 mod registry;
 mod store;
-mod turns;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -34,17 +35,17 @@ pub use bounds::Bounds;
 pub use error::ImageError;
 pub use progress::{Progress, Report, silent};
 pub use registry::{Credentials, Login};
-pub use store::{Collected, Config, Hold, Image, Origin};
+pub use store::{Collected, Config, GcHold, Image, Origin};
 
+use crate::permits::PullPermits;
 use crate::store::Store;
-use crate::turns::Turns;
 
 /// The images of one directory. Several processes may use it at once; in one, clones
 /// share what pulls may take of the host.
 #[derive(Debug, Clone)]
 pub struct Images {
     store: Arc<Store>,
-    turns: Arc<Turns>,
+    permits: Arc<PullPermits>,
     bounds: Bounds,
 }
 
@@ -58,7 +59,7 @@ impl Images {
     pub fn open_with(dir: &Path, bounds: Bounds) -> Result<Self, ImageError> {
         Ok(Self {
             store: Arc::new(Store::open(dir)?),
-            turns: Arc::new(Turns::new()),
+            permits: Arc::new(PullPermits::new()),
             bounds,
         })
     }
@@ -102,7 +103,7 @@ impl Images {
 
     /// Keeps everything from being removed until it is dropped. Whoever starts a container
     /// holds the store from before `find` until the container is known to be one.
-    pub fn hold(&self) -> Result<Hold, ImageError> {
+    pub fn hold(&self) -> Result<GcHold, ImageError> {
         self.store.hold()
     }
 

@@ -131,10 +131,10 @@ impl Images {
                 total: layer.blob.size,
             });
         };
-        let turn = self.turns.download().await?;
+        let permit = self.permits.download().await?;
         let file = (path.as_path(), &lock);
         registry.blob(&layer.blob, file, &downloading).await?;
-        drop(turn);
+        drop(permit);
         let blob = layer::open(&path)?;
         let outcome = unpacker.unpack(blob, diff_id).await;
         if !matches!(outcome, Err(ImageError::Cancelled)) {

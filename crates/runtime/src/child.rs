@@ -21,17 +21,17 @@ use rustix::net::{
 use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
-use crate::plan::{Fds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan, Slot};
-use crate::seccomp::Profile;
+use crate::plan::{FdSlot, InitFds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan};
+use crate::seccomp::SeccompFilters;
 use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
 use crate::sys;
 
 /// In place of a step's index: every step is done, or only exec is left.
-pub const DONE: u32 = u32::MAX;
+pub(crate) const DONE: u32 = u32::MAX;
 
 /// The child's ends of the pipes to its parent.
 #[derive(Clone, Copy)]
-pub struct Link<'fd> {
+pub(crate) struct ParentLink<'fd> {
     /// Gets `[step, errno]` records; closed by exec.
     pub status: BorrowedFd<'fd>,
     /// Gives one byte when the ids are mapped; its end means that the parent is gone.
@@ -39,11 +39,11 @@ pub struct Link<'fd> {
 }
 
 /// Descriptors that steps hand to each other.
-pub type Slots = [Option<OwnedFd>];
+pub(crate) type FdSlots = [Option<OwnedFd>];
 
 /// Does every step and returns the exit code, if none of them was exec; `slots` must have
 /// room for those of the plan.
-pub fn run(plan: &Plan, slots: &mut Slots, link: Link<'_>) -> i32 {
+pub(crate) fn run(plan: &Plan, slots: &mut FdSlots, link: ParentLink<'_>) -> i32 {
     for (index, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run_step(&step.op, slots, link) {
             let index = u32::try_from(index).unwrap_or(DONE - 1);
@@ -56,14 +56,14 @@ pub fn run(plan: &Plan, slots: &mut Slots, link: Link<'_>) -> i32 {
 }
 
 /// Tells the parent; false if it is gone.
-fn report(link: Link<'_>, step: u32, errno: i32) -> bool {
+fn report(link: ParentLink<'_>, step: u32, errno: i32) -> bool {
     let mut record = [0; 8];
     record[..4].copy_from_slice(&step.to_ne_bytes());
     record[4..].copy_from_slice(&errno.to_ne_bytes());
     rustix::io::write(link.status, &record).is_ok()
 }
 
-fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
+fn run_step(op: &Op, slots: &mut FdSlots, link: ParentLink<'_>) -> io::Result<()> {
     match op {
         Op::JoinCgroup(tasks) => join_cgroup(tasks.as_fd()),
         Op::HideCgroups => sys::unshare_cgroup(),
@@ -116,10 +116,10 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
         Op::Hostname(name) => Ok(rustix::system::sethostname(name.to_bytes())?),
         Op::Loopback => loopback(),
         Op::NewSession => new_session(),
-        Op::Fds(fds) => place_fds(fds),
+        Op::InitFds(fds) => place_fds(fds),
         Op::DropPrivileges { change_user, keep } => drop_privileges(*change_user, *keep),
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
-        Op::Seccomp(profile) => install_filter(profile),
+        Op::Seccomp(filters) => install_filter(filters),
         Op::Exec { file, args } => {
             // Without a parent nobody would know of the init program.
             if !report(link, DONE, 0) {
@@ -130,12 +130,12 @@ fn run_step(op: &Op, slots: &mut Slots, link: Link<'_>) -> io::Result<()> {
     }
 }
 
-fn put(slots: &mut Slots, slot: Slot, fd: OwnedFd) -> io::Result<()> {
+fn put(slots: &mut FdSlots, slot: FdSlot, fd: OwnedFd) -> io::Result<()> {
     *slots.get_mut(slot.0).ok_or(Errno::BADF)? = Some(fd);
     Ok(())
 }
 
-fn take(slots: &mut Slots, slot: Slot) -> io::Result<OwnedFd> {
+fn take(slots: &mut FdSlots, slot: FdSlot) -> io::Result<OwnedFd> {
     Ok(slots
         .get_mut(slot.0)
         .and_then(Option::take)
@@ -182,7 +182,7 @@ fn open(path: &CStr, attributes: u64) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-fn await_go(link: Link<'_>) -> io::Result<()> {
+fn await_go(link: ParentLink<'_>) -> io::Result<()> {
     match rustix::io::retry_on_intr(|| rustix::io::read(link.go, &mut [0_u8; 1]))? {
         0 => sys::exit_now(1),
         _ => Ok(()),
@@ -190,7 +190,7 @@ fn await_go(link: Link<'_>) -> io::Result<()> {
 }
 
 /// One byte, and with it perhaps a mount.
-fn await_mapped(link: Link<'_>, slots: &mut Slots, slot: Slot) -> io::Result<()> {
+fn await_mapped(link: ParentLink<'_>, slots: &mut FdSlots, slot: FdSlot) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
@@ -211,7 +211,7 @@ fn await_mapped(link: Link<'_>, slots: &mut Slots, slot: Slot) -> io::Result<()>
     Ok(())
 }
 
-fn open_unless_given(slots: &mut Slots, slot: Slot, path: &CStr) -> io::Result<()> {
+fn open_unless_given(slots: &mut FdSlots, slot: FdSlot, path: &CStr) -> io::Result<()> {
     if slots.get(slot.0).is_some_and(Option::is_some) {
         return Ok(());
     }
@@ -336,7 +336,7 @@ fn new_session() -> io::Result<()> {
     sys::unblock_signals()
 }
 
-fn place_fds(fds: &Fds) -> io::Result<()> {
+fn place_fds(fds: &InitFds) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = rustix::fs::openat(CWD, c"/dev/null", flags, Mode::empty())?;
     for target in [0, 1] {
@@ -355,10 +355,10 @@ fn place_fds(fds: &Fds) -> io::Result<()> {
 
 /// Where the filter can have no listener (the kernel is too old, or a filter around us has
 /// one already), the one without it refuses what init would be asked about.
-fn install_filter(profile: &Profile) -> io::Result<()> {
-    match sys::seccomp_listener(&profile.asking) {
+fn install_filter(filters: &SeccompFilters) -> io::Result<()> {
+    match sys::seccomp_listener(&filters.asking) {
         Ok(listener) => sys::move_to(listener, NOTIFY_FD),
-        Err(_) => sys::seccomp_filter(&profile.refusing),
+        Err(_) => sys::seccomp_filter(&filters.refusing),
     }
 }
 

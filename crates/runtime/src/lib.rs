@@ -6,16 +6,17 @@
 //! All unsafe code is in `sys.rs`. Needs Linux 5.14 or later.
 
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod cgroup;
 mod child;
-mod idmap;
 pub mod ids;
 pub mod launcher;
+mod mapped_mount;
 mod plan;
 pub mod probe;
 mod process;
-mod remove;
+mod remove_as;
 mod seccomp;
 mod size;
 mod spec;
@@ -30,7 +31,7 @@ pub use plan::{
     CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX, PROC_MASKED,
 };
 pub use process::{alive, kill, open_pidfd, start_time, wait_exit};
-pub use remove::remove_tree_as;
+pub use remove_as::remove_tree_as;
 pub use seccomp::filter;
 pub use size::HostSize;
 pub use spec::{

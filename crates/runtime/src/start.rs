@@ -15,19 +15,19 @@ use rustix::net::{
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use crate::child::{self, DONE, Link};
+use crate::child::{self, DONE, ParentLink};
 use crate::plan::Plan;
 use crate::spec::IdMap;
-use crate::{idmap, process, sys};
+use crate::{mapped_mount, process, sys};
 
 /// How long a container may take to reach its init program.
-pub const START_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Below this the child needs descriptor numbers for itself.
 const PRIVATE_FD_MIN: i32 = 64;
 
 /// Every namespace of a container but that of cgroups, which the child makes itself.
-pub const NAMESPACES: i32 = libc::CLONE_NEWUSER
+pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
@@ -35,7 +35,7 @@ pub const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS;
 
 /// A process that has done its plan.
-pub struct Started {
+pub(crate) struct Started {
     /// As this process' namespace numbers it.
     pub pid: u32,
     /// The process itself.
@@ -68,13 +68,13 @@ impl StartError {
 }
 
 /// Moves a descriptor out of the way of those that init is given.
-pub fn private(fd: &impl AsFd) -> io::Result<OwnedFd> {
+pub(crate) fn private(fd: &impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, PRIVATE_FD_MIN)?)
 }
 
 /// Does `plan` in a new process in new `namespaces`, as a member of the v2 group `cgroup`.
 /// With a user namespace go its `ids`.
-pub fn start(
+pub(crate) fn start(
     plan: &Plan,
     namespaces: i32,
     ids: Option<&IdMap>,
@@ -96,7 +96,7 @@ pub fn start(
     let (pid, pidfd) = sys::clone3(namespaces, cgroup.map(AsFd::as_fd), || {
         // Or the end of the parent would go unnoticed.
         sys::close_copy(go.as_fd());
-        let link = Link {
+        let link = ParentLink {
             status: status_end.as_fd(),
             go: go_end.as_fd(),
         };
@@ -142,7 +142,7 @@ fn see_through(
 fn give_layers(plan: &Plan, ids: Option<&IdMap>, pid: u32) -> Option<OwnedFd> {
     let path = plan.mapped.as_ref()?;
     matches!(ids, Some(IdMap::Range { .. })).then_some(())?;
-    idmap::open(path, pid).ok()
+    mapped_mount::open(path, pid).ok()
 }
 
 fn give_go(go: &OwnedFd, mount: Option<&OwnedFd>) -> io::Result<()> {
@@ -201,7 +201,7 @@ fn wait_readable(fd: &OwnedFd, deadline: Instant) -> Result<(), StartError> {
 }
 
 /// Kills the child and waits for its end.
-pub fn end(pidfd: &OwnedFd) {
+pub(crate) fn end(pidfd: &OwnedFd) {
     // It is our child and not yet reaped: both can only fail if it is gone.
     let _ = process::kill(pidfd);
     let _ =
@@ -213,7 +213,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::cgroup::Place;
+    use crate::cgroup::ContainerCgroups;
     use crate::plan::{Op, Step};
 
     fn plan(op: Op) -> Plan {
@@ -248,7 +248,7 @@ mod tests {
         let waiting = plan(Op::AwaitGo);
         let (_, pidfd) = sys::clone3(0, None, || {
             sys::close_copy(go.as_fd());
-            let link = Link {
+            let link = ParentLink {
                 status: status_end.as_fd(),
                 go: go_end.as_fd(),
             };
@@ -273,7 +273,7 @@ mod tests {
         let (nothing, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let plan = plan(Op::NewKeyring);
         let (_, pidfd) = sys::clone3(0, None, || {
-            let link = Link {
+            let link = ParentLink {
                 status: status_end.as_fd(),
                 go: nothing.as_fd(),
             };
@@ -306,7 +306,7 @@ mod tests {
         if fs::create_dir(&dir).is_err() {
             return;
         }
-        let place: Place =
+        let place: ContainerCgroups =
             serde_json::from_value(serde_json::json!({ "v1": [], "v2": dir })).unwrap();
         let group = place.v2_dir().unwrap();
         let (silent, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();

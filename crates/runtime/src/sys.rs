@@ -47,7 +47,7 @@ impl Drop for NeverReturns {
 ///
 /// `child` must neither allocate nor lock if other threads may exist: it sees the
 /// memory as it was at the moment of the clone.
-pub fn clone3(
+pub(crate) fn clone3(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
     child: impl FnOnce() -> i32,
@@ -79,13 +79,13 @@ pub fn clone3(
 }
 
 /// Ends the process at once, without running any destructor or exit handler.
-pub fn exit_now(code: i32) -> ! {
+pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(code) }
 }
 
 /// The arguments and the environment of a program, ready for the kernel.
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     /// What the pointers above point into; never changed.
@@ -94,7 +94,7 @@ pub struct ExecArgs {
 
 impl ExecArgs {
     /// Copies the strings; fails if one holds a NUL byte.
-    pub fn new(argv: &[String], env: &[String]) -> Result<Self, NulError> {
+    pub(crate) fn new(argv: &[String], env: &[String]) -> Result<Self, NulError> {
         let strings = argv
             .iter()
             .chain(env)
@@ -115,7 +115,7 @@ impl ExecArgs {
 }
 
 /// Replaces the process by the program in `file`; returns only to say why it could not.
-pub fn execveat(file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
+pub(crate) fn execveat(file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
     // SAFETY: Both vectors end with a null pointer, and their strings live in `args`.
     unsafe {
         libc::syscall(
@@ -132,7 +132,7 @@ pub fn execveat(file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
 
 /// Sets attributes (`MOUNT_ATTR_*`) of the mount at `path`, relative to `dir`; of `dir`
 /// itself, if `path` is empty.
-pub fn mount_setattr(
+pub(crate) fn mount_setattr(
     dir: BorrowedFd<'_>,
     path: &CStr,
     recursive: bool,
@@ -158,7 +158,7 @@ pub fn mount_setattr(
 
 /// Sets attributes of a mount that nobody else sees, keeps it from spreading, and gives its
 /// files the ids that `namespace`, a user namespace, has for them.
-pub fn mount_idmap(
+pub(crate) fn mount_idmap(
     mount: BorrowedFd<'_>,
     attributes: u64,
     namespace: BorrowedFd<'_>,
@@ -181,13 +181,13 @@ pub fn mount_idmap(
 }
 
 /// Puts one more seccomp filter on this thread and all it will start.
-pub fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
+pub(crate) fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
     seccomp(program, 0).map(drop)
 }
 
 /// The same, and gives back the descriptor at which its notifications are answered. A call
 /// that somebody is answering for is interrupted by nothing but KILL, where the kernel can.
-pub fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
+pub(crate) fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
     const WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let fd =
@@ -223,7 +223,7 @@ fn seccomp(program: &[sock_filter], flags: c_ulong) -> io::Result<c_long> {
 }
 
 /// Leaves the cgroup namespace for a new one, rooted at the present cgroups.
-pub fn unshare_cgroup() -> io::Result<()> {
+pub(crate) fn unshare_cgroup() -> io::Result<()> {
     // SAFETY: A new cgroup namespace touches neither memory nor descriptors.
     done(c_long::from(unsafe {
         libc::unshare(libc::CLONE_NEWCGROUP)
@@ -231,7 +231,7 @@ pub fn unshare_cgroup() -> io::Result<()> {
 }
 
 /// Makes an empty session keyring that of this process.
-pub fn join_session_keyring() -> io::Result<()> {
+pub(crate) fn join_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_ulong = 1;
     // SAFETY: This command takes a name or, as here, none.
     let keyring = unsafe {
@@ -246,7 +246,7 @@ pub fn join_session_keyring() -> io::Result<()> {
 
 /// The serial number of this process' session keyring.
 #[cfg(test)]
-pub fn session_keyring() -> io::Result<c_long> {
+pub(crate) fn session_keyring() -> io::Result<c_long> {
     const KEYCTL_GET_KEYRING_ID: c_ulong = 0;
     const KEY_SPEC_SESSION_KEYRING: c_long = -3;
     // SAFETY: This command takes numbers and touches no memory.
@@ -262,7 +262,7 @@ pub fn session_keyring() -> io::Result<c_long> {
 }
 
 /// Drops every capability from the bounding set.
-pub fn drop_bounding_set() -> io::Result<()> {
+pub(crate) fn drop_bounding_set() -> io::Result<()> {
     for capability in 0..u64::from(u64::BITS) {
         // SAFETY: This option takes a number and touches no memory.
         let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
@@ -280,7 +280,7 @@ pub fn drop_bounding_set() -> io::Result<()> {
 }
 
 /// Adds a capability to the ambient set.
-pub fn raise_ambient(capability: u32) -> io::Result<()> {
+pub(crate) fn raise_ambient(capability: u32) -> io::Result<()> {
     // SAFETY: This option takes numbers and touches no memory.
     done(c_long::from(unsafe {
         libc::prctl(
@@ -294,7 +294,7 @@ pub fn raise_ambient(capability: u32) -> io::Result<()> {
 }
 
 /// Moves a descriptor to the number `to`, where it stays open across exec.
-pub fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
+pub(crate) fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
     if from.as_raw_fd() != to {
         return dup_to(from.as_fd(), to);
     }
@@ -305,14 +305,14 @@ pub fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
 }
 
 /// Makes `to` a copy of `from` that stays open across exec.
-pub fn dup_to(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
+pub(crate) fn dup_to(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
     // SAFETY: Called in the container's process only, where `to` belongs to nothing that is
     // still used: the process ends or is replaced without going back to any owner.
     done(c_long::from(unsafe { libc::dup3(from.as_raw_fd(), to, 0) }))
 }
 
 /// Closes the child's copy of a descriptor that its parent owns.
-pub fn close_copy(fd: BorrowedFd<'_>) {
+pub(crate) fn close_copy(fd: BorrowedFd<'_>) {
     // SAFETY: Called in a cloned child only, which never returns to the owner of `fd`; the
     // parent's descriptor is another one.
     unsafe {
@@ -321,12 +321,12 @@ pub fn close_copy(fd: BorrowedFd<'_>) {
 }
 
 /// Marks every descriptor from `first` on to be closed by the next exec.
-pub fn cloexec_from(first: RawFd) -> io::Result<()> {
+pub(crate) fn cloexec_from(first: RawFd) -> io::Result<()> {
     close_range(first, libc::CLOSE_RANGE_CLOEXEC)
 }
 
 /// Closes every descriptor from `first` on. Only for a process that has opened none yet.
-pub fn close_from(first: RawFd) -> io::Result<()> {
+pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     close_range(first, 0)
 }
 
@@ -343,7 +343,7 @@ fn close_range(first: RawFd, flags: c_uint) -> io::Result<()> {
 }
 
 /// Gives every signal its default disposition.
-pub fn reset_signals() {
+pub(crate) fn reset_signals() {
     // All zeroes: the default action, no flags, no mask.
     let action = [0_u64; 4];
     for signal in 1..=SIGNALS {
@@ -363,7 +363,7 @@ pub fn reset_signals() {
 }
 
 /// Lets every signal through.
-pub fn unblock_signals() -> io::Result<()> {
+pub(crate) fn unblock_signals() -> io::Result<()> {
     // SAFETY: `set` is made by sigemptyset before it is read.
     done(c_long::from(unsafe {
         let mut set = std::mem::zeroed();
@@ -373,7 +373,7 @@ pub fn unblock_signals() -> io::Result<()> {
 }
 
 /// Blocks SIGCHLD alone and returns a descriptor that is readable while one is pending.
-pub fn child_signals() -> io::Result<OwnedFd> {
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: `set` is made by sigemptyset before it is read; the descriptor is new and ours.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -391,7 +391,7 @@ pub fn child_signals() -> io::Result<OwnedFd> {
 }
 
 /// Brings the loopback interface of this network namespace up; `socket` is any socket of it.
-pub fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     /// The kernel's `struct ifreq`, as this request reads it.
     #[repr(C)]
     struct Request {

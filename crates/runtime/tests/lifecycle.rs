@@ -146,7 +146,7 @@ fn a_spec_that_cannot_be_is_refused_before_anything_is_made() {
         let mut cell = Cell::new("exit 0");
         change(&mut cell);
         let error = cell.start(&launcher).err().unwrap();
-        assert!(matches!(error, LaunchError::Invalid { .. }), "{error}");
+        assert!(matches!(error, LaunchError::InvalidSpec { .. }), "{error}");
     };
     refused(&|cell| cell.spec.name = "../escape".to_owned());
     refused(&|cell| cell.spec.name = String::new());

@@ -12,9 +12,9 @@ use hotcell_image::{Credentials, Login};
 
 use super::client::{Client, Fault, FaultKind, optional};
 use super::config::Flavor;
-use super::make::Maker;
-use crate::progress::Tally;
-use crate::pulls::not_pulled;
+use super::create::DockerInner;
+use crate::progress::LayerTotals;
+use crate::pulls::pull_error;
 use crate::{EngineError, ImageFault, Progress};
 
 /// How long a pull may be silent.
@@ -25,14 +25,14 @@ const VOLUMES_MAX: usize = 32;
 
 /// An image that the engine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct LocalImage {
     /// The engine's own name of it, which no tag can change.
     pub(super) id: String,
     /// The registry's digest, if it came from one.
     pub(super) digest: Option<String>,
 }
 
-impl Found {
+impl LocalImage {
     /// What callers are told that the image is: the registry's digest or, of an image that
     /// was made here, its id.
     pub(super) fn identity(&self) -> String {
@@ -54,13 +54,13 @@ pub(super) fn is_plain(reference: &str) -> bool {
         .all(|part| !part.is_empty() && part.chars().any(char::is_alphanumeric))
 }
 
-impl Maker {
+impl DockerInner {
     /// The image, pulled if it is missing. Those who want the same at once share one pull.
     pub(super) async fn image(
         self: &Arc<Self>,
         source: &Source,
         progress: &Progress,
-    ) -> Result<Found, EngineError> {
+    ) -> Result<LocalImage, EngineError> {
         if let Some(found) = self.local_image(source).await? {
             self.pulled().note_use(&found.id);
             return Ok(found);
@@ -70,8 +70,8 @@ impl Maker {
             return Err(EngineError::NoImage { image: reference });
         }
         let before = inspect(self.client(), &reference).await?;
-        let (maker, asked) = (Arc::clone(self), source.reference.clone());
-        let pull = |progress| async move { pull(maker.client(), asked, progress).await };
+        let (inner, asked) = (Arc::clone(self), source.reference.clone());
+        let pull = |progress| async move { pull(inner.client(), asked, progress).await };
         self.pulls().join(source, progress, pull).await?;
         if let Some(found) = self.named_image(source, &reference).await? {
             let is_ours = before.is_none_or(|before| before.id != found.id);
@@ -87,7 +87,10 @@ impl Maker {
     }
 
     /// The image as the engine has it, if it may be used without asking its registry.
-    pub(super) async fn local_image(&self, source: &Source) -> Result<Option<Found>, EngineError> {
+    pub(super) async fn local_image(
+        &self,
+        source: &Source,
+    ) -> Result<Option<LocalImage>, EngineError> {
         let reference = source.reference.to_string();
         if !is_plain(&reference) {
             let what = format!("image {reference}");
@@ -105,7 +108,7 @@ impl Maker {
         &self,
         source: &Source,
         reference: &str,
-    ) -> Result<Option<Found>, EngineError> {
+    ) -> Result<Option<LocalImage>, EngineError> {
         let found = inspect(self.client(), reference).await?;
         Ok(found.filter(|found| source.local || found.digest.is_some()))
     }
@@ -118,17 +121,17 @@ impl Maker {
         &self,
         source: &Source,
         reference: &str,
-        found: &Found,
+        found: &LocalImage,
     ) -> Result<bool, EngineError> {
         if source.local || reference.contains('@') || self.pulled().has(reference, &found.id) {
             return Ok(true);
         }
         let is_docker = self.flavor() == Flavor::Docker;
-        Ok(is_docker && !self.abilities().await?.has_containerd_store)
+        Ok(is_docker && !self.daemon_info().await?.has_containerd_store)
     }
 }
 
-async fn inspect(client: &Client, reference: &str) -> Result<Option<Found>, EngineError> {
+async fn inspect(client: &Client, reference: &str) -> Result<Option<LocalImage>, EngineError> {
     let answer = client.call("look for the image", |api| api.inspect_image(reference));
     let Some(image) = optional(answer.await)? else {
         return Ok(None);
@@ -138,7 +141,7 @@ async fn inspect(client: &Client, reference: &str) -> Result<Option<Found>, Engi
     check_volumes(reference, &image)?;
     let digest = digest(reference, image.repo_digests.as_deref().unwrap_or_default());
     let id = image.id.unwrap_or_else(|| reference.to_owned());
-    Ok(Some(Found { id, digest }))
+    Ok(Some(LocalImage { id, digest }))
 }
 
 /// Our agent is for one architecture, and it is PID 1 in there.
@@ -194,11 +197,11 @@ fn check_volumes(reference: &str, image: &ImageInspect) -> Result<(), EngineErro
 async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(), EngineError> {
     let reference = image.to_string();
     let login = Credentials::of_user().login(image.registry()).await;
-    let login = login.map_err(|error| not_pulled(&image, error))?;
-    let mut tally = Tally::new(image);
+    let login = login.map_err(|error| pull_error(&image, error))?;
+    let mut totals = LayerTotals::new(image);
     let told = |message: &CreateImageInfo| {
-        count(&mut tally, message);
-        progress.tell(tally.sum());
+        count(&mut totals, message);
+        progress.send(totals.sum());
     };
     ask_for(client, &reference, login.map(shown), told)
         .await
@@ -245,7 +248,7 @@ async fn ask_for(
 }
 
 /// Docker tells bytes while it downloads and while it extracts; Podman tells none.
-fn count(tally: &mut Tally, message: &CreateImageInfo) {
+fn count(totals: &mut LayerTotals, message: &CreateImageInfo) {
     let Some(layer) = message.id.as_deref() else {
         return;
     };
@@ -255,10 +258,10 @@ fn count(tally: &mut Tally, message: &CreateImageInfo) {
     match message.status.as_deref() {
         Some("Downloading") => {
             let done = detail.and_then(|detail| bytes(detail.current));
-            tally.set(layer, Some(done.unwrap_or(0)), total);
+            totals.set(layer, Some(done.unwrap_or(0)), total);
         }
         Some("Download complete" | "Pull complete" | "Already exists") => {
-            tally.set(layer, None, None);
+            totals.set(layer, None, None);
         }
         Some(_) | None => {}
     }
@@ -427,7 +430,7 @@ mod tests {
 
     #[test]
     fn an_image_that_no_registry_knows_is_told_by_its_id() {
-        let found = |id: &str, digest: Option<&str>| Found {
+        let found = |id: &str, digest: Option<&str>| LocalImage {
             id: id.to_owned(),
             digest: digest.map(str::to_owned),
         };

@@ -13,19 +13,19 @@
 //! listed, so a process that dies at any line leaves something that `list` shows and
 //! `destroy` removes. No operation in a container goes through the engine: see `stream`.
 
-mod agent;
+mod agent_volume;
 mod archive;
 mod client;
 mod config;
-mod describe;
+mod create;
 mod dialect;
 mod image;
+mod inspect;
 mod locks;
-mod make;
 mod names;
 mod probe;
 mod profile;
-mod pulled;
+mod pulled_images;
 mod remove;
 mod restart;
 mod stream;
@@ -40,7 +40,7 @@ use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
 use tokio::sync::oneshot;
 
-use self::make::Maker;
+use self::create::DockerInner;
 use crate::{
     AgentStream, Container, Enforced, Engine, EngineError, HostSize, Progress, SweptImages,
 };
@@ -54,14 +54,14 @@ pub use probe::{About, about};
 /// the next call finds it once it is back.
 #[derive(Debug)]
 pub struct Docker {
-    maker: Arc<Maker>,
+    inner: Arc<DockerInner>,
 }
 
 impl Docker {
     /// An engine at that host. Nothing is asked of it yet.
     pub fn new(config: DockerConfig) -> Self {
         Self {
-            maker: Arc::new(Maker::new(config)),
+            inner: Arc::new(DockerInner::new(config)),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Docker {
     /// uses them. Without, what this value pulls is forgotten with it, and stays.
     #[must_use]
     pub fn with_record(self, path: PathBuf) -> Self {
-        self.maker.pulled().keep_in(path);
+        self.inner.pulled().keep_in(path);
         self
     }
 }
@@ -79,11 +79,11 @@ impl Docker {
 #[async_trait]
 impl Engine for Docker {
     fn name(&self) -> &'static str {
-        self.maker.flavor().name()
+        self.inner.flavor().name()
     }
 
     fn identity(&self) -> EngineId {
-        EngineId::at(self.name(), self.maker.config.host.to_string())
+        EngineId::at(self.name(), self.inner.config.host.to_string())
     }
 
     async fn fetch_image(
@@ -92,14 +92,14 @@ impl Engine for Docker {
         progress: &Progress,
     ) -> Result<(), EngineError> {
         let source = profile::check(spec)?;
-        self.maker.image(&source, progress).await.map(drop)
+        self.inner.image(&source, progress).await.map(drop)
     }
 
     async fn image_id(
         &self,
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Option<String>, EngineError> {
-        let found = self.maker.local_image(&profile::check(spec)?).await?;
+        let found = self.inner.local_image(&profile::check(spec)?).await?;
         Ok(found.map(|image| image.id))
     }
 
@@ -109,62 +109,62 @@ impl Engine for Docker {
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Container, EngineError> {
         let (answer, answered) = oneshot::channel();
-        let maker = Arc::clone(&self.maker);
+        let inner = Arc::clone(&self.inner);
         let (asked, spec) = (id.clone(), spec.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
         // unmakes the container.
         tokio::spawn(async move {
-            let made = maker.create(&asked, &spec, || answer.is_closed()).await;
+            let made = inner.create(&asked, &spec, || answer.is_closed()).await;
             drop(answer.send(made));
         });
-        let fresh = answered
+        let uncommitted = answered
             .await
             .map_err(EngineError::engine("make the container"))??;
-        Ok(fresh.keep())
+        Ok(uncommitted.keep())
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        self.maker.restart(id).await
+        self.inner.restart(id).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
-        self.maker.open(id).await
+        self.inner.open(id).await
     }
 
     async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        self.maker.inspect(id).await
+        self.inner.inspect(id).await
     }
 
     async fn list(&self) -> Result<Vec<Container>, EngineError> {
-        self.maker.list().await
+        self.inner.list().await
     }
 
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let _lock = self.maker.locks().lock(id).await;
-        self.maker.destroy(id).await
+        let _lock = self.inner.locks().lock(id).await;
+        self.inner.destroy(id).await
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
-        self.maker.exited(id).await
+        self.inner.exited(id).await
     }
 
     async fn limits(&self) -> Result<Enforced, EngineError> {
-        Ok(self.maker.abilities().await?.enforced)
+        Ok(self.inner.daemon_info().await?.enforced)
     }
 
     async fn host_size(&self) -> Result<HostSize, EngineError> {
-        let abilities = self.maker.abilities().await?;
-        Ok(abilities.host_size(HostSize::read()))
+        let daemon_info = self.inner.daemon_info().await?;
+        Ok(daemon_info.host_size(HostSize::read()))
     }
 
     /// Agents of other versions that nothing uses go too. One thing that cannot be removed
     /// is logged and keeps the others from nothing.
     async fn sweep(&self) -> Result<usize, EngineError> {
-        self.maker.sweep().await
+        self.inner.sweep().await
     }
 
     async fn leftovers(&self) -> Result<usize, EngineError> {
-        self.maker.leftovers().await
+        self.inner.leftovers().await
     }
 
     /// Only what we pulled is ours to remove.
@@ -173,7 +173,7 @@ impl Engine for Docker {
         idle: Option<Duration>,
         dry_run: bool,
     ) -> Result<SweptImages, EngineError> {
-        self.maker.sweep_images(idle, dry_run).await
+        self.inner.sweep_images(idle, dry_run).await
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 /// The engine's own name of the image a container was made of.
 pub(super) const IMAGE_LABEL: &str = "io.hotcell.image.id";
 
-/// What a container was asked to be, see [`crate::remembered`].
+/// What a container was asked to be, see [`crate::stored_spec`].
 pub(super) const SPEC_LABEL: &str = "io.hotcell.spec";
 
 /// Unix seconds at which something was made, by our clock.

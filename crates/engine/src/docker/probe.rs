@@ -6,7 +6,7 @@ use bollard::models::SystemInfo;
 
 use super::client::Client;
 use super::config::{Flavor, Host};
-use super::describe::Abilities;
+use super::inspect::DaemonInfo;
 use crate::{Enforced, EngineError};
 
 /// How long an engine may take to say what it is. A loaded one takes seconds, and a server that
@@ -52,7 +52,7 @@ pub async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
 }
 
 fn describe(info: &SystemInfo, version: String, api_version: String) -> About {
-    let abilities = Abilities::of(info, None);
+    let daemon_info = DaemonInfo::of(info, None);
     let names = info.runtimes.iter().flat_map(|runtimes| runtimes.keys());
     let mut runtimes: Vec<_> = names.cloned().collect();
     runtimes.sort();
@@ -60,13 +60,13 @@ fn describe(info: &SystemInfo, version: String, api_version: String) -> About {
     About {
         version,
         api_version,
-        is_rootless: abilities.is_rootless,
+        is_rootless: daemon_info.is_rootless,
         cgroup_version: info
             .cgroup_version
             .map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
         runtimes,
         default_runtime: info.default_runtime.clone().unwrap_or_default(),
         has_seccomp: options.into_iter().any(|option| option.contains("seccomp")),
-        enforced: abilities.enforced,
+        enforced: daemon_info.enforced,
     }
 }

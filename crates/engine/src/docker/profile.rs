@@ -11,13 +11,13 @@ use hotcell_runtime::{
     CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX, PROC_MASKED,
 };
 
-use super::agent::Place;
+use super::agent_volume::AgentMount;
 use super::config::{DockerConfig, Flavor};
-use super::describe::Abilities;
-use super::image::Found;
+use super::image::LocalImage;
+use super::inspect::DaemonInfo;
 use super::names;
 use crate::EngineError;
-use crate::remembered::Remembered;
+use crate::stored_spec::StoredSpec;
 
 /// The container's user.
 const USER: &str = "1000:1000";
@@ -89,16 +89,16 @@ pub(super) fn check(spec: &Admitted<ContainerSpec>) -> Result<Source, EngineErro
 /// The agent's volume, and where it is to be in a container.
 pub(super) struct Agent<'a> {
     pub(super) volume: &'a str,
-    pub(super) place: &'a Place,
+    pub(super) mount: &'a AgentMount,
 }
 
 /// What the engine is asked for. The spec has passed [`check`].
 pub(super) fn body(
     config: &DockerConfig,
-    host: Abilities,
+    host: DaemonInfo,
     id: &ContainerId,
     spec: &ContainerSpec,
-    image: &Found,
+    image: &LocalImage,
     agent: &Agent<'_>,
 ) -> ContainerCreateBody {
     let volumes = [
@@ -110,7 +110,7 @@ pub(super) fn body(
         },
         Volume {
             name: agent.volume,
-            target: agent.place.directory(),
+            target: agent.mount.directory(),
             is_read_only: true,
             labels: names::of_agent(&config.scope),
         },
@@ -119,7 +119,7 @@ pub(super) fn body(
         hostname: Some("hotcell".to_owned()),
         user: Some(if spec.allow_root { AGENT_ROOT } else { USER }.to_owned()),
         env: Some(vec![format!("HOME={WORKSPACE}")]),
-        entrypoint: Some(agent_command(host, agent.place, id, spec)),
+        entrypoint: Some(agent_command(host, agent.mount, id, spec)),
         cmd: Some(Vec::new()),
         // An image's own would be run inside, by the engine, for ever.
         healthcheck: Some(HealthConfig {
@@ -137,12 +137,12 @@ pub(super) fn body(
 }
 
 fn agent_command(
-    host: Abilities,
-    place: &Place,
+    host: DaemonInfo,
+    mount: &AgentMount,
     id: &ContainerId,
     spec: &ContainerSpec,
 ) -> Vec<String> {
-    let (agent, filter, id) = (place.agent(), place.filter(), id.to_string());
+    let (agent, filter, id) = (mount.agent(), mount.filter(), id.to_string());
     let uid = CONNECT_UID.to_string();
     let mut command = vec![
         &agent,
@@ -175,16 +175,16 @@ fn labels(
     config: &DockerConfig,
     id: &ContainerId,
     spec: &ContainerSpec,
-    image: &Found,
+    image: &LocalImage,
 ) -> names::Labels {
     let lifetime = match spec.lifetime {
         Lifetime::WithOwner => names::WITH_OWNER,
         Lifetime::UntilDestroyed => names::UNTIL_DESTROYED,
     };
-    let remembered = Remembered::of(spec).to_text();
+    let stored = StoredSpec::of(spec).to_text();
     let identity = image.identity();
     let own = [
-        (names::SPEC_LABEL, remembered.as_str()),
+        (names::SPEC_LABEL, stored.as_str()),
         (names::IMAGE_LABEL, image.id.as_str()),
         (names::DIGEST_LABEL, identity.as_str()),
         (names::LIFETIME_LABEL, lifetime),
@@ -194,7 +194,7 @@ fn labels(
     labels
 }
 
-fn sealed(config: &DockerConfig, host: Abilities, spec: &ContainerSpec) -> HostConfig {
+fn sealed(config: &DockerConfig, host: DaemonInfo, spec: &ContainerSpec) -> HostConfig {
     let memory = i64::try_from(spec.limits.memory.get()).unwrap_or(i64::MAX);
     HostConfig {
         runtime: config.runtime.clone(),
@@ -242,7 +242,7 @@ fn security(flavor: Flavor) -> Vec<String> {
 }
 
 /// Docker masks what is named here and nothing else, so its own list is part of it.
-fn masked(flavor: Flavor, host: Abilities) -> Option<Vec<String>> {
+fn masked(flavor: Flavor, host: DaemonInfo) -> Option<Vec<String>> {
     if flavor == Flavor::Podman {
         return None;
     }
@@ -261,7 +261,7 @@ fn proc_masked() -> Vec<String> {
 
 /// A sandbox with a kernel of its own runs each process in several of the host's, and needs
 /// some for itself; without them it dies.
-fn pids(host: Abilities, spec: &ContainerSpec) -> i64 {
+fn pids(host: DaemonInfo, spec: &ContainerSpec) -> i64 {
     let pids = i64::from(spec.limits.pids.get());
     if host.has_own_kernel {
         return pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS;
@@ -288,7 +288,7 @@ fn tmpfs(flavor: Flavor, spec: &ContainerSpec) -> HashMap<String, String> {
     mounts
 }
 
-fn ulimits(flavor: Flavor, host: Abilities) -> Vec<ResourcesUlimits> {
+fn ulimits(flavor: Flavor, host: DaemonInfo) -> Vec<ResourcesUlimits> {
     let both = |(name, value): (&str, u64)| {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         ResourcesUlimits {
@@ -376,7 +376,7 @@ mod tests {
             agent: b"",
             require_limits: false,
         };
-        let image = Found {
+        let image = LocalImage {
             id: "sha256:1".to_owned(),
             digest: Some("sha256:2".to_owned()),
         };
@@ -384,12 +384,12 @@ mod tests {
         let spec = ContainerSpec::new(ImageRef::parse("a").expect("a reference"));
         let agent = Agent {
             volume: "agent",
-            place: &Place::draw().expect("random bytes"),
+            mount: &AgentMount::draw().expect("random bytes"),
         };
-        let host = Abilities {
+        let host = DaemonInfo {
             has_own_kernel: true,
             cores: Some(2),
-            ..Abilities::default()
+            ..DaemonInfo::default()
         };
         body(&config, host, &id, &spec, &image, &agent)
     }

@@ -12,9 +12,9 @@ use bollard::query_parameters::{
 use hotcell_domain::{ContainerId, Phase};
 
 use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional, repeat};
+use super::create::DockerInner;
 use super::locks::Lock;
-use super::make::Maker;
-use super::{agent, describe, dialect, names};
+use super::{agent_volume, dialect, inspect, names};
 use crate::EngineError;
 
 /// Attempts at removing what somebody else is just removing.
@@ -35,11 +35,11 @@ const UNDO_PAUSE_MAX: Duration = Duration::from_secs(15);
 /// but for a pull, which comes before them.
 const HALF_MADE_SECONDS_MAX: u64 = 10 * CALL_TIMEOUT.as_secs();
 
-impl Maker {
+impl DockerInner {
     /// See [`crate::Engine::destroy`]. Whoever calls holds the container's lock.
     pub(super) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         drop(self.take_ready(id));
-        let container = self.look_up(id).await?;
+        let container = self.find_container(id).await?;
         let was_there = match &container {
             Some(_) => self.remove_container(&names::of(id)).await?,
             None => false,
@@ -54,7 +54,7 @@ impl Maker {
 
     /// Removes all that a create makes.
     async fn undo(&self, id: &ContainerId) -> Result<(), EngineError> {
-        agent::remove_filler(self.client(), &names::of_filler(id)).await?;
+        agent_volume::remove_filler(self.client(), &names::of_filler(id)).await?;
         self.destroy(id).await
     }
 
@@ -131,7 +131,7 @@ impl Maker {
             let age = labels.and_then(names::age_seconds);
             age.is_none_or(|age| age > HALF_MADE_SECONDS_MAX)
         };
-        let Some(found) = self.look_up(id).await? else {
+        let Some(found) = self.find_container(id).await? else {
             let name = names::of(id);
             let volume = self
                 .client()
@@ -143,7 +143,7 @@ impl Maker {
             .as_ref()
             .and_then(|config| config.labels.as_ref());
         let ends = labels.and_then(|labels| labels.get(names::LIFETIME_LABEL));
-        Ok(match describe::phase(found.state.as_ref()) {
+        Ok(match inspect::phase(found.state.as_ref()) {
             Phase::Creating => is_old(labels),
             Phase::Stopped | Phase::Failed => ends.is_some_and(|ends| ends == names::WITH_OWNER),
             Phase::Running | Phase::Halted | Phase::Stopping => false,
@@ -174,7 +174,7 @@ impl Maker {
     async fn sweep_fillers(&self) -> Result<usize, EngineError> {
         let mut swept = 0;
         for name in self.abandoned_fillers().await? {
-            match agent::remove_filler(self.client(), &name).await {
+            match agent_volume::remove_filler(self.client(), &name).await {
                 Ok(()) => swept += 1,
                 Err(fault) => {
                     let cause = fault.text();

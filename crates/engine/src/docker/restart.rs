@@ -6,18 +6,18 @@ use bollard::query_parameters::KillContainerOptionsBuilder;
 use hotcell_domain::{ContainerId, Phase};
 
 use super::client::FaultKind;
-use super::make::Maker;
+use super::create::DockerInner;
 use super::names;
 use crate::{Container, EngineError};
 
-impl Maker {
+impl DockerInner {
     /// See [`crate::Engine::restart`]. Its volumes are as they were: the engine keeps them
     /// for as long as there is a container that names them.
     pub(super) async fn restart(
         self: &Arc<Self>,
         id: &ContainerId,
     ) -> Result<Container, EngineError> {
-        self.abilities().await?.check_enforced(&self.config)?;
+        self.daemon_info().await?.check_enforced(&self.config)?;
         let _lock = self.locks().lock(id).await;
         drop(self.take_ready(id));
         match self.inspect(id).await?.phase {
@@ -31,7 +31,7 @@ impl Maker {
         }
         self.watches().ended(id);
         self.processes().forget(id);
-        let _turn = self.turn_to_start().await;
+        let _permit = self.start_permit().await;
         self.try_start(id).await?;
         let agent = self.agent_of(id).await?;
         self.reach_agent(id, &agent).await?;

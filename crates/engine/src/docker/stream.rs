@@ -153,7 +153,7 @@ impl ExecStream {
         }
     }
 
-    /// What answered in an agent's place: the engine itself, most likely, to say why it could
+    /// What answered instead of an agent: the engine itself, most likely, to say why it could
     /// not run the bridge.
     async fn not_an_agent(&mut self, first: u8) -> String {
         self.note(&[first]);

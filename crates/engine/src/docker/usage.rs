@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn the_memory_cgroup_is_found_in_both_versions() {
         let v1 = "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n";
-        let place = PathBuf::from("/sys/fs/cgroup/memory/docker/abc");
-        assert_eq!(memory_group(v1, "abc"), Some((place, true)));
+        let mount = PathBuf::from("/sys/fs/cgroup/memory/docker/abc");
+        assert_eq!(memory_group(v1, "abc"), Some((mount, true)));
         let v2 = "0::/system.slice/docker-abc.scope\n";
-        let place = PathBuf::from("/sys/fs/cgroup/system.slice/docker-abc.scope");
-        assert_eq!(memory_group(v2, "abc"), Some((place, false)));
+        let mount = PathBuf::from("/sys/fs/cgroup/system.slice/docker-abc.scope");
+        assert_eq!(memory_group(v2, "abc"), Some((mount, false)));
     }
 
     #[test]

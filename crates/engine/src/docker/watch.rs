@@ -18,8 +18,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::make::Maker;
-use super::{describe, names, usage};
+use super::create::DockerInner;
+use super::{inspect, names, usage};
 use crate::EngineError;
 
 /// How long a wait for a container's end trusts the engine before it looks for itself.
@@ -120,14 +120,14 @@ impl Watches {
     }
 }
 
-impl Maker {
+impl DockerInner {
     /// Watches a container, together with whoever does already.
     pub(super) fn watch(self: &Arc<Self>, id: &ContainerId) -> Arc<Watch> {
         let (watch, is_new) = self.watches().of(id);
         if is_new {
-            let (maker, id, ended) = (Arc::clone(self), id.clone(), Arc::downgrade(&watch));
+            let (inner, id, ended) = (Arc::clone(self), id.clone(), Arc::downgrade(&watch));
             let task = tokio::spawn(async move {
-                maker.until_ended(&id).await;
+                inner.until_ended(&id).await;
                 if let Some(watch) = ended.upgrade() {
                     watch.end(State::Ended);
                 }
@@ -151,10 +151,10 @@ impl Maker {
     }
 
     async fn await_end(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let Some(found) = self.look_up(id).await? else {
+        let Some(found) = self.find_container(id).await? else {
             return Ok(());
         };
-        if describe::phase(found.state.as_ref()) != Phase::Running {
+        if inspect::phase(found.state.as_ref()) != Phase::Running {
             return Ok(());
         }
         let process = self.client().host().may_be_local().then(|| process(&found));
@@ -218,7 +218,7 @@ impl Maker {
     }
 }
 
-/// The container's first process, if it is one of this host. Its place is looked at after it
+/// The container's first process, if it is one of this host. Its cgroup is read after it
 /// is held, so that no other process can be taken for it.
 fn process(found: &ContainerInspectResponse) -> Option<OwnedFd> {
     let (pid, id) = usage::process(found)?;

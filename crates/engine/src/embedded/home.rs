@@ -7,14 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hotcell_domain::{ContainerId, Digest, Lifetime};
-use hotcell_runtime::cgroup::Place;
+use hotcell_runtime::cgroup::ContainerCgroups;
 use hotcell_runtime::{Enforced, IdMap, LaunchSpec};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
-use crate::remembered::Remembered;
+use crate::stored_spec::StoredSpec;
 
 /// A record is a few hundred bytes; more is not one of ours.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
@@ -33,7 +33,7 @@ pub(super) struct Home {
 pub(super) struct Record {
     pub(super) pid: u32,
     pub(super) start_time: u64,
-    pub(super) cgroup: Place,
+    pub(super) cgroup: ContainerCgroups,
     pub(super) enforced: Enforced,
     pub(super) ids: IdMap,
     pub(super) owner: Owner,
@@ -45,7 +45,7 @@ pub(super) struct Record {
     pub(super) image_digest: Option<String>,
     /// What it was asked to be.
     #[serde(default)]
-    pub(super) spec: Option<Remembered>,
+    pub(super) spec: Option<StoredSpec>,
     /// Its init is being started again: one may run that is not named here.
     #[serde(default)]
     pub(super) restarts: bool,
@@ -62,7 +62,7 @@ pub(super) struct Owner {
 
 /// A record as it is written down.
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedRecord {
     /// Whose it is: a record in another's directory is nobody's.
     id: String,
     /// Process ids mean nothing once the host has restarted.
@@ -73,7 +73,7 @@ struct Saved {
 /// Held while a container is made or unmade. Whoever holds it knows that a directory
 /// without a state is what a crash left. Given up when dropped, or when we die.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct ContainerLock {
     _directory: File,
 }
 
@@ -128,7 +128,7 @@ impl Home {
     }
 
     /// Makes the container's directory if it is missing, and locks it.
-    pub(super) fn claim(&self, id: &ContainerId) -> Result<Lock, EngineError> {
+    pub(super) fn claim(&self, id: &ContainerId) -> Result<ContainerLock, EngineError> {
         loop {
             match fs::DirBuilder::new().mode(0o700).create(self.directory(id)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -143,12 +143,12 @@ impl Home {
     }
 
     /// Locks a container; waits for whoever makes or unmakes it. `None` if there is none.
-    pub(super) fn lock(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+    pub(super) fn lock(&self, id: &ContainerId) -> Result<Option<ContainerLock>, EngineError> {
         self.lock_with(id, FlockOperation::LockExclusive)
     }
 
     /// Locks a container that nobody makes or unmakes right now.
-    pub(super) fn try_lock(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+    pub(super) fn try_lock(&self, id: &ContainerId) -> Result<Option<ContainerLock>, EngineError> {
         self.lock_with(id, FlockOperation::NonBlockingLockExclusive)
     }
 
@@ -156,15 +156,15 @@ impl Home {
         &self,
         id: &ContainerId,
         operation: FlockOperation,
-    ) -> Result<Option<Lock>, EngineError> {
+    ) -> Result<Option<ContainerLock>, EngineError> {
         let path = self.directory(id);
-        let lock = || -> io::Result<Option<Lock>> {
+        let lock = || -> io::Result<Option<ContainerLock>> {
             let directory = File::open(&path)?;
             rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, operation))?;
             // While we waited it may have been removed, and even made anew.
             let (ours, there) = (directory.metadata()?, fs::metadata(&path)?);
             let same = (ours.dev(), ours.ino()) == (there.dev(), there.ino());
-            Ok(same.then_some(Lock {
+            Ok(same.then_some(ContainerLock {
                 _directory: directory,
             }))
         };
@@ -179,13 +179,13 @@ impl Home {
         }
     }
 
-    /// What is known of a container. `Ok(None)` if it is being made, or was when its maker
+    /// What is known of a container. `Ok(None)` if it is being made, or was when its creator
     /// died; `NotFound` if there is none.
     pub(super) fn read(&self, id: &ContainerId) -> Result<Option<Record>, EngineError> {
         let directory = self.directory(id);
         match read_bounded(&directory.join("state.json"), RECORD_BYTES_MAX) {
             // One that cannot be read is as good as none: what is left can still be found.
-            Ok(text) => Ok(Saved::parse(&text, id)),
+            Ok(text) => Ok(SavedRecord::parse(&text, id)),
             Err(error) if !is_no_file(&error) => {
                 Err(EngineError::engine("read the container's state")(error))
             }
@@ -212,7 +212,7 @@ impl Home {
         finish: fn(&File) -> io::Result<()>,
     ) -> Result<(), EngineError> {
         let directory = self.directory(id);
-        let saved = Saved {
+        let saved = SavedRecord {
             id: id.to_string(),
             boot_id: boot_id(),
             record: record.clone(),
@@ -266,7 +266,7 @@ impl Home {
     }
 }
 
-impl Saved {
+impl SavedRecord {
     fn parse(text: &[u8], id: &ContainerId) -> Option<Record> {
         let saved = serde_json::from_slice::<Self>(text).ok()?;
         let mut record = Some(saved.record).filter(|_| saved.id == id.as_str())?;

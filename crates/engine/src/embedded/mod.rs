@@ -14,14 +14,14 @@
 //! has one: a process that dies at any line leaves something that `list` shows and
 //! `destroy` removes.
 
-mod fetch;
+mod create;
 mod home;
-mod make;
-mod remove;
+mod id_ranges;
+mod init_process;
+mod pull;
+mod remove_tree;
 mod restart;
 mod root;
-mod search;
-mod slots;
 mod spec;
 mod sync;
 
@@ -37,8 +37,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
+use self::create::EmbeddedInner;
 use self::home::Record;
-use self::make::Maker;
 use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress, SweptImages};
 
 /// What the embedded engine needs to know of its surroundings.
@@ -60,14 +60,14 @@ pub struct EmbeddedConfig {
 /// Makes containers out of namespaces, cgroups and seccomp.
 #[derive(Debug)]
 pub struct Embedded {
-    maker: Arc<Maker>,
+    inner: Arc<EmbeddedInner>,
 }
 
 impl Embedded {
     /// Opens the engine's home, makes it if it is missing, and starts the launcher.
     pub fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
         Ok(Self {
-            maker: Arc::new(Maker::open(config)?),
+            inner: Arc::new(EmbeddedInner::open(config)?),
         })
     }
 
@@ -75,13 +75,13 @@ impl Embedded {
     #[must_use]
     pub fn with_images(self, images: Images) -> Self {
         // Nobody else has it yet, and the first is the only one.
-        let _ = self.maker.images().set(images);
+        let _ = self.inner.images().set(images);
         self
     }
 
     /// The images that containers can be made of.
     pub fn images(&self) -> Option<&Images> {
-        self.maker.images().get()
+        self.inner.images().get()
     }
 
     /// Removes an image that no container is made of.
@@ -108,17 +108,17 @@ impl Embedded {
     /// and keeps the others from nothing.
     async fn count<F>(&self, is_counted: F) -> Result<usize, EngineError>
     where
-        F: Fn(&Maker, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
+        F: Fn(&EmbeddedInner, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
     {
-        self.blocking(move |maker| {
-            let is_counted = |id: &&ContainerId| match is_counted(maker, id) {
+        self.blocking(move |inner| {
+            let is_counted = |id: &&ContainerId| match is_counted(inner, id) {
                 Ok(is_counted) => is_counted,
                 Err(error) => {
                     tracing::warn!(container.id = %id, %error, "a container is not swept");
                     false
                 }
             };
-            Ok(maker.home().ids()?.iter().filter(is_counted).count())
+            Ok(inner.home().ids()?.iter().filter(is_counted).count())
         })
         .await
     }
@@ -127,9 +127,9 @@ impl Embedded {
     where
         F: FnOnce(&Images, InUse<'_>) -> Result<Collected, ImageError> + Send + 'static,
     {
-        let maker = Arc::clone(&self.maker);
-        let done = tokio::task::spawn_blocking(move || match maker.images().get() {
-            Some(images) => work(images, &|| root::images_in_use(maker.home())),
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || match inner.images().get() {
+            Some(images) => work(images, &|| root::images_in_use(inner.home())),
             None => Ok(Collected::default()),
         });
         done.await.unwrap_or(Err(ImageError::Cancelled))
@@ -139,10 +139,10 @@ impl Embedded {
     async fn blocking<T, F>(&self, work: F) -> Result<T, EngineError>
     where
         T: Send + 'static,
-        F: FnOnce(&Maker) -> Result<T, EngineError> + Send + 'static,
+        F: FnOnce(&EmbeddedInner) -> Result<T, EngineError> + Send + 'static,
     {
-        let maker = Arc::clone(&self.maker);
-        tokio::task::spawn_blocking(move || work(&maker))
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || work(&inner))
             .await
             .map_err(EngineError::engine("run the engine's work"))?
     }
@@ -167,8 +167,8 @@ impl Engine for Embedded {
         }
         let images = images.clone();
         let asked = source.value().clone();
-        let pull = |progress| async move { fetch::pull(&images, &source, progress).await };
-        self.maker.pulls().join(&asked, progress, pull).await
+        let pull = |progress| async move { pull::pull(&images, &source, progress).await };
+        self.inner.pulls().join(&asked, progress, pull).await
     }
 
     async fn image_id(
@@ -189,27 +189,27 @@ impl Engine for Embedded {
     ) -> Result<Container, EngineError> {
         self.fetch_image(spec, &Progress::default()).await?;
         let (answer, answered) = oneshot::channel();
-        let maker = Arc::clone(&self.maker);
+        let inner = Arc::clone(&self.inner);
         let (asked, spec) = (id.clone(), spec.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
         // unmakes the container.
         tokio::task::spawn_blocking(move || {
-            drop(answer.send(maker.create(&asked, &spec)));
+            drop(answer.send(inner.create(&asked, &spec)));
         });
-        let fresh = answered
+        let uncommitted = answered
             .await
             .map_err(EngineError::engine("make the container"))??;
-        Ok(describe(id, Some(fresh.keep())))
+        Ok(describe(id, Some(uncommitted.keep())))
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let asked = id.clone();
-        let record = self.blocking(move |maker| maker.restart(&asked)).await?;
+        let record = self.blocking(move |inner| inner.restart(&asked)).await?;
         Ok(describe(id, Some(record)))
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
-        let socket = self.maker.home().socket(id)?;
+        let socket = self.inner.home().socket(id)?;
         let stream = UnixStream::connect(socket.path()).await;
         let stream = stream.map_err(EngineError::engine("connect to the agent"))?;
         Ok(AgentStream::new(stream))
@@ -217,15 +217,15 @@ impl Engine for Embedded {
 
     async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let id = id.clone();
-        self.blocking(move |maker| Ok(describe(&id, maker.home().read(&id)?)))
+        self.blocking(move |inner| Ok(describe(&id, inner.home().read(&id)?)))
             .await
     }
 
     async fn list(&self) -> Result<Vec<Container>, EngineError> {
-        self.blocking(|maker| {
+        self.blocking(|inner| {
             let mut containers = Vec::new();
-            for id in maker.home().ids()? {
-                match maker.home().read(&id) {
+            for id in inner.home().ids()? {
+                match inner.home().read(&id) {
                     Ok(record) => containers.push(describe(&id, record)),
                     // It went while we looked.
                     Err(EngineError::NotFound { .. }) => {}
@@ -239,18 +239,18 @@ impl Engine for Embedded {
 
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         let id = id.clone();
-        self.blocking(move |maker| maker.destroy(&id)).await
+        self.blocking(move |inner| inner.destroy(&id)).await
     }
 
     async fn sync(&self, ids: &[ContainerId]) -> Result<(), EngineError> {
         let ids = ids.to_vec();
         let step = "bring containers to the disk";
-        self.blocking(move |maker| maker.home().sync(&ids).map_err(EngineError::engine(step)))
+        self.blocking(move |inner| inner.home().sync(&ids).map_err(EngineError::engine(step)))
             .await
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let record = self.maker.home().read(id)?;
+        let record = self.inner.home().read(id)?;
         let Some(pidfd) = record.map(|record| record.pidfd()).transpose()?.flatten() else {
             return Ok(());
         };
@@ -270,11 +270,11 @@ impl Engine for Embedded {
     }
 
     async fn limits(&self) -> Result<Enforced, EngineError> {
-        self.blocking(|maker| {
-            let host = if maker.uses_cgroups() {
-                cgroup::Host::detect()
+        self.blocking(|inner| {
+            let host = if inner.uses_cgroups() {
+                cgroup::HostCgroups::detect()
             } else {
-                cgroup::Host::none("cgroups are switched off")
+                cgroup::HostCgroups::none("cgroups are switched off")
             };
             Ok(host.promises())
         })
@@ -304,11 +304,11 @@ impl Engine for Embedded {
 
     /// One that cannot be removed is logged and keeps the others from nothing.
     async fn sweep(&self) -> Result<usize, EngineError> {
-        self.count(Maker::sweep).await
+        self.count(EmbeddedInner::sweep).await
     }
 
     async fn leftovers(&self) -> Result<usize, EngineError> {
-        self.count(Maker::is_abandoned).await
+        self.count(EmbeddedInner::is_abandoned).await
     }
 }
 

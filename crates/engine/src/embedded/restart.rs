@@ -6,11 +6,11 @@ use std::io;
 
 use hotcell_domain::ContainerId;
 
+use super::create::{EmbeddedInner, end_recorded};
 use super::home::{Owner, Record};
-use super::make::{Maker, end_recorded};
 use crate::EngineError;
 
-impl Maker {
+impl EmbeddedInner {
     /// See [`crate::Engine::restart`].
     pub(super) fn restart(&self, id: &ContainerId) -> Result<Record, EngineError> {
         let Some(_lock) = self.home().lock(id)? else {

@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 use std::io;
 
 use hotcell_domain::{Admitted, ContainerSpec, Digest, ImageRef};
-use hotcell_image::{Hold, Image, Images};
+use hotcell_image::{GcHold, Image, Images};
 use hotcell_runtime::Root;
 
 use super::home::Home;
 use crate::EngineError;
 
 /// A root that stays as it is while this is held, and as long as a record names its image.
-pub(super) struct Ground {
+pub(super) struct ContainerRoot {
     pub(super) root: Root,
     /// The image, if it is one.
     pub(super) image: Option<Image>,
-    _hold: Option<Hold>,
+    _hold: Option<GcHold>,
 }
 
 /// Finds what a container's root is made of.
 pub(super) fn find(
     images: Option<&Images>,
     spec: &Admitted<ContainerSpec>,
-) -> Result<Ground, EngineError> {
-    let plain = |root| Ground {
+) -> Result<ContainerRoot, EngineError> {
+    let plain = |root| ContainerRoot {
         root,
         image: None,
         _hold: None,
@@ -46,7 +46,7 @@ pub(super) fn find(
                 image: reference.to_string(),
             })?;
             images.used(&image);
-            Ok(Ground {
+            Ok(ContainerRoot {
                 root: layers(images, &image),
                 image: Some(image),
                 _hold: Some(hold),

@@ -9,7 +9,7 @@ use hotcell_domain::{
 use hotcell_image::Image;
 use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
 
-use super::search;
+use super::init_process;
 use crate::EngineError;
 
 /// How long an agent whose owner lost its connection waits for it to come back.
@@ -47,7 +47,7 @@ pub(super) fn launch(
     cgroup: bool,
     image: Option<&Image>,
 ) -> LaunchSpec {
-    let mut argv = search::argv(id);
+    let mut argv = init_process::argv(id);
     if spec.lifetime == Lifetime::WithOwner {
         argv.extend(["--linger-ms".to_owned(), LINGER_MS.to_string()]);
     }

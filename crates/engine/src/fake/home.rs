@@ -21,7 +21,7 @@ use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Phase};
 use tokio::net::UnixStream;
 
 use super::process::Process;
-use crate::remembered::Remembered;
+use crate::stored_spec::StoredSpec;
 use crate::{Container, Enforced, Enforcement};
 
 /// Where the agent listens, in its container's directory.
@@ -103,7 +103,7 @@ impl Home {
 
     fn spec(&self) -> Option<ContainerSpec> {
         let text = fs::read_to_string(self.path.join("spec")).ok()?;
-        Remembered::parse(&text)?.spec(Lifetime::UntilDestroyed)
+        StoredSpec::parse(&text)?.spec(Lifetime::UntilDestroyed)
     }
 
     fn image_id(&self) -> Option<String> {
@@ -167,7 +167,7 @@ impl Making {
 
     /// Notes what the container was asked to be.
     pub(super) fn note_spec(&self, spec: &ContainerSpec) -> io::Result<()> {
-        let text = Remembered::of(spec).to_text();
+        let text = StoredSpec::of(spec).to_text();
         fs::write(self.home.path.join("spec"), text)
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hotcell_runtime::cgroup::Seat;
-use hotcell_runtime::probe::{self, Cause, Refusal};
+use hotcell_runtime::cgroup::ControllerLocation;
+use hotcell_runtime::probe::{self, Cause, ProbeError};
 use hotcell_runtime::{Enforcement, IdMap};
 
 use super::Finding;
@@ -112,7 +112,7 @@ fn kernel() -> Finding {
 }
 
 /// The restriction is only a setting; whether it stands in our way was tried.
-fn apparmor(refused: Option<&Refusal>) -> Finding {
+fn apparmor(refused: Option<&ProbeError>) -> Finding {
     let name = "AppArmor";
     if let Some(refusal) = refused.filter(|refusal| refusal.cause == Cause::AppArmor) {
         let finding = Finding::bad(
@@ -146,7 +146,12 @@ fn apparmor_fix() -> String {
     lines.join("\n")
 }
 
-fn outcome(name: &'static str, result: Result<(), Refusal>, good: &str, follows: &str) -> Finding {
+fn outcome(
+    name: &'static str,
+    result: Result<(), ProbeError>,
+    good: &str,
+    follows: &str,
+) -> Finding {
     let refusal = match result {
         Ok(()) => return Finding::good(name, good),
         Err(refusal) => refusal,
@@ -213,11 +218,11 @@ fn cgroups_fix() -> &'static str {
     }
 }
 
-fn limit(name: &'static str, seat: &Seat, kind: Enforcement) -> Finding {
-    let (generation, reason) = match seat {
-        Seat::V1(_) => ("cgroup v1", "the controller does not take limits"),
-        Seat::V2(_) => ("cgroup v2", "the controller does not take limits"),
-        Seat::Missing { reason } => ("cgroups", reason.as_str()),
+fn limit(name: &'static str, location: &ControllerLocation, kind: Enforcement) -> Finding {
+    let (generation, reason) = match location {
+        ControllerLocation::V1(_) => ("cgroup v1", "the controller does not take limits"),
+        ControllerLocation::V2(_) => ("cgroup v2", "the controller does not take limits"),
+        ControllerLocation::Missing { reason } => ("cgroups", reason.as_str()),
     };
     let follows = match kind {
         Enforcement::Cgroup => return Finding::good(name, format!("kept by {generation}")),

@@ -122,10 +122,12 @@ impl Index {
 /// Decompresses an archive into a file that has no name.
 fn unfold(file: File, store: &Store, bounds: &Bounds) -> Result<File, ImageError> {
     let step = "decompress the image archive";
-    let fresh = store.fresh()?;
+    let staging = store.staging_path()?;
     let mut options = File::options();
     let options = options.create_new(true).read(true).write(true);
-    let mut plain = options.open(fresh.path()).map_err(ImageError::disk(step))?;
+    let mut plain = options
+        .open(staging.path())
+        .map_err(ImageError::disk(step))?;
     let max = bounds.unpacked_bytes_max;
     let archive = decompressed(file).map_err(ImageError::disk(step))?;
     let copied = io::copy(&mut archive.take(max + 1), &mut plain);

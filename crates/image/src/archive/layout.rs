@@ -13,7 +13,7 @@ use crate::pull::{Resolved, paired};
 use crate::registry::{Descriptor, Manifest, parse_config, parse_manifest};
 
 /// An image, and where its layers are.
-pub(super) struct Found {
+pub(super) struct ArchivedImage {
     pub(super) names: Vec<Reference>,
     pub(super) resolved: Resolved,
     /// One for each layer, as they are.
@@ -22,7 +22,7 @@ pub(super) struct Found {
 
 /// One entry of `docker save`'s `manifest.json`.
 #[derive(Deserialize)]
-struct Saved {
+struct SavedManifest {
     #[serde(rename = "Config")]
     config: String,
     #[serde(rename = "RepoTags")]
@@ -34,11 +34,11 @@ struct Saved {
 /// An OCI layout's `index.json`.
 #[derive(Deserialize)]
 struct Layout {
-    manifests: Vec<Listed>,
+    manifests: Vec<IndexEntry>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct IndexEntry {
     digest: String,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
@@ -51,9 +51,9 @@ const NAMES: [&str; 2] = [
 ];
 
 /// Reads what there is; `docker save`'s own list first, because it has the names.
-pub(super) fn images(index: &Index, bounds: &Bounds) -> Result<Vec<Found>, ImageError> {
+pub(super) fn images(index: &Index, bounds: &Bounds) -> Result<Vec<ArchivedImage>, ImageError> {
     if let Some(text) = index.small("manifest.json")? {
-        let saved: Vec<Saved> = parse(&text)?;
+        let saved: Vec<SavedManifest> = parse(&text)?;
         let saved = saved.iter().take(ARCHIVE_IMAGES_MAX + 1);
         return saved.map(|saved| docker(index, saved, bounds)).collect();
     }
@@ -68,7 +68,11 @@ pub(super) fn images(index: &Index, bounds: &Bounds) -> Result<Vec<Found>, Image
     ))
 }
 
-fn docker(index: &Index, saved: &Saved, bounds: &Bounds) -> Result<Found, ImageError> {
+fn docker(
+    index: &Index,
+    saved: &SavedManifest,
+    bounds: &Bounds,
+) -> Result<ArchivedImage, ImageError> {
     let names = saved.tags.iter().flatten();
     let names: Vec<_> = names.filter_map(|tag| Reference::parse(tag).ok()).collect();
     if saved.layers.len() > bounds.layers_max || saved.layers.is_empty() {
@@ -100,14 +104,14 @@ fn docker(index: &Index, saved: &Saved, bounds: &Bounds) -> Result<Found, ImageE
         config,
         layers: paired(blobs, diff_ids)?,
     };
-    Ok(Found {
+    Ok(ArchivedImage {
         names,
         resolved,
         parts,
     })
 }
 
-fn oci(index: &Index, listed: &Listed, bounds: &Bounds) -> Result<Found, ImageError> {
+fn oci(index: &Index, listed: &IndexEntry, bounds: &Bounds) -> Result<ArchivedImage, ImageError> {
     let digest = Digest::parse(&listed.digest)
         .map_err(|error| ImageError::invalid(WHAT, error.to_string()))?;
     let names = NAMES.iter().filter_map(|key| listed.annotations.get(*key));
@@ -130,7 +134,7 @@ fn oci(index: &Index, listed: &Listed, bounds: &Bounds) -> Result<Found, ImageEr
         .iter()
         .map(|layer| index.part(&path_of(&layer.digest)).ok_or_else(missing));
     let parts = parts.collect::<Result<_, _>>()?;
-    Ok(Found {
+    Ok(ArchivedImage {
         names,
         resolved: Resolved {
             digest,

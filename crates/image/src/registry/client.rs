@@ -6,7 +6,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 
 use super::address::is_public;
-use super::resolve::Guarded;
+use super::resolve::GuardedResolver;
 use crate::ImageError;
 use crate::bounds::{Bounds, REDIRECTS_MAX};
 
@@ -23,7 +23,7 @@ pub(super) fn following(bounds: &Bounds, registry: &Url) -> Result<Client, Image
     let mut builder = builder(bounds).redirect(policy);
     if registry.scheme() == "http" {
         let host = registry.host_str().unwrap_or_default();
-        builder = builder.dns_resolver(Guarded::new(host, is_loopback(registry)));
+        builder = builder.dns_resolver(GuardedResolver::new(host, is_loopback(registry)));
     }
     built(builder)
 }
@@ -56,7 +56,7 @@ pub(super) fn is_same_origin(one: &Url, other: &Url) -> bool {
 /// Never from TLS to plain. A registry without TLS is anybody's who is on the way to it, so it
 /// leads only to itself, to another port of its own host without TLS, or to the public
 /// internet with TLS; one on this host, also to others on this host. What names stand for is
-/// checked when they are looked up, by [`Guarded`].
+/// checked when they are looked up, by [`GuardedResolver`].
 fn may_follow(registry: &Url, previous: &[Url], next: &Url) -> Result<(), &'static str> {
     if previous.len() > REDIRECTS_MAX {
         return Err("too many redirects");

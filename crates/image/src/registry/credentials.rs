@@ -70,7 +70,7 @@ struct Auth {
 
 /// What a credential helper says.
 #[derive(Deserialize)]
-struct Helped {
+struct HelperAnswer {
     #[serde(rename = "Username")]
     user: String,
     #[serde(rename = "Secret")]
@@ -241,7 +241,7 @@ async fn ask(helper: &str, key: &str) -> Result<Option<Login>, String> {
         tracing::debug!(program, %status, "a credential helper has nothing to say");
         return Ok(None);
     }
-    let answer: Helped =
+    let answer: HelperAnswer =
         serde_json::from_slice(&said).map_err(|_| format!("{program} says nothing sensible"))?;
     Ok(Some(Login::of(&answer.user, &answer.secret)))
 }

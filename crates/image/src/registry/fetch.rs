@@ -50,8 +50,8 @@ impl Registry {
             // What an earlier process left may be what is wrong.
             Err(ImageError::WrongDigest { .. }) if was_begun => {
                 let fresh = Partial::open(path, lock, blob.size).await?;
-                let whole = self.complete(blob, fresh, report).await?;
-                whole.verified(&blob.digest)
+                let complete = self.complete(blob, fresh, report).await?;
+                complete.verified(&blob.digest)
             }
             other => other,
         }
@@ -125,11 +125,11 @@ impl Registry {
             _ => 0,
         };
         let mut reported = at;
-        let mut pace = Pace::new();
+        let mut rate = TransferRate::new();
         while let Some(piece) = self.within(response.chunk()).await? {
             let start = at;
             at += piece.len() as u64;
-            if pace.is_too_slow(piece.len(), self.bounds.stall_timeout) {
+            if rate.is_too_slow(piece.len(), self.bounds.stall_timeout) {
                 let reason = format!("less than {RATE_BYTES_S_MIN} bytes in a second");
                 return Err(self.too_slow(&reason));
             }
@@ -154,12 +154,12 @@ impl Registry {
 
 /// How fast a blob comes: counted over one time after the other, so that a pause in a fast
 /// one does not matter.
-struct Pace {
+struct TransferRate {
     since: Instant,
     bytes: usize,
 }
 
-impl Pace {
+impl TransferRate {
     fn new() -> Self {
         let (since, bytes) = (Instant::now(), 0);
         Self { since, bytes }

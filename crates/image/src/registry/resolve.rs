@@ -26,7 +26,7 @@ const PROXY_VARIABLES: [&str; 6] = [
 ];
 
 /// Looks names up for one registry without TLS.
-pub(super) struct Guarded {
+pub(super) struct GuardedResolver {
     /// The registry's own name, which the operator allowed.
     own: String,
     /// What that name was when it was first looked up, and is from then on: its owner cannot
@@ -38,7 +38,7 @@ pub(super) struct Guarded {
     proxies: Vec<String>,
 }
 
-impl Guarded {
+impl GuardedResolver {
     pub(super) fn new(own: &str, is_loopback: bool) -> Self {
         let proxies = PROXY_VARIABLES.iter();
         let proxies = proxies.filter_map(|name| host_of(&std::env::var(name).ok()?));
@@ -51,7 +51,7 @@ impl Guarded {
     }
 }
 
-impl Resolve for Guarded {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
         if name == self.own {
@@ -95,28 +95,28 @@ fn host_of(address: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    async fn found(guarded: &Guarded, name: &str) -> Result<Vec<SocketAddr>, String> {
+    async fn found(guarded: &GuardedResolver, name: &str) -> Result<Vec<SocketAddr>, String> {
         let found = guarded.resolve(name.parse().unwrap()).await;
         found.map(Iterator::collect).map_err(|e| e.to_string())
     }
 
     #[tokio::test]
     async fn a_name_that_turns_out_to_be_this_host_is_not_dialled() {
-        let guarded = Guarded::new("registry.example", false);
+        let guarded = GuardedResolver::new("registry.example", false);
         let error = found(&guarded, "localhost").await.unwrap_err();
         assert_eq!(error, "a redirect to a private address");
-        let here = Guarded::new("127.0.0.1", true);
+        let here = GuardedResolver::new("127.0.0.1", true);
         assert!(!found(&here, "localhost").await.unwrap().is_empty());
-        let own = Guarded::new("localhost", false);
+        let own = GuardedResolver::new("localhost", false);
         assert!(!found(&own, "localhost").await.unwrap().is_empty());
-        let mut proxied = Guarded::new("registry.example", false);
+        let mut proxied = GuardedResolver::new("registry.example", false);
         proxied.proxies.push("localhost".to_owned());
         assert!(!found(&proxied, "localhost").await.unwrap().is_empty());
     }
 
     #[tokio::test]
     async fn a_registry_stays_where_it_was_when_it_was_first_looked_up() {
-        let own = Guarded::new("localhost", true);
+        let own = GuardedResolver::new("localhost", true);
         let first: Vec<SocketAddr> = vec!["192.0.2.7:0".parse().unwrap()];
         own.addresses.set(first.clone()).unwrap();
         assert_eq!(found(&own, "localhost").await, Ok(first));

@@ -208,12 +208,12 @@ impl Store {
     }
 
     fn move_away(&self, path: &Path) -> bool {
-        let Ok(mut fresh) = self.fresh() else {
+        let Ok(mut staging) = self.staging_path() else {
             return false;
         };
-        let moved = fs::rename(path, &fresh.path).is_ok();
+        let moved = fs::rename(path, &staging.path).is_ok();
         // It is removed with all the others, without the lock.
-        fresh.moved = true;
+        staging.moved = true;
         moved
     }
 

@@ -45,12 +45,12 @@ pub(crate) struct Store {
 
 /// Keeps layers from being removed. Given up when dropped, or when we die.
 #[derive(Debug)]
-pub struct Hold {
+pub struct GcHold {
     _lock: File,
 }
 
 /// A place in `new` that is removed when it was not moved.
-pub(crate) struct Fresh {
+pub(crate) struct StagingPath {
     path: PathBuf,
     moved: bool,
 }
@@ -82,14 +82,14 @@ impl Store {
     }
 
     /// Keeps everything from being removed.
-    pub(crate) fn hold(&self) -> Result<Hold, ImageError> {
+    pub(crate) fn hold(&self) -> Result<GcHold, ImageError> {
         let lock = self.lock_file()?;
         // Whoever removes is done in a moment: it moves things away before they are removed.
         let held = rustix::io::retry_on_intr(|| {
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
         });
         held.map_err(ImageError::disk("lock the image store"))?;
-        Ok(Hold { _lock: lock })
+        Ok(GcHold { _lock: lock })
     }
 
     /// Waits for whoever fetches the same, and says whether it had to.
@@ -118,12 +118,12 @@ impl Store {
     }
 
     /// A name in `new` that nobody has.
-    pub(crate) fn fresh(&self) -> Result<Fresh, ImageError> {
+    pub(crate) fn staging_path(&self) -> Result<StagingPath, ImageError> {
         let mut random = [0_u8; 16];
         let filled = getrandom::fill(&mut random);
         filled.map_err(|error| ImageError::disk("draw a name")(io::Error::other(error)))?;
         let name = u128::from_ne_bytes(random);
-        Ok(Fresh {
+        Ok(StagingPath {
             path: self.dir.join("new").join(format!("{name:032x}")),
             moved: false,
         })
@@ -131,14 +131,14 @@ impl Store {
 
     fn write(&self, to: &Path, text: &[u8]) -> Result<(), ImageError> {
         let step = "write a record";
-        let fresh = self.fresh()?;
+        let staging = self.staging_path()?;
         let write = || -> io::Result<()> {
-            let mut file = File::create_new(&fresh.path)?;
+            let mut file = File::create_new(&staging.path)?;
             file.write_all(text)?;
             file.sync_data()
         };
         write().map_err(ImageError::disk(step))?;
-        fresh.move_to(to)?;
+        staging.move_to(to)?;
         sync_parent(to).map_err(ImageError::disk(step))
     }
 
@@ -153,7 +153,7 @@ impl Store {
     }
 }
 
-impl Fresh {
+impl StagingPath {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -191,7 +191,7 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for StagingPath {
     fn drop(&mut self) {
         if !self.moved {
             remove(&self.path);

@@ -11,7 +11,7 @@
 //! whole layer invalid (`..`, links for directories, sparse files).
 
 mod decode;
-mod filled;
+mod directory_times;
 mod header;
 mod meter;
 mod name;

@@ -76,11 +76,11 @@ fn archive(members: &[Made]) -> Vec<u8> {
 }
 
 /// A directory with the layer in it, and something beside it that must not change.
-struct Ground {
+struct UnpackDir {
     base: tempfile::TempDir,
 }
 
-impl Ground {
+impl UnpackDir {
     fn new() -> Self {
         let base = tempfile::tempdir().unwrap();
         fs::create_dir(base.path().join("layer")).unwrap();
@@ -111,15 +111,15 @@ impl Ground {
 }
 
 fn refused(members: &[Made]) -> String {
-    let ground = Ground::new();
-    let error = ground.unpack(&archive(members)).unwrap_err();
-    ground.assert_nothing_outside();
+    let unpacked = UnpackDir::new();
+    let error = unpacked.unpack(&archive(members)).unwrap_err();
+    unpacked.assert_nothing_outside();
     error.to_string()
 }
 
 #[test]
 fn a_layer_is_unpacked_as_it_is() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let mut secret = file("etc/shadow", "x");
     secret.mode = 0o640;
     let bytes = archive(&[
@@ -130,16 +130,16 @@ fn a_layer_is_unpacked_as_it_is() {
         symlink("bin", "usr/bin"),
         directory("var/empty"),
     ]);
-    assert_eq!(ground.unpack(&bytes).unwrap(), digest_of(&bytes));
-    assert_eq!(fs::read(ground.path("usr/bin/again")).unwrap(), b"run");
-    let tool = fs::metadata(ground.path("usr/bin/tool")).unwrap();
+    assert_eq!(unpacked.unpack(&bytes).unwrap(), digest_of(&bytes));
+    assert_eq!(fs::read(unpacked.path("usr/bin/again")).unwrap(), b"run");
+    let tool = fs::metadata(unpacked.path("usr/bin/tool")).unwrap();
     assert_eq!((tool.nlink(), tool.mtime()), (2, 1_000_000_000));
     assert_eq!(tool.permissions().mode() & 0o7777, 0o755);
-    let shadow = fs::metadata(ground.path("etc/shadow")).unwrap();
+    let shadow = fs::metadata(unpacked.path("etc/shadow")).unwrap();
     assert_eq!(shadow.permissions().mode() & 0o7777, 0o640);
-    let target = fs::read_link(ground.path("bin")).unwrap();
+    let target = fs::read_link(unpacked.path("bin")).unwrap();
     assert_eq!(target, Path::new("usr/bin"));
-    let etc = fs::metadata(ground.path("etc")).unwrap();
+    let etc = fs::metadata(unpacked.path("etc")).unwrap();
     assert_eq!(etc.mtime(), 1_000_000_000);
 }
 
@@ -160,9 +160,9 @@ fn compressed_layers_have_the_digest_of_what_is_in_them() {
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let zstd = [zstd(first), skipped, zstd(second)].concat();
     for compressed in [gzipped, zstd, bytes.clone()] {
-        let ground = Ground::new();
-        assert_eq!(ground.unpack(&compressed).unwrap(), digest_of(&bytes));
-        assert_eq!(fs::metadata(ground.path("a")).unwrap().len(), 1_000_000);
+        let unpacked = UnpackDir::new();
+        assert_eq!(unpacked.unpack(&compressed).unwrap(), digest_of(&bytes));
+        assert_eq!(fs::metadata(unpacked.path("a")).unwrap().len(), 1_000_000);
     }
 }
 
@@ -175,12 +175,12 @@ fn truncated_or_damaged_layers_are_invalid() {
     let level = ruzstd::encoding::CompressionLevel::Fastest;
     let zstd = ruzstd::encoding::compress_to_vec(&bytes[..], level);
     for whole in [bytes.clone(), gzipped, zstd] {
-        let ground = Ground::new();
-        assert!(ground.unpack(&whole[..whole.len() / 2]).is_err());
+        let unpacked = UnpackDir::new();
+        assert!(unpacked.unpack(&whole[..whole.len() / 2]).is_err());
     }
     let mut damaged = bytes;
     damaged[0] ^= 1;
-    assert!(Ground::new().unpack(&damaged).is_err());
+    assert!(UnpackDir::new().unpack(&damaged).is_err());
 }
 
 #[test]
@@ -188,11 +188,11 @@ fn names_that_lead_out_make_a_layer_invalid() {
     for path in ["../out", "a/../../out", "..", "/../out"] {
         assert_eq!(refused(&[file(path, "x")]), "a name holds `..`", "{path}");
     }
-    let ground = Ground::new();
-    ground
+    let unpacked = UnpackDir::new();
+    unpacked
         .unpack(&archive(&[file("/etc/passwd", "x")]))
         .unwrap();
-    assert_eq!(fs::read(ground.path("etc/passwd")).unwrap(), b"x");
+    assert_eq!(fs::read(unpacked.path("etc/passwd")).unwrap(), b"x");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_link_never_stands_for_a_directory() {
 
 #[test]
 fn a_file_replaces_a_link_and_is_not_written_through_it() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let members = [
         symlink("a", "../beside"),
         file("a", "new"),
@@ -222,10 +222,10 @@ fn a_file_replaces_a_link_and_is_not_written_through_it() {
         directory("d"),
         file("d/x", "x"),
     ];
-    ground.unpack(&archive(&members)).unwrap();
-    ground.assert_nothing_outside();
-    assert_eq!(fs::read(ground.path("a")).unwrap(), b"new");
-    assert!(fs::symlink_metadata(ground.path("d")).unwrap().is_dir());
+    unpacked.unpack(&archive(&members)).unwrap();
+    unpacked.assert_nothing_outside();
+    assert_eq!(fs::read(unpacked.path("a")).unwrap(), b"new");
+    assert!(fs::symlink_metadata(unpacked.path("d")).unwrap().is_dir());
 }
 
 #[test]
@@ -238,19 +238,23 @@ fn hard_links_lead_to_files_of_their_own_layer_only() {
     let members = [symlink("s", ".."), hard_link("a", "s/beside")];
     assert_eq!(refused(&members), absent);
     // To a link itself, never through it.
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let members = [
         symlink("s", "../beside"),
         hard_link("a", "s"),
         hard_link("a", "a"),
     ];
-    ground.unpack(&archive(&members)).unwrap();
-    assert!(fs::symlink_metadata(ground.path("a")).unwrap().is_symlink());
+    unpacked.unpack(&archive(&members)).unwrap();
+    assert!(
+        fs::symlink_metadata(unpacked.path("a"))
+            .unwrap()
+            .is_symlink()
+    );
 }
 
 #[test]
 fn devices_set_user_id_bits_and_large_ids_stay_behind() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let mut su = file("su", "x");
     (su.mode, su.id) = (0o6755, 0x7fff_ffff);
     let mut shared = directory("tmp");
@@ -258,24 +262,24 @@ fn devices_set_user_id_bits_and_large_ids_stay_behind() {
     let disk = made(EntryType::Block, "disk", "", "");
     let null = made(EntryType::Char, "null", "", "");
     let pipe = made(EntryType::Fifo, "pipe", "", "");
-    ground
+    unpacked
         .unpack(&archive(&[su, shared, disk, null, pipe]))
         .unwrap();
-    let su = fs::metadata(ground.path("su")).unwrap();
+    let su = fs::metadata(unpacked.path("su")).unwrap();
     assert_eq!(su.permissions().mode() & 0o7777, 0o755);
     if rustix::process::geteuid().is_root() {
         assert_eq!((su.uid(), su.gid()), (65534, 65534));
     }
-    let tmp = fs::metadata(ground.path("tmp")).unwrap();
+    let tmp = fs::metadata(unpacked.path("tmp")).unwrap();
     assert_eq!(tmp.permissions().mode() & 0o7777, 0o1777);
-    assert!(!ground.path("disk").exists() && !ground.path("null").exists());
-    let pipe = fs::symlink_metadata(ground.path("pipe")).unwrap();
+    assert!(!unpacked.path("disk").exists() && !unpacked.path("null").exists());
+    let pipe = fs::symlink_metadata(unpacked.path("pipe")).unwrap();
     assert!(pipe.file_type().is_fifo());
 }
 
 #[test]
 fn deletions_become_those_of_overlayfs() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let members = [
         file("etc/.wh.motd", ""),
         directory("cache"),
@@ -288,17 +292,17 @@ fn deletions_become_those_of_overlayfs() {
         file(".wh.both", ""),
         file(".wh..wh.aufs", ""),
     ];
-    ground.unpack(&archive(&members)).unwrap();
-    let motd = fs::symlink_metadata(ground.path("etc/motd")).unwrap();
+    unpacked.unpack(&archive(&members)).unwrap();
+    let motd = fs::symlink_metadata(unpacked.path("etc/motd")).unwrap();
     assert!(motd.file_type().is_char_device() && motd.rdev() == 0);
     let opaque = |name: &str| {
         let mut value = [0; 4];
-        let found = rustix::fs::getxattr(ground.path(name), OPAQUE, &mut value);
+        let found = rustix::fs::getxattr(unpacked.path(name), OPAQUE, &mut value);
         found.is_ok() && value[0] == b'y'
     };
     assert!(opaque("cache") && opaque("again") && !opaque("etc"));
-    assert_eq!(fs::read(ground.path("both")).unwrap(), b"x");
-    let names = fs::read_dir(ground.path("")).unwrap();
+    assert_eq!(fs::read(unpacked.path("both")).unwrap(), b"x");
+    let names = fs::read_dir(unpacked.path("")).unwrap();
     let is_mark = |name: &std::ffi::OsString| name.as_bytes().starts_with(b".wh.");
     assert!(
         !names
@@ -314,16 +318,16 @@ fn bombs_stop_at_their_bounds() {
         entries_max: 100,
         ..Bounds::default()
     };
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder
         .write_all(&archive(&[file("a", &"0".repeat(2 << 20))]))
         .unwrap();
     let bomb = encoder.finish().unwrap();
-    let error = ground.unpack_with(&bomb, &bounds).unwrap_err();
+    let error = unpacked.unpack_with(&bomb, &bounds).unwrap_err();
     assert!(matches!(error, UnpackError::TooLarge { .. }), "{error}");
     let many: Vec<_> = (0..101).map(|n| file(&n.to_string(), "")).collect();
-    let error = Ground::new()
+    let error = UnpackDir::new()
         .unpack_with(&archive(&many), &bounds)
         .unwrap_err();
     assert!(matches!(error, UnpackError::TooLarge { .. }), "{error}");
@@ -349,9 +353,9 @@ fn directories_that_are_only_implied_count_as_well() {
     // Three files, and 97 directories that no member names.
     let deep = |top: &str, depth: usize| file(&format!("{top}/{}x", "d/".repeat(depth - 1)), "");
     let fits = archive(&[deep("a", 40), deep("b", 40), deep("c", 17)]);
-    Ground::new().unpack_with(&fits, &bounds).unwrap();
+    UnpackDir::new().unpack_with(&fits, &bounds).unwrap();
     let many: Vec<_> = (0..60).map(|n| file(&format!("{n}/x"), "")).collect();
-    let error = Ground::new()
+    let error = UnpackDir::new()
         .unpack_with(&archive(&many), &bounds)
         .unwrap_err();
     assert!(
@@ -382,7 +386,7 @@ fn what_is_skipped_counts_as_well() {
                 ..one.clone()
             };
             let many = archive(&vec![one.clone(); times]);
-            let error = Ground::new().unpack_with(&many, &bounds).unwrap_err();
+            let error = UnpackDir::new().unpack_with(&many, &bounds).unwrap_err();
             let is_refused = matches!(error, UnpackError::TooLarge { .. });
             assert!(is_refused, "{:?} {times} times: {error}", one.kind);
         }
@@ -391,7 +395,7 @@ fn what_is_skipped_counts_as_well() {
 
 #[test]
 fn long_and_strange_names_work() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let long = "d/".repeat(60) + &"n".repeat(200);
     let mut name = made(EntryType::GNULongName, "././@LongLink", "", "");
     name.content = [long.as_bytes(), b"\0"].concat();
@@ -400,21 +404,23 @@ fn long_and_strange_names_work() {
     let mut strange = file("", "s");
     strange.path = b"\xff\xfe\n\t'".to_vec();
     let members = [name, file("short", "x"), pax, file("other", "y"), strange];
-    ground.unpack(&archive(&members)).unwrap();
-    assert_eq!(fs::read(ground.path(&long)).unwrap(), b"x");
-    assert_eq!(fs::read(ground.path("by/pax")).unwrap(), b"y");
+    unpacked.unpack(&archive(&members)).unwrap();
+    assert_eq!(fs::read(unpacked.path(&long)).unwrap(), b"x");
+    assert_eq!(fs::read(unpacked.path("by/pax")).unwrap(), b"y");
     let strange = std::ffi::OsStr::from_bytes(b"\xff\xfe\n\t'");
-    assert_eq!(fs::read(ground.path("").join(strange)).unwrap(), b"s");
+    assert_eq!(fs::read(unpacked.path("").join(strange)).unwrap(), b"s");
 }
 
 #[test]
 fn attributes_and_names_may_hold_a_newline() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let mut pax = made(EntryType::XHeader, "pax", "", "");
     let capability = b"36 SCHILY.xattr.security.cap=a\nb=\n\xff\n";
     pax.content = [&capability[..], b"12 path=a\nb\n"].concat();
-    ground.unpack(&archive(&[pax, file("other", "y")])).unwrap();
-    assert_eq!(fs::read(ground.path("a\nb")).unwrap(), b"y");
+    unpacked
+        .unpack(&archive(&[pax, file("other", "y")]))
+        .unwrap();
+    assert_eq!(fs::read(unpacked.path("a\nb")).unwrap(), b"y");
     // Its length is that of another.
     let mut pax = made(EntryType::XHeader, "pax", "", "");
     pax.content = b"13 path=a\nb\n".to_vec();
@@ -423,17 +429,17 @@ fn attributes_and_names_may_hold_a_newline() {
 
 #[test]
 fn an_unpacking_that_nobody_wants_stops() {
-    let ground = Ground::new();
+    let unpacked = UnpackDir::new();
     let unpack = Unpack {
         bounds: &Bounds::default(),
         budget: &Budget::of_image(&Bounds::default()),
         stop: &AtomicBool::new(true),
         report: &|_| (),
     };
-    let root = fs::File::open(ground.path("")).unwrap();
+    let root = fs::File::open(unpacked.path("")).unwrap();
     let bytes = archive(&[file("a", "x")]);
     let error = unpack.layer(&bytes[..], root.into()).unwrap_err();
-    assert!(!ground.path("a").exists(), "{error}");
+    assert!(!unpacked.path("a").exists(), "{error}");
 }
 
 /// Names that meet each other: links and directories of the same name, and ways out.
@@ -481,19 +487,19 @@ proptest! {
 
     #[test]
     fn nothing_ever_appears_outside_of_the_layer(members in prop::collection::vec(any_member(), 0..12)) {
-        let ground = Ground::new();
+        let unpacked = UnpackDir::new();
         // Together, and so that one that is refused does not keep the others from being tried.
-        let _ = ground.unpack(&archive(&members));
+        let _ = unpacked.unpack(&archive(&members));
         for member in &members {
-            let _ = ground.unpack(&archive(std::slice::from_ref(member)));
+            let _ = unpacked.unpack(&archive(std::slice::from_ref(member)));
         }
-        ground.assert_nothing_outside();
+        unpacked.assert_nothing_outside();
     }
 
     #[test]
     fn no_bytes_make_unpacking_panic(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-        let ground = Ground::new();
-        let _ = ground.unpack(&bytes);
-        ground.assert_nothing_outside();
+        let unpacked = UnpackDir::new();
+        let _ = unpacked.unpack(&bytes);
+        unpacked.assert_nothing_outside();
     }
 }

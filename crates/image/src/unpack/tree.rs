@@ -8,7 +8,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::filled::Filled;
+use super::directory_times::DirectoryTimes;
 use super::header::Member;
 use super::name::{Mark, MemberPath, mark};
 use super::{Meter, OPAQUE, Unpack, UnpackError};
@@ -33,7 +33,7 @@ pub(super) struct Tree<'a> {
     reported: u64,
     /// The directory of the last member: most are followed by their neighbours.
     parent: Option<(Vec<u8>, OwnedFd)>,
-    filled: Filled,
+    directory_times: DirectoryTimes,
     buffer: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Tree<'a> {
             bytes: 0,
             reported: 0,
             parent: None,
-            filled: Filled::default(),
+            directory_times: DirectoryTimes::default(),
             buffer: vec![0; DECODED_PIECE_BYTES],
         }
     }
@@ -243,12 +243,12 @@ impl<'a> Tree<'a> {
         }
         let mode = self.mode(member, 0o700);
         rustix::fs::fchmod(directory, mode).map_err(disk("set a mode"))?;
-        self.filled.insert(path.joined(), member.mtime_s)
+        self.directory_times.insert(path.joined(), member.mtime_s)
     }
 
     /// Sets the times that had to wait.
     pub(super) fn finish(self) -> Result<(), UnpackError> {
-        for (path, mtime_s) in self.filled.iter() {
+        for (path, mtime_s) in self.directory_times.iter() {
             match open_beneath_for(self.root.as_fd(), path, OFlags::RDONLY) {
                 Ok(directory) => {
                     rustix::fs::futimens(&directory, &times(mtime_s))

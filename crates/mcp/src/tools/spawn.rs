@@ -112,7 +112,7 @@ async fn spawn(
     mut request: hotcell_service::Spawn,
     call: &Call,
 ) -> Result<ContainerView, ToolError> {
-    let (progress, news) = Progress::watched();
+    let (progress, news) = Progress::channel();
     request.progress = progress;
     let has_key = request.key.is_some();
     let (service, caller) = (server.service().clone(), call.caller.clone());

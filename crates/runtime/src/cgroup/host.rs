@@ -13,8 +13,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::geteuid;
 
 use super::Controller;
+use super::container::ContainerCgroups;
 use super::layout::{Layout, Mounts};
-use super::place::Place;
 use crate::spec::{Enforced, Enforcement, Limits};
 
 /// The group of all containers.
@@ -37,7 +37,7 @@ const SOCKET_BUFFER_BYTES_MIN: u64 = 4 << 20;
 
 /// Where groups of one controller are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seat {
+pub enum ControllerLocation {
     /// In this directory of a v1 hierarchy.
     V1(PathBuf),
     /// In this directory of the unified hierarchy.
@@ -51,33 +51,33 @@ pub enum Seat {
 
 /// What this host can limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct HostCgroups {
     /// Which generations there are.
     pub layout: Layout,
     /// Memory.
-    pub memory: Seat,
+    pub memory: ControllerLocation,
     /// Processor time.
-    pub cpu: Seat,
+    pub cpu: ControllerLocation,
     /// Number of processes.
-    pub pids: Seat,
-    /// Where else groups in the unified hierarchy may be, if the first place is not ours
+    pub pids: ControllerLocation,
+    /// Where else groups in the unified hierarchy may be, if the first cgroups is not ours
     /// alone.
     spare: Vec<PathBuf>,
     /// Whether memory can go to swap: then a limit of memory alone limits nothing.
     has_swap: bool,
 }
 
-impl Host {
+impl HostCgroups {
     /// A host on which nothing is limited by groups.
     pub fn none(reason: &str) -> Self {
-        let seat = || Seat::Missing {
+        let location = || ControllerLocation::Missing {
             reason: reason.to_owned(),
         };
         Self {
             layout: Layout::None,
-            memory: seat(),
-            cpu: seat(),
-            pids: seat(),
+            memory: location(),
+            cpu: location(),
+            pids: location(),
             spare: Vec::new(),
             has_swap: true,
         }
@@ -87,47 +87,47 @@ impl Host {
     pub fn detect() -> Self {
         let mounts = Mounts::read();
         let v2 = unified(&mounts);
-        let seat = |controller| seat(controller, &mounts, &v2);
+        let location = |controller| location(controller, &mounts, &v2);
         Self {
             layout: mounts.layout(),
-            memory: seat(Controller::Memory),
-            cpu: seat(Controller::Cpu),
-            pids: seat(Controller::Pids),
+            memory: location(Controller::Memory),
+            cpu: location(Controller::Cpu),
+            pids: location(Controller::Pids),
             spare: delegated_above(&mounts),
             has_swap: has_swap(),
         }
     }
 
     /// Makes the groups that hold containers' groups, and turns controllers on for them; a
-    /// seat where that fails becomes missing. `server` are the processes that may have to
+    /// controller where that fails becomes missing. `server` are the processes that may have to
     /// move into a group of their own.
     #[must_use]
     pub fn prepare(mut self, server: &[u32]) -> Self {
         self.choose_unified(server);
         for controller in Controller::ALL {
-            let seat = self.seat_mut(controller);
-            let result = match seat {
-                Seat::V1(dir) => make(dir),
-                Seat::V2(dir) => prepare_v2(dir, controller, server),
-                Seat::Missing { .. } => Ok(()),
+            let location = self.seat_mut(controller);
+            let result = match location {
+                ControllerLocation::V1(dir) => make(dir),
+                ControllerLocation::V2(dir) => prepare_v2(dir, controller, server),
+                ControllerLocation::Missing { .. } => Ok(()),
             };
             if let Err(error) = result {
                 let reason = format!(
                     "the {} controller cannot be used: {error}",
                     controller.name()
                 );
-                *seat = Seat::Missing { reason };
+                *location = ControllerLocation::Missing { reason };
             }
         }
         self
     }
 
-    /// Moves the seats of the unified hierarchy to the first place where all can be used,
+    /// Moves the seats of the unified hierarchy to the first cgroups where all can be used,
     /// if there is one.
     fn choose_unified(&mut self, server: &[u32]) {
-        let wanted = Controller::ALL.map(|controller| match self.seat(controller) {
-            Seat::V2(dir) => Some((controller, dir.clone())),
-            Seat::V1(_) | Seat::Missing { .. } => None,
+        let wanted = Controller::ALL.map(|controller| match self.location(controller) {
+            ControllerLocation::V2(dir) => Some((controller, dir.clone())),
+            ControllerLocation::V1(_) | ControllerLocation::Missing { .. } => None,
         });
         let wanted: Vec<_> = wanted.into_iter().flatten().collect();
         let Some((_, first)) = wanted.first() else {
@@ -140,21 +140,25 @@ impl Host {
         let places = [vec![first.clone()], self.spare.clone()].concat();
         if let Some(chosen) = places.into_iter().find(usable) {
             for (controller, _) in wanted {
-                *self.seat_mut(controller) = Seat::V2(chosen.clone());
+                *self.seat_mut(controller) = ControllerLocation::V2(chosen.clone());
             }
         }
     }
 
     /// Makes the groups of one container and sets its limits. What a group cannot limit is
     /// left to rlimits, and said. On `Err` nothing is left behind.
-    pub(crate) fn create(&self, name: &str, limits: &Limits) -> io::Result<(Place, Enforced)> {
-        let mut place = Place::none();
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        limits: &Limits,
+    ) -> io::Result<(ContainerCgroups, Enforced)> {
+        let mut cgroups = ContainerCgroups::none();
         let made =
-            Controller::ALL.map(|controller| self.limit(&mut place, controller, name, limits));
+            Controller::ALL.map(|controller| self.limit(&mut cgroups, controller, name, limits));
         let in_use = |made: &io::Result<bool>| matches!(made, Err(error) if error.kind() == io::ErrorKind::AlreadyExists);
         if made.iter().any(in_use) {
             // Only what was made just now; nobody is in it.
-            let _ = place.remove();
+            let _ = cgroups.remove();
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let [memory, cpus, pids] = made.map(|made| made.unwrap_or(false));
@@ -164,14 +168,14 @@ impl Host {
             cpus: or(cpus, Enforcement::None),
             pids: or(pids, Enforcement::Rlimit),
         };
-        Ok((place, enforced))
+        Ok((cgroups, enforced))
     }
 
     /// What will stand behind the limits of a container, if every group can be made.
     pub fn promises(&self) -> Enforced {
-        let or = |seat: &Seat, other| match seat {
-            Seat::V1(_) | Seat::V2(_) => Enforcement::Cgroup,
-            Seat::Missing { .. } => other,
+        let or = |location: &ControllerLocation, other| match location {
+            ControllerLocation::V1(_) | ControllerLocation::V2(_) => Enforcement::Cgroup,
+            ControllerLocation::Missing { .. } => other,
         };
         let memory = if self.lacks_swap_limit() {
             Enforcement::Rlimit
@@ -192,25 +196,31 @@ impl Host {
 
     /// The groups that a container of this name has, wherever they exist: for one whose
     /// maker died before it could say where it had put them.
-    pub fn find(&self, name: &str) -> Place {
-        let mut place = Place::none();
+    pub fn find(&self, name: &str) -> ContainerCgroups {
+        let mut cgroups = ContainerCgroups::none();
         if !crate::plan::is_plain_name(name) || name == SERVER_GROUP {
-            return place;
+            return cgroups;
         }
         for controller in Controller::ALL {
-            match self.seat(controller) {
-                Seat::V1(dir) if dir.join(name).is_dir() => place.add_v1(dir.join(name)),
-                Seat::V2(dir) if dir.join(name).is_dir() => place.v2 = Some(dir.join(name)),
-                Seat::V1(_) | Seat::V2(_) | Seat::Missing { .. } => {}
+            match self.location(controller) {
+                ControllerLocation::V1(dir) if dir.join(name).is_dir() => {
+                    cgroups.add_v1(dir.join(name));
+                }
+                ControllerLocation::V2(dir) if dir.join(name).is_dir() => {
+                    cgroups.v2 = Some(dir.join(name));
+                }
+                ControllerLocation::V1(_)
+                | ControllerLocation::V2(_)
+                | ControllerLocation::Missing { .. } => {}
             }
         }
         if let (None, Some(dir)) = (
-            &place.v2,
+            &cgroups.v2,
             self.spare.iter().find(|dir| dir.join(name).is_dir()),
         ) {
-            place.v2 = Some(dir.join(name));
+            cgroups.v2 = Some(dir.join(name));
         }
-        place
+        cgroups
     }
 
     /// Names of all groups that look like containers'.
@@ -218,9 +228,9 @@ impl Host {
         let dirs =
             Controller::ALL
                 .into_iter()
-                .filter_map(|controller| match self.seat(controller) {
-                    Seat::V1(dir) | Seat::V2(dir) => Some(dir),
-                    Seat::Missing { .. } => None,
+                .filter_map(|controller| match self.location(controller) {
+                    ControllerLocation::V1(dir) | ControllerLocation::V2(dir) => Some(dir),
+                    ControllerLocation::Missing { .. } => None,
                 });
         let mut names: Vec<String> = dirs
             .filter_map(|dir| fs::read_dir(dir).ok())
@@ -237,33 +247,33 @@ impl Host {
     /// Makes a group and sets a limit; whether that holds, whatever the container does.
     fn limit(
         &self,
-        place: &mut Place,
+        cgroups: &mut ContainerCgroups,
         controller: Controller,
         name: &str,
         limits: &Limits,
     ) -> io::Result<bool> {
-        match self.seat(controller) {
-            Seat::Missing { .. } => Ok(false),
-            Seat::V1(base) => {
+        match self.location(controller) {
+            ControllerLocation::Missing { .. } => Ok(false),
+            ControllerLocation::V1(base) => {
                 let dir = base.join(name);
-                if !place.v1.contains(&dir) {
+                if !cgroups.v1.contains(&dir) {
                     make_new(&dir)?;
-                    place.add_v1(dir.clone());
+                    cgroups.add_v1(dir.clone());
                 }
                 limit_v1(&dir, controller, limits, self.has_swap)
             }
-            Seat::V2(base) => {
+            ControllerLocation::V2(base) => {
                 let dir = base.join(name);
-                if place.v2.is_none() {
+                if cgroups.v2.is_none() {
                     make_new(&dir)?;
-                    place.v2 = Some(dir.clone());
+                    cgroups.v2 = Some(dir.clone());
                 }
                 limit_v2(&dir, controller, limits, self.has_swap)
             }
         }
     }
 
-    fn seat(&self, controller: Controller) -> &Seat {
+    fn location(&self, controller: Controller) -> &ControllerLocation {
         match controller {
             Controller::Memory => &self.memory,
             Controller::Cpu => &self.cpu,
@@ -271,7 +281,7 @@ impl Host {
         }
     }
 
-    fn seat_mut(&mut self, controller: Controller) -> &mut Seat {
+    fn seat_mut(&mut self, controller: Controller) -> &mut ControllerLocation {
         match controller {
             Controller::Memory => &mut self.memory,
             Controller::Cpu => &mut self.cpu,
@@ -326,20 +336,24 @@ fn is_delegated(dir: &Path) -> bool {
     .all(|path| writable(path).is_ok())
 }
 
-fn seat(controller: Controller, mounts: &Mounts, v2: &Result<PathBuf, String>) -> Seat {
+fn location(
+    controller: Controller,
+    mounts: &Mounts,
+    v2: &Result<PathBuf, String>,
+) -> ControllerLocation {
     let name = controller.name();
     if let Some(root) = mounts.v1.get(name) {
         return match writable(root) {
-            Ok(()) => Seat::V1(root.join(GROUP)),
-            Err(reason) => Seat::Missing { reason },
+            Ok(()) => ControllerLocation::V1(root.join(GROUP)),
+            Err(reason) => ControllerLocation::Missing { reason },
         };
     }
     match v2 {
-        Ok(dir) if offers(dir, name) => Seat::V2(dir.clone()),
-        Ok(_) => Seat::Missing {
+        Ok(dir) if offers(dir, name) => ControllerLocation::V2(dir.clone()),
+        Ok(_) => ControllerLocation::Missing {
             reason: format!("the {name} controller is not available"),
         },
-        Err(reason) => Seat::Missing {
+        Err(reason) => ControllerLocation::Missing {
             reason: reason.clone(),
         },
     }
@@ -427,11 +441,13 @@ fn has_swap() -> bool {
 
 /// Whether groups there are known not to limit swap. In the unified hierarchy only a group
 /// that is made already can tell.
-fn is_without_swap(seat: &Seat) -> bool {
-    match seat {
-        Seat::V1(dir) => dir.parent().is_some_and(|top| !top.join(SWAP_V1).exists()),
-        Seat::V2(dir) => dir.join("memory.max").exists() && !dir.join(SWAP_V2).exists(),
-        Seat::Missing { .. } => false,
+fn is_without_swap(location: &ControllerLocation) -> bool {
+    match location {
+        ControllerLocation::V1(dir) => dir.parent().is_some_and(|top| !top.join(SWAP_V1).exists()),
+        ControllerLocation::V2(dir) => {
+            dir.join("memory.max").exists() && !dir.join(SWAP_V2).exists()
+        }
+        ControllerLocation::Missing { .. } => false,
     }
 }
 
@@ -510,24 +526,28 @@ mod tests {
     };
 
     /// A host whose groups are plain directories.
-    fn host(seat: impl Fn(PathBuf) -> Seat, top: &Path, has_swap: bool) -> Host {
+    fn host(
+        location: impl Fn(PathBuf) -> ControllerLocation,
+        top: &Path,
+        has_swap: bool,
+    ) -> HostCgroups {
         let base = top.join(GROUP);
         fs::create_dir_all(&base).unwrap();
-        Host {
-            memory: seat(base.clone()),
-            cpu: seat(base.clone()),
-            pids: seat(base),
+        HostCgroups {
+            memory: location(base.clone()),
+            cpu: location(base.clone()),
+            pids: location(base),
             has_swap,
-            ..Host::none("none")
+            ..HostCgroups::none("none")
         }
     }
 
     #[test]
     fn memory_that_can_go_to_swap_does_not_count_as_limited() {
-        for seat in [Seat::V1, Seat::V2] {
+        for location in [ControllerLocation::V1, ControllerLocation::V2] {
             for (has_swap, by) in [(true, Enforcement::Rlimit), (false, Enforcement::Cgroup)] {
                 let top = tempfile::tempdir().unwrap();
-                let host = host(seat, top.path(), has_swap);
+                let host = host(location, top.path(), has_swap);
                 let (_, enforced) = host.create("box", &LIMITS).unwrap();
                 assert_eq!(enforced.memory, by, "{:?}", host.memory);
                 assert_eq!(enforced.cpus, Enforcement::Cgroup);
@@ -553,10 +573,10 @@ mod tests {
     #[test]
     fn a_host_promises_no_more_than_its_containers_get() {
         let top = tempfile::tempdir().unwrap();
-        let memory = |host: &Host| host.promises().memory;
-        let v1 = host(Seat::V1, top.path(), true);
+        let memory = |host: &HostCgroups| host.promises().memory;
+        let v1 = host(ControllerLocation::V1, top.path(), true);
         assert_eq!(memory(&v1), Enforcement::Rlimit);
-        let v2 = host(Seat::V2, top.path(), true);
+        let v2 = host(ControllerLocation::V2, top.path(), true);
         fs::write(top.path().join(GROUP).join("memory.max"), "max").unwrap();
         assert_eq!(memory(&v2), Enforcement::Rlimit);
         fs::write(top.path().join(SWAP_V1), "").unwrap();

@@ -1,16 +1,16 @@
 //! Control groups: one per container, in whatever hierarchies the host has.
 //!
-//! [`Host`] says where containers' groups can be made and what that enforces; a [`Place`]
+//! [`HostCgroups`] says where containers' groups can be made and what that enforces; a [`ContainerCgroups`]
 //! is one container's groups, and the only thing that removes them.
 
+mod container;
 mod host;
 mod layout;
-mod place;
 
-pub use host::{Host, Seat};
+pub use container::ContainerCgroups;
+pub use host::{ControllerLocation, HostCgroups};
 pub use layout::Layout;
 pub(crate) use layout::Mounts;
-pub use place::Place;
 
 /// What a group can limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

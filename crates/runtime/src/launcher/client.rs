@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::wire::{self, Reply};
 use super::{FDS_MAX, LAUNCHER_ARGV0, LaunchError};
-use crate::cgroup::Place;
+use crate::cgroup::ContainerCgroups;
 use crate::spec::{Enforced, LaunchSpec};
 use crate::start::START_TIMEOUT;
 
@@ -33,7 +33,7 @@ pub struct Launched {
     /// Field 22 of `/proc/PID/stat`: with the id it names the process for good.
     pub start_time: u64,
     /// Its control groups; the caller removes them when the container has ended.
-    pub cgroup: Place,
+    pub cgroup: ContainerCgroups,
     /// How well its limits are kept.
     pub enforced: Enforced,
 }
@@ -41,11 +41,11 @@ pub struct Launched {
 /// A running launcher process. It ends when this is dropped; its containers do not.
 #[derive(Debug)]
 pub struct Launcher {
-    inner: Mutex<Inner>,
+    connection: Mutex<Connection>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct Connection {
     /// `None` once the launcher has failed to answer.
     socket: Option<OwnedFd>,
     process: Child,
@@ -70,22 +70,22 @@ impl Launcher {
             .stdout(Stdio::null())
             .spawn()
             .map_err(start)?;
-        let mut inner = Inner {
+        let mut connection = Connection {
             socket: Some(ours),
             process,
         };
-        let answer = inner
+        let answer = connection
             .call(&(), &[init.as_fd()])
             .map_err(|error| match error {
                 LaunchError::Gone { source } => start(source),
                 other @ (LaunchError::Start { .. }
-                | LaunchError::Invalid { .. }
+                | LaunchError::InvalidSpec { .. }
                 | LaunchError::Step { .. }
                 | LaunchError::Ended { .. }) => other,
             })?;
         match answer {
             (Reply::Ready, _) => Ok(Self {
-                inner: Mutex::new(inner),
+                connection: Mutex::new(connection),
             }),
             (Reply::Failed(error), _) => Err(LaunchError::from(error)),
             (Reply::Launched { .. }, _) => Err(start(io::ErrorKind::InvalidData.into())),
@@ -97,7 +97,7 @@ impl Launcher {
     /// `log` becomes its descriptor 2 and `fds` become [`crate::FIRST_FD`] and up; 0 and 1
     /// are its own `/dev/null`. Blocks, for milliseconds on a quiet host; calls from several
     /// threads are served one after another. On `Err` nothing is left: no process, no mount,
-    /// no cgroup; except after [`LaunchError::Gone`], where [`crate::cgroup::Host::find`]
+    /// no cgroup; except after [`LaunchError::Gone`], where [`crate::cgroup::HostCgroups::find`]
     /// tells whether a group is.
     pub fn launch(
         &self,
@@ -107,11 +107,14 @@ impl Launcher {
     ) -> Result<Launched, LaunchError> {
         if fds.len() > FDS_MAX {
             let reason = format!("a container gets at most {FDS_MAX} descriptors");
-            return Err(LaunchError::Invalid { reason });
+            return Err(LaunchError::InvalidSpec { reason });
         }
         let all: Vec<_> = std::iter::once(log).chain(fds.iter().copied()).collect();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match inner.call(spec, &all)? {
+        let mut connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match connection.call(spec, &all)? {
             (
                 Reply::Launched {
                     pid,
@@ -123,7 +126,7 @@ impl Launcher {
             ) => {
                 let pidfd = fds
                     .pop()
-                    .ok_or_else(|| inner.gone(io::ErrorKind::InvalidData.into()))?;
+                    .ok_or_else(|| connection.gone(io::ErrorKind::InvalidData.into()))?;
                 Ok(Launched {
                     pid,
                     pidfd,
@@ -133,13 +136,13 @@ impl Launcher {
                 })
             }
             (Reply::Failed(error), _) => Err(error.into()),
-            (Reply::Ready, _) => Err(inner.gone(io::ErrorKind::InvalidData.into())),
+            (Reply::Ready, _) => Err(connection.gone(io::ErrorKind::InvalidData.into())),
         }
     }
 
     /// The launcher's process id.
     pub fn pid(&self) -> u32 {
-        self.inner
+        self.connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .process
@@ -147,7 +150,7 @@ impl Launcher {
     }
 }
 
-impl Inner {
+impl Connection {
     fn call<T: serde::Serialize>(
         &mut self,
         message: &T,
@@ -161,7 +164,7 @@ impl Inner {
         if let Err(error) = wire::send(socket, message, fds) {
             if error.kind() == io::ErrorKind::InvalidInput {
                 let reason = "the spec is too long".to_owned();
-                return Err(LaunchError::Invalid { reason });
+                return Err(LaunchError::InvalidSpec { reason });
             }
             return Err(self.gone(error));
         }
@@ -182,7 +185,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Connection {
     fn drop(&mut self) {
         // The launcher ends with its socket. A start that it is in the middle of is bounded.
         self.socket = None;

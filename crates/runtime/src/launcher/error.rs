@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Invalid;
+use crate::plan::InvalidSpec;
 use crate::start::StartError;
 
 /// Why a container was not started. Nothing of it is left.
@@ -24,7 +24,7 @@ pub enum LaunchError {
     },
     /// The spec asks for what cannot be.
     #[error("{reason}")]
-    Invalid {
+    InvalidSpec {
         /// Which rule it breaks.
         reason: String,
     },
@@ -51,9 +51,9 @@ impl LaunchError {
     }
 }
 
-impl From<Invalid> for LaunchError {
-    fn from(invalid: Invalid) -> Self {
-        Self::Invalid { reason: invalid.0 }
+impl From<InvalidSpec> for LaunchError {
+    fn from(invalid: InvalidSpec) -> Self {
+        Self::InvalidSpec { reason: invalid.0 }
     }
 }
 
@@ -74,7 +74,7 @@ impl From<StartError> for LaunchError {
 /// The same, in a form that can be sent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SentError {
-    Invalid {
+    InvalidSpec {
         reason: String,
     },
     Step {
@@ -95,7 +95,7 @@ impl From<LaunchError> for SentError {
             text: source.to_string(),
         };
         match error {
-            LaunchError::Invalid { reason } => Self::Invalid { reason },
+            LaunchError::InvalidSpec { reason } => Self::InvalidSpec { reason },
             LaunchError::Ended { reason } => Self::Ended { reason },
             LaunchError::Step { step, source } => sent(&step, source),
             LaunchError::Gone { source } | LaunchError::Start { source } => {
@@ -108,7 +108,7 @@ impl From<LaunchError> for SentError {
 impl From<SentError> for LaunchError {
     fn from(sent: SentError) -> Self {
         match sent {
-            SentError::Invalid { reason } => Self::Invalid { reason },
+            SentError::InvalidSpec { reason } => Self::InvalidSpec { reason },
             SentError::Ended { reason } => Self::Ended { reason },
             SentError::Step { step, errno, text } => {
                 let source =

@@ -13,9 +13,9 @@ use rustix::process::{
 
 use super::wire::{self, Reply};
 use super::{FDS_MAX, LaunchError};
-use crate::cgroup::{Host, Place};
-use crate::plan::{self, Builder, CORE_BYTES_MAX, Fds, Op, Step};
-use crate::seccomp::Profile;
+use crate::cgroup::{ContainerCgroups, HostCgroups};
+use crate::plan::{self, Builder, CORE_BYTES_MAX, InitFds, Op, Step};
+use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, LaunchSpec};
 use crate::start::{self, NAMESPACES, Started};
 use crate::{process, sys};
@@ -52,11 +52,11 @@ fn serve() -> io::Result<()> {
         return Ok(());
     };
     let init = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    let profile = Rc::new(Profile::compile());
-    let launcher = Server {
+    let filters = Rc::new(SeccompFilters::compile());
+    let launcher = LaunchServer {
         host: host(),
         init,
-        profile,
+        filters,
     };
     wire::send(&socket, &Reply::Ready, &[])?;
     while await_request(&socket, &children)? {
@@ -94,9 +94,9 @@ fn raise_core_limit() {
     }
 }
 
-fn host() -> Host {
+fn host() -> HostCgroups {
     let server = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
-    Host::detect().prepare(&[std::process::id(), server])
+    HostCgroups::detect().prepare(&[std::process::id(), server])
 }
 
 /// Waits for a request, and reaps containers that end meanwhile.
@@ -126,34 +126,34 @@ fn reap(children: &OwnedFd) {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-struct Server {
-    host: Host,
+struct LaunchServer {
+    host: HostCgroups,
     init: OwnedFd,
-    profile: Rc<Profile>,
+    filters: Rc<SeccompFilters>,
 }
 
-struct Made {
+struct PreparedContainer {
     started: Started,
     start_time: u64,
-    place: Place,
+    cgroups: ContainerCgroups,
     enforced: Enforced,
 }
 
-impl Server {
+impl LaunchServer {
     fn answer(&self, socket: &OwnedFd, spec: &LaunchSpec, fds: &[OwnedFd]) -> io::Result<()> {
         match self.launch(spec, fds) {
-            Ok(made) => {
+            Ok(prepared) => {
                 let reply = Reply::Launched {
-                    pid: made.started.pid,
-                    start_time: made.start_time,
-                    cgroup: made.place.clone(),
-                    enforced: made.enforced,
+                    pid: prepared.started.pid,
+                    start_time: prepared.start_time,
+                    cgroup: prepared.cgroups.clone(),
+                    enforced: prepared.enforced,
                 };
-                let sent = wire::send(socket, &reply, &[made.started.pidfd.as_fd()]);
+                let sent = wire::send(socket, &reply, &[prepared.started.pidfd.as_fd()]);
                 if sent.is_err() {
                     // Nobody knows of it, so nobody would ever end it.
-                    start::end(&made.started.pidfd);
-                    let _ = made.place.remove();
+                    start::end(&prepared.started.pidfd);
+                    let _ = prepared.cgroups.remove();
                 }
                 sent
             }
@@ -161,23 +161,23 @@ impl Server {
         }
     }
 
-    fn launch(&self, spec: &LaunchSpec, fds: &[OwnedFd]) -> Result<Made, LaunchError> {
+    fn launch(&self, spec: &LaunchSpec, fds: &[OwnedFd]) -> Result<PreparedContainer, LaunchError> {
         let builder = Builder::root(spec)?;
-        let no_groups = Host::none("it was not asked for");
+        let no_groups = HostCgroups::none("it was not asked for");
         let host = if spec.cgroup { &self.host } else { &no_groups };
-        let (place, enforced) = host
+        let (cgroups, enforced) = host
             .create(&spec.name, &spec.limits)
             .map_err(LaunchError::step("make the cgroup"))?;
-        let started = self.launch_in(spec, fds, builder, &place, enforced);
+        let started = self.launch_in(spec, fds, builder, &cgroups, enforced);
         if started.is_err() {
             // What keeps it from being removed would be a process, and there is none.
-            let _ = place.remove();
+            let _ = cgroups.remove();
         }
         let (started, start_time) = started?;
-        Ok(Made {
+        Ok(PreparedContainer {
             started,
             start_time,
-            place,
+            cgroups,
             enforced,
         })
     }
@@ -187,15 +187,15 @@ impl Server {
         spec: &LaunchSpec,
         fds: &[OwnedFd],
         builder: Builder,
-        place: &Place,
+        cgroups: &ContainerCgroups,
         enforced: Enforced,
     ) -> Result<(Started, u64), LaunchError> {
         let fds = arrange(fds)?;
         let init =
             start::private(&self.init).map_err(LaunchError::step("open the init program"))?;
-        let last = plan::finish(spec, enforced, fds, init, Rc::clone(&self.profile))?;
-        let first = first_steps(place).map_err(LaunchError::step("open the cgroup"))?;
-        let cgroup = place
+        let last = plan::finish(spec, enforced, fds, init, Rc::clone(&self.filters))?;
+        let first = first_steps(cgroups).map_err(LaunchError::step("open the cgroup"))?;
+        let cgroup = cgroups
             .v2_dir()
             .map_err(LaunchError::step("open the cgroup"))?;
         let plan = builder.into_plan(first, &spec.ids, last);
@@ -207,7 +207,7 @@ impl Server {
 }
 
 /// The first is the log.
-fn arrange(fds: &[OwnedFd]) -> Result<Fds, LaunchError> {
+fn arrange(fds: &[OwnedFd]) -> Result<InitFds, LaunchError> {
     let step = "take the descriptors";
     let mut fds = fds
         .iter()
@@ -216,18 +216,18 @@ fn arrange(fds: &[OwnedFd]) -> Result<Fds, LaunchError> {
         .collect::<io::Result<Vec<_>>>()
         .map_err(LaunchError::step(step))?
         .into_iter();
-    let log = fds.next().ok_or_else(|| LaunchError::Invalid {
+    let log = fds.next().ok_or_else(|| LaunchError::InvalidSpec {
         reason: "there is no log".to_owned(),
     })?;
-    Ok(Fds {
+    Ok(InitFds {
         log,
         others: fds.collect(),
     })
 }
 
 /// What is done while the process still is the caller's user.
-fn first_steps(place: &Place) -> io::Result<Vec<Step>> {
-    let mut steps: Vec<Step> = place
+fn first_steps(cgroups: &ContainerCgroups) -> io::Result<Vec<Step>> {
+    let mut steps: Vec<Step> = cgroups
         .v1_tasks()?
         .into_iter()
         .map(|tasks| Step {
@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn every_container_gets_a_keyring_before_it_changes_its_user() {
-        let place = serde_json::from_value(serde_json::json!({ "v1": [], "v2": null }));
-        let steps = first_steps(&place.unwrap()).unwrap();
+        let cgroups = serde_json::from_value(serde_json::json!({ "v1": [], "v2": null }));
+        let steps = first_steps(&cgroups.unwrap()).unwrap();
         assert!(steps.iter().any(|step| matches!(step.op, Op::NewKeyring)));
     }
 }

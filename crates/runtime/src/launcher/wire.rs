@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::FDS_MAX;
 use super::error::SentError;
-use crate::cgroup::Place;
+use crate::cgroup::ContainerCgroups;
 use crate::spec::Enforced;
 
 /// The longest message. A spec with 256 layers, two full files of accounts and a full
@@ -31,7 +31,7 @@ pub(super) enum Reply {
     Launched {
         pid: u32,
         start_time: u64,
-        cgroup: Place,
+        cgroup: ContainerCgroups,
         enforced: Enforced,
     },
     /// It could not.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::overlay::Etc;
-use super::{Op, Plan, Slot, Step, attr};
+use super::{FdSlot, Op, Plan, Step, attr};
 use crate::spec::{IdMap, LaunchSpec, Root, Scratch};
 
 /// Names of containers are at most this long: they become host names.
@@ -28,20 +28,20 @@ const STAGING: &CStr = c"/tmp";
 /// Why a spec cannot be made into a plan.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(pub String);
+pub struct InvalidSpec(pub String);
 
 /// A plan in the making.
 #[derive(Default)]
-pub struct Builder {
+pub(crate) struct Builder {
     sources: Vec<Step>,
     steps: Vec<Step>,
     slots: usize,
-    mapped: Option<(Slot, CString)>,
+    mapped: Option<(FdSlot, CString)>,
 }
 
 impl Builder {
     /// The steps that make the mounts of `spec`, up to and including the pivot.
-    pub fn root(spec: &LaunchSpec) -> Result<Self, Invalid> {
+    pub(crate) fn root(spec: &LaunchSpec) -> Result<Self, InvalidSpec> {
         check(spec)?;
         let mut builder = Self::default();
         builder.staging();
@@ -64,7 +64,7 @@ impl Builder {
         }
         builder.devices(spec);
         builder.kernel_filesystems();
-        builder.own_directories(spec)?;
+        builder.writable_directories(spec)?;
         let writable = matches!(
             &spec.root,
             Root::Overlay {
@@ -89,14 +89,14 @@ impl Builder {
     }
 
     /// The staging filesystem and nothing else.
-    pub fn staging_alone() -> Self {
+    pub(crate) fn staging_alone() -> Self {
         let mut builder = Self::default();
         builder.staging();
         builder
     }
 
     /// A `/proc` on the staging filesystem and nothing else: to see whether that can be made.
-    pub fn proc_alone() -> Self {
+    pub(crate) fn proc_alone() -> Self {
         let mut builder = Self::default();
         builder.staging();
         builder.mkdir(c"proc", 0o755);
@@ -105,7 +105,7 @@ impl Builder {
     }
 
     /// An overlay on the staging filesystem and nothing else.
-    pub fn overlay_alone(lower: &Path, scratch: &Scratch) -> Result<Self, Invalid> {
+    pub(crate) fn overlay_alone(lower: &Path, scratch: &Scratch) -> Result<Self, InvalidSpec> {
         let mut builder = Self::default();
         builder.staging();
         builder.overlay_root(&[lower.to_owned()], Some(scratch))?;
@@ -113,7 +113,7 @@ impl Builder {
     }
 
     /// Puts everything in order: `first`, sources, ids, building, `last`.
-    pub fn into_plan(self, first: Vec<Step>, ids: &IdMap, last: Vec<Step>) -> Plan {
+    pub(crate) fn into_plan(self, first: Vec<Step>, ids: &IdMap, last: Vec<Step>) -> Plan {
         let mut steps = first;
         steps.push(Step {
             name: "make mounts private",
@@ -149,9 +149,9 @@ impl Builder {
         self.steps.push(Step { name, op });
     }
 
-    fn slot(&mut self) -> Slot {
+    fn slot(&mut self) -> FdSlot {
         self.slots += 1;
-        Slot(self.slots - 1)
+        FdSlot(self.slots - 1)
     }
 
     /// Makes a filesystem.
@@ -161,7 +161,7 @@ impl Builder {
         kind: &'static CStr,
         options: Vec<(&'static CStr, CString)>,
         attributes: u64,
-    ) -> Slot {
+    ) -> FdSlot {
         let slot = self.slot();
         let attributes = u32::try_from(attributes).expect("the kernel defines 32 bits of these");
         self.step(
@@ -289,9 +289,9 @@ fn number(value: u64) -> CString {
 }
 
 /// A path for the kernel.
-pub(super) fn c_path(path: impl AsRef<Path>) -> Result<CString, Invalid> {
+pub(super) fn c_path(path: impl AsRef<Path>) -> Result<CString, InvalidSpec> {
     CString::new(path.as_ref().as_os_str().as_bytes())
-        .map_err(|_| Invalid("a path holds a NUL byte".to_owned()))
+        .map_err(|_| InvalidSpec("a path holds a NUL byte".to_owned()))
 }
 
 /// What a name on the host is, links followed; `None` if it is nothing that can be shown.
@@ -311,8 +311,8 @@ pub(super) enum Kind {
     File,
 }
 
-fn check(spec: &LaunchSpec) -> Result<(), Invalid> {
-    let invalid = |reason: &str| Err(Invalid(reason.to_owned()));
+fn check(spec: &LaunchSpec) -> Result<(), InvalidSpec> {
+    let invalid = |reason: &str| Err(InvalidSpec(reason.to_owned()));
     if !is_plain_name(&spec.name) {
         return invalid(
             "the name must be 1 to 63 of a-z A-Z 0-9 . _ - and start with none of the signs",

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use rustix::process::Resource;
 
-use super::{Invalid, Op, Step};
-use crate::seccomp::Profile;
+use super::{InvalidSpec, Op, Step};
+use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, Enforcement, LaunchSpec, Limits};
 use crate::sys::ExecArgs;
 
 /// What init may keep in order to run something as another user of the container, if the
 /// caller allows that: `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID`.
-pub const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
+pub(crate) const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
 
 /// One byte is too little for any core file, and unlike none at all it also keeps the
 /// kernel from running the host's handler of crashes, where it has one.
@@ -30,7 +30,7 @@ pub const MESSAGE_QUEUE_BYTES_MAX: u64 = 128 << 10;
 pub const PENDING_SIGNALS_MAX: u64 = 1024;
 
 /// Descriptors of the init program besides `/dev/null` at 0 and 1.
-pub struct Fds {
+pub(crate) struct InitFds {
     /// Becomes descriptor 2.
     pub log: OwnedFd,
     /// Become [`crate::FIRST_FD`] and up.
@@ -38,17 +38,17 @@ pub struct Fds {
 }
 
 /// The steps that follow the pivot.
-pub fn finish(
+pub(crate) fn finish(
     spec: &LaunchSpec,
     enforced: Enforced,
-    fds: Fds,
+    fds: InitFds,
     init: OwnedFd,
-    profile: Rc<Profile>,
-) -> Result<Vec<Step>, Invalid> {
-    let nul = |_| Invalid("an argument or a variable holds a NUL byte".to_owned());
+    filters: Rc<SeccompFilters>,
+) -> Result<Vec<Step>, InvalidSpec> {
+    let nul = |_| InvalidSpec("an argument or a variable holds a NUL byte".to_owned());
     let args = ExecArgs::new(&spec.argv, &spec.env).map_err(nul)?;
     let name = CString::new(spec.name.as_str())
-        .map_err(|_| Invalid("the name holds a NUL byte".to_owned()))?;
+        .map_err(|_| InvalidSpec("the name holds a NUL byte".to_owned()))?;
     let has_root = spec.ids.has_root();
     let mut steps = vec![
         Step {
@@ -65,7 +65,7 @@ pub fn finish(
         },
         Step {
             name: "pass the descriptors",
-            op: Op::Fds(fds),
+            op: Op::InitFds(fds),
         },
     ];
     steps.extend(limits(&spec.limits, enforced));
@@ -83,7 +83,7 @@ pub fn finish(
     });
     steps.push(Step {
         name: "install the system call filter",
-        op: Op::Seccomp(profile),
+        op: Op::Seccomp(filters),
     });
     steps.push(Step {
         name: "run the init program",

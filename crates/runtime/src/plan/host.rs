@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::attr;
-use super::builder::{Builder, Invalid, Kind, c_path, kind_of};
+use super::builder::{Builder, InvalidSpec, Kind, c_path, kind_of};
 use crate::spec::{LaunchSpec, USER_ID};
 
 const SHOWN: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
@@ -58,7 +58,7 @@ const ETC_PARENTS: [(&str, &CStr); 4] = [
 
 impl Builder {
     /// Builds the root in the current directory.
-    pub(super) fn host_root(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+    pub(super) fn host_root(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         for name in SYSTEM {
             self.show(Path::new("/"), name, "")?;
         }
@@ -73,7 +73,7 @@ impl Builder {
         self.etc(spec)
     }
 
-    fn etc(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+    fn etc(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         self.mkdir(c"etc", 0o755);
         for (path, contents) in synthetic(&spec.name) {
             self.file(path, contents);
@@ -94,7 +94,7 @@ impl Builder {
 
     /// Shows `parent/name` of the host under the same name, as a link where it is a link to
     /// something that `/usr` holds, as a read-only mount otherwise; nothing if it is absent.
-    fn show(&mut self, parent: &Path, name: &str, prefix: &str) -> Result<(), Invalid> {
+    fn show(&mut self, parent: &Path, name: &str, prefix: &str) -> Result<(), InvalidSpec> {
         let source = parent.join(name);
         let at = c_path(format!("{prefix}{name}"))?;
         let Some(kind) = kind_of(&source) else {

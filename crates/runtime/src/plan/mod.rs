@@ -22,34 +22,32 @@ use std::rc::Rc;
 use rustix::process::Resource;
 
 pub(crate) use builder::is_plain_name;
-pub use builder::{Builder, Invalid};
-pub use finish::{
-    CORE_BYTES_MAX, Fds, KEPT_CAPABILITIES, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX,
-    PENDING_SIGNALS_MAX, finish,
-};
+pub(crate) use builder::{Builder, InvalidSpec};
+pub use finish::{CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX};
+pub(crate) use finish::{InitFds, KEPT_CAPABILITIES, finish};
 pub use system::PROC_MASKED;
 
-use crate::seccomp::Profile;
+use crate::seccomp::SeccompFilters;
 use crate::sys::ExecArgs;
 
 /// `MOUNT_ATTR_*` of the kernel.
-pub mod attr {
+pub(crate) mod attr {
     /// Nothing can be written through this mount.
-    pub const RDONLY: u64 = 0x1;
+    pub(crate) const RDONLY: u64 = 0x1;
     /// Set-user-id bits have no effect.
-    pub const NOSUID: u64 = 0x2;
+    pub(crate) const NOSUID: u64 = 0x2;
     /// Device files cannot be opened.
-    pub const NODEV: u64 = 0x4;
+    pub(crate) const NODEV: u64 = 0x4;
     /// Programs cannot be run.
-    pub const NOEXEC: u64 = 0x8;
+    pub(crate) const NOEXEC: u64 = 0x8;
 }
 
 /// A place for a descriptor that one step makes and a later one uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Slot(pub usize);
+pub(crate) struct FdSlot(pub usize);
 
 /// The steps in their order.
-pub struct Plan {
+pub(crate) struct Plan {
     /// What to do.
     pub steps: Vec<Step>,
     /// How many slots they use.
@@ -60,10 +58,10 @@ pub struct Plan {
 }
 
 /// What layers of an image are mounted with.
-pub const LAYER_ATTRIBUTES: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
+pub(crate) const LAYER_ATTRIBUTES: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
 
 /// One step.
-pub struct Step {
+pub(crate) struct Step {
     /// Completes "could not …".
     pub name: &'static str,
     /// What to do.
@@ -71,7 +69,7 @@ pub struct Step {
 }
 
 /// What a step does. Paths of targets are relative to the new root.
-pub enum Op {
+pub(crate) enum Op {
     /// Join a v1 cgroup by its `tasks` file.
     JoinCgroup(OwnedFd),
     /// Make the present cgroups the visible root of their hierarchies.
@@ -82,29 +80,29 @@ pub enum Op {
     PrivateMounts,
     /// Take a copy of the mounts at a host path.
     Open {
-        slot: Slot,
+        slot: FdSlot,
         path: CString,
         attributes: u64,
     },
     /// Wait until the parent has mapped the ids.
     AwaitGo,
     /// The same; the parent may give the plan's mapped mount with it.
-    AwaitMapped { slot: Slot },
+    AwaitMapped { slot: FdSlot },
     /// Take a copy of the mounts at a host path, unless the parent gave one.
-    OpenUnlessGiven { slot: Slot, path: CString },
+    OpenUnlessGiven { slot: FdSlot, path: CString },
     /// Become the container's own root.
     BecomeRoot,
     /// Make a filesystem, not yet attached.
     NewFs {
-        slot: Slot,
+        slot: FdSlot,
         kind: &'static CStr,
         options: Vec<(&'static CStr, CString)>,
         attributes: u32,
     },
     /// Attach what is in the slot at an absolute host path, and go there.
-    Enter { slot: Slot, at: &'static CStr },
+    Enter { slot: FdSlot, at: &'static CStr },
     /// Attach what is in the slot; no link is followed.
-    Attach { slot: Slot, at: CString },
+    Attach { slot: FdSlot, at: CString },
     /// Change attributes of the mount at a path.
     Seal { path: CString, attributes: u64 },
     /// Put a copy of the mount at a path over itself, with more attributes.
@@ -142,13 +140,13 @@ pub enum Op {
     /// Lead a session of its own, with default signal mask and umask.
     NewSession,
     /// Put descriptors where init expects them.
-    Fds(Fds),
+    InitFds(InitFds),
     /// Become the container's user and give up all capabilities but those kept for init.
     DropPrivileges { change_user: bool, keep: bool },
     /// Gain nothing by exec, ever.
     NoNewPrivileges,
     /// Install the seccomp filter, its listener at [`crate::NOTIFY_FD`].
-    Seccomp(Rc<Profile>),
+    Seccomp(Rc<SeccompFilters>),
     /// Become the init program.
     Exec { file: OwnedFd, args: ExecArgs },
 }

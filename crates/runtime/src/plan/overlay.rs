@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::builder::{Builder, Invalid, c_path};
+use super::builder::{Builder, InvalidSpec, c_path};
 use super::{LAYER_ATTRIBUTES, Op, attr};
 use crate::spec::Scratch;
 
@@ -27,7 +27,7 @@ impl Builder {
         &mut self,
         lowers: &[PathBuf],
         scratch: Option<&Scratch>,
-    ) -> Result<(), Invalid> {
+    ) -> Result<(), InvalidSpec> {
         self.mount_points();
         // Relative names are short, hold nothing to escape, and need no right to walk
         // through the directories that lead to a layer.
@@ -56,7 +56,7 @@ impl Builder {
         dir: &Path,
         names: &[String],
         etc: &Etc<'_>,
-    ) -> Result<(), Invalid> {
+    ) -> Result<(), InvalidSpec> {
         self.mount_points();
         self.etc_files(etc);
         self.mkdir(c"layers", 0o755);
@@ -103,12 +103,12 @@ impl Builder {
         self.file(c"points/etc/resolv.conf", Vec::new());
     }
 
-    fn overlay(&mut self, options: String, read_only: bool) -> Result<(), Invalid> {
+    fn overlay(&mut self, options: String, read_only: bool) -> Result<(), InvalidSpec> {
         if options.len() > OPTIONS_BYTES_MAX {
-            return Err(Invalid("an overlay has too many layers".to_owned()));
+            return Err(InvalidSpec("an overlay has too many layers".to_owned()));
         }
         let options =
-            CString::new(options).map_err(|_| Invalid("a path holds a NUL byte".to_owned()))?;
+            CString::new(options).map_err(|_| InvalidSpec("a path holds a NUL byte".to_owned()))?;
         self.step(
             "stack the layers",
             Op::Overlay {
@@ -122,13 +122,13 @@ impl Builder {
     }
 
     /// Overlayfs wants `upper` and `work` under one mount, so their parent is opened.
-    fn scratch(&mut self, scratch: &Scratch) -> Result<String, Invalid> {
+    fn scratch(&mut self, scratch: &Scratch) -> Result<String, InvalidSpec> {
         let parent = scratch
             .upper
             .parent()
             .filter(|parent| Some(*parent) == scratch.work.parent());
-        let parent =
-            parent.ok_or_else(|| Invalid("upper and work must lie in one directory".to_owned()))?;
+        let parent = parent
+            .ok_or_else(|| InvalidSpec("upper and work must lie in one directory".to_owned()))?;
         let (upper, work) = (plain(&scratch.upper)?, plain(&scratch.work)?);
         self.mkdir(c"scratch", 0o755);
         let attributes = attr::NOSUID | attr::NODEV;
@@ -143,9 +143,9 @@ impl Builder {
 }
 
 /// A last component that overlayfs reads as it stands.
-fn plain(path: &Path) -> Result<&str, Invalid> {
+fn plain(path: &Path) -> Result<&str, InvalidSpec> {
     path.file_name()
         .and_then(|name| name.to_str())
         .filter(|name| super::builder::is_plain_name(name))
-        .ok_or_else(|| Invalid("upper and work must have plain names".to_owned()))
+        .ok_or_else(|| InvalidSpec("upper and work must have plain names".to_owned()))
 }

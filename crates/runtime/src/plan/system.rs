@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::path::Path;
 
-use super::builder::{Builder, Invalid, Kind, c_path, kind_of, small_tmpfs, tmpfs};
+use super::builder::{Builder, InvalidSpec, Kind, c_path, kind_of, small_tmpfs, tmpfs};
 use super::{Op, attr};
 use crate::spec::{IdMap, LaunchSpec};
 
@@ -150,7 +150,7 @@ impl Builder {
     }
 
     /// What the container may write.
-    pub(super) fn own_directories(&mut self, spec: &LaunchSpec) -> Result<(), Invalid> {
+    pub(super) fn writable_directories(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         let tmp = tmpfs(spec.limits.tmp_bytes, c"1777");
         self.mount("make /tmp", c"tmpfs", tmp, PLAIN, c"tmp");
         let source = c_path(&spec.workspace)?;

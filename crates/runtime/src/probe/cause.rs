@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 /// A step that this host did not do.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {step}")]
-pub struct Refusal {
+pub struct ProbeError {
     /// What was to be done.
     pub step: &'static str,
     /// What the kernel said.
@@ -68,7 +68,7 @@ struct Settings {
     filtered: bool,
 }
 
-impl Refusal {
+impl ProbeError {
     pub(super) fn new(step: &'static str, source: io::Error) -> Self {
         let cause = explain(source.raw_os_error(), Settings::read());
         Self {

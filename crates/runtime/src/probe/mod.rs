@@ -13,41 +13,42 @@ use std::rc::Rc;
 
 use rustix::process::geteuid;
 
-pub use cause::{Cause, Refusal};
+pub use cause::{Cause, ProbeError};
 
-use crate::cgroup::Host;
+use crate::cgroup::HostCgroups;
 use crate::ids::{self, NoSubordinateIds, RANGE_COUNT};
 use crate::plan::{Builder, Op, Plan, Step};
-use crate::seccomp::Profile;
+use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, IdMap, Limits, Scratch, USER_ID};
 use crate::start::{self, NAMESPACES, StartError};
 
 /// Whether all namespaces of a container can be made, and mounts in them.
-pub fn user_namespace() -> Result<(), Refusal> {
+pub fn user_namespace() -> Result<(), ProbeError> {
     isolated(Builder::staging_alone())
 }
 
 /// Whether a container can have a `/proc` of its own. Where the surrounding container hides
 /// parts of its own, it cannot.
-pub fn proc_mount() -> Result<(), Refusal> {
+pub fn proc_mount() -> Result<(), ProbeError> {
     isolated(Builder::proc_alone())
 }
 
 /// Whether layers in `dir`, an existing directory, can be stacked. Leaves `dir` as it was.
-pub fn overlay(dir: &Path) -> Result<(), Refusal> {
-    let scratch = ScratchDir::make(dir).map_err(Refusal::plain("make a directory for a probe"))?;
+pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
+    let scratch =
+        ScratchDir::make(dir).map_err(ProbeError::plain("make a directory for a probe"))?;
     let lower = scratch.path.join("lower");
     let layers = Scratch {
         upper: scratch.path.join("upper"),
         work: scratch.path.join("work"),
     };
     let builder = Builder::overlay_alone(&lower, &layers)
-        .map_err(|invalid| Refusal::plain("stack the layers")(io::Error::other(invalid)))?;
+        .map_err(|invalid| ProbeError::plain("stack the layers")(io::Error::other(invalid)))?;
     isolated(builder)
 }
 
 /// Whether the system call filter can be installed.
-pub fn seccomp() -> Result<(), Refusal> {
+pub fn seccomp() -> Result<(), ProbeError> {
     let steps = vec![
         Step {
             name: "refuse new privileges",
@@ -55,7 +56,7 @@ pub fn seccomp() -> Result<(), Refusal> {
         },
         Step {
             name: "install the system call filter",
-            op: Op::Seccomp(Rc::new(Profile::compile())),
+            op: Op::Seccomp(Rc::new(SeccompFilters::compile())),
         },
     ];
     let plan = Plan {
@@ -75,7 +76,7 @@ pub fn subordinate_ids() -> Result<IdMap, NoSubordinateIds> {
 #[derive(Debug)]
 pub struct Cgroups {
     /// Where containers' groups go, and why not.
-    pub host: Host,
+    pub host: HostCgroups,
     /// What a container's limits rest on.
     pub enforced: Enforced,
 }
@@ -83,7 +84,7 @@ pub struct Cgroups {
 /// Makes a group with limits and removes it. As an ordinary user whose group is delegated,
 /// this process moves into a group of its own below it, as a server would.
 pub fn cgroups() -> io::Result<Cgroups> {
-    let host = Host::detect().prepare(&[std::process::id()]);
+    let host = HostCgroups::detect().prepare(&[std::process::id()]);
     let limits = Limits {
         memory_bytes: 64 << 20,
         cpu_millis: 100,
@@ -98,21 +99,23 @@ pub fn cgroups() -> io::Result<Cgroups> {
     Ok(Cgroups { host, enforced })
 }
 
-fn isolated(builder: Builder) -> Result<(), Refusal> {
+fn isolated(builder: Builder) -> Result<(), ProbeError> {
     let ids = probe_ids();
     let plan = builder.into_plan(Vec::new(), &ids, Vec::new());
     run(&plan, NAMESPACES, Some(&ids))
 }
 
-fn run(plan: &Plan, namespaces: i32, ids: Option<&IdMap>) -> Result<(), Refusal> {
+fn run(plan: &Plan, namespaces: i32, ids: Option<&IdMap>) -> Result<(), ProbeError> {
     match start::start(plan, namespaces, ids, None) {
         Ok(started) => {
             start::end(&started.pidfd);
             Ok(())
         }
-        Err(StartError::Step { step, source }) => Err(Refusal::new(step, source)),
+        Err(StartError::Step { step, source }) => Err(ProbeError::new(step, source)),
         Err(error @ (StartError::Died | StartError::TimedOut)) => {
-            Err(Refusal::plain("finish the probe")(io::Error::other(error)))
+            Err(ProbeError::plain("finish the probe")(io::Error::other(
+                error,
+            )))
         }
     }
 }
@@ -184,10 +187,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_step_and_the_errno() {
-        let refusal = overlay(Path::new("/absent")).unwrap_err();
-        assert_eq!(refusal.step, "make a directory for a probe");
-        assert_eq!(refusal.source.kind(), io::ErrorKind::NotFound);
-        let refusal = overlay(Path::new("/proc")).unwrap_err();
-        assert_eq!(refusal.step, "make a directory for a probe");
+        let error = overlay(Path::new("/absent")).unwrap_err();
+        assert_eq!(error.step, "make a directory for a probe");
+        assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
+        let error = overlay(Path::new("/proc")).unwrap_err();
+        assert_eq!(error.step, "make a directory for a probe");
     }
 }

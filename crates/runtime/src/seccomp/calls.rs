@@ -2,7 +2,7 @@
 
 /// Numbers of this machine's calls; newer ones than the C library's headers know are
 /// the same everywhere.
-pub const ALLOWED: &[i64] = &[
+pub(crate) const ALLOWED: &[i64] = &[
     // Memory.
     libc::SYS_brk,
     libc::SYS_mmap,

@@ -12,12 +12,12 @@ const REQUEST: u8 = 1;
 
 /// Faking input to a terminal, the console's own commands, and another line discipline.
 const OF_OTHER_TERMINALS: [u32; 3] = [TIOCSTI, TIOCLINUX, TIOCSETD];
-pub const TIOCSTI: u32 = 0x5412;
-pub const TIOCLINUX: u32 = 0x541c;
-pub const TIOCSETD: u32 = 0x5423;
+pub(crate) const TIOCSTI: u32 = 0x5412;
+pub(crate) const TIOCLINUX: u32 = 0x541c;
+pub(crate) const TIOCSETD: u32 = 0x5423;
 
 /// Speed and features of a network interface.
-pub const SIOCETHTOOL: u32 = 0x8946;
+pub(crate) const SIOCETHTOOL: u32 = 0x8946;
 
 /// The kind of a request, and the kind of those about sockets and network interfaces.
 const KIND: u32 = 0xff00;
@@ -127,7 +127,7 @@ const SUPERVISION: &[u32] = &[0xc050_2100, 0xc018_2101, 0x4008_2102, 0x4018_2103
 /// Whatever is not listed does not exist, which programs that probe expect to hear of a file
 /// that is no device. Changing an interface is forbidden, as the kernel would say; its speed is
 /// not known, as of a loopback.
-pub fn verdict() -> Verdict {
+pub(crate) fn verdict() -> Verdict {
     let allowed = [TERMINALS, DESCRIPTORS, FILES, SOCKETS, RANDOM, SUPERVISION].concat();
     let unknown = Action::Fail(libc::EOPNOTSUPP);
     Verdict::ByArguments(

@@ -20,7 +20,7 @@ type Verdicts = BTreeMap<u32, Verdict>;
 /// What becomes of everything that is not on a list.
 const REFUSED: Action = Action::Fail(libc::EPERM);
 
-/// The newest call that this profile has an opinion about is below this number.
+/// The newest call that this filter has an opinion about is below this number.
 const FIRST_UNKNOWN: u32 = 450;
 /// Calls up to this number are told that they do not exist rather than forbidden.
 const LAST_UNKNOWN: u32 = 511;
@@ -72,16 +72,16 @@ const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
 ///
 /// What the kernel holds for a netlink socket whose answers nobody reads is charged to no
 /// cgroup. So the call that makes one waits for the init program, which counts them.
-pub struct Profile {
+pub(crate) struct SeccompFilters {
     /// Asks the holder of its listener about sockets for routes.
     pub asking: Vec<sock_filter>,
     /// For kernels on which nobody can be asked: refuses them.
     pub refusing: Vec<sock_filter>,
 }
 
-impl Profile {
-    /// Compiles the profile for this machine.
-    pub fn compile() -> Self {
+impl SeccompFilters {
+    /// Compiles the filters for this machine.
+    pub(crate) fn compile() -> Self {
         let compile = |routes| program::compile(&verdicts(routes), &Verdict::Always(REFUSED));
         Self {
             asking: compile(Action::Notify),
@@ -92,7 +92,7 @@ impl Profile {
 
 /// The filter of every container as the bytes of its instructions, for those who load it
 /// elsewhere than in a launcher, with a listener; where they cannot have one, each of its
-/// `SECCOMP_RET_USER_NOTIF` must become a refusal.
+/// `SECCOMP_RET_USER_NOTIF` must become an error.
 pub fn filter() -> Vec<u8> {
     let bytes = |one: &sock_filter| {
         let mut bytes = [0; 8];
@@ -101,7 +101,11 @@ pub fn filter() -> Vec<u8> {
         bytes[4..].copy_from_slice(&one.k.to_ne_bytes());
         bytes
     };
-    Profile::compile().asking.iter().flat_map(bytes).collect()
+    SeccompFilters::compile()
+        .asking
+        .iter()
+        .flat_map(bytes)
+        .collect()
 }
 
 /// Everything that is not simply refused; `routes` is for sockets that tell of routes.
@@ -462,14 +466,14 @@ mod tests {
 
     #[test]
     fn sockets_for_routes_are_asked_about_or_refused() {
-        let profile = Profile::compile();
+        let filters = SeccompFilters::compile();
         let socket = call(libc::SYS_socket);
         let action = |program, kind| program::tests::simulate(program, socket, &[16, kind, 0]);
         for kind in [2, 3, 3 | 0o2_000_000] {
-            let asked = action(&profile.asking, kind);
+            let asked = action(&filters.asking, kind);
             assert_eq!(asked, libc::SECCOMP_RET_USER_NOTIF, "{kind}");
             let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
-            assert_eq!(action(&profile.refusing, kind), refused, "{kind}");
+            assert_eq!(action(&filters.refusing, kind), refused, "{kind}");
         }
     }
 
@@ -491,12 +495,12 @@ mod tests {
 
     #[test]
     fn the_program_fits_into_what_the_kernel_takes() {
-        assert!(Profile::compile().asking.len() < 4096);
+        assert!(SeccompFilters::compile().asking.len() < 4096);
     }
 
     /// `Err(0)` is a call that was not made and answers 0.
-    pub fn outcome(number: i64, arguments: &[u64]) -> Result<(), i32> {
-        let program = Profile::compile().asking;
+    pub(crate) fn outcome(number: i64, arguments: &[u64]) -> Result<(), i32> {
+        let program = SeccompFilters::compile().asking;
         let action = program::tests::simulate(&program, call(number), arguments);
         match action & !libc::SECCOMP_RET_DATA {
             libc::SECCOMP_RET_ALLOW => Ok(()),

@@ -21,7 +21,7 @@ const CRYPTOGRAPHY: [u32; 6] = [14, 31, 32, 38, 39, 40];
 
 /// What becomes of setting each option. A kernel may lack the cryptography, and so programs
 /// know the answer to that.
-pub fn verdict() -> Verdict {
+pub(crate) fn verdict() -> Verdict {
     let of = |level, names: &[u32]| vec![is(LEVEL, level), is_among(NAME, names)];
     Verdict::ByArguments(
         vec![

@@ -27,7 +27,7 @@ const HALF_LEN: u32 = 4;
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// It is made.
     Allow,
     /// It fails with this errno.
@@ -40,7 +40,7 @@ pub enum Action {
 
 /// How a call is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Whatever its arguments are.
     Always(Action),
     /// By the first rule that holds; by the last action where none does.
@@ -48,11 +48,11 @@ pub enum Verdict {
 }
 
 /// Holds if all its conditions do.
-pub type Rule = Vec<Condition>;
+pub(crate) type Rule = Vec<Condition>;
 
 /// A claim about one half of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
+pub(crate) struct Condition {
     /// Which argument, from 0.
     pub argument: u8,
     /// Which half of it: the kernel reads only the low one of an `int`, both of a pointer.
@@ -65,14 +65,14 @@ pub struct Condition {
 
 /// 32 bits of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
+pub(crate) enum Half {
     Low,
     High,
 }
 
 /// What the bits of a condition are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Test {
+pub(crate) enum Test {
     Is(u32),
     IsNot(u32),
     /// One of 1 to [`VALUES_MAX`].
@@ -80,11 +80,11 @@ pub enum Test {
 }
 
 /// Values of one condition, so that each can jump behind all others.
-pub const VALUES_MAX: usize = 200;
+pub(crate) const VALUES_MAX: usize = 200;
 
 /// The program that gives each call its verdict, and `otherwise` to those not named.
 /// Calls of another architecture end the process.
-pub fn compile(verdicts: &BTreeMap<u32, Verdict>, otherwise: &Verdict) -> Vec<sock_filter> {
+pub(crate) fn compile(verdicts: &BTreeMap<u32, Verdict>, otherwise: &Verdict) -> Vec<sock_filter> {
     let mut program = vec![
         load(ARCH_OFFSET),
         jump(BPF_JEQ, ARCH, 1, 0),
@@ -228,11 +228,11 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What the kernel would do with a program and a call.
-    pub fn simulate(program: &[sock_filter], number: u32, arguments: &[u64]) -> u32 {
+    pub(crate) fn simulate(program: &[sock_filter], number: u32, arguments: &[u64]) -> u32 {
         let word = |offset| match offset {
             NUMBER_OFFSET => number,
             ARCH_OFFSET => ARCH,

@@ -183,7 +183,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Names of groups that containers of this process have left.
 pub fn groups_left() -> Vec<String> {
     let ours = format!("test-{}-", std::process::id());
-    let host = hotcell_runtime::cgroup::Host::detect();
+    let host = hotcell_runtime::cgroup::HostCgroups::detect();
     host.names()
         .into_iter()
         .filter(|name| name.starts_with(&ours))

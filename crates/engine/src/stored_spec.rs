@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A spec without its variables, which may be secret, and its lifetime, which engines tell
 /// apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct StoredSpec {
     image: String,
     memory_bytes: u64,
     cpu_millis: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Remembered {
     allow_root: bool,
 }
 
-impl Remembered {
+impl StoredSpec {
     pub(crate) fn of(spec: &ContainerSpec) -> Self {
         Self {
             image: spec.image.to_string(),
@@ -75,18 +75,18 @@ mod tests {
         spec.allow_root = true;
         let mut asked = spec.clone();
         asked.env.set("TOKEN", "secret").unwrap();
-        let text = Remembered::of(&asked).to_text();
+        let text = StoredSpec::of(&asked).to_text();
         assert!(!text.contains("secret"));
-        let found = Remembered::parse(&text).and_then(|it| it.spec(Lifetime::UntilDestroyed));
+        let found = StoredSpec::parse(&text).and_then(|it| it.spec(Lifetime::UntilDestroyed));
         assert_eq!(found, Some(spec));
     }
 
     #[test]
     fn nonsense_is_nothing() {
-        assert_eq!(Remembered::parse("{}"), None);
-        let text = Remembered::of(&ContainerSpec::new(ImageRef::Host)).to_text();
+        assert_eq!(StoredSpec::parse("{}"), None);
+        let text = StoredSpec::of(&ContainerSpec::new(ImageRef::Host)).to_text();
         let tiny = text.replace(&(512_u64 << 20).to_string(), "1");
-        let found = Remembered::parse(&tiny).unwrap();
+        let found = StoredSpec::parse(&tiny).unwrap();
         assert_eq!(found.spec(Lifetime::UntilDestroyed), None);
     }
 }

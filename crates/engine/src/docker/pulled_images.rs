@@ -13,8 +13,8 @@ use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveImageOptions
 use serde::{Deserialize, Serialize};
 
 use super::client::{FaultKind, optional};
+use super::create::DockerInner;
 use super::dialect;
-use super::make::Maker;
 use crate::{EngineError, SweptImages};
 
 /// Images that are remembered; the one that was not used for longest is forgotten first, and
@@ -29,13 +29,13 @@ const RECORD_BYTES_MAX: u64 = 4 << 20;
 
 /// What we pulled.
 #[derive(Debug, Default)]
-pub(super) struct Pulled {
+pub(super) struct PulledImages {
     path: OnceLock<PathBuf>,
-    images: Mutex<Vec<Image>>,
+    images: Mutex<Vec<PulledImage>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Image {
+struct PulledImage {
     reference: String,
     /// The engine's own name of what that stood for.
     id: String,
@@ -44,7 +44,7 @@ struct Image {
     is_ours: bool,
 }
 
-impl Pulled {
+impl PulledImages {
     /// Keeps the record in a file, and reads what an earlier server noted there. One that
     /// cannot be read costs disk space and nothing else.
     pub(super) fn keep_in(&self, path: PathBuf) {
@@ -62,14 +62,14 @@ impl Pulled {
     /// Notes a pull.
     pub(super) fn note(&self, reference: &str, id: &str, is_ours: bool) {
         let mut images = self.images();
-        let is_it = |image: &Image| image.reference == reference && image.id == id;
+        let is_it = |image: &PulledImage| image.reference == reference && image.id == id;
         let was_ours = images.iter().any(|image| is_it(image) && image.is_ours);
         images.retain(|image| !is_it(image));
         if images.len() >= IMAGES_MAX {
             images.sort_by_key(|image| std::cmp::Reverse(image.used_unix_s));
             images.truncate(IMAGES_MAX - 1);
         }
-        images.push(Image {
+        images.push(PulledImage {
             reference: reference.to_owned(),
             id: id.to_owned(),
             used_unix_s: now_unix_s(),
@@ -102,21 +102,21 @@ impl Pulled {
     }
 
     /// Ours that were not used for so long.
-    fn idle(&self, idle: Duration) -> Vec<Image> {
+    fn idle(&self, idle: Duration) -> Vec<PulledImage> {
         let before = now_unix_s().saturating_sub(idle.as_secs());
         let images = self.images();
-        let is_idle = |image: &&Image| image.is_ours && image.used_unix_s <= before;
+        let is_idle = |image: &&PulledImage| image.is_ours && image.used_unix_s <= before;
         images.iter().filter(is_idle).cloned().collect()
     }
 
-    fn forget(&self, gone: &Image) {
+    fn forget(&self, gone: &PulledImage) {
         let mut images = self.images();
         images.retain(|image| image != gone);
         self.save(&images);
     }
 
     /// Writes the record as a whole. What is lost with it is not removed, and that is all.
-    fn save(&self, images: &[Image]) {
+    fn save(&self, images: &[PulledImage]) {
         let Some(path) = self.path.get() else {
             return;
         };
@@ -131,12 +131,12 @@ impl Pulled {
         }
     }
 
-    fn images(&self) -> MutexGuard<'_, Vec<Image>> {
+    fn images(&self) -> MutexGuard<'_, Vec<PulledImage>> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Maker {
+impl DockerInner {
     /// See [`crate::Engine::sweep_images`]. Removes images that we pulled, that no container is
     /// made of, whoever's, and that nobody has given another name.
     pub(super) async fn sweep_images(
@@ -159,7 +159,7 @@ impl Maker {
         Ok(swept)
     }
 
-    async fn needed(&self, image: &Image) -> Result<Needed, EngineError> {
+    async fn needed(&self, image: &PulledImage) -> Result<Needed, EngineError> {
         let step = "look for an image that nobody uses";
         let found = self.client().call(step, |api| api.inspect_image(&image.id));
         let Some(found) = optional(found.await)? else {
@@ -186,7 +186,7 @@ impl Maker {
     }
 
     /// Whether it is gone. An engine refuses to remove what somebody has come to use.
-    async fn remove_image(&self, image: &Image) -> Result<bool, EngineError> {
+    async fn remove_image(&self, image: &PulledImage) -> Result<bool, EngineError> {
         let options = RemoveImageOptionsBuilder::default().force(false).build();
         let step = "remove an image that nobody uses";
         let removed = self
@@ -236,7 +236,7 @@ mod tests {
     fn the_next_server_knows_what_was_pulled_and_by_whom() {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
-            let pulled = Pulled::default();
+            let pulled = PulledImages::default();
             pulled.keep_in(directory.path().join("pulled.json"));
             pulled
         };
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn pulling_again_does_not_make_ours_anothers_nor_the_other_way_round() {
-        let pulled = Pulled::default();
+        let pulled = PulledImages::default();
         pulled.note("a:1", "sha256:a", true);
         pulled.note("a:1", "sha256:a", false);
         pulled.note("b:1", "sha256:b", false);
@@ -270,7 +270,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pulled.json");
         fs::write(&path, "{").unwrap();
-        let pulled = Pulled::default();
+        let pulled = PulledImages::default();
         pulled.keep_in(path);
         for number in 0..IMAGES_MAX + 10 {
             pulled.note(&number.to_string(), "sha256:a", true);

@@ -12,13 +12,13 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell, Semaphore, SemaphorePermit};
 
 use super::client::{Client, Fault, FaultKind, repeat};
 use super::config::{DockerConfig, Flavor};
-use super::describe::Abilities;
+use super::inspect::DaemonInfo;
 use super::locks::{Lock, Locks};
-use super::pulled::Pulled;
+use super::pulled_images::PulledImages;
 use super::stream::{self, ExecStream, OpenError};
 use super::usage::Processes;
 use super::watch::Watches;
-use super::{agent, archive, image, names, profile};
+use super::{agent_volume, archive, image, names, profile};
 use crate::pulls::Pulls;
 use crate::{AgentStream, Container, EngineError, Progress};
 
@@ -28,15 +28,15 @@ const STARTS_MAX: usize = 8;
 
 /// Makes and unmakes containers, one step after the other.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct DockerInner {
     pub(super) config: DockerConfig,
     client: Client,
     locks: Locks,
     watches: Watches,
     processes: Processes,
-    abilities: OnceCell<Abilities>,
+    daemon_info: OnceCell<DaemonInfo>,
     pulls: Pulls,
-    pulled: Pulled,
+    pulled: PulledImages,
     agent_volume: String,
     /// Whether we have seen the agent's volume filled.
     agent_is_there: AsyncMutex<bool>,
@@ -47,42 +47,42 @@ pub(super) struct Maker {
 
 /// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
 /// made for this caller; it stays locked until one or the other.
-pub(super) struct Fresh {
-    maker: Arc<Maker>,
+pub(super) struct Uncommitted {
+    inner: Arc<DockerInner>,
     container: Container,
     /// `None` if it was there already.
-    unmake: Option<Lock>,
+    undo: Option<Lock>,
 }
 
-impl Fresh {
+impl Uncommitted {
     /// Takes the container.
     pub(super) fn keep(mut self) -> Container {
-        self.unmake = None;
+        self.undo = None;
         self.container.clone()
     }
 }
 
-impl Drop for Fresh {
+impl Drop for Uncommitted {
     fn drop(&mut self) {
-        let Some(lock) = self.unmake.take() else {
+        let Some(lock) = self.undo.take() else {
             return;
         };
         let id = self.container.id.clone();
-        Arc::clone(&self.maker).undo_later(id, lock);
+        Arc::clone(&self.inner).undo_later(id, lock);
     }
 }
 
-impl Maker {
+impl DockerInner {
     pub(super) fn new(config: DockerConfig) -> Self {
         Self {
             client: Client::new(config.flavor, config.host.clone()),
             locks: Locks::default(),
             watches: Watches::default(),
             processes: Processes::default(),
-            abilities: OnceCell::new(),
+            daemon_info: OnceCell::new(),
             pulls: Pulls::default(),
-            pulled: Pulled::default(),
-            agent_volume: agent::volume_name(config.agent),
+            pulled: PulledImages::default(),
+            agent_volume: agent_volume::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
             starts: Semaphore::new(STARTS_MAX),
             ready: Mutex::default(),
@@ -102,7 +102,7 @@ impl Maker {
         &self.pulls
     }
 
-    pub(super) fn pulled(&self) -> &Pulled {
+    pub(super) fn pulled(&self) -> &PulledImages {
         &self.pulled
     }
 
@@ -129,21 +129,21 @@ impl Maker {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         is_abandoned: impl Fn() -> bool + Send + Sync,
-    ) -> Result<Fresh, EngineError> {
+    ) -> Result<Uncommitted, EngineError> {
         let source = profile::check(spec)?;
-        let abilities = self.abilities().await?;
-        abilities.check(&self.config, &spec.value().limits)?;
+        let daemon_info = self.daemon_info().await?;
+        daemon_info.check(&self.config, &spec.value().limits)?;
         let lock = self.locks.lock(id).await;
-        let fresh = |container, unmake| Fresh {
-            maker: Arc::clone(self),
+        let uncommitted = |container, undo| Uncommitted {
+            inner: Arc::clone(self),
             container,
-            unmake,
+            undo,
         };
         if let Some(container) = self.existing(id).await? {
-            return Ok(fresh(container, None));
+            return Ok(uncommitted(container, None));
         }
         match self.make(id, spec.value(), &source, &is_abandoned).await {
-            Ok(container) => Ok(fresh(container, Some(lock))),
+            Ok(container) => Ok(uncommitted(container, Some(lock))),
             Err(error) => {
                 self.undo_now_or_later(id, lock).await;
                 Err(error)
@@ -181,21 +181,21 @@ impl Maker {
         let image = self.image(source, &Progress::default()).await?;
         go_on()?;
         self.ensure_agent(id, &image).await?;
-        let _turn = self.turn_to_start().await;
+        let _permit = self.start_permit().await;
         go_on()?;
         self.make_volume(id).await?;
         go_on()?;
-        let place = agent::Place::draw()?;
-        self.make_container(id, spec, &image, &place).await?;
+        let mount = agent_volume::AgentMount::draw()?;
+        self.make_container(id, spec, &image, &mount).await?;
         go_on()?;
         self.start_with_workspace(id, &image).await?;
         go_on()?;
-        self.reach_agent(id, &place.agent()).await?;
+        self.reach_agent(id, &mount.agent()).await?;
         self.inspect_new(id).await
     }
 
     /// Waits until few enough containers are being started.
-    pub(super) async fn turn_to_start(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn start_permit(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
         self.starts.acquire().await.ok()
     }
@@ -204,14 +204,14 @@ impl Maker {
     async fn ensure_agent(
         &self,
         id: &ContainerId,
-        image: &image::Found,
+        image: &image::LocalImage,
     ) -> Result<bool, EngineError> {
         let mut is_there = self.agent_is_there.lock().await;
         if *is_there {
             return Ok(false);
         }
         let (volume, filler) = (&self.agent_volume, names::of_filler(id));
-        let ensured = agent::ensure(&self.client, &self.config, volume, &filler, image);
+        let ensured = agent_volume::ensure(&self.client, &self.config, volume, &filler, image);
         let was_missing = ensured.await?;
         *is_there = true;
         Ok(was_missing)
@@ -233,15 +233,15 @@ impl Maker {
         &self,
         id: &ContainerId,
         spec: &ContainerSpec,
-        image: &image::Found,
-        place: &agent::Place,
+        image: &image::LocalImage,
+        mount: &agent_volume::AgentMount,
     ) -> Result<(), EngineError> {
-        let (name, abilities) = (names::of(id), self.abilities().await?);
+        let (name, daemon_info) = (names::of(id), self.daemon_info().await?);
         let agent = profile::Agent {
             volume: &self.agent_volume,
-            place,
+            mount,
         };
-        let body = profile::body(&self.config, abilities, id, spec, image, &agent);
+        let body = profile::body(&self.config, daemon_info, id, spec, image, &agent);
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         let step = "make the container";
         let made = self
@@ -257,7 +257,7 @@ impl Maker {
     async fn start_with_workspace(
         &self,
         id: &ContainerId,
-        image: &image::Found,
+        image: &image::LocalImage,
     ) -> Result<(), EngineError> {
         match self.config.flavor {
             Flavor::Docker => {
@@ -288,7 +288,7 @@ impl Maker {
 
     /// Starts the container. The agent's volume may have been removed behind our back, and
     /// the engine then made an empty one: once, the agent is brought again.
-    async fn start(&self, id: &ContainerId, image: &image::Found) -> Result<(), EngineError> {
+    async fn start(&self, id: &ContainerId, image: &image::LocalImage) -> Result<(), EngineError> {
         let Err(fault) = self.try_start(id).await else {
             return Ok(());
         };
@@ -347,14 +347,14 @@ impl Maker {
 
     /// The agent in a container: its PID 1, wherever that was put when it was made.
     pub(super) async fn agent_of(&self, id: &ContainerId) -> Result<String, EngineError> {
-        let found = self.look_up(id).await?;
+        let found = self.find_container(id).await?;
         let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
         Ok(found.path.unwrap_or_default())
     }
 
     /// See [`crate::Engine::exited`].
     pub(super) async fn exited(self: &Arc<Self>, id: &ContainerId) -> Result<(), EngineError> {
-        if self.look_up(id).await?.is_none() {
+        if self.find_container(id).await?.is_none() {
             self.inspect(id).await?;
             return Ok(());
         }
@@ -374,8 +374,8 @@ impl Maker {
         (!stream.has_ended()).then_some(stream)
     }
 
-    pub(super) async fn abilities(&self) -> Result<Abilities, EngineError> {
-        let ask = || Abilities::ask(&self.client, self.config.runtime.as_deref());
-        self.abilities.get_or_try_init(ask).await.copied()
+    pub(super) async fn daemon_info(&self) -> Result<DaemonInfo, EngineError> {
+        let ask = || DaemonInfo::ask(&self.client, self.config.runtime.as_deref());
+        self.daemon_info.get_or_try_init(ask).await.copied()
     }
 }

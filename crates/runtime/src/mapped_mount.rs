@@ -16,7 +16,7 @@ use crate::sys;
 
 /// A read-only copy of the mount at `path` for the user namespace of process `pid`. Needs host
 /// root, Linux 5.12, and a filesystem that can.
-pub fn open(path: &CStr, pid: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open(path: &CStr, pid: u32) -> io::Result<OwnedFd> {
     let namespace = File::open(format!("/proc/{pid}/ns/user"))?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(CWD, path, flags)?;

@@ -29,14 +29,14 @@ const HOST_DIRECTORY: &str = "/run/hotcell/ids";
 
 /// Which container has which range.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct IdRanges {
     directory: PathBuf,
     /// The same for all servers of this host; `None` where only root has ranges, or they
     /// cannot be shared.
     host: Option<PathBuf>,
 }
 
-impl Slots {
+impl IdRanges {
     /// Opens the ranges of a home, and takes again what its containers have.
     pub(super) fn open(path: &Path, home: &Home) -> Result<Self, EngineError> {
         let is_root = geteuid().is_root();
@@ -58,10 +58,12 @@ impl Slots {
                 false
             }
         });
-        let slots = Self { directory, host };
+        let id_ranges = Self { directory, host };
         let step = "take the user id ranges of this server's containers";
-        slots.take_again(home).map_err(EngineError::engine(step))?;
-        Ok(slots)
+        id_ranges
+            .take_again(home)
+            .map_err(EngineError::engine(step))?;
+        Ok(id_ranges)
     }
 
     /// Takes a free range for a container, and answers its base.
@@ -213,10 +215,10 @@ mod tests {
     }
 
     /// A server's home with the ranges that it shares with others in `host`.
-    fn server(path: &Path, host: &Path) -> (Home, Slots) {
+    fn server(path: &Path, host: &Path) -> (Home, IdRanges) {
         let home = Home::open(path).unwrap();
-        let slots = Slots::open_shared(path, &home, Some(host.to_owned())).unwrap();
-        (home, slots)
+        let id_ranges = IdRanges::open_shared(path, &home, Some(host.to_owned())).unwrap();
+        (home, id_ranges)
     }
 
     fn make(home: &Home, id: &ContainerId) {
@@ -227,12 +229,12 @@ mod tests {
     fn two_servers_with_homes_of_their_own_never_use_the_same_ids() {
         let base = tempfile::tempdir().unwrap();
         let host = base.path().join("host");
-        let (home, slots) = server(&base.path().join("one"), &host);
+        let (home, id_ranges) = server(&base.path().join("one"), &host);
         let (other_home, other) = server(&base.path().join("two"), &host);
         make(&home, &id(1));
         make(&other_home, &id(1));
         // The same container id would begin at the same range.
-        let ours = slots.take(&id(1), &home).unwrap();
+        let ours = id_ranges.take(&id(1), &home).unwrap();
         let theirs = other.take(&id(1), &other_home).unwrap();
         assert_ne!(ours, theirs);
 
@@ -240,7 +242,7 @@ mod tests {
         other.give_back(ours, &id(1), &other_home);
         make(&other_home, &id(2));
         assert_ne!(other.take(&id(1), &other_home).unwrap(), ours);
-        slots.give_back(ours, &id(1), &home);
+        id_ranges.give_back(ours, &id(1), &home);
         assert_eq!(other.take(&id(1), &other_home).unwrap(), ours);
     }
 
@@ -248,9 +250,9 @@ mod tests {
     fn what_a_container_that_is_gone_had_is_free() {
         let base = tempfile::tempdir().unwrap();
         let host = base.path().join("host");
-        let (home, slots) = server(&base.path().join("one"), &host);
+        let (home, id_ranges) = server(&base.path().join("one"), &host);
         make(&home, &id(1));
-        let base_id = slots.take(&id(1), &home).unwrap();
+        let base_id = id_ranges.take(&id(1), &home).unwrap();
         fs::remove_dir(home.directory(&id(1))).unwrap();
         let (other_home, other) = server(&base.path().join("two"), &host);
         make(&other_home, &id(1));
@@ -261,18 +263,18 @@ mod tests {
     fn after_a_restart_of_the_host_containers_keep_their_ids() {
         let base = tempfile::tempdir().unwrap();
         let host = base.path().join("host");
-        let (home, slots) = server(&base.path().join("one"), &host);
+        let (home, id_ranges) = server(&base.path().join("one"), &host);
         make(&home, &id(1));
-        let kept = slots.take(&id(1), &home).unwrap();
+        let kept = id_ranges.take(&id(1), &home).unwrap();
         fs::remove_dir_all(&host).unwrap();
 
-        let (_, slots) = server(&base.path().join("one"), &host);
+        let (_, id_ranges) = server(&base.path().join("one"), &host);
         let (other_home, other) = server(&base.path().join("two"), &host);
         make(&other_home, &id(1));
         assert_ne!(other.take(&id(1), &other_home).unwrap(), kept);
         // Its own server knows it too, and may be started twice.
         assert_eq!(
-            holder(&slots.directory.join(number(kept)), &home),
+            holder(&id_ranges.directory.join(number(kept)), &home),
             Some(id(1))
         );
         server(&base.path().join("one"), &host);
@@ -289,7 +291,7 @@ mod tests {
         fs::create_dir(&host).unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(&host, open).unwrap();
-        let (_, slots) = server(&base.path().join("one"), &host);
-        assert_eq!(slots.host, None);
+        let (_, id_ranges) = server(&base.path().join("one"), &host);
+        assert_eq!(id_ranges.host, None);
     }
 }

@@ -1,12 +1,12 @@
-//! Pulling an image for a container, and what whoever asked for that hears of it.
+//! Pulls an image for a container, and what whoever asked for that hears of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hotcell_domain::{Admitted, Reference, Source};
 use hotcell_image::{Credentials, Images, Report, layer_name};
 
-use crate::progress::Tally;
-use crate::pulls::not_pulled;
+use crate::progress::LayerTotals;
+use crate::pulls::pull_error;
 use crate::{EngineError, Progress};
 
 /// Pulls what was let in, unless somebody else just did.
@@ -22,31 +22,31 @@ pub(super) async fn pull(
         .await;
     pulled
         .map(drop)
-        .map_err(|error| not_pulled(reference, error))
+        .map_err(|error| pull_error(reference, error))
 }
 
 /// Passes on how far all layers are together.
 fn report(image: Reference, progress: Progress) -> Report {
     use hotcell_image::Progress as Step;
-    let tally = Mutex::new(Tally::new(image));
+    let totals = Mutex::new(LayerTotals::new(image));
     Arc::new(move |step| {
-        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         match step {
             Step::Resolved { layers, .. } => {
                 for (layer, size) in layers {
-                    tally.set(layer_name(&layer), Some(0), Some(size));
+                    totals.set(layer_name(&layer), Some(0), Some(size));
                 }
             }
             Step::Downloading {
                 layer,
                 bytes,
                 total,
-            } => tally.set(layer_name(&layer), Some(bytes), Some(total)),
+            } => totals.set(layer_name(&layer), Some(bytes), Some(total)),
             Step::Shared { layer } | Step::Unpacked { layer } => {
-                tally.set(layer_name(&layer), None, None);
+                totals.set(layer_name(&layer), None, None);
             }
             Step::Unpacking { .. } => {}
         }
-        progress.tell(tally.sum());
+        progress.send(totals.sum());
     })
 }

@@ -7,7 +7,7 @@
 //! is read back once by each server and compared with what should be there.
 //!
 //! An image is hostile, and may bring files, links and volumes at any path it can name. So
-//! each container, the one that fills too, has the volume at a [`Place`] that was drawn
+//! each container, the one that fills too, has the volume at an [`AgentMount`] whose name is drawn
 //! after its image was chosen: nothing of the image can be there, in its stead or below it.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::client::{Client, Fault, FaultKind, optional};
 use super::config::DockerConfig;
-use super::image::Found;
+use super::image::LocalImage;
 use super::profile::{Volume, mounted};
 use super::{archive, names};
 use crate::EngineError;
@@ -44,9 +44,9 @@ const FILL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the volume is in one container: a directory of the root that no image can have.
 #[derive(Debug)]
-pub(super) struct Place(String);
+pub(super) struct AgentMount(String);
 
-impl Place {
+impl AgentMount {
     /// Draws one. Whoever makes an image cannot guess it.
     pub(super) fn draw() -> Result<Self, EngineError> {
         let mut random = [0; 16];
@@ -91,9 +91,9 @@ pub(super) async fn ensure(
     config: &DockerConfig,
     name: &str,
     filler: &str,
-    image: &Found,
+    image: &LocalImage,
 ) -> Result<bool, EngineError> {
-    let place = Place::draw()?;
+    let mount = AgentMount::draw()?;
     let labels = names::of_agent(&config.scope);
     let request = VolumeCreateRequest {
         name: Some(name.to_owned()),
@@ -106,10 +106,10 @@ pub(super) async fn ensure(
         let there = client.call(step, |api| api.inspect_volume(name)).await;
         optional(there)?.ok_or(fault)?;
     }
-    let body = filler_body(config, &place, name, image, labels);
+    let body = filler_body(config, &mount, name, image, labels);
     make_filler(client, filler, body).await?;
-    let was_missing = fill(client, config, filler, &place).await?;
-    verify(client, config, name, filler, &place).await?;
+    let was_missing = fill(client, config, filler, &mount).await?;
+    verify(client, config, name, filler, &mount).await?;
     remove_filler(client, filler).await?;
     Ok(was_missing)
 }
@@ -123,20 +123,20 @@ fn filter() -> Vec<u8> {
 /// A container that is never started.
 fn filler_body(
     config: &DockerConfig,
-    place: &Place,
+    mount: &AgentMount,
     name: &str,
-    image: &Found,
+    image: &LocalImage,
     labels: names::Labels,
 ) -> ContainerCreateBody {
     let volume = Volume {
         name,
-        target: place.directory(),
+        target: mount.directory(),
         is_read_only: false,
         labels: labels.clone(),
     };
     ContainerCreateBody {
         image: Some(image.id.clone()),
-        entrypoint: Some(vec![place.agent()]),
+        entrypoint: Some(vec![mount.agent()]),
         labels: Some(labels),
         host_config: Some(mounted(
             config.flavor,
@@ -171,11 +171,11 @@ async fn fill(
     client: &Client,
     config: &DockerConfig,
     filler: &str,
-    place: &Place,
+    mount: &AgentMount,
 ) -> Result<bool, EngineError> {
     let mut attempt = 1;
-    while !is_filled(client, config, filler, place).await? {
-        match upload(client, config, filler, place).await? {
+    while !is_filled(client, config, filler, mount).await? {
+        match upload(client, config, filler, mount).await? {
             Ok(()) => return Ok(true),
             Err(fault) if is_refusal(&fault) && attempt < FILLS_MAX => {
                 tokio::time::sleep(FILL_PAUSE * attempt).await;
@@ -197,10 +197,10 @@ async fn is_filled(
     client: &Client,
     config: &DockerConfig,
     filler: &str,
-    place: &Place,
+    mount: &AgentMount,
 ) -> Result<bool, Fault> {
     for (name, size) in [(MARK_NAME, 0), (AGENT_NAME, config.agent.len())] {
-        let path = place.file(name);
+        let path = mount.file(name);
         let options = ContainerArchiveInfoOptionsBuilder::default()
             .path(&path)
             .build();
@@ -228,15 +228,15 @@ async fn verify(
     config: &DockerConfig,
     name: &str,
     filler: &str,
-    place: &Place,
+    mount: &AgentMount,
 ) -> Result<(), EngineError> {
     for attempt in 1..FILLS_MAX {
-        if let Ok(None) = find_foreign(client, config, filler, place).await {
+        if let Ok(None) = find_foreign(client, config, filler, mount).await {
             return Ok(());
         }
         tokio::time::sleep(FILL_PAUSE * attempt).await;
     }
-    let Some(file) = find_foreign(client, config, filler, place).await? else {
+    let Some(file) = find_foreign(client, config, filler, mount).await? else {
         return Ok(());
     };
     let engine = config.flavor.name();
@@ -252,12 +252,12 @@ async fn find_foreign(
     client: &Client,
     config: &DockerConfig,
     filler: &str,
-    place: &Place,
+    mount: &AgentMount,
 ) -> Result<Option<&'static str>, Fault> {
     let calls = filter();
     for (file, ours) in [(AGENT_NAME, config.agent), (FILTER_NAME, &calls[..])] {
         let bytes_max = ours.len() + ARCHIVE_BYTES_MAX;
-        let found = download(client, filler, &place.file(file), bytes_max).await;
+        let found = download(client, filler, &mount.file(file), bytes_max).await;
         let is_ours = optional(found)?.is_some_and(|found| archive::is_one_file(&found, ours));
         if !is_ours {
             return Ok(Some(file));
@@ -301,7 +301,7 @@ async fn upload(
     client: &Client,
     config: &DockerConfig,
     filler: &str,
-    place: &Place,
+    mount: &AgentMount,
 ) -> Result<Result<(), Fault>, EngineError> {
     let step = "fill the agent's volume";
     let archive = archive::files(&[
@@ -311,7 +311,7 @@ async fn upload(
     ]);
     let archive = archive.map_err(EngineError::engine(step))?;
     let options = UploadToContainerOptionsBuilder::default()
-        .path(place.directory())
+        .path(mount.directory())
         .build();
     let body = bollard::body_full(archive.into());
     let uploaded = client.call(step, |api| {

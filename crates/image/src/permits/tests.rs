@@ -1,7 +1,15 @@
-#[expect(dead_code, reason = "each test file uses its own part")]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "integration tests use other parts of this file"
+)]
 #[path = "../../tests/support/canned.rs"]
 mod canned;
-#[expect(dead_code, reason = "each test file uses its own part")]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "integration tests use other parts of this file"
+)]
 #[path = "../../tests/support/made.rs"]
 mod made;
 
@@ -25,19 +33,19 @@ async fn pull(images: &Images, registry: &Canned) -> Result<Image, ImageError> {
 
 #[test]
 fn there_are_so_many_turns_and_each_comes_back() {
-    let turns = Turns::new();
+    let permits = PullPermits::new();
     let mut downloads: Vec<_> = (0..DOWNLOADS_MAX)
-        .map(|_| turns.download().now_or_never().unwrap().unwrap())
+        .map(|_| permits.download().now_or_never().unwrap().unwrap())
         .collect();
-    assert!(turns.download().now_or_never().is_none());
+    assert!(permits.download().now_or_never().is_none());
     downloads.pop();
-    assert!(turns.download().now_or_never().is_some());
+    assert!(permits.download().now_or_never().is_some());
     let mut unpacks: Vec<_> = (0..UNPACKS_MAX)
-        .map(|_| turns.unpack().now_or_never().unwrap().unwrap())
+        .map(|_| permits.unpack().now_or_never().unwrap().unwrap())
         .collect();
-    assert!(turns.unpack().now_or_never().is_none());
+    assert!(permits.unpack().now_or_never().is_none());
     unpacks.pop();
-    assert!(turns.unpack().now_or_never().is_some());
+    assert!(permits.unpack().now_or_never().is_some());
 }
 
 #[tokio::test]
@@ -45,15 +53,15 @@ async fn all_pulls_of_a_process_take_their_turns_from_one_place() {
     let made = image(&[layer(&[("a", b"x")])]);
     let registry = Canned::serving(&made, vec![]).await;
     let dir = tempfile::tempdir().unwrap();
-    let take: [fn(&Turns); 2] = [
-        |turns| turns.downloads.close(),
-        |turns| turns.unpacks.close(),
+    let take: [fn(&PullPermits); 2] = [
+        |permits| permits.downloads.close(),
+        |permits| permits.unpacks.close(),
     ];
-    // Nobody gets a turn any more, so who asks for one is told.
+    // Nobody gets a permit any more, so who asks for one is told.
     for (n, take) in take.iter().enumerate() {
         let images = Images::open(&dir.path().join(n.to_string())).unwrap();
         let other = images.clone();
-        take(&images.turns);
+        take(&images.permits);
         let pulled = pull(&other, &registry).await;
         assert!(
             matches!(pulled, Err(ImageError::Cancelled)),
@@ -62,6 +70,6 @@ async fn all_pulls_of_a_process_take_their_turns_from_one_place() {
     }
     let images = Images::open(&dir.path().join("free")).unwrap();
     pull(&images, &registry).await.unwrap();
-    assert_eq!(images.turns.downloads.available_permits(), DOWNLOADS_MAX);
-    assert_eq!(images.turns.unpacks.available_permits(), UNPACKS_MAX);
+    assert_eq!(images.permits.downloads.available_permits(), DOWNLOADS_MAX);
+    assert_eq!(images.permits.unpacks.available_permits(), UNPACKS_MAX);
 }

@@ -13,15 +13,15 @@ use hotcell_domain::{ContainerId, ContainerSpec, CpuMillis, Lifetime, Limits, Ph
 
 use super::client::{Client, optional};
 use super::config::{DockerConfig, Flavor};
-use super::make::Maker;
+use super::create::DockerInner;
 use super::usage::Usage;
 use super::{dialect, names, usage};
-use crate::remembered::Remembered;
+use crate::stored_spec::StoredSpec;
 use crate::{Container, Enforced, Enforcement, EngineError, HostSize};
 
 /// What the engine's host can do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Abilities {
+pub(super) struct DaemonInfo {
     /// What stands behind a container's limits.
     pub(super) enforced: Enforced,
     /// Whether the engine runs as an ordinary user.
@@ -36,7 +36,7 @@ pub(super) struct Abilities {
     pub(super) has_containerd_store: bool,
 }
 
-impl Default for Abilities {
+impl Default for DaemonInfo {
     fn default() -> Self {
         Self {
             enforced: Enforced::NOTHING,
@@ -49,7 +49,7 @@ impl Default for Abilities {
     }
 }
 
-impl Abilities {
+impl DaemonInfo {
     /// Asks the engine; absent, the runtime is its own choice.
     pub(super) async fn ask(client: &Client, runtime: Option<&str>) -> Result<Self, EngineError> {
         let info = client.call("ask the engine what it can", bollard::Docker::info);
@@ -140,9 +140,9 @@ fn is_gvisor(info: &SystemInfo, runtime: Option<&str>) -> bool {
     is_one(name) || program.is_some_and(is_one)
 }
 
-impl Maker {
+impl DockerInner {
     /// What the engine knows of a container, if it is one of ours.
-    pub(super) async fn look_up(
+    pub(super) async fn find_container(
         &self,
         id: &ContainerId,
     ) -> Result<Option<ContainerInspectResponse>, EngineError> {
@@ -169,7 +169,7 @@ impl Maker {
 
     /// See [`crate::Engine::inspect`].
     pub(super) async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        let Some(found) = self.look_up(id).await? else {
+        let Some(found) = self.find_container(id).await? else {
             return self.inspect_remains(id).await;
         };
         let usage = usage::of(self.client(), &found).await;
@@ -178,7 +178,7 @@ impl Maker {
 
     /// A container that was just made, which has used nothing worth asking for.
     pub(super) async fn inspect_new(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        let found = self.look_up(id).await?;
+        let found = self.find_container(id).await?;
         let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
         self.describe(id, found, Usage::default()).await
     }
@@ -196,7 +196,7 @@ impl Maker {
             id: id.clone(),
             phase: phase(found.state.as_ref()),
             lifetime: lifetime(labels),
-            enforced: self.abilities().await?.enforced,
+            enforced: self.daemon_info().await?.enforced,
             oom_kills: usage.oom_kills.max(u64::from(was_killed == Some(true))),
             memory_bytes: usage.memory_bytes,
             image_digest: label(labels, names::DIGEST_LABEL),
@@ -265,7 +265,7 @@ impl Maker {
             id,
             phase: summary.phase,
             lifetime: summary.lifetime,
-            enforced: self.abilities().await?.enforced,
+            enforced: self.daemon_info().await?.enforced,
             oom_kills: usage.oom_kills,
             memory_bytes: usage.memory_bytes,
             image_digest: summary.image_digest,
@@ -313,8 +313,8 @@ fn label(labels: Option<&names::Labels>, name: &str) -> Option<String> {
 
 /// What a container with these labels was asked to be.
 fn spec(labels: Option<&names::Labels>) -> Option<ContainerSpec> {
-    let remembered = Remembered::parse(labels?.get(names::SPEC_LABEL)?)?;
-    remembered.spec(lifetime(labels))
+    let stored = StoredSpec::parse(labels?.get(names::SPEC_LABEL)?)?;
+    stored.spec(lifetime(labels))
 }
 
 /// When a container with these labels ends.
@@ -391,8 +391,8 @@ mod tests {
             ("io.containerd.runsc.v1", None, true),
             ("/usr/sbin/runc", None, false),
         ] {
-            let abilities = Abilities::of(&info(default), asked);
-            assert_eq!(abilities.has_own_kernel, is_one, "{default} {asked:?}");
+            let daemon_info = DaemonInfo::of(&info(default), asked);
+            assert_eq!(daemon_info.has_own_kernel, is_one, "{default} {asked:?}");
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
                 driver_status: Some(status),
                 ..SystemInfo::default()
             };
-            Abilities::of(&info, None).has_containerd_store
+            DaemonInfo::of(&info, None).has_containerd_store
         };
         assert!(of("driver-type", "io.containerd.snapshotter.v1"));
         assert!(!of("Backing Filesystem", "extfs"));
@@ -418,7 +418,7 @@ mod tests {
                 swap_limit: swap,
                 ..SystemInfo::default()
             };
-            Abilities::of(&info, None).enforced.memory
+            DaemonInfo::of(&info, None).enforced.memory
         };
         assert_eq!(of(Some(true), Some(true)), Enforcement::Cgroup);
         for (memory, swap) in [

@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 
 use super::UnpackError;
-use crate::bounds::FILLED_BYTES_MAX;
+use crate::bounds::DIRECTORY_TIMES_BYTES_MAX;
 
 /// What one directory takes besides its path: its time, and its place in the map.
 const FIXED_BYTES: usize = 64;
 
-/// Directories by path, each once, in no more than `FILLED_BYTES_MAX`.
+/// Directories by path, each once, in no more than `DIRECTORY_TIMES_BYTES_MAX`.
 #[derive(Default)]
-pub(super) struct Filled {
+pub(super) struct DirectoryTimes {
     times: BTreeMap<Vec<u8>, i64>,
     bytes: usize,
 }
 
-impl Filled {
+impl DirectoryTimes {
     /// Remembers a directory's time; the last one counts.
     pub(super) fn insert(&mut self, path: Vec<u8>, mtime_s: i64) -> Result<(), UnpackError> {
         if let Some(time) = self.times.get_mut(&path) {
@@ -24,10 +24,10 @@ impl Filled {
             return Ok(());
         }
         self.bytes += path.len() + FIXED_BYTES;
-        if self.bytes > FILLED_BYTES_MAX {
+        if self.bytes > DIRECTORY_TIMES_BYTES_MAX {
             return Err(UnpackError::TooLarge {
                 what: "the names of a layer's directories",
-                max: FILLED_BYTES_MAX as u64,
+                max: DIRECTORY_TIMES_BYTES_MAX as u64,
             });
         }
         self.times.insert(path, mtime_s);
@@ -46,30 +46,33 @@ mod tests {
 
     #[test]
     fn a_directory_that_comes_again_and_again_is_held_once() {
-        let mut filled = Filled::default();
+        let mut times = DirectoryTimes::default();
         let path = vec![b'a'; PATH_BYTES_MAX];
-        let last = i64::try_from(FILLED_BYTES_MAX / PATH_BYTES_MAX).unwrap();
+        let last = i64::try_from(DIRECTORY_TIMES_BYTES_MAX / PATH_BYTES_MAX).unwrap();
         for time in 0..=last {
-            filled.insert(path.clone(), time).unwrap();
+            times.insert(path.clone(), time).unwrap();
         }
-        let held: Vec<_> = filled.iter().collect();
-        assert_eq!(held, [(&path[..], last)]);
+        let kept: Vec<_> = times.iter().collect();
+        assert_eq!(kept, [(&path[..], last)]);
     }
 
     #[test]
     fn directories_with_long_names_stop_at_their_bound() {
-        let mut filled = Filled::default();
+        let mut times = DirectoryTimes::default();
         let mut path = vec![b'a'; PATH_BYTES_MAX];
-        let mut held = 0;
+        let mut kept = 0;
         let error = loop {
-            path[..8].copy_from_slice(&usize::to_ne_bytes(held));
-            match filled.insert(path.clone(), 0) {
-                Ok(()) => held += 1,
+            path[..8].copy_from_slice(&usize::to_ne_bytes(kept));
+            match times.insert(path.clone(), 0) {
+                Ok(()) => kept += 1,
                 Err(error) => break error,
             }
-            assert!(held * PATH_BYTES_MAX <= FILLED_BYTES_MAX, "no bound");
+            assert!(
+                kept * PATH_BYTES_MAX <= DIRECTORY_TIMES_BYTES_MAX,
+                "no bound"
+            );
         };
         assert!(matches!(error, UnpackError::TooLarge { .. }), "{error}");
-        assert!(held > FILLED_BYTES_MAX / (2 * PATH_BYTES_MAX));
+        assert!(kept > DIRECTORY_TIMES_BYTES_MAX / (2 * PATH_BYTES_MAX));
     }
 }

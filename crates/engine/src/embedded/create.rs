@@ -15,12 +15,12 @@ use hotcell_runtime::{
     Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, USER_ID, cgroup, ids,
 };
 
-use super::home::{Home, Lock, Owner, Record};
-use super::slots::Slots;
-use super::{EmbeddedConfig, remove, root, search, spec};
+use super::home::{ContainerLock, Home, Owner, Record};
+use super::id_ranges::IdRanges;
+use super::{EmbeddedConfig, init_process, remove_tree, root, spec};
 use crate::EngineError;
 use crate::pulls::Pulls;
-use crate::remembered::Remembered;
+use crate::stored_spec::StoredSpec;
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -28,10 +28,10 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes and unmakes containers, one step after the other.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct EmbeddedInner {
     config: EmbeddedConfig,
     home: Home,
-    slots: Slots,
+    id_ranges: IdRanges,
     launcher: Mutex<Arc<Launcher>>,
     images: OnceLock<Images>,
     pulls: Pulls,
@@ -39,38 +39,38 @@ pub(super) struct Maker {
 
 /// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
 /// made for this caller; it stays locked until one or the other.
-pub(super) struct Fresh {
-    maker: Arc<Maker>,
+pub(super) struct Uncommitted {
+    inner: Arc<EmbeddedInner>,
     id: ContainerId,
     record: Record,
     /// `None` if it was there already.
-    unmake: Option<Lock>,
+    undo: Option<ContainerLock>,
 }
 
-impl Fresh {
+impl Uncommitted {
     /// Takes the container.
     pub(super) fn keep(mut self) -> Record {
-        self.unmake = None;
+        self.undo = None;
         self.record.clone()
     }
 }
 
-impl Drop for Fresh {
+impl Drop for Uncommitted {
     fn drop(&mut self) {
-        let Some(lock) = self.unmake.take() else {
+        let Some(lock) = self.undo.take() else {
             return;
         };
-        let (maker, id) = (Arc::clone(&self.maker), self.id.clone());
+        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
         // Whoever drops us may be a thread that must not wait.
-        std::thread::spawn(move || maker.destroy_or_warn(&id, &lock));
+        std::thread::spawn(move || inner.destroy_or_warn(&id, &lock));
     }
 }
 
-impl Maker {
+impl EmbeddedInner {
     pub(super) fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
         let home = Home::open(&config.home)?;
         Ok(Self {
-            slots: Slots::open(&config.home, &home)?,
+            id_ranges: IdRanges::open(&config.home, &home)?,
             home,
             launcher: Mutex::new(start_launcher(&config)?),
             images: OnceLock::new(),
@@ -100,21 +100,21 @@ impl Maker {
         self: &Arc<Self>,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
-    ) -> Result<Fresh, EngineError> {
+    ) -> Result<Uncommitted, EngineError> {
         spec::check(spec.value())?;
         let lock = self.home.claim(id)?;
-        let fresh = |record, unmake| Fresh {
-            maker: Arc::clone(self),
+        let uncommitted = |record, undo| Uncommitted {
+            inner: Arc::clone(self),
             id: id.clone(),
             record,
-            unmake,
+            undo,
         };
         if let Some(record) = self.home.read(id)? {
-            return Ok(fresh(record, None));
+            return Ok(uncommitted(record, None));
         }
         let made = self.clear(id).and_then(|()| self.make(id, spec));
         match made {
-            Ok(record) => Ok(fresh(record, Some(lock))),
+            Ok(record) => Ok(uncommitted(record, Some(lock))),
             Err(error) => {
                 self.destroy_or_warn(id, &lock);
                 Err(error)
@@ -128,14 +128,14 @@ impl Maker {
         spec: &Admitted<ContainerSpec>,
     ) -> Result<Record, EngineError> {
         // Held until the record says that the image is used.
-        let ground = root::find(self.images.get(), spec)?;
+        let container_root = root::find(self.images.get(), spec)?;
         let spec = spec.value();
         let ids = self.choose_ids(id)?;
         let workspace = self.make_workspace(id, ids)?;
         let listener = self.listen(id)?;
         let log = self.make_log(id)?;
-        let root = ground.root.clone();
-        let (cgroups, image) = (self.config.cgroups, ground.image.as_ref());
+        let root = container_root.root.clone();
+        let (cgroups, image) = (self.config.cgroups, container_root.image.as_ref());
         let launch = spec::launch(id, spec, root, workspace, ids, cgroups, image);
         if spec.lifetime == Lifetime::UntilDestroyed {
             self.home.save_launch(id, &launch)?;
@@ -148,12 +148,15 @@ impl Maker {
             cgroup: launched.cgroup,
             ids,
             owner: Owner::us(spec.lifetime),
-            manifest: ground
+            manifest: container_root
                 .image
                 .as_ref()
                 .map(|image| image.manifest.to_string()),
-            image_digest: ground.image.as_ref().map(|image| image.digest.to_string()),
-            spec: Some(Remembered::of(spec)),
+            image_digest: container_root
+                .image
+                .as_ref()
+                .map(|image| image.digest.to_string()),
+            spec: Some(StoredSpec::of(spec)),
             restarts: false,
         };
         self.home.save(id, &record)?;
@@ -177,9 +180,9 @@ impl Maker {
         let launcher = self.launcher();
         match launcher.launch(spec, log.as_fd(), &[listener.as_fd()]) {
             Err(LaunchError::Gone { .. }) => {
-                let fresh = self.replace_launcher(&launcher)?;
+                let uncommitted = self.replace_launcher(&launcher)?;
                 end_unrecorded(id)?;
-                fresh.launch(spec, log.as_fd(), &[listener.as_fd()])
+                uncommitted.launch(spec, log.as_fd(), &[listener.as_fd()])
             }
             other => other,
         }
@@ -218,7 +221,7 @@ impl Maker {
     fn choose_ids(&self, id: &ContainerId) -> Result<IdMap, EngineError> {
         match ids::choose(|| ids::RANGE_FIRST) {
             IdMap::Range { .. } => Ok(IdMap::Range {
-                base: self.slots.take(id, &self.home)?,
+                base: self.id_ranges.take(id, &self.home)?,
             }),
             map @ (IdMap::Single | IdMap::Subordinate { .. }) => Ok(map),
         }
@@ -263,12 +266,12 @@ impl Maker {
     }
 
     /// Whether nobody makes or unmakes a container, its owner is gone and it was to end with
-    /// it; or its maker died half way.
+    /// it; or whoever made it died half way.
     pub(super) fn is_abandoned(&self, id: &ContainerId) -> Result<bool, EngineError> {
         Ok(self.lock_abandoned(id)?.is_some())
     }
 
-    fn lock_abandoned(&self, id: &ContainerId) -> Result<Option<Lock>, EngineError> {
+    fn lock_abandoned(&self, id: &ContainerId) -> Result<Option<ContainerLock>, EngineError> {
         let Some(lock) = self.home.try_lock(id)? else {
             return Ok(None);
         };
@@ -277,28 +280,28 @@ impl Maker {
         Ok(is_abandoned.then_some(lock))
     }
 
-    fn destroy_or_warn(&self, id: &ContainerId, lock: &Lock) {
+    fn destroy_or_warn(&self, id: &ContainerId, lock: &ContainerLock) {
         if let Err(error) = self.destroy_locked(id, lock) {
             tracing::warn!(container.id = %id, %error, "an unwanted container stays");
         }
     }
 
-    fn destroy_locked(&self, id: &ContainerId, _: &Lock) -> Result<(), EngineError> {
+    fn destroy_locked(&self, id: &ContainerId, _: &ContainerLock) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
         if let Some(record) = self.home.read(id)? {
             end_recorded(id, &record)?;
             remove_foreign(&directory, record.ids)?;
             if let IdMap::Range { base } = record.ids {
-                self.slots.give_back(base, id, &self.home);
+                self.id_ranges.give_back(base, id, &self.home);
             }
         } else {
             end_unrecorded(id)?;
             remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
         }
-        remove::tree(&directory).map_err(EngineError::engine("remove the container's files"))
+        remove_tree::tree(&directory).map_err(EngineError::engine("remove the container's files"))
     }
 
-    /// Clears a locked directory of what a maker that died left in it.
+    /// Clears a locked directory of what a process that died while it made the container left in it.
     fn clear(&self, id: &ContainerId) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
         let step = "clear the container's directory";
@@ -308,7 +311,7 @@ impl Maker {
         }
         end_unrecorded(id)?;
         remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
-        remove::contents(&directory).map_err(EngineError::engine(step))
+        remove_tree::contents(&directory).map_err(EngineError::engine(step))
     }
 }
 
@@ -330,8 +333,8 @@ pub(super) fn end_recorded(id: &ContainerId, record: &Record) -> Result<(), Engi
 
 /// Ends what may run of a container that no record tells of.
 fn end_unrecorded(id: &ContainerId) -> Result<(), EngineError> {
-    end(search::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
-    remove_cgroup(&cgroup::Host::detect().find(id.as_str()))
+    end(init_process::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
+    remove_cgroup(&cgroup::HostCgroups::detect().find(id.as_str()))
 }
 
 /// Kills the container's init, and with it its process namespace, and waits for it.
@@ -350,8 +353,8 @@ fn end(pidfd: Option<OwnedFd>) -> Result<(), EngineError> {
     )))
 }
 
-fn remove_cgroup(place: &cgroup::Place) -> Result<(), EngineError> {
-    place
+fn remove_cgroup(cgroups: &cgroup::ContainerCgroups) -> Result<(), EngineError> {
+    cgroups
         .remove()
         .map_err(EngineError::engine("remove the cgroup"))
 }
@@ -363,7 +366,7 @@ fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
         IdMap::Range { .. } | IdMap::Single => Ok(()),
         IdMap::Subordinate { .. } => {
             let workspace = directory.join("workspace");
-            remove::tree(&workspace)
+            remove_tree::tree(&workspace)
                 .or_else(|_| hotcell_runtime::remove_tree_as(&ids, &workspace))
                 .map_err(EngineError::engine("remove the container's files"))
         }

@@ -147,8 +147,8 @@ fn move_up(
 ) -> io::Result<()> {
     loop {
         *moved += 1;
-        let fresh = CString::new(format!(".removed-{}-{moved}", std::process::id()))?;
-        match renameat(from, name, top, &fresh) {
+        let uncommitted = CString::new(format!(".removed-{}-{moved}", std::process::id()))?;
+        match renameat(from, name, top, &uncommitted) {
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
             other => return Ok(other?),
         }

@@ -18,14 +18,14 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 /// The groups of one container. Kept as data, so that a server which did not make them
 /// can remove them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ContainerCgroups {
     /// Groups in v1 hierarchies.
     pub(super) v1: Vec<PathBuf>,
     /// The group in the unified hierarchy.
     pub(super) v2: Option<PathBuf>,
 }
 
-impl Place {
+impl ContainerCgroups {
     /// No group at all.
     pub fn none() -> Self {
         Self::default()
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn no_place_is_removed_at_once_and_again() {
-        let place = Place {
+        let place = ContainerCgroups {
             v1: vec![PathBuf::from("/sys/fs/cgroup/absent/absent")],
             v2: None,
         };
