@@ -1,5 +1,5 @@
-//! What starts containers: the [`Engine`] trait, one directory per engine, and the suite
-//! that every engine must pass.
+//! What starts containers: the [`Engine`] trait, and one directory per engine. The suite
+//! that every engine must pass is in `testkit`.
 //!
 //! An engine makes a container whose PID 1 is our agent and opens a byte stream to
 //! it. Everything else (execs, files) is agent protocol and the same everywhere.
@@ -7,13 +7,9 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod docker;
 mod embedded;
 mod error;
-#[cfg(feature = "fake")]
-pub mod fake;
 mod progress;
 mod pulls;
 mod stored_spec;
@@ -29,6 +25,7 @@ pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::{EngineError, ImageFault};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
 pub use progress::{Progress, ProgressReceiver, PullProgress};
+pub use stored_spec::StoredSpec;
 pub use stream::AgentStream;
 
 /// Starts containers, opens streams to their agents and ends them.

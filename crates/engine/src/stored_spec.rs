@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A spec without its variables, which may be secret, and its lifetime, which engines tell
 /// apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredSpec {
+pub struct StoredSpec {
     image: String,
     memory_bytes: u64,
     cpu_millis: u32,
@@ -20,7 +20,8 @@ pub(crate) struct StoredSpec {
 }
 
 impl StoredSpec {
-    pub(crate) fn of(spec: &ContainerSpec) -> Self {
+    /// Returns what an engine keeps of a spec.
+    pub fn of(spec: &ContainerSpec) -> Self {
         Self {
             image: spec.image.to_string(),
             memory_bytes: spec.limits.memory.get(),
@@ -33,7 +34,7 @@ impl StoredSpec {
     }
 
     /// The spec; `None` if it makes no sense, which ours never do.
-    pub(crate) fn spec(&self, lifetime: Lifetime) -> Option<ContainerSpec> {
+    pub fn spec(&self, lifetime: Lifetime) -> Option<ContainerSpec> {
         Some(ContainerSpec {
             image: ImageRef::parse(&self.image).ok()?,
             limits: Limits {
@@ -54,11 +55,12 @@ impl StoredSpec {
     }
 
     /// It, as a label or a file holds it.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads it back; `None` if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }

@@ -10,6 +10,20 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "engine")]
+pub mod agent;
+mod alone;
+#[cfg(feature = "engine")]
+pub mod conformance;
+#[cfg(feature = "engine")]
+pub mod fake;
+#[cfg(feature = "registry")]
+pub mod image;
+#[cfg(feature = "registry")]
+pub mod registry;
 mod skip;
+#[cfg(feature = "world")]
+pub mod world;
 
+pub use alone::is_alone;
 pub use skip::{Need, TIER_LACKS, not_claimed, skip, skip_part};

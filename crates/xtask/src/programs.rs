@@ -1,6 +1,4 @@
-//! The test programs that start containers and the binary they drive, as Cargo built them: a new
-//! file in `crates/hotcell/tests` or `crates/runtime/tests` is in every tier without being named
-//! anywhere.
+//! The test programs that start containers and the binary they drive, as Cargo built them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,15 +7,18 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Whose programs they are.
-const MANIFESTS: [&str; 2] = ["crates/hotcell/Cargo.toml", "crates/runtime/Cargo.toml"];
+/// Whose programs they are, and what the names of its tests begin with: each crate has one `it`.
+const CRATES: [(&str, &str); 2] = [
+    ("crates/hotcell/Cargo.toml", "hotcell"),
+    ("crates/runtime/Cargo.toml", "runtime"),
+];
 
 /// What a tier outside Cargo needs to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Programs {
     /// Binaries that tests drive, `hotcell` among them: the name and the path that tests know.
     pub binaries: Vec<(String, PathBuf)>,
-    /// Integration tests: the name of the target and its program.
+    /// Integration tests: the names of crate and target, and the program.
     pub tests: Vec<(String, PathBuf)>,
 }
 
@@ -58,13 +59,14 @@ fn pick(messages: &str) -> Programs {
             continue;
         };
         let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
-        if !MANIFESTS.iter().any(|ours| manifest.ends_with(ours)) {
+        let mut crates = CRATES.iter();
+        let Some((_, owner)) = crates.find(|(ours, _)| manifest.ends_with(ours)) else {
             continue;
-        }
+        };
         let name = message["target"]["name"].as_str().unwrap_or_default();
         let is_test = message["profile"]["test"].as_bool() == Some(true);
         match message["target"]["kind"][0].as_str() {
-            Some("test") => programs.tests.push((name.to_owned(), path)),
+            Some("test") => programs.tests.push((format!("{owner}-{name}"), path)),
             Some("bin") if !is_test => programs.binaries.push((name.to_owned(), path)),
             _ => {}
         }
@@ -88,7 +90,7 @@ mod tests {
             not json"#;
         let expected = Programs {
             binaries: vec![("hotcell".into(), "/t/hotcell".into())],
-            tests: vec![("hostile".into(), "/t/hostile-1".into())],
+            tests: vec![("hotcell-hostile".into(), "/t/hostile-1".into())],
         };
         assert_eq!(pick(messages), expected);
     }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use hotcell_agent_client::{Agent, Command as Exec, EventKind, Output};
 use hotcell_domain::{ImageRef, Policy};
-use hotcell_engine::conformance::{Reopen, Subject, Traits};
 use hotcell_engine::docker::{DockerConfig, Flavor, Host};
 use hotcell_engine::{Docker, Engine};
+use hotcell_testkit::conformance::{Reopen, Subject, Traits};
 
 /// The image that each engine has.
 pub const IMAGE: &str = "localhost/hotcell-test:box";

@@ -1,22 +1,7 @@
-#[expect(
-    dead_code,
-    unreachable_pub,
-    reason = "integration tests use other parts of this file"
-)]
-#[path = "../../tests/support/canned.rs"]
-mod canned;
-#[expect(
-    dead_code,
-    unreachable_pub,
-    reason = "integration tests use other parts of this file"
-)]
-#[path = "../../tests/support/made.rs"]
-mod made;
-
-use canned::Canned;
 use futures_util::FutureExt as _;
 use hotcell_domain::{ImagePolicy, Reference};
-use made::{image, layer};
+use hotcell_testkit::image::{image, layer};
+use hotcell_testkit::registry::Canned;
 
 use super::*;
 use crate::{Credentials, Image, Images, silent};

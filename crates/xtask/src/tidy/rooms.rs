@@ -21,8 +21,6 @@ const ROOMS: [(&str, &[&str]); 15] = [
             "hotcell-domain",
             "hotcell-image",
             "hotcell-runtime",
-            // By the feature `conformance`, which only tests ask for.
-            "hotcell-testkit",
         ],
     ),
     (
@@ -55,7 +53,18 @@ const ROOMS: [(&str, &[&str]); 15] = [
             "hotcell-store",
         ],
     ),
-    ("hotcell-testkit", &[]),
+    (
+        // Nothing that ships may know it.
+        "hotcell-testkit",
+        &[
+            "hotcell-agent-client",
+            "hotcell-agent-image",
+            "hotcell-domain",
+            "hotcell-engine",
+            "hotcell-service",
+            "hotcell-store",
+        ],
+    ),
     (
         "xtask",
         &[

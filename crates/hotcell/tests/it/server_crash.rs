@@ -1,0 +1,475 @@
+//! The server is killed at any moment, as by a power cut of its own. The next one goes on:
+//! nothing that was acknowledged is lost, nothing runs twice, nothing is left behind.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
+use std::time::Duration;
+
+use hotcell_domain::ContainerId;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::http::Http;
+use crate::support::mcp::Client;
+use crate::support::server::Server;
+use crate::support::{self, home::Home};
+
+/// Moments that a seed determines.
+struct Moments(u64);
+
+impl Moments {
+    fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 8) % end
+    }
+
+    /// A moment that is not known before is the point here: there is no event to wait for.
+    fn wait(&mut self, micros_max: u64) {
+        std::thread::sleep(Duration::from_micros(self.below(micros_max)));
+    }
+}
+
+fn serve(home: &Home) -> Server {
+    home.serve_with(&["--drain-grace-s", "0"])
+}
+
+/// Sends a call without waiting for its answer.
+fn shout(server: &Server, client: &Client, tool: &str, arguments: &Value) -> Http {
+    let call = json!({ "jsonrpc": "2.0", "id": 99, "method": "tools/call",
+        "params": { "name": tool, "arguments": arguments } });
+    let body = call.to_string();
+    let headers = [
+        ("Content-Type", "application/json".to_owned()),
+        ("Accept", "application/json, text/event-stream".to_owned()),
+        ("Mcp-Session-Id", client.session().unwrap().to_owned()),
+    ];
+    let mut http = Http::connect(&server.url);
+    http.send("POST", "/mcp", &headers, body.len() as u64);
+    http.write(body.as_bytes());
+    http
+}
+
+/// All output of an exec to its end, and the last answer.
+fn follow(client: &mut Client, exec: &Value) -> (String, Value) {
+    let mut text = String::new();
+    let end = client.follow(exec, |message| {
+        text.push_str(message["data"].as_str().unwrap());
+    });
+    (text, end)
+}
+
+fn parsed(id: &Value) -> ContainerId {
+    ContainerId::parse(id.as_str().unwrap()).unwrap()
+}
+
+/// Everything in the list answers; all of it can be killed; nothing is left.
+fn end(home: &Home, server: Server) {
+    let ids = home.containers();
+    let mut client = server.client();
+    let listed = client.ok("list_containers", json!({}));
+    for container in listed["containers"].as_array().unwrap() {
+        let id = &container["container_id"];
+        client.ok("fs_list", json!({ "container_id": id, "path": "." }));
+        client.ok("kill", json!({ "container_id": id, "force": true }));
+        let left = support::leftovers(&parsed(id), &home.engine_home());
+        assert_eq!(left, [] as [String; 0]);
+    }
+    // Of what is left the pool takes care, and nobody would of anything else.
+    assert!(server.terminate().success());
+    home.assert_empty(&ids);
+}
+
+#[test]
+fn killed_while_it_spawns_it_leaves_a_container_that_works_or_none() {
+    let home = Home::new();
+    for seed in 0..12 {
+        let mut moments = Moments::of(seed);
+        let server = serve(&home);
+        let client = server.client();
+        let spawn = json!({ "idempotency_key": format!("k{seed}") });
+        let _asked = shout(&server, &client, "spawn", &spawn);
+        moments.wait(30_000);
+        server.kill();
+
+        let server = serve(&home);
+        let mut client = server.client();
+        let one = client.ok("spawn", spawn.clone());
+        assert_eq!(
+            client.ok("spawn", spawn)["container_id"],
+            one["container_id"],
+            "seed {seed}"
+        );
+        let listed = client.ok("list_containers", json!({}));
+        assert_eq!(
+            listed["containers"].as_array().unwrap().len(),
+            1,
+            "seed {seed}: {listed}"
+        );
+        end(&home, server);
+    }
+}
+
+#[test]
+fn a_spawn_that_was_answered_is_there_after_a_crash() {
+    let home = Home::new();
+    let server = serve(&home);
+    let made = server.client().ok("spawn", json!({ "alias": "answered" }));
+    server.kill();
+    let server = serve(&home);
+    let listed = server.client().ok("list_containers", json!({}));
+    assert_eq!(
+        listed["containers"][0]["container_id"],
+        made["container_id"]
+    );
+    assert_eq!(listed["containers"][0]["alias"], "answered");
+    end(&home, server);
+}
+
+#[test]
+fn killed_around_exec_start_it_runs_the_command_once_or_never_twice() {
+    let home = Home::new();
+    let server = serve(&home);
+    server.client().ok("spawn", json!({ "alias": "cell" }));
+    server.kill();
+    for seed in 0..12 {
+        let mut moments = Moments::of(seed);
+        let server = serve(&home);
+        let client = server.client();
+        let run = json!({ "container_id": "cell", "idempotency_key": format!("k{seed}"),
+            "cmd": ["sh", "-c", format!("echo {seed} >> runs")] });
+        let _asked = shout(&server, &client, "exec_start", &run);
+        moments.wait(8_000);
+        server.kill();
+
+        let server = serve(&home);
+        let mut client = server.client();
+        let exec = client.ok("exec_start", run)["exec_id"].clone();
+        let (_, end) = follow(&mut client, &exec);
+        assert_eq!(end["status"], "succeeded", "seed {seed}: {end}");
+        let read = client.ok("fs_read", json!({ "container_id": "cell", "path": "runs" }));
+        let times = read["content"]
+            .as_str()
+            .unwrap()
+            .lines()
+            .filter(|line| *line == seed.to_string());
+        assert_eq!(times.count(), 1, "seed {seed}");
+        server.kill();
+    }
+    let server = serve(&home);
+    end(&home, server);
+}
+
+#[test]
+fn killed_in_the_middle_of_output_it_loses_and_repeats_no_byte() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    // Characters of two bytes, so that some are cut.
+    let script = "i=0; while [ $i -lt 40000 ]; do echo \"é$i\"; i=$((i+1)); done";
+    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    let mut server = Some(server);
+    let mut moments = Moments::of(7);
+    for _ in 0..6 {
+        moments.wait(40_000);
+        server.take().unwrap().kill();
+        server = Some(serve(&home));
+    }
+    let server = server.unwrap();
+    let (text, last) = follow(&mut server.client(), &exec);
+    let expected = (0..40_000)
+        .map(|number| format!("é{number}\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    assert!(
+        text == expected,
+        "{} and {} bytes",
+        text.len(),
+        expected.len()
+    );
+    assert_eq!(last["status"], "succeeded", "{last}");
+    end(&home, server);
+}
+
+#[test]
+fn queued_execs_run_after_a_crash_in_their_order() {
+    let home = Home::new();
+    let server = home.serve_with(&["--execs-running-max", "1"]);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let gate = json!({ "container_id": "cell", "cmd": ["sh", "-c", "until [ -e go ]; do sleep 0.01; done"] });
+    client.ok("exec_start", gate);
+    let mut queued = Vec::new();
+    for number in 0..5 {
+        let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", format!("echo {number} >> order")] });
+        let started = client.ok("exec_start", run);
+        assert_eq!(started["status"], "queued");
+        queued.push(started["exec_id"].clone());
+    }
+    server.kill();
+    let server = home.serve_with(&["--execs-running-max", "1", "--drain-grace-s", "0"]);
+    let mut client = server.client();
+    client.ok(
+        "fs_write",
+        json!({ "container_id": "cell", "path": "go", "content": "" }),
+    );
+    for exec in &queued {
+        let (_, end) = follow(&mut client, exec);
+        assert_eq!(end["status"], "succeeded", "{end}");
+    }
+    let order = client.ok(
+        "fs_read",
+        json!({ "container_id": "cell", "path": "order" }),
+    );
+    assert_eq!(order["content"], "0\n1\n2\n3\n4\n");
+    end(&home, server);
+}
+
+#[test]
+fn killed_while_it_writes_a_file_the_file_is_old_or_new() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let mut old = "0".repeat(1 << 20);
+    client.ok(
+        "fs_write",
+        json!({ "container_id": "cell", "path": "f", "content": old }),
+    );
+    let mut server = Some(server);
+    for seed in 1..9 {
+        let mut moments = Moments::of(seed);
+        let running = server.take().unwrap();
+        let client = running.client();
+        let new = seed.to_string().repeat(1 << 20);
+        let write = json!({ "container_id": "cell", "path": "f", "content": new });
+        let _asked = shout(&running, &client, "fs_write", &write);
+        moments.wait(20_000);
+        running.kill();
+        server = Some(serve(&home));
+        let read = json!({ "container_id": "cell", "path": "f", "limit": 2 << 20 });
+        let read = server.as_ref().unwrap().client().ok("fs_read", read);
+        let now = read["content"].as_str().unwrap().to_owned();
+        assert!(now == old || now == new, "seed {seed}: torn");
+        let mut client = server.as_ref().unwrap().client();
+        support::wait_until(&format!("the file is alone, seed {seed}"), || {
+            let listed = client.ok("fs_list", json!({ "container_id": "cell", "path": "." }));
+            listed["entries"].as_array().unwrap().len() == 1
+        });
+        old = now;
+    }
+    end(&home, server.unwrap());
+}
+
+#[test]
+fn killed_while_it_kills_a_container_the_rest_is_removed_at_the_next_start() {
+    let home = Home::new();
+    for seed in 0..8 {
+        let mut moments = Moments::of(seed);
+        let server = serve(&home);
+        let mut client = server.client();
+        let id = client.ok("spawn", json!({}))["container_id"].clone();
+        let kill = json!({ "container_id": id, "force": true });
+        let _asked = shout(&server, &client, "kill", &kill);
+        moments.wait(15_000);
+        server.kill();
+
+        let server = serve(&home);
+        let mut client = server.client();
+        let again = client.call("kill", kill);
+        let code = &again["structuredContent"]["code"];
+        assert!(
+            again["isError"] != true || code == "not_found",
+            "seed {seed}: {again}"
+        );
+        end(&home, server);
+    }
+}
+
+#[test]
+fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "alias": "cell" }))["container_id"].clone();
+    let script = "until [ -e go ]; do sleep 0.01; done; echo told; exit 3";
+    let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    let second =
+        json!({ "container_id": "cell", "cmd": ["sh", "-c", "echo on; sleep 0.2; touch go"] });
+    let second = client.ok("exec_start", second)["exec_id"].clone();
+    client.ok("exec_poll", json!({ "exec_id": second, "wait_s": 30 }));
+    server.kill();
+    let go = home
+        .engine_home()
+        .join("containers")
+        .join(id.as_str().unwrap())
+        .join("workspace/go");
+    support::wait_until("the exec may go on", || go.exists());
+    let server = serve(&home);
+    let (text, last) = follow(&mut server.client(), &exec);
+    assert_eq!(
+        (text.as_str(), &last["exit_code"], &last["status"]),
+        ("told\n", &json!(3), &json!("failed"))
+    );
+    end(&home, server);
+}
+
+/// Removes a container behind the back of all servers.
+fn destroy(home: &Home, id: &Value) {
+    let engine = support::engine(&home.engine_home());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime
+        .block_on(hotcell_engine::Engine::destroy(&engine, &parsed(id)))
+        .unwrap();
+}
+
+/// Starts a command that outlasts its call, and answers its task.
+fn begin(client: &mut Client, container: &str, script: &str) -> Value {
+    let cmd = ["sh", "-c", script];
+    let run = json!({ "container_id": container, "cmd": cmd, "wait_s": 50 });
+    let task = client.call("exec_start", run);
+    assert_eq!(
+        (&task["resultType"], &task["status"]),
+        (&json!("task"), &json!("working"))
+    );
+    task["taskId"].clone()
+}
+
+fn task(client: &mut Client, id: &Value) -> Value {
+    let asked = json!({ "taskId": id });
+    client.request("tasks/get", asked).expect("it is known")
+}
+
+/// A task, once it has ended.
+fn ended(client: &mut Client, id: &Value) -> Value {
+    let mut last = Value::Null;
+    support::wait_until("the task ends", || {
+        last = task(client, id);
+        last["status"] != "working"
+    });
+    last
+}
+
+#[test]
+fn tasks_of_a_killed_server_are_those_of_the_next() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = Client::taking_tasks(&server.url);
+    client.ok("spawn", json!({ "alias": "cell" }));
+    let doomed = client.ok("spawn", json!({ "alias": "doomed" }))["container_id"].clone();
+    let script = "until [ -e go ]; do sleep 0.01; done; echo late; exit 4";
+    let finished = begin(&mut client, "cell", script);
+    let cancelled = begin(&mut client, "cell", "sleep 1000");
+    let lost = begin(&mut client, "doomed", "sleep 1000");
+    server.kill();
+    destroy(&home, &doomed);
+
+    let server = serve(&home);
+    let mut client = Client::taking_tasks(&server.url);
+    for id in [&finished, &cancelled] {
+        assert_eq!(task(&mut client, id)["status"], "working");
+    }
+    let write = json!({ "container_id": "cell", "path": "go", "content": "" });
+    client.ok("fs_write", write);
+    let end = ended(&mut client, &finished);
+    let result = &end["result"]["structuredContent"];
+    assert_eq!(
+        (
+            &end["status"],
+            &result["exit_code"],
+            &result["messages"][0]["data"]
+        ),
+        (&json!("completed"), &json!(4), &json!("late\n"))
+    );
+    let asked = json!({ "taskId": cancelled });
+    client.request("tasks/cancel", asked).expect("it is known");
+    assert_eq!(ended(&mut client, &cancelled)["status"], "cancelled");
+    let end = ended(&mut client, &lost);
+    let result = &end["result"]["structuredContent"];
+    assert_eq!(
+        (&end["status"], &result["status"], &result["reason"]),
+        (
+            &json!("completed"),
+            &json!("lost"),
+            &json!("its container ended under it")
+        )
+    );
+    self::end(&home, server);
+}
+
+#[test]
+fn a_container_that_died_while_no_server_ran_is_noted_and_its_execs_are_lost() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "alias": "cell" }))["container_id"].clone();
+    let run = json!({ "container_id": "cell", "cmd": ["sleep", "1000"] });
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    server.kill();
+    destroy(&home, &id);
+    let server = serve(&home);
+    let (_, last) = follow(&mut server.client(), &exec);
+    assert_eq!(last["status"], "lost", "{last}");
+    let read = json!({ "container_id": id, "path": "." });
+    assert_eq!(server.client().refused("fs_list", read), "not_found");
+    // Its alias is free again.
+    server.client().ok("spawn", json!({ "alias": "cell" }));
+    end(&home, server);
+}
+
+/// What the engine wrote down about a container.
+fn record(home: &Home, id: &Value) -> (std::path::PathBuf, Value) {
+    let containers = home.engine_home().join("containers");
+    let path = containers.join(id.as_str().unwrap()).join("state.json");
+    let text = std::fs::read(&path).unwrap();
+    (path, serde_json::from_slice(&text).unwrap())
+}
+
+/// Kills the container's agent, as a lack of memory would.
+fn kill_agent(home: &Home, id: &Value) {
+    let pid = record(home, id).1["record"]["pid"].as_u64().unwrap();
+    support::server::send(u32::try_from(pid).unwrap(), Signal::KILL);
+}
+
+fn expect_kept(client: &mut Client, id: &Value, exec: &Value) {
+    let (_, last) = follow(client, exec);
+    assert_eq!(last["status"], "lost", "{last}");
+    let read = json!({ "container_id": id, "cmd": ["cat", "kept"] });
+    let read = client.ok("exec_start", read)["exec_id"].clone();
+    assert_eq!(follow(client, &read).0, "before");
+}
+
+#[test]
+fn a_persistent_workspace_outlives_its_agent_and_its_host() {
+    let home = Home::new();
+    let server = serve(&home);
+    let mut client = server.client();
+    let id = client.ok("spawn", json!({ "persistent": true }))["container_id"].clone();
+    let write = json!({ "container_id": id, "path": "kept", "content": "before" });
+    client.ok("fs_write", write);
+    let run = json!({ "container_id": id, "cmd": ["sleep", "1000"] });
+    let exec = client.ok("exec_start", run.clone())["exec_id"].clone();
+    kill_agent(&home, &id);
+    expect_kept(&mut client, &id, &exec);
+
+    let exec = client.ok("exec_start", run)["exec_id"].clone();
+    server.kill();
+    kill_agent(&home, &id);
+    // The host was started again: what ran then is somebody else's number now.
+    let (path, mut record) = record(&home, &id);
+    record["boot_id"] = json!("of another time");
+    record["record"]["pid"] = json!(std::process::id());
+    std::fs::write(path, record.to_string()).unwrap();
+    let server = serve(&home);
+    expect_kept(&mut server.client(), &id, &exec);
+    server.client().ok("kill", json!({ "container_id": id }));
+    end(&home, server);
+}

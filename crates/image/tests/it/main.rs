@@ -1,0 +1,7 @@
+//! Images are pulled, kept and removed, from registries of every kind.
+
+mod hostile_registry;
+mod keeping;
+mod pull;
+mod redirects;
+mod support;

@@ -1,0 +1,7 @@
+//! Containers of the launcher, without a server.
+
+mod lifecycle;
+mod limits;
+mod overlay;
+mod sealed;
+mod support;

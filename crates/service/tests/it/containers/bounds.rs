@@ -1,0 +1,142 @@
+//! Engines that take their time: whoever wants an end does not wait for them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hotcell_domain::Phase;
+use hotcell_engine::Engine;
+use hotcell_service::{ContainerView, Service, ServiceError, Spawn};
+use tokio::task::JoinHandle;
+
+use super::odd::Odd;
+use crate::ground::{Ground, by_id, me, named, until};
+
+/// What nobody may have to wait for: an engine that never answers.
+const SOON: Duration = Duration::from_mins(1);
+
+/// More than are ended at once.
+const MANY: usize = 20;
+
+/// Begins to make a container, which takes for ever.
+async fn begin(
+    service: &Service,
+    engine: &Odd,
+) -> (
+    JoinHandle<Result<ContainerView, ServiceError>>,
+    ContainerView,
+) {
+    engine.hangs.store(true, Ordering::SeqCst);
+    let spawning = {
+        let service = service.clone();
+        tokio::spawn(async move { service.spawn(&me(), named("box")).await })
+    };
+    until("it is being made", async || {
+        engine.creates.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    engine.hangs.store(false, Ordering::SeqCst);
+    let listed = service.containers(&me(), false).await.expect("it lists");
+    assert_eq!((listed.len(), listed[0].phase), (1, Phase::Creating));
+    (spawning, listed[0].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_being_made_can_be_killed() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let (spawning, view) = begin(&service, &engine).await;
+    let kill = async { service.kill(&me(), &by_id(&view), false).await };
+    let killed = tokio::time::timeout(SOON, kill).await;
+    killed.expect("in time").unwrap();
+    let spawned = spawning.await.unwrap();
+    assert!(
+        matches!(spawned, Err(ServiceError::Unavailable { .. })),
+        "{spawned:?}"
+    );
+    ground.assert_empty().await;
+    let all = service.containers(&me(), true).await.unwrap();
+    assert_eq!((all.len(), all[0].phase), (1, Phase::Stopped));
+    service.spawn(&me(), named("box")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_what_is_being_made() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let (spawning, _) = begin(&service, &engine).await;
+    let stop = tokio::time::timeout(SOON, service.stop(Duration::ZERO));
+    stop.await.expect("in time");
+    assert!(spawning.await.unwrap().is_err());
+    ground.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_on_an_engine_that_does_not_answer_leaves_the_rest_to_the_next_server() {
+    let mut ground = Ground::new();
+    ground.settings.stop_timeout = Duration::from_millis(300);
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    for _ in 0..MANY {
+        service.spawn(&me(), Spawn::default()).await.unwrap();
+    }
+    engine.hangs.store(true, Ordering::SeqCst);
+    let stop = tokio::time::timeout(SOON, service.stop(Duration::ZERO));
+    stop.await.expect("in time");
+    drop(service);
+    assert_eq!(ground.held().await.len(), MANY);
+
+    let service = ground.start().await;
+    ground.until_held(0).await;
+    until("all are noted as stopped", async || {
+        let all = service.containers(&me(), true).await.unwrap();
+        all.len() == MANY && all.iter().all(|view| view.phase == Phase::Stopped)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_away_is_asked_once_to_remove_a_container() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), Spawn::default()).await.unwrap();
+    engine.is_away.store(true, Ordering::SeqCst);
+    let refused = service.kill(&me(), &by_id(&view), true).await;
+    assert!(
+        matches!(refused, Err(ServiceError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(engine.destroys.load(Ordering::SeqCst), 1);
+    engine.is_away.store(false, Ordering::SeqCst);
+    service.kill(&me(), &by_id(&view), true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_are_shown_although_their_engine_does_not_answer() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), Spawn::default()).await.unwrap();
+    engine.hangs.store(true, Ordering::SeqCst);
+    let shown = async {
+        let listed = service.containers(&me(), false).await.unwrap();
+        assert_eq!(listed[0].id, view.id);
+        service.container(&me(), &by_id(&view)).await.unwrap()
+    };
+    let shown = tokio::time::timeout(SOON, shown).await.expect("in time");
+    assert_eq!(shown.phase, Phase::Running);
+    engine.hangs.store(false, Ordering::SeqCst);
+}

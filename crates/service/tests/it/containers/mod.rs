@@ -1,0 +1,18 @@
+//! Containers through the service, on the fake engine and a real store.
+
+mod bounds;
+mod budget;
+mod durable;
+mod end;
+mod engines;
+mod garbage;
+mod odd;
+mod pool;
+mod pool_crash;
+mod pool_faults;
+mod pool_image;
+mod reconcile;
+mod restart;
+mod revive;
+mod spawn;
+mod status;

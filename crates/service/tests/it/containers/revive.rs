@@ -1,0 +1,190 @@
+//! Persistent containers that end by themselves: only `kill` removes them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hotcell_domain::{ContainerId, ExecId, ExecStatus, Phase};
+use hotcell_engine::Engine;
+use hotcell_service::{ContainerView, Poll, Service, ServiceError, Spawn, Start};
+
+use super::odd::Odd;
+use crate::ground::{Ground, attach, by_alias, by_id, me, named, persistent, until};
+
+/// As many starts as are tried of a container that does not last.
+const STARTS_MAX: usize = 5;
+
+fn kept() -> Spawn {
+    Spawn {
+        is_persistent: true,
+        ..named("box")
+    }
+}
+
+pub(crate) async fn start(service: &Service, view: &ContainerView, script: &str) -> ExecId {
+    let command = vec!["/bin/sh".into(), "-c".into(), script.into()];
+    let request = Start {
+        command: hotcell_domain::Command::new(command).expect("a command"),
+        key: None,
+    };
+    let started = service.exec_start(&me(), &by_id(view), request).await;
+    started.expect("it starts")
+}
+
+/// Waits for the end of an exec, and tells how it ended and what it wrote.
+pub(crate) async fn finish(service: &Service, id: &ExecId) -> (ExecStatus, String) {
+    let poll = Poll {
+        after_seq: 0,
+        wait: crate::ground::DEADLINE,
+        bytes_max: 1 << 20,
+        until_end: true,
+    };
+    let view = service.exec_poll(&me(), id, poll).await.expect("it tells");
+    assert!(view.is_complete, "{view:?}");
+    let said = view
+        .messages
+        .iter()
+        .flat_map(|message| message.data.to_vec());
+    (
+        view.status,
+        String::from_utf8(said.collect()).expect("text"),
+    )
+}
+
+async fn phase(service: &Service, id: &ContainerId) -> Phase {
+    let all = service.containers(&me(), true).await.expect("it lists");
+    let view = all.iter().find(|view| view.id == *id);
+    view.expect("it is remembered").phase
+}
+
+/// Leaves a file in the workspace and an exec that goes on.
+async fn work(service: &Service, view: &ContainerView) -> ExecId {
+    let wrote = start(service, view, "echo before > kept").await;
+    assert_eq!(finish(service, &wrote).await.0, ExecStatus::Succeeded);
+    start(service, view, "sleep 1000").await
+}
+
+/// The exec is lost, the file is there, and new execs run.
+async fn expect_kept(service: &Service, view: &ContainerView, exec: &ExecId) {
+    assert_eq!(finish(service, exec).await.0, ExecStatus::Lost);
+    expect_file(service, view).await;
+}
+
+async fn expect_file(service: &Service, view: &ContainerView) {
+    until("it runs", async || {
+        phase(service, &view.id).await == Phase::Running
+    })
+    .await;
+    let read = start(service, view, "cat kept").await;
+    let (status, said) = finish(service, &read).await;
+    assert_eq!((status, said.as_str()), (ExecStatus::Succeeded, "before\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persistent_container_whose_agent_dies_is_started_again_with_its_files() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let view = service.spawn(&me(), kept()).await.unwrap();
+    for _ in 0..2 {
+        let exec = work(&service, &view).await;
+        ground.engine().crash(&view.id).await.unwrap();
+        expect_kept(&service, &view, &exec).await;
+    }
+    let found = service.container(&me(), &by_alias("box")).await.unwrap();
+    assert_eq!(found.id, view.id);
+    assert_eq!(service.reconcile().await.unwrap().discovered, 1);
+    service.kill(&me(), &by_id(&view), false).await.unwrap();
+    ground.assert_empty().await;
+    assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persistent_container_that_ended_while_no_server_ran_is_started_again() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let view = service.spawn(&me(), kept()).await.unwrap();
+    let exec = work(&service, &view).await;
+    drop(service);
+    let store = ground.store().await;
+    ground.engine().crash(&view.id).await.unwrap();
+    drop(store);
+
+    let service = ground.start().await;
+    expect_kept(&service, &view, &exec).await;
+    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    assert_eq!((reconciled.discovered, reconciled.errors), (1, 0));
+    assert_eq!((reconciled.cleaned, reconciled.orphaned), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), kept()).await.unwrap();
+    let exec = work(&service, &view).await;
+    engine.is_full.store(true, Ordering::SeqCst);
+    ground.engine().crash(&view.id).await.unwrap();
+    until("it is given up", async || {
+        engine.restarts.load(Ordering::SeqCst) == STARTS_MAX
+            && phase(&service, &view.id).await == Phase::Halted
+    })
+    .await;
+    assert_eq!(finish(&service, &exec).await.0, ExecStatus::Lost);
+    let refused = attach(&service, &by_id(&view), "s").await;
+    assert!(
+        matches!(refused, Err(ServiceError::Halted { .. })),
+        "{refused:?}"
+    );
+    ground.advance(Duration::from_hours(24 * 365));
+    service.collect_garbage(false).await.unwrap();
+    assert_eq!(service.reconcile().await.unwrap().errors, 0);
+    assert_eq!(engine.restarts.load(Ordering::SeqCst), STARTS_MAX);
+    let listed = service.containers(&me(), false).await.unwrap();
+    assert_eq!((listed.len(), listed[0].phase), (1, Phase::Halted));
+    service.stop(Duration::ZERO).await;
+    drop(service);
+
+    // The next server may have more luck.
+    let service = ground.start().await;
+    expect_file(&service, &view).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_halted_container_is_removed_by_kill_and_by_nothing_else() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), persistent()).await.unwrap();
+    engine.is_full.store(true, Ordering::SeqCst);
+    ground.engine().crash(&view.id).await.unwrap();
+    until("it is halted", async || {
+        phase(&service, &view.id).await == Phase::Halted
+    })
+    .await;
+    service.kill(&me(), &by_id(&view), false).await.unwrap();
+    ground.assert_empty().await;
+    assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persistent_container_of_which_nothing_is_left_has_failed() {
+    let ground = Ground::new();
+    let service = ground.start().await;
+    let view = service.spawn(&me(), kept()).await.unwrap();
+    // Its agent lives on, so nothing but the engine tells.
+    let home = ground.directory(&view.id);
+    let elsewhere = home.with_extension("lost");
+    std::fs::rename(&home, &elsewhere).unwrap();
+    until("it is noted as failed", async || {
+        assert_eq!(service.reconcile().await.unwrap().errors, 0);
+        phase(&service, &view.id).await == Phase::Failed
+    })
+    .await;
+    service.spawn(&me(), kept()).await.unwrap();
+    std::fs::rename(&elsewhere, &home).unwrap();
+}

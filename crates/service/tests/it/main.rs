@@ -1,0 +1,14 @@
+//! What callers ask of the service, on the fake engine and a real store.
+
+mod containers;
+mod disk;
+mod exec_end;
+mod exec_input;
+mod exec_memory;
+mod exec_recover;
+mod exec_run;
+mod exec_stream;
+mod file_basics;
+mod file_transfer;
+mod ground;
+mod simulation;

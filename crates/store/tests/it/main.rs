@@ -1,0 +1,3 @@
+//! The store on a disk that is full.
+
+mod full_disk;

@@ -1,0 +1,236 @@
+//! The directory of one container: its root, its socket, and who its agent is.
+//!
+//! ```text
+//! c_…/root         what the agent serves
+//! c_…/agent.sock   where it listens
+//! c_…/agent.log    what it had to say
+//! c_…/process      its pid and start time; missing while it is being made
+//! c_…/spec         what it was asked to be
+//! c_…/image        what every image's name stood for when it was made, if that was said
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Phase};
+use hotcell_engine::{Container, Enforced, Enforcement, StoredSpec};
+use tokio::net::UnixStream;
+
+use super::process::Process;
+
+/// Where the agent listens, in its container's directory.
+const SOCKET: &str = "agent.sock";
+
+/// How long an agent may take to listen.
+const LISTEN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Between two attempts to reach an agent that starts.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Nothing here is limited.
+pub(super) const UNLIMITED: Enforced = Enforced {
+    memory: Enforcement::None,
+    cpus: Enforcement::None,
+    pids: Enforcement::None,
+};
+
+/// Where one container lives.
+#[derive(Debug, Clone)]
+pub(super) struct Home {
+    id: ContainerId,
+    path: PathBuf,
+}
+
+/// A container that is being made. Dropping it undoes everything, but for the files of one
+/// that is started again.
+pub(super) struct Making {
+    home: Home,
+    process: Option<Process>,
+    is_new: bool,
+    done: bool,
+}
+
+impl Home {
+    pub(super) fn new(directory: &Path, id: &ContainerId) -> Self {
+        Self {
+            id: id.clone(),
+            path: directory.join(id.as_str()),
+        }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The agent's process, once there is one.
+    pub(super) fn process(&self) -> Option<Process> {
+        let text = fs::read_to_string(self.path.join("process")).ok()?;
+        Process::parse(&text)
+    }
+
+    /// Connects by a path that fits into a socket's address, whatever the directory is.
+    pub(super) async fn connect(&self) -> io::Result<UnixStream> {
+        let directory = File::open(&self.path)?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
+        UnixStream::connect(path).await
+    }
+
+    /// How the container is now.
+    pub(super) fn describe(&self) -> Container {
+        let phase = match self.process() {
+            None => Phase::Creating,
+            Some(process) if process.is_running() => Phase::Running,
+            Some(_) => Phase::Stopped,
+        };
+        Container {
+            id: self.id.clone(),
+            phase,
+            lifetime: Lifetime::UntilDestroyed,
+            enforced: UNLIMITED,
+            oom_kills: 0,
+            memory_bytes: None,
+            image_digest: self.image_id(),
+            image_id: self.image_id(),
+            spec: self.spec(),
+        }
+    }
+
+    fn spec(&self) -> Option<ContainerSpec> {
+        let text = fs::read_to_string(self.path.join("spec")).ok()?;
+        StoredSpec::parse(&text)?.spec(Lifetime::UntilDestroyed)
+    }
+
+    fn image_id(&self) -> Option<String> {
+        fs::read_to_string(self.path.join("image")).ok()
+    }
+
+    /// Removes all of it in one step. An agent that another engine over the same directory
+    /// has just started there is killed; one that it is starting cannot be noted any more.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let gone = Self {
+            id: self.id.clone(),
+            path: self.path.with_extension("gone"),
+        };
+        fs::rename(&self.path, &gone.path)?;
+        if let Some(process) = gone.process().filter(|process| process.is_running()) {
+            process.kill_tree();
+            process.wait_blocking();
+        }
+        fs::remove_dir_all(&gone.path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+}
+
+impl Making {
+    /// Makes the directory; what another server left half made is replaced.
+    pub(super) fn begin(home: Home) -> io::Result<Self> {
+        if home.exists() {
+            home.remove()?;
+        }
+        let making = Self {
+            home,
+            process: None,
+            is_new: true,
+            done: false,
+        };
+        fs::create_dir_all(making.home.path.join("root"))?;
+        Ok(making)
+    }
+
+    /// Begins with what is left of a container whose agent has ended.
+    pub(super) fn again(home: Home) -> io::Result<Self> {
+        match fs::remove_file(home.socket()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self {
+            home,
+            process: None,
+            is_new: false,
+            done: false,
+        })
+    }
+
+    /// Notes what the container is made of.
+    pub(super) fn note_image(&self, id: &str) -> io::Result<()> {
+        fs::write(self.home.path.join("image"), id)
+    }
+
+    /// Notes what the container was asked to be.
+    pub(super) fn note_spec(&self, spec: &ContainerSpec) -> io::Result<()> {
+        let text = StoredSpec::of(spec).to_text();
+        fs::write(self.home.path.join("spec"), text)
+    }
+
+    /// Starts the agent.
+    pub(super) fn start(&mut self, agent_program: &Path) -> io::Result<()> {
+        let path = &self.home.path;
+        let child = Command::new(agent_program)
+            .arg("init")
+            .arg("--root")
+            .arg(path.join("root"))
+            // From its own directory: the whole path may be too long for an address.
+            .args(["--listen-path", SOCKET])
+            .env_clear()
+            .current_dir(path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(path.join("agent.log"))?)
+            .process_group(0)
+            .spawn()?;
+        // Nobody waits for it by this value, so the pid is its own until it is reaped.
+        let process = Process::now(child.id().cast_signed());
+        self.process = Some(process.ok_or(io::ErrorKind::NotFound)?);
+        Ok(())
+    }
+
+    /// Waits until the agent accepts connections.
+    pub(super) async fn until_listening(&self) -> io::Result<()> {
+        let listening = async {
+            while self.home.connect().await.is_err() {
+                if !self.process.is_some_and(Process::is_running) {
+                    return Err(io::Error::other("the agent ended before it listened"));
+                }
+                if !self.home.exists() {
+                    return Err(io::Error::other("the container was removed meanwhile"));
+                }
+                tokio::time::sleep(LISTEN_INTERVAL).await;
+            }
+            Ok(())
+        };
+        let timed = tokio::time::timeout(LISTEN_TIMEOUT, listening);
+        timed.await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The container is made: it stays.
+    pub(super) fn finish(mut self) -> io::Result<Container> {
+        if let Some(process) = self.process {
+            fs::write(self.home.path.join("process"), process.to_text())?;
+        }
+        self.done = true;
+        Ok(self.home.describe())
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if let Some(process) = self.process {
+            process.kill_tree();
+            process.wait_blocking();
+        }
+        if self.is_new {
+            let _ = self.home.remove();
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! An engine for tests of what stands above engines. **It is no sandbox.**
+//!
+//! Its containers are plain processes: the real agent, started on the host with a
+//! directory as its root, with all rights of whoever runs the test. In return it works
+//! everywhere, starts fast, and can fail on purpose: [`Faults`] come from a seed.
+
+mod faults;
+mod home;
+mod process;
+mod seed;
+mod stream;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use rustix::process::Signal;
+use tokio::net::UnixStream;
+
+pub use faults::{CreateFault, DestroyFault, FAULTS_MAX, Faults, ListFault, OpenFault};
+pub use seed::{each_seed, seeds};
+
+use self::home::{Home, Making, UNLIMITED};
+use self::process::all_gone;
+use self::stream::Faulty;
+use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
+
+/// The file beside the containers that says what the name of every image stands for.
+const TAG_FILE: &str = "tag";
+
+/// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
+/// their spec says, and their limits and image are noted and not looked at: all images are
+/// one, and [`Fake::tag`] says which.
+///
+/// All state is below one directory: another value over the same directory finds the
+/// containers again.
+#[derive(Debug)]
+pub struct Fake {
+    agent_program: PathBuf,
+    directory: PathBuf,
+    faults: Mutex<Faults>,
+    /// Held while a container is made or removed: one at a time is fast enough.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Fake {
+    /// An engine that starts `agent_program` and keeps its containers in `directory`.
+    pub fn new(agent_program: PathBuf, directory: PathBuf, faults: Faults) -> Self {
+        Self {
+            agent_program,
+            // So that the root's name is the same from outside and from inside.
+            directory: fs::canonicalize(&directory).unwrap_or(directory),
+            faults: Mutex::new(faults),
+            changing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Kills a container's agent with all it started, as a crash would. One that has ended
+    /// already is as it is.
+    pub async fn crash(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            all_gone(&process.kill_tree()).await;
+        }
+        Ok(())
+    }
+
+    /// Stops a container's agent: it answers nothing until [`Fake::resume`].
+    pub fn pause(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.signal(id, Signal::STOP)
+    }
+
+    /// Lets a container's agent go on.
+    pub fn resume(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.signal(id, Signal::CONT)
+    }
+
+    fn signal(&self, id: &ContainerId, signal: Signal) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            process.signal(signal);
+        }
+        Ok(())
+    }
+
+    /// Lets the name of every image stand for this one from now on.
+    pub fn tag(&self, image_id: &str) -> Result<(), EngineError> {
+        let path = self.directory.join(TAG_FILE);
+        let new = path.with_extension("new");
+        fs::write(&new, image_id)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(EngineError::engine("tag an image"))
+    }
+
+    /// What the name of every image stands for, if that was said.
+    fn tagged(&self) -> Option<String> {
+        fs::read_to_string(self.directory.join(TAG_FILE)).ok()
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the container lives, if it exists.
+    fn find(&self, id: &ContainerId) -> Result<Home, EngineError> {
+        let home = Home::new(&self.directory, id);
+        if home.exists() {
+            return Ok(home);
+        }
+        Err(EngineError::NotFound { id: id.clone() })
+    }
+
+    /// Starts the agent and waits until it listens.
+    async fn start(
+        &self,
+        mut making: Making,
+        fault: Option<CreateFault>,
+    ) -> Result<Container, EngineError> {
+        const STEP: &str = "start the agent";
+        let started = making.start(&self.agent_program);
+        started.map_err(EngineError::engine(STEP))?;
+        let listening = making.until_listening().await;
+        listening.map_err(EngineError::engine("reach the agent"))?;
+        if fault == Some(CreateFault::After) {
+            return Err(injected(STEP));
+        }
+        making.finish().map_err(EngineError::engine(STEP))
+    }
+
+    /// Every container there really is.
+    fn all(&self) -> std::io::Result<Vec<Container>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| ContainerId::parse(name).ok());
+            if let Some(id) = id {
+                all.push(Home::new(&self.directory, &id).describe());
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl Engine for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn image_id(
+        &self,
+        _spec: &Admitted<ContainerSpec>,
+    ) -> Result<Option<String>, EngineError> {
+        Ok(self.tagged())
+    }
+
+    async fn create(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+    ) -> Result<Container, EngineError> {
+        const STEP: &str = "create the container";
+        let fault = self.faults().create();
+        if fault == Some(CreateFault::Before) {
+            return Err(injected(STEP));
+        }
+        let _alone = self.changing.lock().await;
+        let home = Home::new(&self.directory, id);
+        match home.exists().then(|| home.describe()) {
+            Some(container) if container.phase == Phase::Running => return Ok(container),
+            Some(container) if container.phase == Phase::Stopped => {
+                return Err(EngineError::engine(STEP)("its agent has ended"));
+            }
+            Some(_) | None => {}
+        }
+        let making = Making::begin(home).map_err(EngineError::engine(STEP))?;
+        let noted = making.note_spec(spec.value());
+        noted.map_err(EngineError::engine(STEP))?;
+        if let Some(image_id) = self.tagged() {
+            let noted = making.note_image(&image_id);
+            noted.map_err(EngineError::engine(STEP))?;
+        }
+        self.start(making, fault).await
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        const STEP: &str = "start the container again";
+        let _alone = self.changing.lock().await;
+        let home = self.find(id)?;
+        let fault = self.faults().create();
+        if fault == Some(CreateFault::Before) {
+            return Err(injected(STEP));
+        }
+        let ended = home.process().ok_or("it was never made");
+        let ended = ended.map_err(EngineError::engine(STEP))?;
+        if !all_gone(&ended.kill_tree()).await {
+            return Err(EngineError::engine(STEP)("a process does not end"));
+        }
+        ended.reap();
+        let making = Making::again(home).map_err(EngineError::engine(STEP))?;
+        self.start(making, fault).await
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        const STEP: &str = "open a stream";
+        let home = self.find(id)?;
+        let fault = self.faults().open();
+        if fault == Some(OpenFault::Killed)
+            && let Some(process) = home.process()
+        {
+            all_gone(&process.kill_tree()).await;
+        }
+        let connected = home.connect().await;
+        let stream = connected.map_err(EngineError::engine(STEP))?;
+        spoil(stream, fault).ok_or_else(|| injected(STEP))
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        Ok(self.find(id)?.describe())
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        let mut all = self.all().map_err(EngineError::engine("list"))?;
+        match self.faults().list() {
+            Some(ListFault::Omitted) => drop(all.pop()),
+            Some(ListFault::Stranger(number)) => {
+                let id = ContainerId::from_parts(number, [0; 10]);
+                all.push(Home::new(&self.directory, &id).describe());
+            }
+            None => {}
+        }
+        Ok(all)
+    }
+
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        const STEP: &str = "destroy the container";
+        let _alone = self.changing.lock().await;
+        let home = self.find(id)?;
+        let fault = self.faults().destroy();
+        if fault == Some(DestroyFault::Before) {
+            return Err(injected(STEP));
+        }
+        if let Some(process) = home.process() {
+            if !all_gone(&process.kill_tree()).await {
+                return Err(EngineError::engine(STEP)("a process does not end"));
+            }
+            process.reap();
+        }
+        if fault == Some(DestroyFault::HalfWay) {
+            return Err(injected(STEP));
+        }
+        home.remove().map_err(EngineError::engine(STEP))
+    }
+
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        if let Some(process) = self.find(id)?.process() {
+            process.ended().await;
+            process.reap();
+        }
+        Ok(())
+    }
+
+    async fn limits(&self) -> Result<Enforced, EngineError> {
+        Ok(UNLIMITED)
+    }
+
+    async fn sweep(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
+
+    async fn leftovers(&self) -> Result<usize, EngineError> {
+        Ok(0)
+    }
+}
+
+/// The stream with its fault; `None` if the fault is that there is none.
+fn spoil(stream: UnixStream, fault: Option<OpenFault>) -> Option<AgentStream> {
+    match fault {
+        None => Some(AgentStream::new(stream)),
+        Some(OpenFault::Refused | OpenFault::Killed) => None,
+        Some(OpenFault::Cut(bytes)) => Some(AgentStream::new(Faulty::cut(stream, bytes))),
+        Some(OpenFault::Delayed(delay)) => Some(AgentStream::new(Faulty::delayed(stream, delay))),
+    }
+}
+
+fn injected(step: &'static str) -> EngineError {
+    EngineError::engine(step)("a fault of the seed")
+}
