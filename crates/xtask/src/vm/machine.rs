@@ -15,6 +15,9 @@ const LINES_QUEUED_MAX: usize = 1024;
 /// Longest line taken as one; a longer one comes in pieces.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
+/// For the tests and for what an attack takes outside of a container, which is 400 MiB at most.
+const MEMORY_MIB: &str = "1536";
+
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -51,7 +54,14 @@ fn command(image: &Path, disk: &Path, console: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024"])
+        .args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-m",
+            MEMORY_MIB,
+        ])
         .args(["-smp", "2", "-display", "none", "-monitor", "none"])
         .args(["-nic", "none", "-no-reboot"])
         .arg("-kernel")
