@@ -2,6 +2,7 @@
 //! back its complaints in sentences, so that one run tells all of them.
 
 mod licences;
+mod map;
 mod readme;
 mod rooms;
 mod text;
@@ -30,6 +31,7 @@ pub fn check() -> Result<()> {
     let mut complaints = text::complaints(&sources);
     complaints.extend(rooms::complaints(&metadata, &sources));
     complaints.extend(licences::complaints(&metadata));
+    complaints.extend(map::complaints(&sources));
     complaints.extend(readme::complaints(&sources));
     if !codegen::is_fresh()? {
         complaints.push("the generated protocol is stale: run cargo xtask codegen".to_owned());
