@@ -3,8 +3,12 @@
 //! The agent refuses what is over a bound; the server, to which everything from a
 //! container is hostile, ends the connection.
 
-/// The version both sides must agree on in `Hello`.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// The oldest protocol version that both sides speak. Containers outlive servers, so it
+/// grows only when no container with an older agent can be left.
+pub const PROTOCOL_VERSION_MIN: u32 = 1;
+
+/// The newest protocol version: `Hello` tells ranges and features since 2.
+pub const PROTOCOL_VERSION_MAX: u32 = 2;
 
 /// The option of `hotcell-agent connect` that names an abstract socket.
 ///
@@ -104,6 +108,32 @@ pub const IMPORT_ENTRIES_MAX: u64 = 1_000_000;
 
 /// Unpacked size of an imported archive.
 pub const IMPORT_BYTES_MAX: u64 = 16 << 30;
+
+/// Tunnels that wait for the server and are open, together. Each may hold a stream window
+/// and a few chunks on both sides, so all of them no more than 32 MiB.
+pub const TUNNELS_MAX: usize = 64;
+
+/// Purposes that listen at a time.
+pub const TUNNEL_LISTENERS_MAX: usize = 64;
+
+/// Length of a purpose's name.
+pub const TUNNEL_PURPOSE_BYTES_MAX: usize = 64;
+
+/// Length of a socket's path, as the kernel has it.
+pub const TUNNEL_UNIX_PATH_BYTES_MAX: usize = 107;
+
+/// How long a connection waits for the server to accept or refuse it.
+pub const TUNNEL_WAIT_MS_MAX: u64 = 10_000;
+
+/// Whether a purpose can have this name.
+pub fn is_tunnel_purpose(name: &str) -> bool {
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= TUNNEL_PURPOSE_BYTES_MAX
+        && name.bytes().next().is_some_and(is_alphanumeric)
+        && name
+            .bytes()
+            .all(|byte| is_alphanumeric(byte) || matches!(byte, b'.' | b'-' | b'_'))
+}
 
 /// The longest time from TERM to KILL.
 pub const GRACE_MS_MAX: u64 = 600_000;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hotcell_agent_api::bounds::{
     CONNECTION_WINDOW_BYTES, ENGINE_ENV_BYTES_MAX, ENGINE_ENV_MAX, FRAME_BYTES_MAX,
-    IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION,
-    STREAM_WINDOW_BYTES, STREAMS_MAX,
+    IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, MESSAGE_BYTES_MAX, PATH_BYTES_MAX, PROTOCOL_VERSION_MAX,
+    PROTOCOL_VERSION_MIN, STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
 use hotcell_agent_api::v1::agent_client::AgentClient;
 use hotcell_agent_api::v1::{EnvVar, HelloReply, HelloRequest};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::error::printable;
-use crate::{Agent, AgentError, Hello, Variable};
+use crate::{Agent, AgentError, Features, Hello, Variable};
 
 /// How long an agent may take to say hello. A starting one needs a few milliseconds;
 /// a host under load, or an emulated one, needs more.
@@ -41,7 +41,8 @@ impl Agent {
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
             let reply = calls
                 .hello(HelloRequest {
-                    protocol: PROTOCOL_VERSION,
+                    protocol: PROTOCOL_VERSION_MIN,
+                    protocol_max: PROTOCOL_VERSION_MAX,
                 })
                 .await?;
             let hello = Hello::parse(reply.into_inner())?;
@@ -84,12 +85,7 @@ where
 
 impl Hello {
     pub(crate) fn parse(reply: HelloReply) -> Result<Self, AgentError> {
-        if reply.protocol != PROTOCOL_VERSION {
-            return Err(AgentError::Version {
-                theirs: reply.protocol,
-                ours: PROTOCOL_VERSION,
-            });
-        }
+        let protocol = agreed_version(&reply)?;
         let is_plain = !reply.root.chars().any(char::is_control);
         if !reply.root.starts_with('/') || reply.root.len() > PATH_BYTES_MAX || !is_plain {
             return Err(AgentError::Protocol("its root is not an absolute path"));
@@ -103,8 +99,25 @@ impl Hello {
             gid: reply.gid,
             can_switch_user: reply.can_switch_user,
             env: environment(&reply.env)?,
+            protocol,
+            features: Features::parse(reply.features),
         })
     }
+}
+
+/// The newest version of both. An agent of version 1 tells no range.
+fn agreed_version(reply: &HelloReply) -> Result<u32, AgentError> {
+    let (oldest, newest) = match reply.protocol_max {
+        0 => (reply.protocol, reply.protocol),
+        newest => (reply.protocol, newest),
+    };
+    if oldest == 0 || oldest > newest {
+        return Err(AgentError::Protocol("its versions are no range"));
+    }
+    if newest < PROTOCOL_VERSION_MIN || oldest > PROTOCOL_VERSION_MAX {
+        return Err(AgentError::Version { oldest, newest });
+    }
+    Ok(newest.min(PROTOCOL_VERSION_MAX))
 }
 
 fn environment(env: &[EnvVar]) -> Result<Vec<Variable>, AgentError> {

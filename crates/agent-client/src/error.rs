@@ -2,9 +2,11 @@
 
 use hotcell_agent_api::bounds::{
     BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, BATCH_OPERATIONS_MAX,
-    BATCH_PARTIAL_METADATA_KEY, ETAG_METADATA_KEY,
+    BATCH_PARTIAL_METADATA_KEY, ETAG_METADATA_KEY, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN,
 };
 use tonic::{Code, Status};
+
+use crate::Feature;
 
 /// How much of a container's words we repeat.
 pub(crate) const MESSAGE_CHARS_MAX: usize = 512;
@@ -29,13 +31,22 @@ pub enum AgentError {
     /// The agent broke the protocol, so the container is not to be trusted.
     #[error("the agent broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The agent speaks another version of the protocol.
-    #[error("the agent speaks protocol {theirs}, this server {ours}")]
+    /// The agent and this server have no version of the protocol in common.
+    #[error(
+        "the agent speaks protocol {oldest} to {newest}, this server \
+         {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX}"
+    )]
     Version {
-        /// The agent's.
-        theirs: u32,
-        /// This crate's.
-        ours: u32,
+        /// The oldest that the agent speaks.
+        oldest: u32,
+        /// The newest that the agent speaks.
+        newest: u32,
+    },
+    /// The agent is from before this feature; everything else it still serves.
+    #[error("the agent of this container is too old for {feature}")]
+    TooOld {
+        /// What it lacks.
+        feature: Feature,
     },
 }
 
@@ -143,7 +154,10 @@ fn of_batch(index: usize, status: &Status) -> AgentError {
             },
             message,
         },
-        other @ (AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. }) => other,
+        other @ (AgentError::Lost
+        | AgentError::Protocol(_)
+        | AgentError::Version { .. }
+        | AgentError::TooOld { .. }) => other,
     }
 }
 

@@ -5,15 +5,19 @@
 
 use hotcell_agent_api::bounds::{
     CHUNK_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, EXECS_MAX, IMAGE_ENV_MAX, LIST_ENTRIES_MAX,
-    PATH_BYTES_MAX,
+    PATH_BYTES_MAX, is_tunnel_purpose,
 };
-use hotcell_agent_api::v1::{self, BatchResult, ExecEvent, HelloReply, ListExecsReply, ListReply};
+use hotcell_agent_api::v1::{
+    self, BatchResult, ExecEvent, HelloReply, ListExecsReply, ListReply, TunnelEvent,
+    TunnelListeners, TunnelReply,
+};
 use prost::Message;
 use tonic::{Code, Status};
 
 use crate::error::{ETAG_BYTES_MAX, MESSAGE_CHARS_MAX};
 use crate::exec::{SequenceCheck, parse_execs};
 use crate::file::parse_result;
+use crate::tunnel::{IncomingCheck, check_reply};
 use crate::{AgentError, AgentRefusal, Event, EventKind, ExitCause, FileInfo, Hello, Page};
 
 /// Takes bytes for each kind of answer in turn; those that are none of it are fine.
@@ -36,6 +40,12 @@ pub fn answers(bytes: &[u8]) {
     if let Ok(result) = BatchResult::decode(bytes) {
         batch_result(result);
     }
+    if let (Ok(table), Ok(event)) = (TunnelListeners::decode(bytes), TunnelEvent::decode(bytes)) {
+        tunnels(table, [event.clone(), event]);
+    }
+    if let Ok(reply) = TunnelReply::decode(bytes) {
+        tunnel_reply(reply);
+    }
     if let Some((code, message)) = bytes.split_first() {
         let message = String::from_utf8_lossy(message).into_owned();
         status(&Status::new(Code::from(i32::from(*code)), message));
@@ -50,6 +60,29 @@ pub fn hello(reply: HelloReply) {
         assert!(hello.env.len() <= IMAGE_ENV_MAX + ENGINE_ENV_MAX);
         assert_plain(&hello.version);
         assert_plain(&hello.root);
+    }
+}
+
+/// What the container wants to open: the table, then connections.
+pub fn tunnels(table: TunnelListeners, events: impl IntoIterator<Item = TunnelEvent>) {
+    let Ok(mut check) = IncomingCheck::parse(table) else {
+        return;
+    };
+    let mut last_id = 0;
+    for event in events {
+        let Ok((id, purpose)) = check.take(event) else {
+            return;
+        };
+        assert!(id > last_id && is_tunnel_purpose(&purpose));
+        last_id = id;
+    }
+}
+
+/// A piece of a tunnel.
+pub fn tunnel_reply(reply: TunnelReply) {
+    assert!(check_reply(reply.clone(), true).is_err());
+    if let Ok(Some(data)) = check_reply(reply, false) {
+        assert!((1..=CHUNK_BYTES_MAX).contains(&data.len()));
     }
 }
 
@@ -236,7 +269,7 @@ mod tests {
             env in vec((bytes(), bytes()), 0..4),
         ) {
             let env = env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect();
-            hello(HelloReply { protocol, version, boot_id, root, uid, gid: uid, can_switch_user: true, env });
+            hello(HelloReply { protocol, version, boot_id, root, uid, gid: uid, can_switch_user: true, env, protocol_max: uid, features: u64::from(uid) });
         }
 
         #[test]

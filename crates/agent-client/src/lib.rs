@@ -11,11 +11,13 @@
 mod connect;
 mod error;
 mod exec;
+mod feature;
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod transfer;
+mod tunnel;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;
 use tonic::transport::Channel;
@@ -24,9 +26,11 @@ pub use error::{AgentError, AgentRefusal};
 pub use exec::{
     Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Output, Usage, Winsize,
 };
+pub use feature::{Feature, Features};
 pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};
 pub use hotcell_agent_api::bounds;
 pub use transfer::{ByteReader, ByteWriter};
+pub use tunnel::{IncomingTunnel, TunnelAddress, TunnelStream, Tunnels};
 
 /// A connection to a container's agent. Cheap to clone; all clones share it.
 #[derive(Clone, Debug)]
@@ -52,6 +56,10 @@ pub struct Hello {
     pub can_switch_user: bool,
     /// What it was started with: the image's variables, and what the engine adds.
     pub env: Vec<Variable>,
+    /// The newest protocol version that it and this server speak.
+    pub protocol: u32,
+    /// What it can do beyond the first version.
+    pub features: Features,
 }
 
 /// The name and the value of an environment variable.
@@ -68,6 +76,17 @@ impl Agent {
     /// What the agent said when the connection was made.
     pub fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// Whether the agent can do this; one that is older than the feature cannot.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.hello.features.contains(feature)
+    }
+
+    /// Fails with [`AgentError::TooOld`] where the agent cannot do this.
+    pub fn require(&self, feature: Feature) -> Result<(), AgentError> {
+        let too_old = AgentError::TooOld { feature };
+        self.has(feature).then_some(()).ok_or(too_old)
     }
 
     fn calls(&self) -> AgentClient<Channel> {

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hotcell_agent_api::bounds::CONNECT_ABSTRACT_FLAG;
+use hotcell_agent_api::bounds::{
+    CONNECT_ABSTRACT_FLAG, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN,
+};
 
 /// How the program is called.
 pub(crate) const USAGE: &str =
-    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID]
+    "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID] [--protocol-max N]
                           [--filter FILE [--own-kernel]] [--listen-path PATH | --listen-abstract NAME UID]
        hotcell-agent connect PATH | --door NAME";
 
@@ -63,6 +65,8 @@ pub(crate) struct Options {
     pub(crate) filter: Option<PathBuf>,
     /// Whether the kernel serves this container alone, as gVisor's does.
     pub(crate) has_own_kernel: bool,
+    /// The newest protocol version to speak: an older one is how tests get an older agent.
+    pub(crate) protocol_max: u32,
 }
 
 /// Why the command line cannot be right.
@@ -104,6 +108,7 @@ fn parse_connect(mut args: impl Iterator<Item = OsString>) -> Result<Command, Ar
 fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsError> {
     let (mut root, mut linger, mut listen) = (None, None, Listen::Inherited);
     let (mut user, mut filter, mut has_own_kernel) = (None, None, false);
+    let mut protocol_max = PROTOCOL_VERSION_MAX;
     while let Some(name) = args.next() {
         match name.to_str() {
             // For whoever looks for us in a list of processes; we need no name.
@@ -123,6 +128,7 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
             }
             Some("--filter") => filter = Some(text(args.next(), "--filter")?.into()),
             Some("--own-kernel") => has_own_kernel = true,
+            Some("--protocol-max") => protocol_max = version(args.next())?,
             Some("--become") => {
                 let uid = number(args.next(), "--become")?;
                 user = Some((uid, number(args.next(), "--become")?));
@@ -140,7 +146,16 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
         user,
         filter,
         has_own_kernel,
+        protocol_max,
     })
+}
+
+fn version(value: Option<OsString>) -> Result<u32, ArgsError> {
+    let version = number(value, "--protocol-max")?;
+    (PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION_MAX)
+        .contains(&version)
+        .then_some(version)
+        .ok_or(ArgsError::Value("--protocol-max"))
 }
 
 fn text(value: Option<OsString>, option: &'static str) -> Result<String, ArgsError> {
@@ -172,6 +187,7 @@ mod tests {
             user: None,
             filter: None,
             has_own_kernel: false,
+            protocol_max: PROTOCOL_VERSION_MAX,
         };
         assert_eq!(
             parsed("init --container c_1 --root /workspace --linger-ms 5"),
@@ -224,6 +240,13 @@ mod tests {
             parsed("init --root / --linger-ms x"),
             Err(ArgsError::Value("--linger-ms"))
         );
+        for version in ["0", "3", "x", ""] {
+            assert_eq!(
+                parsed(&format!("init --root / --protocol-max {version}")),
+                Err(ArgsError::Value("--protocol-max")),
+                "{version}"
+            );
+        }
         assert_eq!(parsed("connect a b"), Err(ArgsError::Unknown("b".into())));
     }
 }

@@ -88,7 +88,7 @@ async fn serve(
     let execs = Arc::new(Execs::new(table, allowed_uid));
     let connections = Arc::new(Connections::default());
     let files = Files::open(Path::new(&options.root))?;
-    let about = HelloInfo::new(&options.root)?;
+    let about = HelloInfo::new(&options.root, options.protocol_max)?;
     let service = AgentService::new(about, execs.clone(), files, connections.clone());
     let incoming = Incoming::new(listener, allowed_uid, &connections)?;
     let result = serve::serve(incoming, service, &connections, options.linger).await;

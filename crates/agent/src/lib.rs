@@ -31,6 +31,7 @@ mod service;
     reason = "the one file that talks to the kernel without a safe wrapper"
 )]
 mod sys;
+mod tunnel;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

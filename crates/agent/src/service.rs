@@ -9,17 +9,18 @@ use std::task::{Context, Poll};
 
 use hotcell_agent_api::bounds::{
     ENGINE_ENV_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX,
-    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
 };
 use hotcell_agent_api::v1::agent_server::Agent;
 use hotcell_agent_api::v1::exec_request::Request as ExecCall;
 use hotcell_agent_api::v1::{
     BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
-    EnvVar, ExecEvent, ExecRequest, ExitCause, ExportRequest, FileInfo, ForgetReply, ForgetRequest,
-    HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest, ListExecsReply,
-    ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest, ReadRequest, ResizeReply,
-    ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply, SignalRequest, StatRequest,
-    WriteRequest,
+    EnvVar, ExecEvent, ExecRequest, ExitCause, ExportRequest, Feature, FileInfo, ForgetReply,
+    ForgetRequest, HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest,
+    ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest,
+    ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
+    SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply, TunnelListenRequest,
+    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
@@ -29,6 +30,7 @@ use crate::exec::{Acks, Exec, ExecError, Execs, Follower, grace, window};
 use crate::files::{ExportStream, Files, ReadStream};
 use crate::serve::Connections;
 use crate::sys;
+use crate::tunnel::{self, Tunnels};
 
 /// Bytes of a boot id.
 const BOOT_ID_BYTES: usize = 16;
@@ -38,11 +40,12 @@ pub(crate) struct HelloInfo {
     root: String,
     boot_id: Vec<u8>,
     env: Vec<EnvVar>,
+    protocol_max: u32,
 }
 
 impl HelloInfo {
-    /// Of the agent that starts now.
-    pub(crate) fn new(root: &str) -> io::Result<Self> {
+    /// Of the agent that starts now and speaks no version above `protocol_max`.
+    pub(crate) fn new(root: &str, protocol_max: u32) -> io::Result<Self> {
         let mut boot_id = vec![0; BOOT_ID_BYTES];
         // So few bytes come whole, or not at all before the kernel has any.
         rustix::rand::getrandom(&mut boot_id[..], rustix::rand::GetRandomFlags::empty())?;
@@ -50,7 +53,16 @@ impl HelloInfo {
             root: root.to_owned(),
             boot_id,
             env: process_environment(),
+            protocol_max,
         })
+    }
+
+    /// Feature bits; version 1 has none.
+    fn features(&self) -> u64 {
+        match self.protocol_max {
+            1 => 0,
+            _ => 1 << Feature::Tunnel as u32,
+        }
     }
 }
 
@@ -76,6 +88,7 @@ pub(crate) struct AgentService {
     about: HelloInfo,
     execs: Arc<Execs>,
     files: Files,
+    tunnels: Tunnels,
     connections: Arc<Connections>,
 }
 
@@ -91,8 +104,16 @@ impl AgentService {
             about,
             execs,
             files,
+            tunnels: Tunnels::new(),
             connections,
         }
+    }
+
+    /// The tunnels, if the version that we speak has them.
+    fn tunnels(&self) -> Result<&Tunnels, Status> {
+        let has_tunnels = self.about.features() & (1 << Feature::Tunnel as u32) != 0;
+        let missing = || Status::unimplemented("this version of the protocol has no tunnels");
+        has_tunnels.then_some(&self.tunnels).ok_or_else(missing)
     }
 
     fn exec_named(&self, id: &str) -> Result<Arc<Exec>, ExecError> {
@@ -110,7 +131,7 @@ impl Agent for AgentService {
     /// Answers whatever version asks: the server sees ours and decides.
     async fn hello(&self, _: Request<HelloRequest>) -> RpcResult<HelloReply> {
         Ok(Response::new(HelloReply {
-            protocol: PROTOCOL_VERSION,
+            protocol: PROTOCOL_VERSION_MIN,
             version: env!("CARGO_PKG_VERSION").into(),
             boot_id: self.about.boot_id.clone().into(),
             root: self.about.root.clone(),
@@ -118,6 +139,12 @@ impl Agent for AgentService {
             gid: rustix::process::getegid().as_raw(),
             can_switch_user: self.execs.can_switch_user(),
             env: self.about.env.clone(),
+            // Version 1 tells no range.
+            protocol_max: match self.about.protocol_max {
+                1 => 0,
+                newest => newest,
+            },
+            features: self.about.features(),
         }))
     }
 
@@ -280,6 +307,38 @@ impl Agent for AgentService {
             .export(request.into_inner())
             .await
             .map(Response::new)
+    }
+
+    async fn tunnel_listen(
+        &self,
+        request: Request<TunnelListenRequest>,
+    ) -> RpcResult<TunnelListenReply> {
+        let reply = self.tunnels()?.listen(request.into_inner())?;
+        Ok(Response::new(reply))
+    }
+
+    async fn tunnel_unlisten(
+        &self,
+        request: Request<TunnelUnlistenRequest>,
+    ) -> RpcResult<TunnelUnlistenReply> {
+        self.tunnels()?.unlisten(&request.into_inner().purpose)?;
+        Ok(Response::new(TunnelUnlistenReply {}))
+    }
+
+    type TunnelEventsStream = tunnel::Events;
+
+    async fn tunnel_events(&self, _: Request<TunnelEventsRequest>) -> RpcResult<tunnel::Events> {
+        Ok(Response::new(self.tunnels()?.events()))
+    }
+
+    type TunnelStream = tunnel::Replies;
+
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<TunnelRequest>>,
+    ) -> RpcResult<tunnel::Replies> {
+        let replies = self.tunnels()?.serve(request.into_inner()).await?;
+        Ok(Response::new(replies))
     }
 }
 

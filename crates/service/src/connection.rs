@@ -106,7 +106,8 @@ impl Connection {
                 }
             }
             AgentError::Protocol(what) => self.distrust(what),
-            AgentError::Refused { .. } | AgentError::Version { .. } => {}
+            AgentError::Refused { .. } | AgentError::Version { .. } | AgentError::TooOld { .. } => {
+            }
         }
     }
 
@@ -188,11 +189,9 @@ fn not_opened(error: EngineError) -> ServiceError {
 
 fn unreachable(error: AgentError) -> ServiceError {
     match error {
-        AgentError::Version { .. } => ServiceError::Unavailable {
-            reason: "the container was made by another version of Hotcell, which alone can use it"
-                .to_owned(),
-            source: Some(Box::new(error)),
-        },
+        AgentError::Version { .. } | AgentError::TooOld { .. } => {
+            ServiceError::agent_too_old(&error)
+        }
         AgentError::Refused { .. } | AgentError::Lost | AgentError::Protocol(_) => {
             silent(Some(Box::new(error)))
         }

@@ -2,6 +2,7 @@
 //!
 //! What a model reads of these is decided in `mcp`. A `source` is for the operator.
 
+use hotcell_agent_client::AgentError;
 use hotcell_domain::PolicyError;
 use hotcell_engine::{EngineError, ImageFault};
 use hotcell_store::StoreError;
@@ -105,6 +106,14 @@ impl ServiceError {
         Self::Unavailable {
             reason: "the server is stopping".to_owned(),
             source: None,
+        }
+    }
+
+    /// The container's agent is of another version and cannot do it, now or later.
+    pub(crate) fn agent_too_old(error: &AgentError) -> Self {
+        Self::Halted {
+            reason: error.to_string(),
+            hint: "`kill` the container and `spawn` another, which gets this server's agent (`fs_export` and `fs_import` carry its files over); a persistent one gets it too, and keeps its workspace, when the operator restarts it",
         }
     }
 

@@ -93,7 +93,10 @@ async fn a_hello_that_is_not_ours_is_refused() {
         hello
     };
     let lies = [
-        with(|hello| hello.protocol = 99),
+        with(|hello| (hello.protocol, hello.protocol_max) = (99, 0)),
+        with(|hello| (hello.protocol, hello.protocol_max) = (3, u32::MAX)),
+        with(|hello| (hello.protocol, hello.protocol_max) = (2, 1)),
+        with(|hello| (hello.protocol, hello.protocol_max) = (0, 2)),
         with(|hello| hello.boot_id = vec![1; 15].into()),
         with(|hello| hello.root = "workspace".into()),
         with(|hello| hello.root = format!("/{}", "x".repeat(5000))),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use hotcell_agent_api::v1::HelloReply;
+use hotcell_agent_client::bounds::{PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN};
 use hotcell_agent_client::{Agent, AgentError};
 use http::{HeaderMap, Response};
 use prost::Message;
@@ -62,7 +63,9 @@ pub fn messages<M: Message>(messages: &[M]) -> Answer {
 /// The hello of an agent of ours.
 pub fn honest_hello() -> HelloReply {
     HelloReply {
-        protocol: hotcell_agent_client::bounds::PROTOCOL_VERSION,
+        protocol: PROTOCOL_VERSION_MIN,
+        protocol_max: PROTOCOL_VERSION_MAX,
+        features: u64::MAX,
         version: "0.1.0".into(),
         boot_id: vec![7; 16].into(),
         root: "/workspace".into(),

@@ -4,3 +4,4 @@
 mod answers;
 mod connections;
 mod fake;
+mod tunnels;

@@ -93,7 +93,7 @@ async fn the_guest_is_let_in_and_can_call() {
     assert_eq!(welcome, HANDSHAKE_ACCEPTED);
     let stream = tokio::io::join(stdout, bridge.stdin.take().unwrap());
     let mut client = harness::connect_over(stream).await;
-    let hello = client.hello(HelloRequest { protocol: 1 }).await.unwrap();
+    let hello = client.hello(HelloRequest::default()).await.unwrap();
     assert_eq!(hello.into_inner().root, "/tmp");
 }
 

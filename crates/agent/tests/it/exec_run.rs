@@ -215,7 +215,7 @@ async fn hello_tells_who_answers() {
     let hello = agent
         .client
         .clone()
-        .hello(HelloRequest { protocol: 1 })
+        .hello(HelloRequest::default())
         .await
         .unwrap();
     let hello = hello.into_inner();
@@ -224,7 +224,7 @@ async fn hello_tells_who_answers() {
     let again = agent
         .another_connection()
         .await
-        .hello(HelloRequest { protocol: 1 })
+        .hello(HelloRequest::default())
         .await;
     assert_eq!(again.unwrap().into_inner().boot_id, hello.boot_id);
     assert_eq!(hello.uid, rustix::process::geteuid().as_raw());
@@ -242,7 +242,7 @@ async fn another_user_is_become_or_refused() {
     let hello = agent
         .client
         .clone()
-        .hello(HelloRequest { protocol: 1 })
+        .hello(HelloRequest::default())
         .await
         .unwrap();
     if hello.into_inner().can_switch_user {
@@ -282,7 +282,7 @@ async fn no_capability_of_the_agent_reaches_a_command() {
     let hello = agent
         .client
         .clone()
-        .hello(HelloRequest { protocol: 1 })
+        .hello(HelloRequest::default())
         .await
         .unwrap();
     let hello = hello.into_inner();

@@ -289,7 +289,7 @@ async fn a_bridge_carries_the_protocol() {
         tokio::net::unix::pipe::Sender::from_owned_fd(stdin).unwrap(),
     );
     let mut client = harness::connect_over(stream).await;
-    let hello = hotcell_agent_api::v1::HelloRequest { protocol: 1 };
+    let hello = hotcell_agent_api::v1::HelloRequest::default();
     within(client.hello(hello)).await.unwrap();
     drop(client);
     let mut status = None;

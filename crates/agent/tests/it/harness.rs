@@ -44,6 +44,15 @@ impl Agent {
 
     /// Starts the agent as the last argument of another program.
     pub async fn start_by(wrapper: &[&str]) -> Self {
+        Self::launch(wrapper, &[]).await
+    }
+
+    /// Starts the agent with further options.
+    pub async fn start_with(options: &[&str]) -> Self {
+        Self::launch(&[], options).await
+    }
+
+    async fn launch(wrapper: &[&str], options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let anybody = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(directory.path(), anybody).unwrap();
@@ -60,6 +69,7 @@ impl Agent {
                 "--listen-path",
             ])
             .arg(&socket)
+            .args(options)
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())

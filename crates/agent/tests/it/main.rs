@@ -17,3 +17,4 @@ mod files_races;
 mod files_trees;
 mod files_write;
 mod harness;
+mod tunnels;

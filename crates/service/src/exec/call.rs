@@ -69,6 +69,7 @@ impl CallError {
                     source: message.into(),
                 },
             },
+            Self::Refused(error @ AgentError::TooOld { .. }) => ServiceError::agent_too_old(&error),
             Self::Refused(error) => ServiceError::Internal {
                 step,
                 source: error.into(),

@@ -20,6 +20,7 @@ use super::end;
 use super::live::LiveExec;
 use super::log::Log;
 use super::table::{NOT_STORED, TableInner};
+use crate::ServiceError;
 use crate::backoff::Backoff;
 
 /// What a caller is told while the container cannot be reached.
@@ -273,6 +274,12 @@ impl TableInner {
         let (refusal, message) = match error {
             AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. } => {
                 return Broken::Again;
+            }
+            AgentError::TooOld { .. } => {
+                return Broken::For(end::without_exit(
+                    ExecStatus::Failed,
+                    ServiceError::agent_too_old(&error).to_string(),
+                ));
             }
             AgentError::Refused { refusal, message } => (refusal, message),
         };

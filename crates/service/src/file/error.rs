@@ -21,6 +21,7 @@ pub(super) fn from_agent(error: AgentError, path: &[u8], effect: Effect) -> Serv
         error @ (AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. }) => {
             return unavailable(error, effect);
         }
+        error @ AgentError::TooOld { .. } => return ServiceError::agent_too_old(&error),
     };
     of_refusal(refusal, message, path)
 }
@@ -83,12 +84,28 @@ fn shown(path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hotcell_agent_client::Feature;
 
     fn refused(refusal: AgentRefusal) -> AgentError {
         AgentError::Refused {
             refusal,
             message: "why".into(),
         }
+    }
+
+    #[test]
+    fn a_container_whose_agent_is_too_old_says_how_it_is_renewed() {
+        let feature = Feature::Tunnel;
+        let error = from_agent(AgentError::TooOld { feature }, b"a", Effect::None);
+        let ServiceError::Halted { reason, hint } = error else {
+            panic!("asking again does not help: {error:?}");
+        };
+        assert_eq!(reason, "the agent of this container is too old for tunnels");
+        assert!(
+            hint.contains("`kill`") && hint.contains("`spawn`"),
+            "{hint}"
+        );
+        assert!(hint.contains("workspace"), "{hint}");
     }
 
     #[test]

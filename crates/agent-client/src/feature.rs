@@ -1,0 +1,66 @@
+//! What an agent can do beyond the first version of the protocol.
+//!
+//! An agent stays in its container as long as that lives, so a server meets older ones. It
+//! asks for a feature instead of a version: an agent that lacks one still serves everything
+//! else.
+
+use std::fmt;
+
+use hotcell_agent_api::v1;
+
+/// Something that only newer agents can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// [`Agent::tunnels`](crate::Agent::tunnels) and
+    /// [`Agent::open_tunnel`](crate::Agent::open_tunnel).
+    Tunnel,
+}
+
+impl Feature {
+    fn bit(self) -> u64 {
+        let number = match self {
+            Self::Tunnel => v1::Feature::Tunnel,
+        };
+        1 << number as u32
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Tunnel => "tunnels",
+        })
+    }
+}
+
+/// A set of features. Those that this server does not know are in no set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    const KNOWN: [Feature; 1] = [Feature::Tunnel];
+
+    /// The known ones of what an agent claims.
+    pub(crate) fn parse(claimed: u64) -> Self {
+        let known = Self::KNOWN.iter().map(|feature| feature.bit());
+        Self(claimed & known.fold(0, |bits, bit| bits | bit))
+    }
+
+    /// Whether the set has this feature.
+    pub fn contains(self, feature: Feature) -> bool {
+        self.0 & feature.bit() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_server_does_not_know_is_no_feature() {
+        assert_eq!(Features::parse(0), Features::default());
+        assert_eq!(Features::parse(u64::MAX), Features::parse(1));
+        assert!(Features::parse(1).contains(Feature::Tunnel));
+        assert!(!Features::parse(!1).contains(Feature::Tunnel));
+    }
+}

@@ -1,0 +1,497 @@
+//! Tunnels: byte streams between the server and a process of the container.
+//!
+//! [`Tunnels`] tells what the container wants to open; [`Agent::open_tunnel`] opens one the
+//! other way round. Both give a [`TunnelStream`], which is one HTTP/2 stream of the
+//! connection, with flow control of its own. When the connection is lost, so is each of its
+//! tunnels; the agent's listeners stay, and a new [`Tunnels`] begins with them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hotcell_agent_api::bounds::{
+    CHUNK_BYTES_MAX, TUNNEL_LISTENERS_MAX, TUNNEL_UNIX_PATH_BYTES_MAX, TUNNELS_MAX,
+    is_tunnel_purpose,
+};
+use hotcell_agent_api::v1::tunnel_address::Address;
+use hotcell_agent_api::v1::tunnel_event::Event;
+use hotcell_agent_api::v1::tunnel_reply::Reply;
+use hotcell_agent_api::v1::tunnel_request::Request;
+use hotcell_agent_api::v1::{
+    self, TcpAddress, TunnelEvent, TunnelEventsRequest, TunnelIncoming, TunnelListenRequest,
+    TunnelListeners, TunnelReply, TunnelRequest, TunnelUnlistenRequest,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::Stream as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::PollSender;
+use tonic::Streaming;
+
+use crate::{Agent, AgentError, AgentRefusal, Feature};
+
+/// How long a process inside may take to read the last bytes of a tunnel that has ended.
+const LINGER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Chunks that wait for room in the HTTP/2 window.
+const CHUNKS_QUEUED_MAX: usize = 1;
+
+/// Purposes that are bound over one connection, one after the other or at a time.
+const PURPOSES_MAX: usize = 4096;
+
+/// An address inside the container, of which only loopback ones are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelAddress {
+    /// With port 0, a listener gets any that is free.
+    Tcp(SocketAddr),
+    /// An absolute path.
+    Unix(Vec<u8>),
+}
+
+/// What the container wants to open. A second one for the same agent takes over: the first
+/// answers [`AgentRefusal::Aborted`].
+#[derive(Debug)]
+pub struct Tunnels {
+    agent: Agent,
+    events: Streaming<TunnelEvent>,
+    incoming: IncomingCheck,
+    permits: Arc<Semaphore>,
+}
+
+/// A process of the container that has connected to a listener and waits for an answer, at
+/// most ten seconds from when it connected.
+#[derive(Debug)]
+pub struct IncomingTunnel {
+    purpose: String,
+    id: u64,
+    agent: Agent,
+    permit: OwnedSemaphorePermit,
+}
+
+/// What an agent may announce: purposes that it was asked to listen for, under ids that only
+/// grow.
+#[derive(Debug)]
+pub(crate) struct IncomingCheck {
+    /// What was ever bound: a connection may still wait where nothing listens any more.
+    purposes: BTreeMap<String, TunnelAddress>,
+    last_id: u64,
+}
+
+/// An open tunnel. Shutting down its writing half is a half close; dropping it before both
+/// halves have ended resets the connection inside.
+///
+/// Reading fails with `ConnectionReset` if the connection inside was reset, with
+/// `ConnectionAborted` if the connection to the agent was lost, and with `InvalidData` if
+/// the agent broke the protocol; the cause is an [`AgentError`].
+#[derive(Debug)]
+pub struct TunnelStream {
+    /// Present until it is dropped.
+    replies: Option<Streaming<TunnelReply>>,
+    /// Absent once the writing half has ended.
+    requests: Option<PollSender<TunnelRequest>>,
+    /// Received and not yet read.
+    received: Bytes,
+    reading: Reading,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for TunnelStream {
+    /// Where both halves have ended, what was written may still be on its way: the call is
+    /// given up, which would reset the connection inside, only once the agent is done.
+    fn drop(&mut self) {
+        let is_done = self.reading == Reading::Ended && self.requests.is_none();
+        let (Some(mut replies), true) = (self.replies.take(), is_done) else {
+            return;
+        };
+        let permit = self.permit.take();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _ = tokio::time::timeout(LINGER_TIMEOUT, replies.message()).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reading {
+    Open,
+    Ended,
+    Failed(AgentError),
+}
+
+impl Agent {
+    /// Asks what the container wants to open, now and from now on.
+    pub async fn tunnels(&self) -> Result<Tunnels, AgentError> {
+        self.require(Feature::Tunnel)?;
+        let events = self.calls().tunnel_events(TunnelEventsRequest {}).await?;
+        let mut events = events.into_inner();
+        let first = events.message().await?.and_then(|first| first.event);
+        let Some(Event::Listeners(listeners)) = first else {
+            return Err(AgentError::Protocol(
+                "its tunnel events do not begin with its listeners",
+            ));
+        };
+        Ok(Tunnels {
+            agent: self.clone(),
+            events,
+            incoming: IncomingCheck::parse(listeners)?,
+            permits: Arc::new(Semaphore::new(TUNNELS_MAX)),
+        })
+    }
+
+    /// Connects to an address inside. Where nobody listens it is
+    /// [`AgentRefusal::NotFound`].
+    pub async fn open_tunnel(&self, address: &TunnelAddress) -> Result<TunnelStream, AgentError> {
+        self.require(Feature::Tunnel)?;
+        self.tunnel(Request::Open(address.into()), None).await
+    }
+
+    async fn tunnel(
+        &self,
+        first: Request,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<TunnelStream, AgentError> {
+        let (requests, mut replies) = self.call_tunnel(first).await?;
+        match replies.message().await?.and_then(|first| first.reply) {
+            Some(Reply::Opened(true)) => Ok(TunnelStream {
+                replies: Some(replies),
+                requests: Some(PollSender::new(requests)),
+                received: Bytes::new(),
+                reading: Reading::Open,
+                permit,
+            }),
+            _ => Err(AgentError::Protocol("a tunnel does not begin as one")),
+        }
+    }
+
+    async fn call_tunnel(
+        &self,
+        first: Request,
+    ) -> Result<(mpsc::Sender<TunnelRequest>, Streaming<TunnelReply>), AgentError> {
+        let (requests, outgoing) = mpsc::channel(CHUNKS_QUEUED_MAX);
+        // The receiver is right here and the queue is empty, so this cannot fail.
+        let _ = requests.try_send(TunnelRequest {
+            request: Some(first),
+        });
+        let replies = self.calls().tunnel(ReceiverStream::new(outgoing)).await?;
+        Ok((requests, replies.into_inner()))
+    }
+}
+
+impl Tunnels {
+    /// Each purpose that was ever bound, and where.
+    pub fn listeners(&self) -> &BTreeMap<String, TunnelAddress> {
+        &self.incoming.purposes
+    }
+
+    /// Lets the agent listen for a purpose, at an address where nothing else does, and
+    /// answers where that is. Idempotent.
+    ///
+    /// A purpose has 1 to 64 characters of a-z, 0-9, '.', '-' and '_'.
+    pub async fn listen(
+        &mut self,
+        purpose: &str,
+        address: &TunnelAddress,
+    ) -> Result<TunnelAddress, AgentError> {
+        let known = &mut self.incoming.purposes;
+        if known.len() >= PURPOSES_MAX && !known.contains_key(purpose) {
+            return Err(too_many_purposes());
+        }
+        // Before the call: the first connection may be told before its answer. A purpose
+        // whose call failed stays known, for what was done is not known then.
+        known.insert(purpose.to_owned(), address.clone());
+        let request = TunnelListenRequest {
+            purpose: purpose.to_owned(),
+            address: Some(address.into()),
+        };
+        let reply = self.agent.calls().tunnel_listen(request).await?;
+        let bound = TunnelAddress::parse(reply.into_inner().address)?;
+        let purposes = &mut self.incoming.purposes;
+        purposes.insert(purpose.to_owned(), bound.clone());
+        Ok(bound)
+    }
+
+    /// Closes a purpose's listener and resets what waits there; open tunnels go on.
+    pub async fn unlisten(&mut self, purpose: &str) -> Result<(), AgentError> {
+        let request = TunnelUnlistenRequest {
+            purpose: purpose.to_owned(),
+        };
+        self.agent.calls().tunnel_unlisten(request).await?;
+        Ok(())
+    }
+
+    /// The next process that has connected. Waits while `TUNNELS_MAX` that were accepted
+    /// here are in use. Nothing is lost if the future is dropped.
+    pub async fn accept(&mut self) -> Result<IncomingTunnel, AgentError> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| AgentError::Lost)?;
+        let event = self.events.message().await?;
+        let event = event.ok_or(AgentError::Protocol("its tunnel events end"))?;
+        let (id, purpose) = self.incoming.take(event)?;
+        Ok(IncomingTunnel {
+            purpose,
+            id,
+            agent: self.agent.clone(),
+            permit,
+        })
+    }
+}
+
+impl IncomingTunnel {
+    /// Which listener it connected to.
+    pub fn purpose(&self) -> &str {
+        &self.purpose
+    }
+
+    /// Begins the tunnel. A process that has given up is [`AgentRefusal::NotFound`].
+    pub async fn accept(self) -> Result<TunnelStream, AgentError> {
+        let Self {
+            agent, id, permit, ..
+        } = self;
+        agent.tunnel(Request::Accept(id), Some(permit)).await
+    }
+
+    /// Resets the connection. One that is gone already is fine.
+    pub async fn refuse(self) -> Result<(), AgentError> {
+        let refused = self.agent.call_tunnel(Request::Refuse(self.id)).await;
+        match refused {
+            Ok((_, mut replies)) => match replies.message().await? {
+                None => Ok(()),
+                Some(_) => Err(AgentError::Protocol("a refused tunnel begins")),
+            },
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl IncomingCheck {
+    pub(crate) fn parse(table: TunnelListeners) -> Result<Self, AgentError> {
+        if table.listeners.len() > TUNNEL_LISTENERS_MAX {
+            return Err(AgentError::Protocol("it has more listeners than it can"));
+        }
+        let mut purposes = BTreeMap::new();
+        for listener in table.listeners {
+            let address = TunnelAddress::parse(listener.address)?;
+            if !is_tunnel_purpose(&listener.purpose) {
+                return Err(AgentError::Protocol("a purpose's name cannot be one"));
+            }
+            purposes.insert(listener.purpose, address);
+        }
+        Ok(Self {
+            purposes,
+            last_id: 0,
+        })
+    }
+
+    /// Takes the next event if it is one that may come now.
+    pub(crate) fn take(&mut self, event: TunnelEvent) -> Result<(u64, String), AgentError> {
+        let Some(Event::Incoming(TunnelIncoming { tunnel_id, purpose })) = event.event else {
+            return Err(AgentError::Protocol("it sent an empty or a second table"));
+        };
+        if tunnel_id <= self.last_id {
+            return Err(AgentError::Protocol("the ids of its tunnels do not grow"));
+        }
+        if !self.purposes.contains_key(&purpose) {
+            return Err(AgentError::Protocol("it opens a tunnel nobody asked for"));
+        }
+        self.last_id = tunnel_id;
+        Ok((tunnel_id, purpose))
+    }
+}
+
+fn too_many_purposes() -> AgentError {
+    AgentError::Refused {
+        refusal: AgentRefusal::Exhausted,
+        message: format!("no more than {PURPOSES_MAX} purposes can be bound over one connection"),
+    }
+}
+
+impl TunnelAddress {
+    pub(crate) fn parse(address: Option<v1::TunnelAddress>) -> Result<Self, AgentError> {
+        const WRONG: AgentError = AgentError::Protocol("an address of a tunnel cannot be one");
+        match address.and_then(|address| address.address).ok_or(WRONG)? {
+            Address::Tcp(TcpAddress { ip, port }) => {
+                let ip = <[u8; 4]>::try_from(&ip[..])
+                    .map(IpAddr::from)
+                    .or_else(|_| <[u8; 16]>::try_from(&ip[..]).map(IpAddr::from))
+                    .ok()
+                    .filter(IpAddr::is_loopback);
+                let port = u16::try_from(port).map_err(|_| WRONG)?;
+                Ok(Self::Tcp(SocketAddr::new(ip.ok_or(WRONG)?, port)))
+            }
+            Address::UnixPath(path) => {
+                let is_legal = path.starts_with(b"/") && path.len() <= TUNNEL_UNIX_PATH_BYTES_MAX;
+                is_legal.then(|| Self::Unix(path.into())).ok_or(WRONG)
+            }
+        }
+    }
+}
+
+impl From<&TunnelAddress> for v1::TunnelAddress {
+    fn from(address: &TunnelAddress) -> Self {
+        let address = match address {
+            TunnelAddress::Tcp(tcp) => Address::Tcp(TcpAddress {
+                ip: match tcp.ip() {
+                    IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
+                    IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
+                },
+                port: tcp.port().into(),
+            }),
+            TunnelAddress::Unix(path) => Address::UnixPath(Bytes::copy_from_slice(path)),
+        };
+        Self {
+            address: Some(address),
+        }
+    }
+}
+
+impl TunnelStream {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<TunnelReply, tonic::Status>>> {
+        match &mut self.replies {
+            Some(replies) => Pin::new(replies).poll_next(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// Takes the next reply if there is one: bytes to read, the end, or a failure.
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let reply = ready!(self.poll_next(cx));
+        self.reading = match reply {
+            Some(Ok(reply)) => self.take(reply).unwrap_or_else(Reading::Failed),
+            Some(Err(status)) => Reading::Failed(status.into()),
+            None => Reading::Failed(AgentError::Protocol("a tunnel ends in the middle")),
+        };
+        Poll::Ready(())
+    }
+
+    fn take(&mut self, reply: TunnelReply) -> Result<Reading, AgentError> {
+        match check_reply(reply, self.reading == Reading::Ended)? {
+            Some(data) => {
+                self.received = data;
+                Ok(Reading::Open)
+            }
+            None => Ok(Reading::Ended),
+        }
+    }
+
+    /// Why nothing more can be written: what the other half has heard, if it has.
+    fn write_failure(&mut self, cx: &mut Context<'_>) -> io::Error {
+        if self.reading == Reading::Open && self.received.is_empty() {
+            let _ = self.poll_reply(cx);
+        }
+        match &self.reading {
+            Reading::Failed(error) => io_error(error),
+            Reading::Open | Reading::Ended => io::ErrorKind::BrokenPipe.into(),
+        }
+    }
+
+    /// Sends a request as soon as there is room for it.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: impl FnOnce() -> Request,
+    ) -> Poll<io::Result<()>> {
+        let Some(requests) = &mut self.requests else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        let sent = ready!(requests.poll_reserve(cx)).and_then(|()| {
+            requests.send_item(TunnelRequest {
+                request: Some(request()),
+            })
+        });
+        Poll::Ready(sent.map_err(|_| self.write_failure(cx)))
+    }
+}
+
+/// The bytes of a reply, or `None` at the end.
+pub(crate) fn check_reply(
+    reply: TunnelReply,
+    has_ended: bool,
+) -> Result<Option<Bytes>, AgentError> {
+    match reply.reply {
+        _ if has_ended => Err(AgentError::Protocol("a tunnel goes on behind its end")),
+        Some(Reply::Data(data)) if (1..=CHUNK_BYTES_MAX).contains(&data.len()) => Ok(Some(data)),
+        Some(Reply::End(true)) => Ok(None),
+        Some(Reply::Data(_) | Reply::Opened(_) | Reply::End(false)) | None => {
+            Err(AgentError::Protocol("a piece of a tunnel cannot be one"))
+        }
+    }
+}
+
+fn io_error(error: &AgentError) -> io::Error {
+    let kind = match error {
+        AgentError::Lost => io::ErrorKind::ConnectionAborted,
+        AgentError::Refused { .. } => io::ErrorKind::ConnectionReset,
+        AgentError::Protocol(_) | AgentError::Version { .. } | AgentError::TooOld { .. } => {
+            io::ErrorKind::InvalidData
+        }
+    };
+    io::Error::new(kind, error.clone())
+}
+
+impl AsyncRead for TunnelStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.received.is_empty() {
+            match &self.reading {
+                Reading::Open => ready!(self.poll_reply(cx)),
+                Reading::Failed(error) => return Poll::Ready(Err(io_error(error))),
+                // Only to see whether anything comes that must not.
+                Reading::Ended => match self.poll_next(cx) {
+                    Poll::Ready(Some(Ok(reply))) => {
+                        if let Err(error) = check_reply(reply, true) {
+                            self.reading = Reading::Failed(error);
+                        }
+                    }
+                    Poll::Ready(Some(Err(_)) | None) | Poll::Pending => return Poll::Ready(Ok(())),
+                },
+            }
+        }
+        let count = self.received.len().min(buf.remaining());
+        buf.put_slice(&self.received[..count]);
+        self.received.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TunnelStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let count = data.len().min(CHUNK_BYTES_MAX);
+        if count == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let chunk = || Request::Data(Bytes::copy_from_slice(&data[..count]));
+        ready!(self.poll_send(cx, chunk))?;
+        Poll::Ready(Ok(count))
+    }
+
+    /// What was written is on its way already.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.requests.is_some() {
+            ready!(self.poll_send(cx, || Request::End(true)))?;
+            self.requests = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+}

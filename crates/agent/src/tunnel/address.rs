@@ -1,0 +1,140 @@
+//! Where a tunnel ends inside the container, checked once and from then on a type.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use hotcell_agent_api::bounds::{TUNNEL_UNIX_PATH_BYTES_MAX, is_tunnel_purpose};
+use hotcell_agent_api::v1::tunnel_address::Address;
+use hotcell_agent_api::v1::{TcpAddress, TunnelAddress};
+
+use super::TunnelError;
+
+/// An address that nothing outside of the container has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LocalAddress {
+    /// Of a loopback interface.
+    Tcp(SocketAddr),
+    /// Absolute.
+    Unix(PathBuf),
+}
+
+impl LocalAddress {
+    pub(crate) fn parse(address: Option<TunnelAddress>) -> Result<Self, TunnelError> {
+        match address.and_then(|address| address.address) {
+            Some(Address::Tcp(tcp)) => parse_tcp(&tcp),
+            Some(Address::UnixPath(path)) => parse_unix(&path),
+            None => Err(TunnelError::Request("the address is missing")),
+        }
+    }
+
+    /// Whether a listener at `bound` is what was asked for by `self`.
+    pub(super) fn is_served_by(&self, bound: &Self) -> bool {
+        match (self, bound) {
+            (Self::Tcp(asked), Self::Tcp(bound)) if asked.port() == 0 => asked.ip() == bound.ip(),
+            (asked, bound) => asked == bound,
+        }
+    }
+}
+
+impl From<&LocalAddress> for TunnelAddress {
+    fn from(address: &LocalAddress) -> Self {
+        let address = match address {
+            LocalAddress::Tcp(tcp) => Address::Tcp(TcpAddress {
+                ip: match tcp.ip() {
+                    IpAddr::V4(ip) => ip.octets().to_vec().into(),
+                    IpAddr::V6(ip) => ip.octets().to_vec().into(),
+                },
+                port: tcp.port().into(),
+            }),
+            LocalAddress::Unix(path) => {
+                Address::UnixPath(path.as_os_str().as_bytes().to_vec().into())
+            }
+        };
+        Self {
+            address: Some(address),
+        }
+    }
+}
+
+fn parse_tcp(tcp: &TcpAddress) -> Result<LocalAddress, TunnelError> {
+    let ip = <[u8; 4]>::try_from(&tcp.ip[..])
+        .map(IpAddr::from)
+        .or_else(|_| <[u8; 16]>::try_from(&tcp.ip[..]).map(IpAddr::from))
+        .ok()
+        .filter(IpAddr::is_loopback)
+        .ok_or(TunnelError::Request("ip is not a loopback address"))?;
+    let port = u16::try_from(tcp.port).map_err(|_| TunnelError::Request("port is too large"))?;
+    Ok(LocalAddress::Tcp(SocketAddr::new(ip, port)))
+}
+
+fn parse_unix(path: &[u8]) -> Result<LocalAddress, TunnelError> {
+    let is_legal =
+        path.starts_with(b"/") && path.len() <= TUNNEL_UNIX_PATH_BYTES_MAX && !path.contains(&0);
+    if !is_legal {
+        return Err(TunnelError::Request(
+            "unix_path is not an absolute path that a socket can have",
+        ));
+    }
+    Ok(LocalAddress::Unix(OsStr::from_bytes(path).into()))
+}
+
+/// A purpose's name, if it can be one.
+pub(super) fn parse_purpose(purpose: String) -> Result<String, TunnelError> {
+    is_tunnel_purpose(&purpose)
+        .then_some(purpose)
+        .ok_or(TunnelError::Request(
+            "purpose must be 1 to 64 characters of a-z, 0-9, '.', '-' and '_', the first a letter or a digit",
+        ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(ip: &[u8], port: u32) -> Result<LocalAddress, TunnelError> {
+        LocalAddress::parse(Some(TunnelAddress {
+            address: Some(Address::Tcp(TcpAddress {
+                ip: ip.to_vec().into(),
+                port,
+            })),
+        }))
+    }
+
+    #[test]
+    fn only_loopback_addresses_are_inside() {
+        let mut six = [0; 16];
+        six[15] = 1;
+        for ip in [&[127, 0, 0, 1][..], &[127, 77, 3, 9], &six] {
+            let parsed = tcp(ip, 80).unwrap();
+            assert_eq!(
+                LocalAddress::parse(Some(TunnelAddress::from(&parsed))).unwrap(),
+                parsed
+            );
+        }
+        let mut mapped = [0; 16];
+        mapped[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+        for ip in [
+            &[][..],
+            &[127, 0, 0],
+            &[128, 0, 0, 1],
+            &[0; 4],
+            &[169, 254, 169, 254],
+            &[0; 16],
+            &mapped,
+        ] {
+            assert!(tcp(ip, 80).is_err(), "{ip:?}");
+        }
+        assert!(tcp(&[127, 0, 0, 1], 1 << 16).is_err());
+    }
+
+    #[test]
+    fn a_socket_s_path_is_absolute_and_fits() {
+        assert!(parse_unix(b"/tmp/socket").is_ok());
+        for path in [&b""[..], b"tmp/socket", b"/a\0b", &[b'/'; 108]] {
+            assert!(parse_unix(path).is_err(), "{path:?}");
+        }
+        assert!(parse_unix(&[b'/'; TUNNEL_UNIX_PATH_BYTES_MAX]).is_ok());
+    }
+}
