@@ -15,19 +15,42 @@ pub fn program() -> PathBuf {
     PROGRAM.get_or_init(write).clone()
 }
 
+/// An agent that speaks no more than the first version of the protocol, as one does that
+/// an older server left in a container.
+pub fn older_program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(write_older).clone()
+}
+
+fn write_older() -> PathBuf {
+    let current = program();
+    let program = current.with_file_name("hotcell-agent-older");
+    let current = current
+        .to_str()
+        .expect("a build directory has a plain path");
+    let script = format!("#!/bin/sh\nexec '{current}' \"$@\" --protocol-max 1\n");
+    replace(&program, script.as_bytes());
+    program
+}
+
 fn write() -> PathBuf {
     let directory = build_directory();
     let program = directory.join("hotcell-agent");
-    if fs::read(&program).is_ok_and(|bytes| bytes == AGENT) {
-        return program;
+    replace(&program, AGENT);
+    program
+}
+
+/// Puts a program at a path, unless it is there.
+fn replace(program: &Path, bytes: &[u8]) {
+    if fs::read(program).is_ok_and(|found| found == bytes) {
+        return;
     }
     // Another test process may do the same at this moment: the last rename wins.
-    let new = directory.join(format!("hotcell-agent.{}", std::process::id()));
-    write_elsewhere(&new)
+    let new = program.with_extension(std::process::id().to_string());
+    write_elsewhere(&new, bytes)
         .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
-        .and_then(|()| fs::rename(&new, &program))
+        .and_then(|()| fs::rename(&new, program))
         .expect("the build directory can be written");
-    program
 }
 
 /// Cargo's directory for what tests leave, which it names to programs but not to libraries.
@@ -43,14 +66,14 @@ fn build_directory() -> PathBuf {
 /// Writes the program in a process of its own. In this one, another thread may fork while the
 /// file is open for writing: its child would keep it open, and a program that is open for writing
 /// cannot be started.
-fn write_elsewhere(path: &Path) -> std::io::Result<()> {
+fn write_elsewhere(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut writer = Command::new("sh")
         .args(["-c", "exec cat >\"$0\""])
         .arg(path)
         .stdin(Stdio::piped())
         .spawn()?;
     let mut pipe = writer.stdin.take().expect("it was asked for");
-    let written = pipe.write_all(AGENT);
+    let written = pipe.write_all(bytes);
     drop(pipe);
     let status = writer.wait()?;
     written?;

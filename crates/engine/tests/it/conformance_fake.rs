@@ -1,5 +1,7 @@
-//! The fake engine without faults passes the suite, as far as it claims anything.
+//! The fake engine without faults passes the suite, as far as it claims anything: with the
+//! agent of today, and with one that an older server left in a container.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hotcell_domain::{ImageRef, Policy};
@@ -9,7 +11,21 @@ use hotcell_testkit::fake::{Fake, Faults};
 
 hotcell_testkit::conformance_tests!(subject);
 
+mod older_agent {
+    use super::subject_with_older_agent;
+
+    hotcell_testkit::conformance_tests!(subject_with_older_agent);
+}
+
 async fn subject() -> Subject {
+    subject_with(hotcell_testkit::agent::program())
+}
+
+async fn subject_with_older_agent() -> Subject {
+    subject_with(hotcell_testkit::agent::older_program())
+}
+
+fn subject_with(program: PathBuf) -> Subject {
     // Its path does not fit into the address of a socket.
     let state = tempfile::Builder::new()
         .prefix(&"long".repeat(40))
@@ -17,8 +33,8 @@ async fn subject() -> Subject {
     let state = state.expect("a temporary directory");
     let directory = state.path().to_owned();
     let make = move || -> Arc<dyn Engine> {
-        let program = hotcell_testkit::agent::program();
-        Arc::new(Fake::new(program, directory.clone(), Faults::none()))
+        let faults = Faults::none();
+        Arc::new(Fake::new(program.clone(), directory.clone(), faults))
     };
     let engine = make();
     let reopen: Reopen = Box::new(move || {
