@@ -12,8 +12,10 @@ mod embedded;
 mod error;
 mod progress;
 mod pulls;
+mod ready_image;
 mod stored_spec;
 mod stream;
+mod uncommitted;
 
 use std::time::Duration;
 
@@ -25,45 +27,33 @@ pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::{EngineError, ImageFault};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
 pub use progress::{Progress, ProgressReceiver, PullProgress};
+pub use ready_image::{Pull, ReadyImage};
 pub use stored_spec::StoredSpec;
 pub use stream::AgentStream;
 
 /// Starts containers, opens streams to their agents and ends them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// The engine's name as users write it: `embedded`, `docker`.
-    fn name(&self) -> &'static str;
+    /// Which engine this is among all that a server may run on. Two values with the same
+    /// identity hold the same containers.
+    fn identity(&self) -> EngineId;
 
-    /// Which engine it is among all of its name. Two values with the same identity hold the
-    /// same containers.
-    fn identity(&self) -> EngineId {
-        EngineId::named(self.name())
-    }
+    /// What its containers can have, and what enforces their limits, as far as that can be
+    /// told without making one.
+    async fn capabilities(&self) -> Result<Capabilities, EngineError>;
 
-    /// Makes sure that the image of a container to be is here, and tells how far that is.
+    /// The image of a container to be, pulled if it is missing and `pull` allows it.
     ///
     /// Those who want the same image at once share one pull, which stops when the last of
-    /// them is gone. `create` does it too, and tells nobody. An engine that pulls nothing
-    /// has nothing to do.
+    /// them is gone.
     async fn fetch_image(
         &self,
-        _spec: &Admitted<ContainerSpec>,
-        _progress: &Progress,
-    ) -> Result<(), EngineError> {
-        Ok(())
-    }
+        spec: &Admitted<ContainerSpec>,
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError>;
 
-    /// What the image of a container to be stands for here now, in the words of
-    /// [`Container::image_id`]; `None` if it is not here, or is no image that a name can
-    /// stand for. Asks no registry, and changes nothing. An engine without images knows none.
-    async fn image_id(
-        &self,
-        _spec: &Admitted<ContainerSpec>,
-    ) -> Result<Option<String>, EngineError> {
-        Ok(None)
-    }
-
-    /// Makes the container and starts its agent; when it returns, `open` works.
+    /// Makes the container and starts its agent; when it returns, `open` works. The image is
+    /// what [`Engine::fetch_image`] returned for the same spec.
     ///
     /// Idempotent: creating an id that already runs is `Ok` and tells its state. On
     /// `Err`, and when the future is dropped, nothing is left behind: no mount, no
@@ -72,6 +62,7 @@ pub trait Engine: Send + Sync + 'static {
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError>;
 
     /// Ends whatever runs in the container and starts its agent again, as it was made: its
@@ -97,6 +88,9 @@ pub trait Engine: Send + Sync + 'static {
     /// half removed is removed. A graceful end is the agent's `Shutdown`, before this.
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError>;
 
+    /// Waits until the container's agent has ended.
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
+
     /// Brings to the disk what this engine needs to find these containers and to start them
     /// again after a power cut. One that is gone needs nothing, and what a daemon keeps is the
     /// daemon's affair.
@@ -104,45 +98,75 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Waits until the container's agent has ended.
-    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
-
-    /// What will stand behind the limits of a container made now, as far as that can be
-    /// told without making one.
-    async fn limits(&self) -> Result<Enforced, EngineError>;
-
-    /// How large the host of its containers is. What an engine cannot tell is this host's.
-    async fn host_size(&self) -> Result<HostSize, EngineError> {
-        Ok(HostSize::read())
-    }
-
-    /// Removes what dead processes left: containers that were to end with their owner, and
-    /// half-made ones. Answers how many.
-    async fn sweep(&self) -> Result<usize, EngineError>;
-
-    /// How many things [`Engine::sweep`] finds to remove now. Removes nothing.
-    async fn leftovers(&self) -> Result<usize, EngineError>;
-
-    /// Removes what this engine keeps of images although no image and no container needs it;
-    /// with `idle`, also images of which no container was made for so long. With `dry_run`
-    /// it removes nothing, and answers what it would. Of an engine that others use too, only
-    /// what we pulled is removed. One without images removes none.
-    async fn sweep_images(
-        &self,
-        _idle: Option<Duration>,
-        _dry_run: bool,
-    ) -> Result<SweptImages, EngineError> {
-        Ok(SweptImages::default())
-    }
+    /// Removes garbage, or counts it. One thing that cannot be removed is logged and does not
+    /// keep the others from being removed.
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError>;
 }
 
-/// What was removed of an engine's images.
+/// Fetches the image of a container and makes the container of it.
+pub async fn fetch_and_create(
+    engine: &(impl Engine + ?Sized),
+    id: &ContainerId,
+    spec: &Admitted<ContainerSpec>,
+) -> Result<Container, EngineError> {
+    let progress = Progress::default();
+    let image = engine.fetch_image(spec, Pull::IfMissing(&progress)).await?;
+    engine.create(id, spec, image).await
+}
+
+/// What containers of an engine can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether they can be made of this host's own files: `host` and `rootfs:PATH`.
+    pub host_images: bool,
+    /// Whether they can reach a network.
+    pub network: bool,
+    /// What enforces their limits.
+    pub enforced: Enforced,
+    /// How large their host is. What an engine cannot tell is this host's.
+    pub host_size: HostSize,
+}
+
+/// What dead processes and unused images leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Garbage {
+    /// Containers that were to end with their owner, half-made ones, and what only they used.
+    Containers,
+    /// Parts of images that no image and no container needs, and images of which no
+    /// container was made for `unused_for`, if that is set. In an engine that others use too,
+    /// only what we pulled is removed.
+    Images {
+        /// `None` keeps every whole image.
+        unused_for: Option<Duration>,
+    },
+}
+
+/// Whether garbage is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepMode {
+    /// It is only counted.
+    Count,
+    /// It is removed.
+    Remove,
+}
+
+/// How much garbage there was.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SweptImages {
-    /// Images.
+pub struct Swept {
+    /// Whole images.
     pub images: usize,
-    /// Parts of images that nothing needed.
+    /// Everything else.
     pub leftovers: usize,
+}
+
+impl Swept {
+    /// So many things that are no images.
+    pub fn leftovers(leftovers: usize) -> Self {
+        Self {
+            images: 0,
+            leftovers,
+        }
+    }
 }
 
 /// A container as its engine sees it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hotcell_domain::{Phase, Principal};
+use hotcell_engine::{Garbage, SweepMode};
 use hotcell_store::Retention;
 
 use crate::container::{EndMode, LiveContainer};
@@ -93,22 +94,20 @@ impl Inner {
     /// Removes what is left in the engine, or only counts it.
     async fn sweep(&self, collected: &mut Collected, dry_run: bool) {
         let engine = &self.environment.engine;
-        let swept = if dry_run {
-            engine.leftovers().await
+        let mode = if dry_run {
+            SweepMode::Count
         } else {
-            engine.sweep().await
+            SweepMode::Remove
         };
-        match swept {
-            Ok(count) => collected.leftovers = count as u64,
-            Err(error) => note_error(collected, &error),
-        }
-        let idle = self.environment.settings.image_idle_max;
-        match engine.sweep_images(idle, dry_run).await {
-            Ok(swept) => {
-                collected.images = swept.images as u64;
-                collected.leftovers += swept.leftovers as u64;
+        let unused_for = self.environment.settings.image_idle_max;
+        for garbage in [Garbage::Containers, Garbage::Images { unused_for }] {
+            match engine.sweep(garbage, mode).await {
+                Ok(swept) => {
+                    collected.images += swept.images as u64;
+                    collected.leftovers += swept.leftovers as u64;
+                }
+                Err(error) => note_error(collected, &error),
             }
-            Err(error) => note_error(collected, &error),
         }
     }
 

@@ -33,7 +33,7 @@ impl Service {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Self, ServiceError> {
-        let enforced = engine.limits().await?;
+        let enforced = engine.capabilities().await?.enforced;
         warn_of(enforced);
         let environment = Arc::new(Environment {
             budget: Budget::new(settings.totals),

@@ -61,7 +61,7 @@ impl Service {
         let now = inner.now();
         let reconciled = inner.reconciled.lock();
         Ok(Status {
-            engine: inner.environment.engine.name().to_owned(),
+            engine: inner.environment.engine_id.name.clone(),
             engine_is_up: matches!(listed, Ok(Ok(_))),
             started_unix_ms: inner.started_unix_ms,
             containers: now.phases.len() as u64,

@@ -7,20 +7,21 @@ use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
 };
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Source};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, Semaphore, SemaphorePermit};
 
 use super::client::{Client, Fault, FaultKind, repeat};
 use super::config::{DockerConfig, Flavor};
 use super::inspect::DaemonInfo;
-use super::locks::{Lock, Locks};
+use super::locks::Locks;
 use super::pulled_images::PulledImages;
 use super::stream::{self, ExecStream, OpenError};
 use super::usage::Processes;
 use super::watch::Watches;
 use super::{agent_volume, archive, image, names, profile};
 use crate::pulls::Pulls;
-use crate::{AgentStream, Container, EngineError, Progress};
+use crate::uncommitted::Uncommitted;
+use crate::{AgentStream, Container, EngineError, ReadyImage};
 
 /// Containers that are started at the same time. An engine that starts many takes longer for
 /// each, and with enough of them, under gVisor above all, none is there within its time.
@@ -43,33 +44,6 @@ pub(super) struct DockerInner {
     starts: Semaphore,
     /// Streams that `create` opened to see that it can; the first `open` takes them.
     ready: Mutex<HashMap<ContainerId, ExecStream>>,
-}
-
-/// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
-/// made for this caller; it stays locked until one or the other.
-pub(super) struct Uncommitted {
-    inner: Arc<DockerInner>,
-    container: Container,
-    /// `None` if it was there already.
-    undo: Option<Lock>,
-}
-
-impl Uncommitted {
-    /// Takes the container.
-    pub(super) fn keep(mut self) -> Container {
-        self.undo = None;
-        self.container.clone()
-    }
-}
-
-impl Drop for Uncommitted {
-    fn drop(&mut self) {
-        let Some(lock) = self.undo.take() else {
-            return;
-        };
-        let id = self.container.id.clone();
-        Arc::clone(&self.inner).undo_later(id, lock);
-    }
 }
 
 impl DockerInner {
@@ -123,27 +97,31 @@ impl DockerInner {
     }
 
     /// See [`crate::Engine::create`]. Between two steps it looks whether anybody still
-    /// wants the container.
+    /// wants the container, which stays locked until it is taken or undone.
     pub(super) async fn create(
         self: &Arc<Self>,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: &ReadyImage,
         is_abandoned: impl Fn() -> bool + Send + Sync,
-    ) -> Result<Uncommitted, EngineError> {
-        let source = profile::check(spec)?;
+    ) -> Result<Uncommitted<Container>, EngineError> {
+        let local_image = image.payload(spec)?;
         let daemon_info = self.daemon_info().await?;
         daemon_info.check(&self.config, &spec.value().limits)?;
         let lock = self.locks.lock(id).await;
-        let uncommitted = |container, undo| Uncommitted {
-            inner: Arc::clone(self),
-            container,
-            undo,
-        };
         if let Some(container) = self.existing(id).await? {
-            return Ok(uncommitted(container, None));
+            return Ok(Uncommitted::existing(container));
         }
-        match self.make(id, spec.value(), &source, &is_abandoned).await {
-            Ok(container) => Ok(uncommitted(container, Some(lock))),
+        match self
+            .make(id, spec.value(), local_image, &is_abandoned)
+            .await
+        {
+            Ok(container) => {
+                let (inner, id) = (Arc::clone(self), id.clone());
+                Ok(Uncommitted::made(container, move || {
+                    inner.undo_later(id, lock);
+                }))
+            }
             Err(error) => {
                 self.undo_now_or_later(id, lock).await;
                 Err(error)
@@ -170,7 +148,7 @@ impl DockerInner {
         self: &Arc<Self>,
         id: &ContainerId,
         spec: &ContainerSpec,
-        source: &Source,
+        image: &image::LocalImage,
         is_abandoned: &(impl Fn() -> bool + Sync),
     ) -> Result<Container, EngineError> {
         let go_on = || {
@@ -178,17 +156,15 @@ impl DockerInner {
             let wanted = (!is_abandoned()).then_some(());
             wanted.ok_or_else(|| nobody("nobody wants it any more"))
         };
-        let image = self.image(source, &Progress::default()).await?;
-        go_on()?;
-        self.ensure_agent(id, &image).await?;
+        self.ensure_agent(id, image).await?;
         let _permit = self.start_permit().await;
         go_on()?;
         self.make_volume(id).await?;
         go_on()?;
         let mount = agent_volume::AgentMount::draw()?;
-        self.make_container(id, spec, &image, &mount).await?;
+        self.make_container(id, spec, image, &mount).await?;
         go_on()?;
-        self.start_with_workspace(id, &image).await?;
+        self.start_with_workspace(id, image).await?;
         go_on()?;
         self.reach_agent(id, &mount.agent()).await?;
         self.inspect_new(id).await

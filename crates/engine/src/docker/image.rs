@@ -15,7 +15,7 @@ use super::config::Flavor;
 use super::create::DockerInner;
 use crate::progress::LayerTotals;
 use crate::pulls::pull_error;
-use crate::{EngineError, ImageFault, Progress};
+use crate::{EngineError, ImageFault, Progress, Pull};
 
 /// How long a pull may be silent.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
@@ -55,25 +55,48 @@ pub(super) fn is_plain(reference: &str) -> bool {
 }
 
 impl DockerInner {
-    /// The image, pulled if it is missing. Those who want the same at once share one pull.
+    /// The image, pulled if it is missing and that is allowed. Those who want the same at once
+    /// share one pull. An image that is there is inspected once, one that is pulled twice.
     pub(super) async fn image(
         self: &Arc<Self>,
         source: &Source,
-        progress: &Progress,
+        pull: Pull<'_>,
     ) -> Result<LocalImage, EngineError> {
-        if let Some(found) = self.local_image(source).await? {
-            self.pulled().note_use(&found.id);
-            return Ok(found);
-        }
         let reference = source.reference.to_string();
-        if source.transport == Transport::Nowhere {
-            return Err(EngineError::NoImage { image: reference });
+        if !is_plain(&reference) {
+            let what = format!("image {reference}");
+            return Err(EngineError::Unsupported { what });
         }
         let before = inspect(self.client(), &reference).await?;
+        let usable = before.clone().filter(|found| is_usable(source, found));
+        if let Some(found) = usable
+            && self.is_of_its_registry(source, &reference, &found).await?
+        {
+            if matches!(pull, Pull::IfMissing(_)) {
+                self.pulled().note_use(&found.id);
+            }
+            return Ok(found);
+        }
+        match pull {
+            Pull::IfMissing(progress) if source.transport != Transport::Nowhere => {
+                self.pull(source, before, progress).await
+            }
+            Pull::IfMissing(_) | Pull::Never => Err(EngineError::NoImage { image: reference }),
+        }
+    }
+
+    async fn pull(
+        self: &Arc<Self>,
+        source: &Source,
+        before: Option<LocalImage>,
+        progress: &Progress,
+    ) -> Result<LocalImage, EngineError> {
+        let reference = source.reference.to_string();
         let (inner, asked) = (Arc::clone(self), source.reference.clone());
-        let pull = |progress| async move { pull(inner.client(), asked, progress).await };
-        self.pulls().join(source, progress, pull).await?;
-        if let Some(found) = self.named_image(source, &reference).await? {
+        let work = |progress| async move { pull(inner.client(), asked, progress).await };
+        self.pulls().join(source, progress, work).await?;
+        let found = inspect(self.client(), &reference).await?;
+        if let Some(found) = found.filter(|found| is_usable(source, found)) {
             let is_ours = before.is_none_or(|before| before.id != found.id);
             self.pulled().note(&reference, &found.id, is_ours);
             return Ok(found);
@@ -84,33 +107,6 @@ impl DockerInner {
             reason: "it was pulled and is not there".to_owned(),
             source: None,
         })
-    }
-
-    /// The image as the engine has it, if it may be used without asking its registry.
-    pub(super) async fn local_image(
-        &self,
-        source: &Source,
-    ) -> Result<Option<LocalImage>, EngineError> {
-        let reference = source.reference.to_string();
-        if !is_plain(&reference) {
-            let what = format!("image {reference}");
-            return Err(EngineError::Unsupported { what });
-        }
-        let Some(found) = self.named_image(source, &reference).await? else {
-            return Ok(None);
-        };
-        let is_usable = self.is_of_its_registry(source, &reference, &found).await?;
-        Ok(is_usable.then_some(found))
-    }
-
-    /// What the engine has under that name. What no registry has named is this host's own.
-    async fn named_image(
-        &self,
-        source: &Source,
-        reference: &str,
-    ) -> Result<Option<LocalImage>, EngineError> {
-        let found = inspect(self.client(), reference).await?;
-        Ok(found.filter(|found| source.local || found.digest.is_some()))
     }
 
     /// Whether an image that the engine has came from the registry in its name, where only
@@ -129,6 +125,11 @@ impl DockerInner {
         let is_docker = self.flavor() == Flavor::Docker;
         Ok(is_docker && !self.daemon_info().await?.has_containerd_store)
     }
+}
+
+/// Whether an image may be used at all. What no registry has named is this host's own.
+fn is_usable(source: &Source, found: &LocalImage) -> bool {
+    source.local || found.digest.is_some()
 }
 
 async fn inspect(client: &Client, reference: &str) -> Result<Option<LocalImage>, EngineError> {

@@ -34,7 +34,6 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
@@ -42,7 +41,8 @@ use tokio::sync::oneshot;
 
 use self::create::DockerInner;
 use crate::{
-    AgentStream, Container, Enforced, Engine, EngineError, HostSize, Progress, SweptImages,
+    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize, Pull, ReadyImage,
+    SweepMode, Swept,
 };
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
@@ -78,49 +78,52 @@ impl Docker {
 
 #[async_trait]
 impl Engine for Docker {
-    fn name(&self) -> &'static str {
-        self.inner.flavor().name()
+    fn identity(&self) -> EngineId {
+        EngineId::at(
+            self.inner.flavor().name(),
+            self.inner.config.host.to_string(),
+        )
     }
 
-    fn identity(&self) -> EngineId {
-        EngineId::at(self.name(), self.inner.config.host.to_string())
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        let daemon_info = self.inner.daemon_info().await?;
+        Ok(Capabilities {
+            host_images: false,
+            network: true,
+            enforced: daemon_info.enforced,
+            host_size: daemon_info.host_size(HostSize::read()),
+        })
     }
 
     async fn fetch_image(
         &self,
         spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
-    ) -> Result<(), EngineError> {
-        let source = profile::check(spec)?;
-        self.inner.image(&source, progress).await.map(drop)
-    }
-
-    async fn image_id(
-        &self,
-        spec: &Admitted<ContainerSpec>,
-    ) -> Result<Option<String>, EngineError> {
-        let found = self.inner.local_image(&profile::check(spec)?).await?;
-        Ok(found.map(|image| image.id))
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        let found = self.inner.image(&profile::check(spec)?, pull).await?;
+        Ok(ReadyImage::new(spec, Some(found.id.clone()), found))
     }
 
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError> {
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
         let (asked, spec) = (id.clone(), spec.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
-        // unmakes the container.
+        // removes the container.
         tokio::spawn(async move {
-            let made = inner.create(&asked, &spec, || answer.is_closed()).await;
+            let is_abandoned = || answer.is_closed();
+            let made = inner.create(&asked, &spec, &image, is_abandoned).await;
             drop(answer.send(made));
         });
-        let uncommitted = answered
+        let made = answered
             .await
             .map_err(EngineError::engine("make the container"))??;
-        Ok(uncommitted.keep())
+        Ok(made.commit())
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
@@ -148,32 +151,15 @@ impl Engine for Docker {
         self.inner.exited(id).await
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        Ok(self.inner.daemon_info().await?.enforced)
-    }
-
-    async fn host_size(&self) -> Result<HostSize, EngineError> {
-        let daemon_info = self.inner.daemon_info().await?;
-        Ok(daemon_info.host_size(HostSize::read()))
-    }
-
-    /// Agents of other versions that nothing uses go too. One thing that cannot be removed
-    /// is logged and keeps the others from nothing.
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        self.inner.sweep().await
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        self.inner.leftovers().await
-    }
-
-    /// Only what we pulled is ours to remove.
-    async fn sweep_images(
-        &self,
-        idle: Option<Duration>,
-        dry_run: bool,
-    ) -> Result<SweptImages, EngineError> {
-        self.inner.sweep_images(idle, dry_run).await
+    /// Agents of other versions that nothing uses are garbage too.
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
+        match (garbage, mode) {
+            (Garbage::Containers, SweepMode::Remove) => self.inner.sweep().await,
+            (Garbage::Containers, SweepMode::Count) => self.inner.leftovers().await,
+            (Garbage::Images { unused_for }, mode) => {
+                self.inner.sweep_images(unused_for, mode).await
+            }
+        }
     }
 }
 

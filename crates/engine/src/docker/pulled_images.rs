@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::client::{FaultKind, optional};
 use super::create::DockerInner;
 use super::dialect;
-use crate::{EngineError, SweptImages};
+use crate::{EngineError, SweepMode, Swept};
 
 /// Images that are remembered; the one that was not used for longest is forgotten first, and
 /// then stays in the engine.
@@ -137,22 +137,22 @@ impl PulledImages {
 }
 
 impl DockerInner {
-    /// See [`crate::Engine::sweep_images`]. Removes images that we pulled, that no container is
+    /// See [`crate::Garbage::Images`]. Removes images that we pulled, that no container is
     /// made of, whoever's, and that nobody has given another name.
     pub(super) async fn sweep_images(
         &self,
-        idle: Option<Duration>,
-        dry_run: bool,
-    ) -> Result<SweptImages, EngineError> {
-        let mut swept = SweptImages::default();
-        let Some(idle) = idle else {
+        unused_for: Option<Duration>,
+        mode: SweepMode,
+    ) -> Result<Swept, EngineError> {
+        let mut swept = Swept::default();
+        let Some(idle) = unused_for else {
             return Ok(swept);
         };
         for image in self.pulled().idle(idle) {
             match self.needed(&image).await? {
                 Needed::Gone => self.pulled().forget(&image),
                 Needed::Yes => {}
-                Needed::No if dry_run => swept.images += 1,
+                Needed::No if mode == SweepMode::Count => swept.images += 1,
                 Needed::No => swept.images += usize::from(self.remove_image(&image).await?),
             }
         }

@@ -15,7 +15,7 @@ use super::client::{CALL_TIMEOUT, Fault, FaultKind, optional, repeat};
 use super::create::DockerInner;
 use super::locks::Lock;
 use super::{agent_volume, dialect, inspect, names};
-use crate::EngineError;
+use crate::{EngineError, Swept};
 
 /// Attempts at removing what somebody else is just removing.
 const BUSY_TRIES_MAX: u32 = 1200;
@@ -89,18 +89,18 @@ impl DockerInner {
     }
 
     /// See [`crate::Engine::sweep`].
-    pub(super) async fn sweep(&self) -> Result<usize, EngineError> {
+    pub(super) async fn sweep(&self) -> Result<Swept, EngineError> {
         let mut swept = 0;
         for container in self.list().await? {
             swept += usize::from(self.sweep_container(&container.id).await);
         }
         swept += self.sweep_fillers().await?;
-        Ok(swept + self.sweep_agents().await?)
+        Ok(Swept::leftovers(swept + self.sweep_agents().await?))
     }
 
-    /// See [`crate::Engine::leftovers`]. An agent that only abandoned containers use counts
+    /// What [`DockerInner::sweep`] would remove. An agent that only abandoned containers use counts
     /// when they are gone.
-    pub(super) async fn leftovers(&self) -> Result<usize, EngineError> {
+    pub(super) async fn leftovers(&self) -> Result<Swept, EngineError> {
         let mut left = 0;
         for container in self.list().await? {
             let _lock = self.locks().lock(&container.id).await;
@@ -110,7 +110,7 @@ impl DockerInner {
         for agent in self.other_agents().await? {
             left += usize::from(!self.is_mounted(&agent).await?);
         }
-        Ok(left)
+        Ok(Swept::leftovers(left))
     }
 
     /// Removes a container if it was abandoned.

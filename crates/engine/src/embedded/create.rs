@@ -17,10 +17,12 @@ use hotcell_runtime::{
 
 use super::home::{ContainerLock, Home, Owner, Record};
 use super::id_ranges::IdRanges;
-use super::{EmbeddedConfig, init_process, remove_tree, root, spec};
-use crate::EngineError;
+use super::root::ContainerRoot;
+use super::{EmbeddedConfig, init_process, remove_tree, spec};
 use crate::pulls::Pulls;
 use crate::stored_spec::StoredSpec;
+use crate::uncommitted::Uncommitted;
+use crate::{EngineError, ReadyImage};
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -35,35 +37,6 @@ pub(super) struct EmbeddedInner {
     launcher: Mutex<Arc<Launcher>>,
     images: OnceLock<Images>,
     pulls: Pulls,
-}
-
-/// A container that its caller has not taken yet. Dropped, it is unmade again, if it was
-/// made for this caller; it stays locked until one or the other.
-pub(super) struct Uncommitted {
-    inner: Arc<EmbeddedInner>,
-    id: ContainerId,
-    record: Record,
-    /// `None` if it was there already.
-    undo: Option<ContainerLock>,
-}
-
-impl Uncommitted {
-    /// Takes the container.
-    pub(super) fn keep(mut self) -> Record {
-        self.undo = None;
-        self.record.clone()
-    }
-}
-
-impl Drop for Uncommitted {
-    fn drop(&mut self) {
-        let Some(lock) = self.undo.take() else {
-            return;
-        };
-        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
-        // Whoever drops us may be a thread that must not wait.
-        std::thread::spawn(move || inner.destroy_or_warn(&id, &lock));
-    }
 }
 
 impl EmbeddedInner {
@@ -95,26 +68,28 @@ impl EmbeddedInner {
         &self.pulls
     }
 
-    /// See [`crate::Engine::create`].
+    /// See [`crate::Engine::create`]. The container stays locked until it is taken or undone.
     pub(super) fn create(
         self: &Arc<Self>,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
-    ) -> Result<Uncommitted, EngineError> {
+        image: &ReadyImage,
+    ) -> Result<Uncommitted<Record>, EngineError> {
         spec::check(spec.value())?;
+        let container_root = image.payload(spec)?;
         let lock = self.home.claim(id)?;
-        let uncommitted = |record, undo| Uncommitted {
-            inner: Arc::clone(self),
-            id: id.clone(),
-            record,
-            undo,
-        };
         if let Some(record) = self.home.read(id)? {
-            return Ok(uncommitted(record, None));
+            return Ok(Uncommitted::existing(record));
         }
-        let made = self.clear(id).and_then(|()| self.make(id, spec));
-        match made {
-            Ok(record) => Ok(uncommitted(record, Some(lock))),
+        let made = self.clear(id);
+        match made.and_then(|()| self.make(id, spec.value(), container_root)) {
+            Ok(record) => {
+                let (inner, id) = (Arc::clone(self), id.clone());
+                // Whoever drops it may be a thread that must not wait.
+                Ok(Uncommitted::made(record, move || {
+                    std::thread::spawn(move || inner.destroy_or_warn(&id, &lock));
+                }))
+            }
             Err(error) => {
                 self.destroy_or_warn(id, &lock);
                 Err(error)
@@ -125,11 +100,12 @@ impl EmbeddedInner {
     fn make(
         &self,
         id: &ContainerId,
-        spec: &Admitted<ContainerSpec>,
+        spec: &ContainerSpec,
+        container_root: &ContainerRoot,
     ) -> Result<Record, EngineError> {
-        // Held until the record says that the image is used.
-        let container_root = root::find(self.images.get(), spec)?;
-        let spec = spec.value();
+        if let (Some(images), Some(image)) = (self.images.get(), &container_root.image) {
+            images.used(image);
+        }
         let ids = self.choose_ids(id)?;
         let workspace = self.make_workspace(id, ids)?;
         let listener = self.listen(id)?;

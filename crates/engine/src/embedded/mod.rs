@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Phase, Reference};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, Phase, Reference};
 use hotcell_image::{Collected, ImageError, Images, InUse};
 use hotcell_runtime::cgroup;
 use tokio::io::unix::AsyncFd;
@@ -39,7 +39,13 @@ use tokio::sync::oneshot;
 
 use self::create::EmbeddedInner;
 use self::home::Record;
-use crate::{AgentStream, Container, Enforced, Engine, EngineError, Progress, SweptImages};
+use crate::{
+    AgentStream, Capabilities, Container, Enforced, Engine, EngineError, Garbage, HostSize, Pull,
+    ReadyImage, SweepMode, Swept,
+};
+
+/// The engine's name as users write it.
+const NAME: &str = "embedded";
 
 /// What the embedded engine needs to know of its surroundings.
 #[derive(Debug, Clone)]
@@ -106,7 +112,7 @@ impl Embedded {
 
     /// How many containers something is true of. One of which that cannot be said is logged
     /// and keeps the others from nothing.
-    async fn count<F>(&self, is_counted: F) -> Result<usize, EngineError>
+    async fn count<F>(&self, is_counted: F) -> Result<Swept, EngineError>
     where
         F: Fn(&EmbeddedInner, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
     {
@@ -118,9 +124,30 @@ impl Embedded {
                     false
                 }
             };
-            Ok(inner.home().ids()?.iter().filter(is_counted).count())
+            let count = inner.home().ids()?.iter().filter(is_counted).count();
+            Ok(Swept::leftovers(count))
         })
         .await
+    }
+
+    async fn sweep_images(
+        &self,
+        unused_for: Option<Duration>,
+        mode: SweepMode,
+    ) -> Result<Swept, EngineError> {
+        let swept = match mode {
+            SweepMode::Count => self.count_images(unused_for).await,
+            SweepMode::Remove => self.collect_images(unused_for).await,
+        };
+        match swept {
+            Ok(swept) => Ok(Swept {
+                images: swept.images,
+                leftovers: swept.layers + swept.partial,
+            }),
+            // What is used now is looked at the next time.
+            Err(ImageError::Busy) => Ok(Swept::default()),
+            Err(error) => Err(EngineError::engine("remove images")(error)),
+        }
     }
 
     async fn with_store<F>(&self, work: F) -> Result<Collected, ImageError>
@@ -150,56 +177,64 @@ impl Embedded {
 
 #[async_trait]
 impl Engine for Embedded {
-    fn name(&self) -> &'static str {
-        "embedded"
+    fn identity(&self) -> EngineId {
+        EngineId::named(NAME)
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        self.blocking(|inner| {
+            let host = if inner.uses_cgroups() {
+                cgroup::HostCgroups::detect()
+            } else {
+                cgroup::HostCgroups::none("cgroups are switched off")
+            };
+            Ok(Capabilities {
+                host_images: true,
+                network: false,
+                enforced: host.promises(),
+                host_size: HostSize::read(),
+            })
+        })
+        .await
     }
 
     async fn fetch_image(
         &self,
         spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
-    ) -> Result<(), EngineError> {
-        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
-            return Ok(());
-        };
-        if images.find(&source).is_some() {
-            return Ok(());
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        if let (Some(images), Some(source), Pull::IfMissing(progress)) =
+            (self.images(), spec.image(), pull)
+            && images.find(&source).is_none()
+        {
+            let (images, asked) = (images.clone(), source.value().clone());
+            let pull = |progress| async move { pull::pull(&images, &source, progress).await };
+            self.inner.pulls().join(&asked, progress, pull).await?;
         }
-        let images = images.clone();
-        let asked = source.value().clone();
-        let pull = |progress| async move { pull::pull(&images, &source, progress).await };
-        self.inner.pulls().join(&asked, progress, pull).await
-    }
-
-    async fn image_id(
-        &self,
-        spec: &Admitted<ContainerSpec>,
-    ) -> Result<Option<String>, EngineError> {
-        let (Some(images), Some(source)) = (self.images(), spec.image()) else {
-            return Ok(None);
-        };
-        let found = images.find(&source);
-        Ok(found.map(|image| image.digest.to_string()))
+        let asked = spec.clone();
+        let find = move |inner: &EmbeddedInner| root::find(inner.images().get(), &asked);
+        let found = self.blocking(find).await?;
+        Ok(ReadyImage::new(spec, found.id(), found))
     }
 
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError> {
-        self.fetch_image(spec, &Progress::default()).await?;
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
         let (asked, spec) = (id.clone(), spec.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
-        // unmakes the container.
+        // removes the container. The image is held until the record names it.
         tokio::task::spawn_blocking(move || {
-            drop(answer.send(inner.create(&asked, &spec)));
+            drop(answer.send(inner.create(&asked, &spec, &image)));
         });
-        let uncommitted = answered
+        let made = answered
             .await
             .map_err(EngineError::engine("make the container"))??;
-        Ok(describe(id, Some(uncommitted.keep())))
+        Ok(describe(id, Some(made.commit())))
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
@@ -269,46 +304,14 @@ impl Engine for Embedded {
         Ok(())
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        self.blocking(|inner| {
-            let host = if inner.uses_cgroups() {
-                cgroup::HostCgroups::detect()
-            } else {
-                cgroup::HostCgroups::none("cgroups are switched off")
-            };
-            Ok(host.promises())
-        })
-        .await
-    }
-
-    async fn sweep_images(
-        &self,
-        idle: Option<Duration>,
-        dry_run: bool,
-    ) -> Result<SweptImages, EngineError> {
-        let swept = if dry_run {
-            self.count_images(idle).await
-        } else {
-            self.collect_images(idle).await
-        };
-        match swept {
-            Ok(swept) => Ok(SweptImages {
-                images: swept.images,
-                leftovers: swept.layers + swept.partial,
-            }),
-            // What is used now is looked at the next time.
-            Err(ImageError::Busy) => Ok(SweptImages::default()),
-            Err(error) => Err(EngineError::engine("remove images")(error)),
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
+        match (garbage, mode) {
+            (Garbage::Containers, SweepMode::Remove) => self.count(EmbeddedInner::sweep).await,
+            (Garbage::Containers, SweepMode::Count) => {
+                self.count(EmbeddedInner::is_abandoned).await
+            }
+            (Garbage::Images { unused_for }, mode) => self.sweep_images(unused_for, mode).await,
         }
-    }
-
-    /// One that cannot be removed is logged and keeps the others from nothing.
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        self.count(EmbeddedInner::sweep).await
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        self.count(EmbeddedInner::is_abandoned).await
     }
 }
 

@@ -18,6 +18,14 @@ pub(super) struct ContainerRoot {
     _hold: Option<GcHold>,
 }
 
+impl ContainerRoot {
+    /// The image's digest, which stays the same while its tag moves.
+    pub(super) fn id(&self) -> Option<String> {
+        let image = self.image.as_ref();
+        image.map(|image| image.digest.to_string())
+    }
+}
+
 /// Finds what a container's root is made of.
 pub(super) fn find(
     images: Option<&Images>,
@@ -45,7 +53,6 @@ pub(super) fn find(
             let image = images.find(&source).ok_or_else(|| EngineError::NoImage {
                 image: reference.to_string(),
             })?;
-            images.used(&image);
             Ok(ContainerRoot {
                 root: layers(images, &image),
                 image: Some(image),

@@ -114,7 +114,7 @@ async fn live(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Res
 async fn create(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Result<()> {
     let spec = Policy::default().admit(ContainerSpec::new(ImageRef::Host))?;
     for _ in 0..ATTEMPTS_MAX {
-        match engine.create(id, &spec).await {
+        match hotcell_engine::fetch_and_create(engine, id, &spec).await {
             Ok(container) => {
                 ensure!(container.phase == Phase::Running, "{container:?}");
                 return Ok(());

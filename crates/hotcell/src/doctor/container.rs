@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use hotcell_agent_client::{Agent, Command, EventKind};
 use hotcell_domain::{ContainerId, ContainerSpec, ImageRef, Lifetime, Policy};
-use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
+use hotcell_engine::{
+    Embedded, EmbeddedConfig, Enforced, Enforcement, Engine, Garbage, SweepMode, fetch_and_create,
+};
 
 use super::Finding;
 use crate::id::new_container_id;
@@ -45,12 +47,13 @@ fn try_one(state: &Path) -> Result<(Duration, Enforced)> {
         require_limits: false,
     })?;
     let outcome = runtime.block_on(async {
-        engine.sweep().await?;
+        engine.sweep(Garbage::Containers, SweepMode::Remove).await?;
         let start = Instant::now();
         let id = new_container_id()?;
         let mut spec = ContainerSpec::new(ImageRef::Host);
         spec.lifetime = Lifetime::WithOwner;
-        let container = engine.create(&id, &Policy::default().admit(spec)?).await?;
+        let spec = Policy::default().admit(spec)?;
+        let container = fetch_and_create(&engine, &id, &spec).await?;
         let ran = run_true(&engine, &id).await;
         engine.destroy(&id).await?;
         ran?;

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use hotcell_agent_client::Agent;
 use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Policy};
-use hotcell_engine::{Embedded, EmbeddedConfig, Enforced, Enforcement, Engine};
+use hotcell_engine::{
+    Embedded, EmbeddedConfig, Enforced, Enforcement, Engine, Garbage, SweepMode, fetch_and_create,
+};
 
 use crate::cli::RunArgs;
 use crate::id::new_container_id;
@@ -32,7 +34,9 @@ impl Running {
             image::ensure(&images, &source).await?;
         }
         let id = new_container_id()?;
-        let container = engine.create(&id, &spec).await.map_err(advise)?;
+        let container = fetch_and_create(&engine, &id, &spec)
+            .await
+            .map_err(advise)?;
         warn_of(container.enforced);
         let stream = engine.open(&id).await.map_err(advise)?;
         match Agent::connect(stream).await {
@@ -68,7 +72,11 @@ impl Running {
     /// Removes every trace of it, and of what earlier runs that were killed left.
     pub(super) async fn remove(self) -> Result<()> {
         self.engine.destroy(&self.id).await.map_err(advise)?;
-        if let Err(error) = self.engine.sweep().await {
+        if let Err(error) = self
+            .engine
+            .sweep(Garbage::Containers, SweepMode::Remove)
+            .await
+        {
             tracing::warn!(%error, "what an earlier run left stays");
         }
         Ok(())

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor};
-use hotcell_engine::{Docker, Embedded, EmbeddedConfig, Engine};
+use hotcell_engine::{
+    Docker, Embedded, EmbeddedConfig, Engine, Garbage, SweepMode, fetch_and_create,
+};
 
 use crate::cli::{EngineChoice, ServeArgs};
 use crate::engines::{ChosenEngine, EMBEDDED_WORKS, ReachableEngine, choose, find};
@@ -121,7 +123,7 @@ async fn open_api(
     });
     let engine = engine.with_record(state.join(PULLED_FILE));
     sweep(&engine).await;
-    engine.limits().await?;
+    engine.capabilities().await?;
     Ok(Arc::new(engine))
 }
 
@@ -165,8 +167,8 @@ async fn open_embedded(arguments: &ServeArgs, state: &Path) -> Result<Arc<dyn En
 }
 
 async fn sweep(engine: &dyn Engine) {
-    if let Err(error) = engine.sweep().await {
-        tracing::warn!(%error, "what an earlier run left stays");
+    if let Err(error) = engine.sweep(Garbage::Containers, SweepMode::Remove).await {
+        tracing::warn!(%error, "could not remove leftovers of an earlier run");
     }
 }
 
@@ -176,7 +178,7 @@ async fn probe(engine: &Embedded) -> Result<()> {
     spec.lifetime = Lifetime::WithOwner;
     let spec = Policy::default().admit(spec)?;
     let id = new_container_id()?;
-    engine.create(&id, &spec).await?;
+    fetch_and_create(engine, &id, &spec).await?;
     Ok(engine.destroy(&id).await?)
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hotcell_domain::{Caller, ImageRef, Policy};
-use hotcell_engine::Engine;
+use hotcell_domain::{Caller, EngineId, ImageRef, Policy};
+use hotcell_engine::{Capabilities, Engine, HostSize};
 use hotcell_mcp::{Options, Toolsets};
 use hotcell_service::Settings;
 
@@ -13,27 +13,27 @@ use crate::cli::{Ceilings, ServeArgs};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The name of the engine that makes containers of the host's own files.
-const EMBEDDED: &str = "embedded";
-
-/// What containers of the other engines are made of if nobody says it.
+/// The default image of engines that cannot use this host's own files.
 const DEFAULT_IMAGE: &str = "python:3.12-slim";
 
 /// What the service is told.
 pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Settings> {
+    let capabilities = engine.capabilities().await?;
     let default_image = match &arguments.default_image {
         Some(image) => image.clone(),
-        None if engine.name() == EMBEDDED => ImageRef::Host,
+        None if capabilities.host_images => ImageRef::Host,
         None => ImageRef::parse(DEFAULT_IMAGE)?,
     };
     let warmed = arguments.warm.warm_images.iter().map(|stock| &stock.image);
-    refuse_foreign(engine, warmed.chain([&default_image]))?;
-    let ceilings = ceilings(arguments, engine).await?;
+    if !capabilities.host_images {
+        refuse_host_images(&engine.identity(), warmed.chain([&default_image]))?;
+    }
+    let ceilings = ceilings(arguments, capabilities.host_size)?;
     let policy = Policy {
         maxima: Some(ceilings.maxima),
         allow_rootfs: arguments.allow_rootfs,
         allow_root: arguments.allow_as_root,
-        allow_network: arguments.allow_network && has_network(engine),
+        allow_network: arguments.allow_network && has_network(&engine.identity(), capabilities),
         images: arguments.images.policy(),
     };
     Ok(Settings {
@@ -59,8 +59,7 @@ pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Re
 }
 
 /// How much containers have and may have, told to the operator: most of it nobody chose.
-async fn ceilings(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Ceilings> {
-    let host = engine.host_size().await?;
+fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
     let ceilings = arguments.limits.below(arguments.ceilings, host)?;
     let Ceilings { maxima, totals, .. } = &ceilings;
     tracing::info!(
@@ -74,30 +73,32 @@ async fn ceilings(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Ceilings
     Ok(ceilings)
 }
 
-/// Images of this host's files are the embedded engine's alone.
-fn refuse_foreign<'a>(
-    engine: &dyn Engine,
+/// Images of this host's files are for engines that run on this host's kernel alone.
+fn refuse_host_images<'a>(
+    engine: &EngineId,
     images: impl Iterator<Item = &'a ImageRef>,
 ) -> Result<()> {
     let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
-    match images.next().filter(|_| engine.name() != EMBEDDED) {
+    match images.next() {
         None => Ok(()),
         Some(image) => bail!(
             "image {image} is for the embedded engine alone, and {} is used here; \
              say --default-image {DEFAULT_IMAGE}, or --engine embedded",
-            engine.name()
+            engine.name
         ),
     }
 }
 
 /// Whether an engine's containers can have a network. One that nobody can have is not
 /// silently absent.
-fn has_network(engine: &dyn Engine) -> bool {
-    let has = engine.name() != EMBEDDED;
-    if !has {
-        tracing::warn!("the embedded engine has no network; Docker and Podman do");
+fn has_network(engine: &EngineId, capabilities: Capabilities) -> bool {
+    if !capabilities.network {
+        tracing::warn!(
+            engine = engine.name,
+            "containers of this engine have no network; those of Docker and Podman do"
+        );
     }
-    has
+    capabilities.network
 }
 
 /// What the protocol's side is told. `url` is where HTTP is found, if it is.

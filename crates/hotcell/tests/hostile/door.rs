@@ -24,7 +24,9 @@ async fn attack(flavor: Flavor, runtime: Option<&str>) {
     spec.allow_root = runtime.is_none();
     let spec = policy.admit(spec).expect("it is admitted");
     let id = new_id();
-    engine.create(&id, &spec).await.expect("it is made");
+    hotcell_engine::fetch_and_create(&engine, &id, &spec)
+        .await
+        .expect("it is made");
     let agent = Agent::connect(engine.open(&id).await.expect("a stream"));
     let agent = agent.await.expect("the agent says hello");
 

@@ -74,7 +74,7 @@ fn new_server(private: &Private, flavor: Flavor) -> (Docker, usize) {
 
 async fn make(engine: &Docker, image: &str) -> (ContainerId, Agent) {
     let id = new_id();
-    let made = engine.create(&id, &spec_of(image)).await;
+    let made = hotcell_engine::fetch_and_create(engine, &id, &spec_of(image)).await;
     made.unwrap_or_else(|error| panic!("{image}: {}", chain(&error)));
     let agent = Agent::connect(engine.open(&id).await.expect("a stream"));
     (id, agent.await.expect("the agent says hello"))
@@ -155,7 +155,7 @@ async fn a_volume_with_another_agent_is_used_by_no_server() {
 
         let next = again(&private, flavor, &bytes);
         let id = new_id();
-        let refused = next.create(&id, &spec_of(IMAGE)).await;
+        let refused = hotcell_engine::fetch_and_create(&next, &id, &spec_of(IMAGE)).await;
         let refused = chain(&refused.expect_err("another's agent is not run"));
         let words = format!("volume {volume} holds another hotcell-agent than this server's");
         assert!(refused.contains(&words), "{refused}");
@@ -227,7 +227,7 @@ async fn an_image_with_very_many_volumes_is_refused_as_such() {
         let volumes: Vec<_> = (0..33).map(|n| format!("/v{n}")).collect();
         import(&private, name, &[], &[], &volumes.join(" "));
         let engine = Docker::new(private.config(flavor, None));
-        let refused = engine.create(&new_id(), &spec_of(name)).await;
+        let refused = hotcell_engine::fetch_and_create(&engine, &new_id(), &spec_of(name)).await;
         let refused = refused.expect_err("it is refused").to_string();
         assert!(refused.contains("more than 32 volumes"), "{refused}");
         private.says(&["rmi", name]);

@@ -130,7 +130,11 @@ async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
     let engine = rig.engine();
     let id = new_id();
     rig.proxy.spoil(call, fault);
-    let made = tokio::time::timeout(deadline(), engine.create(&id, &spec())).await;
+    let made = tokio::time::timeout(
+        deadline(),
+        hotcell_engine::fetch_and_create(&engine, &id, &spec()),
+    )
+    .await;
     let made = made.unwrap_or_else(|_| panic!("{fault:?} at call {call}: it hangs"));
     rig.proxy.mend();
     match made {
@@ -176,7 +180,7 @@ async fn what_the_engine_fails_at_is_asked_for_again_and_not_for_ever() {
 /// A container's whole life.
 async fn lived(rig: &Rig) -> Result<(), EngineError> {
     let (engine, id) = (rig.engine(), new_id());
-    engine.create(&id, &spec()).await?;
+    hotcell_engine::fetch_and_create(&engine, &id, &spec()).await?;
     engine.destroy(&id).await
 }
 
@@ -199,7 +203,9 @@ async fn spoil_destroys(rig: &Rig, calls: u32) {
         for call in 1..=calls {
             let engine = rig.engine();
             let id = new_id();
-            rig.direct.create(&id, &spec()).await.expect("it is made");
+            hotcell_engine::fetch_and_create(&rig.direct, &id, &spec())
+                .await
+                .expect("it is made");
             rig.proxy.spoil(call, fault);
             let ended = engine.destroy(&id).await;
             rig.proxy.mend();
@@ -278,21 +284,71 @@ async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
     let mount = format!("{used}:/agent");
     let words = ["create", "-v", &mount, IMAGE, "/bin/true"];
     let holder = rig.private.says(&words);
-    assert_eq!(engine.leftovers().await.expect("it counts"), 0);
+    assert_eq!(
+        engine
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Count
+            )
+            .await
+            .expect("it counts")
+            .leftovers,
+        0
+    );
     rig.private.says(&["rm", holder.trim()]);
     rig.private.says(&["volume", "rm", &used]);
     // Three lists come before the first is removed.
     leave(&rig, 2, 2);
-    assert_eq!(engine.leftovers().await.expect("it counts"), 4);
+    assert_eq!(
+        engine
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Count
+            )
+            .await
+            .expect("it counts")
+            .leftovers,
+        4
+    );
     rig.proxy.spoil(4, Fault::Failed);
-    assert_eq!(engine.sweep().await.expect("it sweeps"), 3);
+    assert_eq!(
+        engine
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Remove
+            )
+            .await
+            .expect("it sweeps")
+            .leftovers,
+        3
+    );
     rig.proxy.mend();
     // One more removal and one more list come before the first volume is.
     leave(&rig, 0, 2);
     rig.proxy.spoil(6, Fault::Full);
-    assert_eq!(engine.sweep().await.expect("it sweeps"), 2);
+    assert_eq!(
+        engine
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Remove
+            )
+            .await
+            .expect("it sweeps")
+            .leftovers,
+        2
+    );
     rig.proxy.mend();
-    assert_eq!(engine.sweep().await.expect("it sweeps"), 1);
+    assert_eq!(
+        engine
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Remove
+            )
+            .await
+            .expect("it sweeps")
+            .leftovers,
+        1
+    );
     rig.expect_nothing_left().await;
 }
 
@@ -312,7 +368,9 @@ async fn podman_that_comes_back_is_found_again() {
 
 async fn expect_found_again(rig: &Rig) {
     let (engine, id) = (rig.engine(), new_id());
-    engine.create(&id, &spec()).await.expect("it is made");
+    hotcell_engine::fetch_and_create(&engine, &id, &spec())
+        .await
+        .expect("it is made");
     let agent = Agent::connect(engine.open(&id).await.expect("a stream"));
     let agent = agent.await.expect("the agent says hello");
 
@@ -357,7 +415,7 @@ async fn an_unknown_image_is_named_and_leaves_nothing() {
         let spec = policy.admit(ContainerSpec::new(image));
         let spec = spec.expect("it is admitted");
         let id = new_id();
-        let create = rig.direct.create(&id, &spec);
+        let create = hotcell_engine::fetch_and_create(&rig.direct, &id, &spec);
         let made = tokio::time::timeout(deadline(), create).await;
         match made.expect("it gives up soon") {
             Err(EngineError::Image { image, .. } | EngineError::NoImage { image }) => {
@@ -413,7 +471,7 @@ async fn an_image_with_nothing_in_it_works() {
     let Some(rig) = Rig::new() else { return };
     let (name, id) = ("localhost/hotcell-test:empty", new_id());
     load_empty(&rig, name, support::image::architecture());
-    let made = rig.direct.create(&id, &spec_of(name)).await;
+    let made = hotcell_engine::fetch_and_create(&rig.direct, &id, &spec_of(name)).await;
     made.unwrap_or_else(|error| panic!("{}", chain(&error)));
     let agent = Agent::connect(rig.direct.open(&id).await.expect("a stream"));
     let agent = agent.await.expect("the agent says hello");
@@ -445,7 +503,7 @@ async fn an_image_for_another_architecture_is_refused_as_such() {
     };
     let name = "localhost/hotcell-test:foreign";
     load_empty(&rig, name, other);
-    let refused = rig.direct.create(&new_id(), &spec_of(name)).await;
+    let refused = hotcell_engine::fetch_and_create(&rig.direct, &new_id(), &spec_of(name)).await;
     let said = refused.expect_err("it cannot run").to_string();
     assert!(
         said.contains(name) && said.contains("another architecture"),
@@ -473,7 +531,7 @@ async fn servers_that_bring_a_new_agent_at_once_do_not_disturb_each_other() {
             });
             tokio::spawn(async move {
                 let id = new_id();
-                let made = engine.create(&id, &spec()).await;
+                let made = hotcell_engine::fetch_and_create(&engine, &id, &spec()).await;
                 made.unwrap_or_else(|error| panic!("{}", chain(&error)));
                 engine.destroy(&id).await.expect("it is destroyed");
             })
@@ -492,7 +550,9 @@ async fn two_servers_on_one_engine_do_not_see_each_others_containers() {
         ..rig.spoiled.clone()
     });
     let id = new_id();
-    rig.direct.create(&id, &spec()).await.expect("it is made");
+    hotcell_engine::fetch_and_create(&rig.direct, &id, &spec())
+        .await
+        .expect("it is made");
     assert!(
         other
             .list()
@@ -517,6 +577,26 @@ async fn two_servers_on_one_engine_do_not_see_each_others_containers() {
 }
 
 #[tokio::test]
+async fn an_image_is_inspected_once_for_a_container() {
+    let Some(rig) = Rig::new() else { return };
+    let engine = rig.engine();
+    let inspections = || {
+        let is_one = |line: &str| line.starts_with("GET ") && line.contains("/images/");
+        rig.proxy.count(is_one)
+    };
+    let before = inspections();
+    let (id, spec) = (new_id(), spec());
+    let progress = hotcell_engine::Progress::default();
+    let pull = hotcell_engine::Pull::IfMissing(&progress);
+    let image = engine.fetch_image(&spec, pull).await.expect("it is here");
+    let made = engine.create(&id, &spec, image).await.expect("it is made");
+    assert_eq!(inspections() - before, 1);
+    assert!(made.image_id.is_some());
+    engine.destroy(&id).await.expect("it is destroyed");
+    rig.expect_nothing_left().await;
+}
+
+#[tokio::test]
 async fn gvisor_as_the_engines_own_choice_has_the_processes_it_needs() {
     // Only whether it is there.
     if Private::start_with(Flavor::Docker, Some("runsc")).is_none() {
@@ -528,7 +608,9 @@ async fn gvisor_as_the_engines_own_choice_has_the_processes_it_needs() {
     };
     let engine = Docker::new(private.config(Flavor::Docker, None));
     let id = new_id();
-    engine.create(&id, &spec()).await.expect("it is made");
+    hotcell_engine::fetch_and_create(&engine, &id, &spec())
+        .await
+        .expect("it is made");
     let name = format!("hotcell-{id}");
     let limit = ["inspect", "--format", "{{.HostConfig.PidsLimit}}", &name];
     assert_eq!(private.says(&limit).trim(), "1280");

@@ -180,8 +180,7 @@ impl Cell {
         };
         let spec = policy.admit(spec).expect("this policy admits it");
         let id = new_id();
-        engine
-            .create(&id, &spec)
+        hotcell_engine::fetch_and_create(&*engine, &id, &spec)
             .await
             .unwrap_or_else(|error| panic!("{}", chain(&error)));
         let stream = engine.open(&id).await.expect("the agent's socket is there");

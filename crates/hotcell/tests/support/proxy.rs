@@ -35,6 +35,8 @@ struct Plan {
     is_gone: bool,
     /// Calls whose first line has these words fail, this many times.
     failing: Option<(&'static str, u32)>,
+    /// The first line of each call.
+    lines: Vec<String>,
 }
 
 pub struct Proxy {
@@ -84,6 +86,12 @@ impl Proxy {
         };
     }
 
+    /// How many calls there were whose first line `is_counted`.
+    pub fn count(&self, is_counted: impl Fn(&str) -> bool) -> usize {
+        let plan = self.plan.lock().expect("not poisoned");
+        plan.lines.iter().filter(|line| is_counted(line)).count()
+    }
+
     /// Passes everything on again; how many calls there were.
     pub fn mend(&self) -> u32 {
         std::mem::take(&mut *self.plan.lock().expect("not poisoned")).calls
@@ -110,6 +118,7 @@ impl Plan {
     fn fails(&mut self, request: &[u8]) -> bool {
         let request = String::from_utf8_lossy(request);
         let line = request.lines().next().unwrap_or_default();
+        self.lines.push(line.to_owned());
         match &mut self.failing {
             Some((words, times)) if *times > 0 && line.contains(*words) => {
                 *times -= 1;

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerSpec};
-use hotcell_engine::{AgentStream, Container, Enforced};
+use hotcell_domain::{Admitted, ContainerSpec, EngineId};
+use hotcell_engine::{
+    AgentStream, Capabilities, Container, Garbage, Pull, ReadyImage, SweepMode, Swept,
+};
 
 use super::*;
 
@@ -38,14 +40,27 @@ impl Door {
 
 #[async_trait]
 impl Engine for Door {
-    fn name(&self) -> &'static str {
-        "door"
+    fn identity(&self) -> EngineId {
+        EngineId::named("door")
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        Err(EngineError::Exhausted { resource: "all" })
+    }
+
+    async fn fetch_image(
+        &self,
+        _: &Admitted<ContainerSpec>,
+        _: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        Err(EngineError::Exhausted { resource: "all" })
     }
 
     async fn create(
         &self,
         _: &ContainerId,
         _: &Admitted<ContainerSpec>,
+        _: ReadyImage,
     ) -> Result<Container, EngineError> {
         Err(EngineError::Exhausted { resource: "all" })
     }
@@ -89,16 +104,8 @@ impl Engine for Door {
         Ok(())
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        Ok(Enforced::NOTHING)
-    }
-
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        Ok(0)
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        Ok(0)
+    async fn sweep(&self, _: Garbage, _: SweepMode) -> Result<Swept, EngineError> {
+        Ok(Swept::default())
     }
 }
 

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hotcell_engine::{EngineError, Pull};
+
 use super::{Pool, WarmContainer};
 
 /// How long an engine may take to say what a name stands for. It takes a millisecond or two.
@@ -28,10 +30,13 @@ impl Pool {
     /// What the image of a set is now; `None` if its engine does not say.
     pub(super) async fn current_image(&self, set: usize) -> Option<CurrentImage> {
         let spec = &self.sets[set].spec;
-        let asked = self.environment.engine.image_id(spec);
+        let asked = self.environment.engine.fetch_image(spec, Pull::Never);
         let image = &spec.value().image;
         match tokio::time::timeout(IMAGE_TIMEOUT, asked).await {
-            Ok(Ok(image_id)) => Some(CurrentImage { image_id }),
+            Ok(Ok(found)) => Some(CurrentImage {
+                image_id: found.id().map(str::to_owned),
+            }),
+            Ok(Err(EngineError::NoImage { .. })) => Some(CurrentImage { image_id: None }),
             Ok(Err(error)) => {
                 tracing::warn!(%image, %error, "the engine does not say what an image is");
                 None

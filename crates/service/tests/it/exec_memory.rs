@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use hotcell_domain::{
-    Admitted, ContainerId, ContainerRef, ContainerSpec, ExecEnd, ExecId, ExecStatus,
+    Admitted, ContainerId, ContainerRef, ContainerSpec, EngineId, ExecEnd, ExecId, ExecStatus,
 };
-use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
+use hotcell_engine::{
+    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
+    SweepMode, Swept,
+};
 use hotcell_service::Settings;
 use hotcell_testkit::fake::{Fake, Faults};
 use hotcell_testkit::world::{World, open_sh, sh};
@@ -20,16 +23,25 @@ struct Starving {
 
 #[async_trait]
 impl Engine for Starving {
-    fn name(&self) -> &'static str {
-        self.fake.name()
+    fn identity(&self) -> EngineId {
+        self.fake.identity()
+    }
+
+    async fn fetch_image(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        self.fake.fetch_image(spec, pull).await
     }
 
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError> {
-        self.fake.create(id, spec).await
+        self.fake.create(id, spec, image).await
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
@@ -58,16 +70,12 @@ impl Engine for Starving {
         self.fake.exited(id).await
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        self.fake.limits().await
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        self.fake.capabilities().await
     }
 
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        self.fake.sweep().await
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        self.fake.leftovers().await
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
+        self.fake.sweep(garbage, mode).await
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use hotcell_domain::{ContainerId, ContainerRef, ContainerSpec, ImageRef, Phase, Policy};
-use hotcell_engine::Engine as _;
 use hotcell_service::{Service, ServiceError, Spawn};
 use hotcell_testkit::fake::{Faults, each_seed};
 
@@ -122,7 +121,7 @@ async fn leave_stranger(ground: &Ground, dice: &mut Dice) -> anyhow::Result<()> 
         std::fs::create_dir_all(ground.directory(&id))?;
     } else {
         let spec = Policy::default().admit(ContainerSpec::new(ImageRef::Host))?;
-        ground.engine().create(&id, &spec).await?;
+        hotcell_engine::fetch_and_create(&ground.engine(), &id, &spec).await?;
     }
     Ok(())
 }

@@ -109,7 +109,9 @@ impl<'a> Cell<'a> {
     ) -> anyhow::Result<Self> {
         let id = new_id();
         let spec = admitted(subject, change)?;
-        let container = subject.engine.create(&id, &spec).await.context("create")?;
+        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
+            .await
+            .context("create")?;
         Self::attach(subject, id, container).await
     }
 

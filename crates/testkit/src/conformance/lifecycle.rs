@@ -12,7 +12,7 @@ use futures_util::future::{join_all, try_join_all};
 use hotcell_agent_client::{Agent, AgentError, Command, WriteOptions};
 use hotcell_domain::{ContainerId, Phase};
 
-use hotcell_engine::Engine;
+use hotcell_engine::{Engine, Pull};
 
 use super::cell::{Cell, Live, admitted, expect_not_found, new_id};
 use super::{Outcome, Subject, claimed};
@@ -43,7 +43,7 @@ pub(super) async fn a_new_container_says_hello(subject: &Subject) -> Outcome {
 pub(super) async fn creating_twice_is_one_container(subject: &Subject) -> Outcome {
     let first = Cell::make(subject).await?;
     let spec = admitted(subject, |_| ())?;
-    let again = subject.engine.create(&first.id, &spec).await?;
+    let again = hotcell_engine::fetch_and_create(&*subject.engine, &first.id, &spec).await?;
     assert_eq!(again.id, first.id);
     assert_eq!(again.phase, Phase::Running);
     let second = first.connect().await?;
@@ -57,7 +57,9 @@ pub(super) async fn two_creators_at_once_make_one_container(subject: &Subject) -
     let spec = admitted(subject, |_| ())?;
     // Whoever is told that it is made can use it, also the one who came second.
     let create = || async {
-        let container = subject.engine.create(&id, &spec).await.context("create")?;
+        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
+            .await
+            .context("create")?;
         assert_eq!((&container.id, container.phase), (&id, Phase::Running));
         let cell = Cell::attach(subject, id.clone(), container).await?;
         anyhow::Ok(cell.agent.hello().boot_id)
@@ -85,7 +87,8 @@ pub(super) async fn a_container_is_listed_and_inspected_as_running(subject: &Sub
     assert_eq!(inspected.oom_kills, 0);
     // By this a container of another image than its name stands for now is told.
     let spec = admitted(subject, |_| ())?;
-    let image_id = subject.engine.image_id(&spec).await?;
+    let image = subject.engine.fetch_image(&spec, Pull::Never).await?;
+    let image_id = image.id().map(str::to_owned);
     assert_eq!(cell.container.image_id, image_id);
     assert_eq!(inspected.image_id, image_id);
     let all = subject.engine.list().await?;
@@ -202,7 +205,7 @@ pub(super) async fn a_dropped_create_leaves_nothing(subject: &Subject) -> Outcom
     let spec = admitted(subject, |_| ())?;
     for turns in 0..TURNS_MAX {
         let id = new_id();
-        let create = subject.engine.create(&id, &spec);
+        let create = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec);
         if let Some(made) = drop_after(turns, create).await {
             made.context("create")?;
             subject.engine.destroy(&id).await?;
@@ -222,8 +225,12 @@ pub(super) async fn a_dropped_create_can_be_repeated(subject: &Subject) -> Outco
     let spec = admitted(subject, |_| ())?;
     for turns in 1..TURNS_MAX {
         let id = new_id();
-        let dropped = drop_after(turns, subject.engine.create(&id, &spec)).await;
-        let container = subject.engine.create(&id, &spec).await?;
+        let dropped = drop_after(
+            turns,
+            hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec),
+        )
+        .await;
+        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec).await?;
         let cell = Cell::attach(subject, id, container).await?;
         assert_eq!(cell.said("echo hi").await?, "hi\n");
         assert_eq!(listed(&*subject.engine).await?.len(), 1);
@@ -242,7 +249,11 @@ pub(super) async fn a_dropped_repetition_of_create_leaves_the_container(
     let cell = Cell::make(subject).await?;
     // How many turns it takes may differ each time, so no number is the last.
     for turns in (1..=TURNS_OF_REPETITION_MAX).cycle().take(REPETITIONS) {
-        drop_after(turns, subject.engine.create(&cell.id, &spec)).await;
+        drop_after(
+            turns,
+            hotcell_engine::fetch_and_create(&*subject.engine, &cell.id, &spec),
+        )
+        .await;
         // As above: time for whatever the dropped call had under way.
         Cell::make(subject).await?.end().await?;
         assert_eq!(cell.said("echo alive").await?, "alive\n");

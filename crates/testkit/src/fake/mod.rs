@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Phase};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 
@@ -25,7 +25,10 @@ pub use seed::{each_seed, seeds};
 use self::home::{Home, Making, UNLIMITED};
 use self::process::all_gone;
 use self::stream::Faulty;
-use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError};
+use hotcell_engine::{
+    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize, Pull, ReadyImage,
+    SweepMode, Swept,
+};
 
 /// The file beside the containers that says what the name of every image stands for.
 const TAG_FILE: &str = "tag";
@@ -143,23 +146,35 @@ impl Fake {
 
 #[async_trait]
 impl Engine for Fake {
-    fn name(&self) -> &'static str {
-        "fake"
+    fn identity(&self) -> EngineId {
+        EngineId::named("fake")
     }
 
-    async fn image_id(
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        Ok(Capabilities {
+            host_images: true,
+            network: false,
+            enforced: UNLIMITED,
+            host_size: HostSize::read(),
+        })
+    }
+
+    async fn fetch_image(
         &self,
-        _spec: &Admitted<ContainerSpec>,
-    ) -> Result<Option<String>, EngineError> {
-        Ok(self.tagged())
+        spec: &Admitted<ContainerSpec>,
+        _pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        Ok(ReadyImage::new(spec, self.tagged(), ()))
     }
 
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError> {
         const STEP: &str = "create the container";
+        image.payload::<()>(spec)?;
         let fault = self.faults().create();
         if fault == Some(CreateFault::Before) {
             return Err(injected(STEP));
@@ -176,8 +191,8 @@ impl Engine for Fake {
         let making = Making::begin(home).map_err(EngineError::engine(STEP))?;
         let noted = making.note_spec(spec.value());
         noted.map_err(EngineError::engine(STEP))?;
-        if let Some(image_id) = self.tagged() {
-            let noted = making.note_image(&image_id);
+        if let Some(image_id) = image.id() {
+            let noted = making.note_image(image_id);
             noted.map_err(EngineError::engine(STEP))?;
         }
         self.start(making, fault).await
@@ -260,16 +275,8 @@ impl Engine for Fake {
         Ok(())
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        Ok(UNLIMITED)
-    }
-
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        Ok(0)
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        Ok(0)
+    async fn sweep(&self, _: Garbage, _: SweepMode) -> Result<Swept, EngineError> {
+        Ok(Swept::default())
     }
 }
 

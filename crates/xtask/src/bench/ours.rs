@@ -87,7 +87,7 @@ impl Ours {
 
     async fn make(&self, engine: &Embedded) -> Result<Live> {
         let id = new_id()?;
-        engine.create(&id, &self.spec).await?;
+        hotcell_engine::fetch_and_create(engine, &id, &self.spec).await?;
         let agent = Agent::connect(engine.open(&id).await?).await?;
         Ok(Live { id, agent })
     }

@@ -60,7 +60,9 @@ async fn a_full_disk_is_told_and_leaves_what_was_there() {
         ..Policy::default()
     };
     let spec = policy.admit(ContainerSpec::new(ImageRef::Host)).unwrap();
-    engine.create(&id, &spec).await.unwrap();
+    hotcell_engine::fetch_and_create(&engine, &id, &spec)
+        .await
+        .unwrap();
     let agent = Agent::connect(engine.open(&id).await.unwrap())
         .await
         .unwrap();

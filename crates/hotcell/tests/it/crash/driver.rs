@@ -130,7 +130,9 @@ async fn the_server_that_is_killed() {
     for _ in 0..count {
         let id = new_id();
         say("making", &id);
-        engine.create(&id, &spec).await.unwrap();
+        hotcell_engine::fetch_and_create(&engine, &id, &spec)
+            .await
+            .unwrap();
         say("made", &id);
         made.push(id);
     }

@@ -84,7 +84,10 @@ pub async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
         .await
         .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     engine
-        .sweep()
+        .sweep(
+            hotcell_engine::Garbage::Containers,
+            hotcell_engine::SweepMode::Remove,
+        )
         .await
         .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     for container in engine.list().await.unwrap() {

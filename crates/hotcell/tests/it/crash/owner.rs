@@ -53,10 +53,40 @@ async fn a_container_ends_with_its_owner_and_a_sweep_removes_the_rest() {
     })
     .await;
     for _ in 0..2 {
-        assert_eq!(engine(&home).leftovers().await.unwrap(), 1);
+        assert_eq!(
+            engine(&home)
+                .sweep(
+                    hotcell_engine::Garbage::Containers,
+                    hotcell_engine::SweepMode::Count
+                )
+                .await
+                .unwrap()
+                .leftovers,
+            1
+        );
     }
-    assert_eq!(engine(&home).sweep().await.unwrap(), 1);
-    assert_eq!(engine(&home).leftovers().await.unwrap(), 0);
+    assert_eq!(
+        engine(&home)
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Remove
+            )
+            .await
+            .unwrap()
+            .leftovers,
+        1
+    );
+    assert_eq!(
+        engine(&home)
+            .sweep(
+                hotcell_engine::Garbage::Containers,
+                hotcell_engine::SweepMode::Count
+            )
+            .await
+            .unwrap()
+            .leftovers,
+        0
+    );
     nothing_left(&ids[0], &home, 0).await;
 }
 

@@ -55,11 +55,15 @@ async fn a_container_whose_record_is_damaged_is_listed_and_destroyed_and_no_othe
             .join("state.json")
     };
     let (other, spec) = (new_id(), spec(Lifetime::UntilDestroyed));
-    engine.create(&other, &spec).await.unwrap();
+    hotcell_engine::fetch_and_create(&engine, &other, &spec)
+        .await
+        .unwrap();
     let another = fs::read(record(&other)).unwrap();
     for (what, damage) in DAMAGES {
         let id = new_id();
-        engine.create(&id, &spec).await.unwrap();
+        hotcell_engine::fetch_and_create(&engine, &id, &spec)
+            .await
+            .unwrap();
         damage(&record(&id), &another);
         let listed = engine
             .list()
@@ -91,7 +95,9 @@ async fn a_record_from_before_the_host_restarted_names_no_process() {
     let home = scratch();
     let engine = engine(home.path());
     let (id, spec) = (new_id(), spec(Lifetime::UntilDestroyed));
-    engine.create(&id, &spec).await.unwrap();
+    hotcell_engine::fetch_and_create(&engine, &id, &spec)
+        .await
+        .unwrap();
     let path = home
         .path()
         .join("containers")

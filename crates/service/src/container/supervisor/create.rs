@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
-use hotcell_engine::{Container, EngineError, Progress};
+use hotcell_engine::{Container, EngineError, Progress, Pull, ReadyImage};
 use hotcell_store::StoreError;
 
 use crate::ServiceError;
@@ -44,8 +44,8 @@ pub(crate) async fn create(
     progress: &Progress,
     connection: &Connection,
 ) -> Result<Container, CreateError> {
-    fetch_reporting(environment, spec, progress).await?;
-    let creating = environment.engine.create(id, spec);
+    let image = fetch_reporting(environment, spec, progress).await?;
+    let creating = environment.engine.create(id, spec, image);
     let created = tokio::time::timeout(CREATE_TIMEOUT, creating).await;
     let created = created.map_err(|_| late("make the container"))??;
     connect(connection).await?;
@@ -57,15 +57,17 @@ pub(crate) async fn fetch_image(
     environment: &Environment,
     spec: &Admitted<ContainerSpec>,
 ) -> Result<(), CreateError> {
-    fetch_reporting(environment, spec, &Progress::default()).await
+    let fetched = fetch_reporting(environment, spec, &Progress::default()).await;
+    fetched.map(drop)
 }
 
 async fn fetch_reporting(
     environment: &Environment,
     spec: &Admitted<ContainerSpec>,
     progress: &Progress,
-) -> Result<(), CreateError> {
-    let fetch = environment.engine.fetch_image(spec, progress);
+) -> Result<ReadyImage, CreateError> {
+    let pull = Pull::IfMissing(progress);
+    let fetch = environment.engine.fetch_image(spec, pull);
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     Ok(fetched.map_err(|_| late("pull the image"))??)
 }

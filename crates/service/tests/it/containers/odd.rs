@@ -8,7 +8,10 @@ use async_trait::async_trait;
 use hotcell_domain::{
     Admitted, ContainerId, ContainerSpec, EngineId, ImageRef, Lifetime, Phase, Policy,
 };
-use hotcell_engine::{AgentStream, Container, Enforced, Engine, EngineError, SweptImages};
+use hotcell_engine::{
+    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
+    SweepMode, Swept, fetch_and_create,
+};
 use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
 use hotcell_testkit::fake::Fake;
 
@@ -139,10 +142,6 @@ impl Odd {
 
 #[async_trait]
 impl Engine for Odd {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn identity(&self) -> EngineId {
         EngineId {
             name: self.name.to_owned(),
@@ -150,28 +149,33 @@ impl Engine for Odd {
         }
     }
 
-    async fn image_id(
+    async fn fetch_image(
         &self,
         spec: &Admitted<ContainerSpec>,
-    ) -> Result<Option<String>, EngineError> {
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        if matches!(pull, Pull::IfMissing(_)) {
+            return self.fake.fetch_image(spec, pull).await;
+        }
         if self.is_silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         self.answer()?;
-        self.fake.image_id(spec).await
+        self.fake.fetch_image(spec, pull).await
     }
 
     async fn create(
         &self,
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
     ) -> Result<Container, EngineError> {
         self.creates.fetch_add(1, Ordering::SeqCst);
         self.hang().await;
         if self.is_full.load(Ordering::SeqCst) {
             return Err(EngineError::Exhausted { resource: "ids" });
         }
-        self.fake.create(id, spec).await
+        self.fake.create(id, spec, image).await
     }
 
     async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
@@ -234,30 +238,23 @@ impl Engine for Odd {
         self.fake.exited(id).await
     }
 
-    async fn limits(&self) -> Result<Enforced, EngineError> {
-        self.fake.limits().await
-    }
-
-    async fn sweep(&self) -> Result<usize, EngineError> {
-        Ok(self.leftovers)
-    }
-
-    async fn leftovers(&self) -> Result<usize, EngineError> {
-        Ok(self.leftovers)
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        self.fake.capabilities().await
     }
 
     /// It has one image, which nobody has used for a day, and parts of others.
-    async fn sweep_images(
-        &self,
-        idle: Option<Duration>,
-        dry_run: bool,
-    ) -> Result<SweptImages, EngineError> {
-        let is_idle = idle.is_some_and(|idle| idle <= Duration::from_hours(24));
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
+        let Garbage::Images { unused_for } = garbage else {
+            return Ok(Swept::leftovers(self.leftovers));
+        };
+        let is_idle = unused_for.is_some_and(|idle| idle <= Duration::from_hours(24));
         let has_image = self.has_image.load(Ordering::SeqCst);
         let goes = is_idle && has_image;
-        self.has_image
-            .store(has_image && (dry_run || !goes), Ordering::SeqCst);
-        Ok(SweptImages {
+        self.has_image.store(
+            has_image && (mode == SweepMode::Count || !goes),
+            Ordering::SeqCst,
+        );
+        Ok(Swept {
             images: usize::from(goes),
             leftovers: self.image_leftovers,
         })
@@ -325,7 +322,7 @@ async fn containers_that_end_with_their_owner_are_left_alone() {
         .unwrap();
     let theirs = ContainerId::from_parts(1, [3; 10]);
     let half_made = ContainerId::from_parts(2, [3; 10]);
-    engine.create(&theirs, &spec).await.unwrap();
+    fetch_and_create(&*engine, &theirs, &spec).await.unwrap();
     std::fs::create_dir_all(ground.directory(&half_made)).unwrap();
 
     let service = ground.start_on(engine).await;

@@ -20,7 +20,9 @@ async fn a_container_without_a_row_is_adopted() {
     let mut theirs = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
     theirs.limits.memory = Bytes::parse("96m").unwrap();
     let spec = Policy::default().admit(theirs.clone()).unwrap();
-    ground.engine().create(&stranger(1), &spec).await.unwrap();
+    hotcell_engine::fetch_and_create(&ground.engine(), &stranger(1), &spec)
+        .await
+        .unwrap();
 
     let expected = Reconciled {
         discovered: 2,
@@ -60,7 +62,9 @@ async fn what_is_half_made_or_stopped_without_a_row_is_removed() {
         .admit(ContainerSpec::new(ImageRef::Host))
         .unwrap();
     let engine = ground.engine();
-    engine.create(&stranger(1), &spec).await.unwrap();
+    hotcell_engine::fetch_and_create(&engine, &stranger(1), &spec)
+        .await
+        .unwrap();
     ground.engine().crash(&stranger(1)).await.unwrap();
     engine.exited(&stranger(1)).await.unwrap();
     fs::create_dir_all(ground.directory(&stranger(2))).unwrap();
