@@ -24,7 +24,7 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid,
 use crate::plan::{FdSlot, InitFds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan};
 use crate::seccomp::SeccompFilters;
 use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
-use crate::sys;
+use crate::sys::{self, InChild};
 
 /// In place of a step's index: every step is done, or only exec is left.
 pub(crate) const DONE: u32 = u32::MAX;
@@ -43,9 +43,9 @@ pub(crate) type FdSlots = [Option<OwnedFd>];
 
 /// Does every step and returns the exit code, if none of them was exec; `slots` must have
 /// room for those of the plan.
-pub(crate) fn run(plan: &Plan, slots: &mut FdSlots, link: ParentLink<'_>) -> i32 {
+pub(crate) fn run(child: &InChild, plan: &Plan, slots: &mut FdSlots, link: ParentLink<'_>) -> i32 {
     for (index, step) in plan.steps.iter().enumerate() {
-        if let Err(error) = run_step(&step.op, slots, link) {
+        if let Err(error) = run_step(child, &step.op, slots, link) {
             let index = u32::try_from(index).unwrap_or(DONE - 1);
             report(link, index, error.raw_os_error().unwrap_or(libc::EIO));
             return 1;
@@ -63,10 +63,10 @@ fn report(link: ParentLink<'_>, step: u32, errno: i32) -> bool {
     rustix::io::write(link.status, &record).is_ok()
 }
 
-fn run_step(op: &Op, slots: &mut FdSlots, link: ParentLink<'_>) -> io::Result<()> {
+fn run_step(child: &InChild, op: &Op, slots: &mut FdSlots, link: ParentLink<'_>) -> io::Result<()> {
     match op {
         Op::JoinCgroup(tasks) => join_cgroup(tasks.as_fd()),
-        Op::HideCgroups => sys::unshare_cgroup(),
+        Op::HideCgroups => sys::unshare_cgroup(child),
         Op::NewKeyring => new_keyring(),
         Op::PrivateMounts => private_mounts(),
         Op::Open {
@@ -114,18 +114,18 @@ fn run_step(op: &Op, slots: &mut FdSlots, link: ParentLink<'_>) -> io::Result<()
         Op::Limit { resource, value } => limit(*resource, *value),
         Op::LimitForExecs { resource, value } => limit_for_execs(*resource, *value),
         Op::Hostname(name) => Ok(rustix::system::sethostname(name.to_bytes())?),
-        Op::Loopback => loopback(),
-        Op::NewSession => new_session(),
-        Op::InitFds(fds) => place_fds(fds),
-        Op::DropPrivileges { change_user, keep } => drop_privileges(*change_user, *keep),
+        Op::Loopback => loopback(child),
+        Op::NewSession => new_session(child),
+        Op::InitFds(fds) => place_fds(child, fds),
+        Op::DropPrivileges { change_user, keep } => drop_privileges(child, *change_user, *keep),
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
-        Op::Seccomp(filters) => install_filter(filters),
+        Op::Seccomp(filters) => install_filter(child, filters),
         Op::Exec { file, args } => {
             // Without a parent nobody would know of the init program.
             if !report(link, DONE, 0) {
                 return Err(Errno::PIPE.into());
             }
-            Err(sys::execveat(file.as_fd(), args))
+            Err(sys::execveat(child, file.as_fd(), args))
         }
     }
 }
@@ -324,28 +324,28 @@ fn limit_for_execs(resource: rustix::process::Resource, value: u64) -> io::Resul
     )?)
 }
 
-fn loopback() -> io::Result<()> {
+fn loopback(child: &InChild) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    sys::loopback_up(socket.as_fd())
+    sys::loopback_up(child, socket.as_fd())
 }
 
-fn new_session() -> io::Result<()> {
+fn new_session(child: &InChild) -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    sys::unblock_signals()
+    sys::unblock_signals(child)
 }
 
-fn place_fds(fds: &InitFds) -> io::Result<()> {
+fn place_fds(child: &InChild, fds: &InitFds) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = rustix::fs::openat(CWD, c"/dev/null", flags, Mode::empty())?;
     for target in [0, 1] {
-        sys::dup_to(null.as_fd(), target)?;
+        sys::dup_to(child, null.as_fd(), target)?;
     }
-    sys::dup_to(fds.log.as_fd(), 2)?;
+    sys::dup_to(child, fds.log.as_fd(), 2)?;
     let mut next: RawFd = FIRST_FD;
     for fd in &fds.others {
-        sys::dup_to(fd.as_fd(), next)?;
+        sys::dup_to(child, fd.as_fd(), next)?;
         next += 1;
     }
     // `null` may have been in the way of one of these; then it is one of them now.
@@ -355,14 +355,14 @@ fn place_fds(fds: &InitFds) -> io::Result<()> {
 
 /// Where the filter can have no listener (the kernel is too old, or a filter around us has
 /// one already), the one without it refuses what init would be asked about.
-fn install_filter(filters: &SeccompFilters) -> io::Result<()> {
-    match sys::seccomp_listener(&filters.asking) {
-        Ok(listener) => sys::move_to(listener, NOTIFY_FD),
-        Err(_) => sys::seccomp_filter(&filters.refusing),
+fn install_filter(child: &InChild, filters: &SeccompFilters) -> io::Result<()> {
+    match sys::seccomp_listener(child, &filters.asking) {
+        Ok(listener) => sys::move_to(child, listener, NOTIFY_FD),
+        Err(_) => sys::seccomp_filter(child, &filters.refusing),
     }
 }
 
-fn drop_privileges(change_user: bool, keep: bool) -> io::Result<()> {
+fn drop_privileges(child: &InChild, change_user: bool, keep: bool) -> io::Result<()> {
     let all = rustix::thread::capabilities(None)?.permitted;
     let kept = if keep {
         kept_capabilities()
@@ -371,7 +371,7 @@ fn drop_privileges(change_user: bool, keep: bool) -> io::Result<()> {
     };
     // Inheritable before the bounding set goes: it cannot be raised past that afterwards.
     set_capabilities(all, kept)?;
-    sys::drop_bounding_set()?;
+    sys::drop_bounding_set(child)?;
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_SETUID_FIXUP
@@ -384,7 +384,7 @@ fn drop_privileges(change_user: bool, keep: bool) -> io::Result<()> {
     if keep {
         KEPT_CAPABILITIES
             .into_iter()
-            .try_for_each(sys::raise_ambient)?;
+            .try_for_each(|capability| sys::raise_ambient(child, capability))?;
     }
     let bits = bits
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE

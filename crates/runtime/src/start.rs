@@ -93,14 +93,14 @@ pub(crate) fn start(
         Ok((status, private(&status_end)?, private(&go_end)?, go))
     };
     let (status, status_end, go_end, go) = pipes().map_err(StartError::step("make a pipe"))?;
-    let (pid, pidfd) = sys::clone3(namespaces, cgroup.map(AsFd::as_fd), || {
+    let (pid, pidfd) = sys::clone3(namespaces, cgroup.map(AsFd::as_fd), |child| {
         // Or the end of the parent would go unnoticed.
-        sys::close_copy(go.as_fd());
+        sys::close_copy(child, go.as_fd());
         let link = ParentLink {
             status: status_end.as_fd(),
             go: go_end.as_fd(),
         };
-        child::run(plan, &mut slots, link)
+        child::run(child, plan, &mut slots, link)
     })
     .map_err(StartError::step("make the namespaces"))?;
     drop((status_end, go_end));
@@ -246,13 +246,13 @@ mod tests {
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (go_end, go) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let waiting = plan(Op::AwaitGo);
-        let (_, pidfd) = sys::clone3(0, None, || {
-            sys::close_copy(go.as_fd());
+        let (_, pidfd) = sys::clone3(0, None, |child| {
+            sys::close_copy(child, go.as_fd());
             let link = ParentLink {
                 status: status_end.as_fd(),
                 go: go_end.as_fd(),
             };
-            child::run(&waiting, &mut [], link)
+            child::run(child, &waiting, &mut [], link)
         })
         .unwrap();
         drop((status_end, go_end, go));
@@ -272,13 +272,13 @@ mod tests {
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (nothing, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let plan = plan(Op::NewKeyring);
-        let (_, pidfd) = sys::clone3(0, None, || {
+        let (_, pidfd) = sys::clone3(0, None, |child| {
             let link = ParentLink {
                 status: status_end.as_fd(),
                 go: nothing.as_fd(),
             };
             let inherited = sys::session_keyring().is_ok_and(|keyring| keyring == ours);
-            let code = child::run(&plan, &mut [], link);
+            let code = child::run(child, &plan, &mut [], link);
             let own = sys::session_keyring().is_ok_and(|keyring| keyring != ours);
             if inherited && own { code } else { 2 }
         })
@@ -310,7 +310,7 @@ mod tests {
             serde_json::from_value(serde_json::json!({ "v1": [], "v2": dir })).unwrap();
         let group = place.v2_dir().unwrap();
         let (silent, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let (pid, pidfd) = sys::clone3(0, group.as_ref().map(AsFd::as_fd), || {
+        let (pid, pidfd) = sys::clone3(0, group.as_ref().map(AsFd::as_fd), |_| {
             // Nobody writes; the group's kill ends it.
             let mut polled = [PollFd::new(&silent, PollFlags::IN)];
             poll(&mut polled, None).map_or(1, |_| 0)

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_long, c_uint, c_ulong};
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
@@ -42,6 +43,14 @@ impl Drop for NeverReturns {
     }
 }
 
+/// Proof of being the child of [`clone3`], which alone makes one. Calls that change the whole
+/// process, or descriptors that somebody in the parent owns, take it: the child never goes
+/// back to any owner, it ends or becomes another program.
+pub(crate) struct InChild {
+    /// Neither constructed elsewhere nor sent to another thread.
+    _private: PhantomData<*const ()>,
+}
+
 /// Starts `child` in a copy of this process, in new namespaces, and returns its
 /// process id and a descriptor of it. What `child` returns is its exit code.
 ///
@@ -50,7 +59,7 @@ impl Drop for NeverReturns {
 pub(crate) fn clone3(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
-    child: impl FnOnce() -> i32,
+    child: impl FnOnce(&InChild) -> i32,
 ) -> io::Result<(u32, OwnedFd)> {
     let mut pidfd: RawFd = -1;
     let mut args = CloneArgs {
@@ -70,7 +79,9 @@ pub(crate) fn clone3(
         Err(_) => Err(io::Error::last_os_error()),
         Ok(0) => {
             let _guard = NeverReturns;
-            exit_now(child())
+            exit_now(child(&InChild {
+                _private: PhantomData,
+            }))
         }
         // SAFETY: The kernel opened `pidfd` for this process in the call just above, and we
         // have handed it to nobody else.
@@ -115,7 +126,7 @@ impl ExecArgs {
 }
 
 /// Replaces the process by the program in `file`; returns only to say why it could not.
-pub(crate) fn execveat(file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
+pub(crate) fn execveat(_: &InChild, file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
     // SAFETY: Both vectors end with a null pointer, and their strings live in `args`.
     unsafe {
         libc::syscall(
@@ -181,13 +192,13 @@ pub(crate) fn mount_idmap(
 }
 
 /// Puts one more seccomp filter on this thread and all it will start.
-pub(crate) fn seccomp_filter(program: &[sock_filter]) -> io::Result<()> {
+pub(crate) fn seccomp_filter(_: &InChild, program: &[sock_filter]) -> io::Result<()> {
     seccomp(program, 0).map(drop)
 }
 
 /// The same, and gives back the descriptor at which its notifications are answered. A call
 /// that somebody is answering for is interrupted by nothing but KILL, where the kernel can.
-pub(crate) fn seccomp_listener(program: &[sock_filter]) -> io::Result<OwnedFd> {
+pub(crate) fn seccomp_listener(_: &InChild, program: &[sock_filter]) -> io::Result<OwnedFd> {
     const WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let fd =
@@ -223,7 +234,7 @@ fn seccomp(program: &[sock_filter], flags: c_ulong) -> io::Result<c_long> {
 }
 
 /// Leaves the cgroup namespace for a new one, rooted at the present cgroups.
-pub(crate) fn unshare_cgroup() -> io::Result<()> {
+pub(crate) fn unshare_cgroup(_: &InChild) -> io::Result<()> {
     // SAFETY: A new cgroup namespace touches neither memory nor descriptors.
     done(c_long::from(unsafe {
         libc::unshare(libc::CLONE_NEWCGROUP)
@@ -262,7 +273,7 @@ pub(crate) fn session_keyring() -> io::Result<c_long> {
 }
 
 /// Drops every capability from the bounding set.
-pub(crate) fn drop_bounding_set() -> io::Result<()> {
+pub(crate) fn drop_bounding_set(_: &InChild) -> io::Result<()> {
     for capability in 0..u64::from(u64::BITS) {
         // SAFETY: This option takes a number and touches no memory.
         let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
@@ -280,7 +291,7 @@ pub(crate) fn drop_bounding_set() -> io::Result<()> {
 }
 
 /// Adds a capability to the ambient set.
-pub(crate) fn raise_ambient(capability: u32) -> io::Result<()> {
+pub(crate) fn raise_ambient(_: &InChild, capability: u32) -> io::Result<()> {
     // SAFETY: This option takes numbers and touches no memory.
     done(c_long::from(unsafe {
         libc::prctl(
@@ -294,9 +305,9 @@ pub(crate) fn raise_ambient(capability: u32) -> io::Result<()> {
 }
 
 /// Moves a descriptor to the number `to`, where it stays open across exec.
-pub(crate) fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
+pub(crate) fn move_to(child: &InChild, from: OwnedFd, to: RawFd) -> io::Result<()> {
     if from.as_raw_fd() != to {
-        return dup_to(from.as_fd(), to);
+        return dup_to(child, from.as_fd(), to);
     }
     // SAFETY: F_SETFD touches no memory, and the descriptor is ours: whoever runs next owns it.
     done(c_long::from(unsafe {
@@ -305,16 +316,16 @@ pub(crate) fn move_to(from: OwnedFd, to: RawFd) -> io::Result<()> {
 }
 
 /// Makes `to` a copy of `from` that stays open across exec.
-pub(crate) fn dup_to(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
-    // SAFETY: Called in the container's process only, where `to` belongs to nothing that is
-    // still used: the process ends or is replaced without going back to any owner.
+pub(crate) fn dup_to(_: &InChild, from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
+    // SAFETY: In the child, `to` belongs to nothing that is still used: the process ends or is
+    // replaced without going back to any owner.
     done(c_long::from(unsafe { libc::dup3(from.as_raw_fd(), to, 0) }))
 }
 
 /// Closes the child's copy of a descriptor that its parent owns.
-pub(crate) fn close_copy(fd: BorrowedFd<'_>) {
-    // SAFETY: Called in a cloned child only, which never returns to the owner of `fd`; the
-    // parent's descriptor is another one.
+pub(crate) fn close_copy(_: &InChild, fd: BorrowedFd<'_>) {
+    // SAFETY: The child never returns to the owner of `fd`; the parent's descriptor is
+    // another one.
     unsafe {
         libc::close(fd.as_raw_fd());
     }
@@ -322,24 +333,29 @@ pub(crate) fn close_copy(fd: BorrowedFd<'_>) {
 
 /// Marks every descriptor from `first` on to be closed by the next exec.
 pub(crate) fn cloexec_from(first: RawFd) -> io::Result<()> {
-    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
-}
-
-/// Closes every descriptor from `first` on. Only for a process that has opened none yet.
-pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
-    close_range(first, 0)
-}
-
-fn close_range(first: RawFd, flags: c_uint) -> io::Result<()> {
-    // SAFETY: Either only a flag is set, or the caller (the launcher, first thing) owns none of them.
+    // SAFETY: Only a flag is set; nothing is closed.
     done(unsafe {
         libc::syscall(
             libc::SYS_close_range,
             first.cast_unsigned(),
             c_uint::MAX,
-            flags,
+            libc::CLOSE_RANGE_CLOEXEC,
         )
     })
+}
+
+/// Closes a descriptor that this process inherited through exec; false if it did not. What
+/// was open across exec lacks `FD_CLOEXEC`, and whatever this process opens has it.
+pub(crate) fn close_inherited(fd: RawFd) -> bool {
+    // SAFETY: F_GETFD touches no memory, and what is no descriptor answers with an error.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+        return false;
+    }
+    // SAFETY: Without the flag it was not opened by this process: the standard library, rustix
+    // and this file set it on all they open, and only a child of `clone3` clears it. So no
+    // value in this process owns the descriptor.
+    unsafe { libc::close(fd) == 0 }
 }
 
 /// Gives every signal its default disposition.
@@ -363,7 +379,7 @@ pub(crate) fn reset_signals() {
 }
 
 /// Lets every signal through.
-pub(crate) fn unblock_signals() -> io::Result<()> {
+pub(crate) fn unblock_signals(_: &InChild) -> io::Result<()> {
     // SAFETY: `set` is made by sigemptyset before it is read.
     done(c_long::from(unsafe {
         let mut set = std::mem::zeroed();
@@ -391,7 +407,7 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
 }
 
 /// Brings the loopback interface of this network namespace up; `socket` is any socket of it.
-pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn loopback_up(_: &InChild, socket: BorrowedFd<'_>) -> io::Result<()> {
     /// The kernel's `struct ifreq`, as this request reads it.
     #[repr(C)]
     struct Request {

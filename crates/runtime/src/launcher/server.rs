@@ -39,7 +39,7 @@ pub fn run_launcher() -> ExitCode {
 fn serve() -> io::Result<()> {
     // Neither the terminal's signals nor what the server's own parent left open concern us.
     let _ = setsid();
-    sys::close_from(FIRST_FOREIGN_FD)?;
+    close_inherited()?;
     sys::reset_signals();
     chdir("/")?;
     expendable();
@@ -118,6 +118,19 @@ fn await_request(socket: &OwnedFd, children: &OwnedFd) -> io::Result<bool> {
             return Ok(true);
         }
     }
+}
+
+/// Closes what the server's own parent left open: the launcher outlives neither, and a pipe that
+/// it kept would never end.
+fn close_inherited() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name();
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        if let Some(fd) = number.filter(|fd| *fd >= FIRST_FOREIGN_FD) {
+            sys::close_inherited(fd);
+        }
+    }
+    Ok(())
 }
 
 fn reap(children: &OwnedFd) {
@@ -248,7 +261,20 @@ fn first_steps(cgroups: &ContainerCgroups) -> io::Result<Vec<Step>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+
     use super::*;
+
+    #[test]
+    fn only_what_came_through_exec_is_closed() {
+        let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        assert!(!sys::close_inherited(ours.as_raw_fd()));
+        rustix::io::fcntl_getfd(&ours).unwrap();
+        // As exec leaves one: open, without the flag, and owned by nobody here.
+        rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).unwrap();
+        assert!(sys::close_inherited(theirs.into_raw_fd()));
+        assert_eq!(rustix::io::read(&ours, &mut [0_u8; 1]), Ok(0));
+    }
 
     #[test]
     fn every_container_gets_a_keyring_before_it_changes_its_user() {
