@@ -1,7 +1,8 @@
 //! Attachments: who works in a container.
 
-use hotcell_domain::{ContainerId, Name};
+use std::collections::HashMap;
 
+use hotcell_domain::{ContainerId, Name, Principal};
 use rusqlite::{Connection, params};
 
 use crate::database::Fault;
@@ -58,6 +59,28 @@ impl Store {
                 all(&mut statement, [container.as_str()])
             })
             .await
+    }
+
+    /// The attachments of all containers of a principal that have not ended, each container's
+    /// oldest first. One query, however many there are.
+    pub async fn attachments_of(
+        &self,
+        principal: Principal,
+    ) -> Result<HashMap<ContainerId, Vec<AttachmentRow>>, StoreError> {
+        let sql = "SELECT attachments.*, container AS id
+                   FROM containers JOIN attachments ON container = containers.id
+                   WHERE principal = ? AND ended_unix_ms IS NULL
+                   ORDER BY attached_unix_ms, client_name, session_id";
+        let rows = self.database.run("list attachments", move |database| {
+            let mut statement = database.read().prepare_cached(sql)?;
+            all::<AttachmentRow>(&mut statement, [principal.as_str()])
+        });
+        let mut by_container: HashMap<_, Vec<_>> = HashMap::new();
+        for row in rows.await? {
+            let container = row.container.clone();
+            by_container.entry(container).or_default().push(row);
+        }
+        Ok(by_container)
     }
 }
 
@@ -149,6 +172,33 @@ mod tests {
         assert!(store.attach(attachment("a", 1), 1).await.unwrap().is_some());
         assert_eq!(store.attach(attachment("b", 1), 1).await.unwrap(), None);
         assert!(store.attach(attachment("a", 2), 1).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn attachments_of_a_principal_are_those_of_its_containers_that_have_not_ended() {
+        let (_directory, store) = samples::store();
+        let to = |number, session| AttachmentRow {
+            container: samples::container(number).id,
+            ..attachment(session, number)
+        };
+        let mut foreign = samples::container(4);
+        foreign.principal = Principal::new(Name::parse("somebody").unwrap());
+        for row in [1, 2, 3]
+            .map(samples::container)
+            .into_iter()
+            .chain([foreign])
+        {
+            store.insert_container(row, 0).await.unwrap();
+        }
+        for (number, session) in [(1, "b"), (1, "a"), (3, "a"), (4, "a")] {
+            store.attach(to(number, session), 9).await.unwrap();
+        }
+        let ended = samples::container(3).id;
+        let ended = store.set_container_phase(ended, hotcell_domain::Phase::Stopped, Some(9));
+        ended.await.unwrap();
+        let found = store.attachments_of(Principal::local()).await.unwrap();
+        let expected = [(samples::container(1).id, vec![to(1, "a"), to(1, "b")])];
+        assert_eq!(found, HashMap::from(expected));
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use rusqlite::{Connection, named_params, params};
 
 use crate::database::{Database, Fault};
 use crate::row::{FromRow, RowError, RowReader, all, first, sql_count, sql_ms};
-use crate::{Store, StoreError};
+use crate::{PageCursor, Store, StoreError, page};
 
 /// A container as it was asked for and as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,21 +101,22 @@ impl Store {
             .await
     }
 
-    /// Containers of a principal that have ended and are still remembered, oldest first,
-    /// at most `count_max` of the newest.
-    pub async fn ended_containers(
+    /// Ended containers of a principal that are still remembered, newest first: at most
+    /// `count_max` of those behind `after`.
+    pub async fn ended_containers_page(
         &self,
         principal: Principal,
+        after: Option<PageCursor<ContainerId>>,
         count_max: usize,
     ) -> Result<Vec<ContainerRow>, StoreError> {
         let sql = "SELECT * FROM containers WHERE principal = ? AND ended_unix_ms IS NOT NULL
+                       AND (created_unix_ms, id) < (?, ?)
                    ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
         self.database
             .run("list containers", move |database| {
-                let params = params![principal.as_str(), sql_count(count_max)];
-                let mut rows = all(&mut database.read().prepare_cached(sql)?, params)?;
-                rows.reverse();
-                Ok(rows)
+                let (created, id) = page::before(after.as_ref(), ContainerId::as_str);
+                let params = params![principal.as_str(), created, id, sql_count(count_max)];
+                all(&mut database.read().prepare_cached(sql)?, params)
             })
             .await
     }

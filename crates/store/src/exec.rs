@@ -4,6 +4,8 @@ mod command;
 mod ended;
 mod ending;
 
+use std::sync::Arc;
+
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, Name, Principal};
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 
@@ -76,11 +78,12 @@ impl Store {
         end: ExecEnd,
         ended_unix_ms: u64,
     ) -> Result<(), StoreError> {
-        let log_bytes = self.logs.bytes(&id);
+        let logs = Arc::clone(&self.logs);
         let query = move |database: &mut Database| {
             if !end.status.is_final() {
                 return Err(Fault::Misuse("an exec ends with a final status"));
             }
+            let log_bytes = logs.bytes(&id);
             let transaction = database.write()?;
             set_end(&transaction, &id, &end, ended_unix_ms, log_bytes)?;
             cut_command(&transaction, &id)?;

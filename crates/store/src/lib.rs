@@ -23,6 +23,7 @@ mod error;
 mod exec;
 mod lock;
 mod log;
+mod page;
 mod prune;
 mod row;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use container::{ContainerInsert, ContainerRow};
 pub use error::{OpenError, StoreError};
 pub use exec::{ARGV_BYTES_KEPT, EndedExecRow, ExecInsert, ExecRow, listed_argv};
 pub use log::{LogMessage, LogPage, LogWriter};
+pub use page::PageCursor;
 pub use prune::Retention;
 pub use warm::WarmRow;
 
@@ -79,11 +81,11 @@ impl Store {
     pub async fn sync(&self) -> Result<(), StoreError> {
         let step = "bring rows to the disk";
         let directory = Arc::clone(&self.directory);
-        let synced = tokio::task::spawn_blocking(move || database::sync(&directory));
-        let synced = synced
-            .await
-            .map_err(|error| StoreError::failed(step, error))?;
-        synced.map_err(|error| StoreError::io(step, error))
+        let sync = move || database::sync(&directory);
+        blocking(step, move || {
+            sync().map_err(|error| StoreError::io(step, error))
+        })
+        .await
     }
 }
 
@@ -111,6 +113,16 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").finish_non_exhaustive()
     }
+}
+
+/// Runs work that may wait for the disk away from the async runtime's workers. Work that has
+/// begun goes on when this future is dropped.
+pub(crate) async fn blocking<T: Send + 'static>(
+    step: &'static str,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| StoreError::failed(step, error))?
 }
 
 /// Makes a directory that only we can look into. One that is there stays as it is.

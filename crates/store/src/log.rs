@@ -20,6 +20,7 @@
 //! any record can be delivered without having seen another.
 
 mod cursors;
+mod file_writer;
 mod layout;
 mod logs;
 mod part;
@@ -35,10 +36,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hotcell_domain::{ExecId, Stream};
 
+#[cfg(test)]
+pub(crate) use file_writer::FileWriter;
 pub(crate) use logs::Logs;
+#[cfg(test)]
+pub(crate) use reader::read;
 pub use writer::LogWriter;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, blocking};
 
 /// A part of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,22 +72,31 @@ pub struct LogMessage {
 }
 
 impl Store {
-    /// Opens the log of an exec for writing. What another server wrote before it died is
-    /// there, up to the last whole record. There is one writer per exec: while one lives,
-    /// another is refused.
-    pub fn log_writer(&self, id: &ExecId, output_bytes_max: u64) -> Result<LogWriter, StoreError> {
-        LogWriter::open(Arc::clone(&self.logs), id, output_bytes_max)
+    /// The log of an exec, for writing. There is one writer per exec: while one has its file
+    /// open, another cannot write.
+    pub fn log_writer(&self, id: &ExecId, output_bytes_max: u64) -> LogWriter {
+        LogWriter::new(Arc::clone(&self.logs), id, output_bytes_max)
     }
 
     /// Reads what comes after message `after_seq`: at least one message if there is one, at
     /// most about `bytes_max` bytes. An exec that wrote nothing has an empty log.
-    pub fn read_log(
+    ///
+    /// The disk is read on the blocking pool, and not at all where a log that is being written
+    /// has nothing new.
+    pub async fn read_log(
         &self,
         id: &ExecId,
         after_seq: u64,
         bytes_max: usize,
     ) -> Result<LogPage, StoreError> {
-        reader::read(&self.logs, id, after_seq, bytes_max)
+        if let Some(page) = reader::without_news(&self.logs, id, after_seq) {
+            return Ok(page);
+        }
+        let (logs, id) = (Arc::clone(&self.logs), id.clone());
+        blocking("read an output log", move || {
+            reader::read(&logs, &id, after_seq, bytes_max)
+        })
+        .await
     }
 }
 

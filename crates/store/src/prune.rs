@@ -13,7 +13,7 @@ use rusqlite::params;
 
 use crate::database::{Database, Fault};
 use crate::row::{sql_count, sql_ms};
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, blocking};
 
 pub use excess::Retention;
 
@@ -77,7 +77,10 @@ impl Store {
     /// that is listed before the rows are looked up has its row, if it ever had one.
     async fn prune_orphan_logs(&self) -> Result<(), StoreError> {
         let logs = Arc::clone(&self.logs);
-        let listed: Vec<ExecId> = on_disk(move || logs.list()).await?.into_iter().collect();
+        let listed: Vec<ExecId> = blocking("list logs", move || logs.list())
+            .await?
+            .into_iter()
+            .collect();
         for portion in listed.chunks(PORTION) {
             let portion = portion.to_vec();
             let orphans = self
@@ -85,18 +88,13 @@ impl Store {
                 .run("look up logs", move |database| unknown(database, portion))
                 .await?;
             let logs = Arc::clone(&self.logs);
-            on_disk(move || orphans.iter().try_for_each(|id| logs.remove(id))).await?;
+            blocking("remove logs", move || {
+                orphans.iter().try_for_each(|id| logs.remove(id))
+            })
+            .await?;
         }
         Ok(())
     }
-}
-
-async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| StoreError::failed("remove logs", error))?
 }
 
 fn delete(database: &mut Database, sql: &str, before_unix_ms: u64) -> Result<usize, Fault> {

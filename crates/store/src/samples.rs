@@ -4,15 +4,38 @@ use hotcell_domain::{
     Command, ContainerId, ContainerSpec, EngineId, ExecEnd, ExecId, ExecStatus, ImageRef, Labels,
     Name, Phase, Principal,
 };
+use std::sync::Arc;
 use tempfile::TempDir;
 
-use crate::{ContainerRow, ExecRow, Store};
+use crate::log::{FileWriter, read};
+use crate::{ContainerRow, ExecRow, LogPage, Store, StoreError};
 
 /// A store that is gone with its directory.
 pub(crate) fn store() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     (directory, store)
+}
+
+impl Store {
+    /// The synchronous writer of a log.
+    pub(crate) fn log_file(
+        &self,
+        id: &ExecId,
+        output_bytes_max: u64,
+    ) -> Result<FileWriter, StoreError> {
+        FileWriter::open(Arc::clone(&self.logs), id, output_bytes_max)
+    }
+
+    /// What [`Store::read_log`] returns, without a runtime.
+    pub(crate) fn read_log_file(
+        &self,
+        id: &ExecId,
+        after_seq: u64,
+        bytes_max: usize,
+    ) -> Result<LogPage, StoreError> {
+        read(&self.logs, id, after_seq, bytes_max)
+    }
 }
 
 /// What 32 get who ask at once, each on a thread of its own.

@@ -19,7 +19,7 @@ async fn a_store_is_one_server_s_until_the_last_clone_is_gone() {
     drop(clone);
     let store = Store::open(directory.path()).unwrap();
     assert_eq!(store.active_execs().await.unwrap(), [exec(1)]);
-    let log = store.log_writer(&exec(1).id, 100).unwrap();
+    let log = store.log_file(&exec(1).id, 100).unwrap();
     drop(store);
     assert!(Store::open(directory.path()).is_err());
     drop(log);
@@ -45,7 +45,7 @@ fn nobody_else_can_read_what_is_stored() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("a/b");
     let store = Store::open(&directory).unwrap();
-    let mut log = store.log_writer(&exec(1).id, 100).unwrap();
+    let mut log = store.log_file(&exec(1).id, 100).unwrap();
     log.append(1, hotcell_domain::Stream::Stdout, 1, b"x")
         .unwrap();
     let mode = |name: &str| {

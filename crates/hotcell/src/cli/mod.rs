@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve MCP: containers for agents, over HTTP or stdio
     #[command(after_help = serve::EXAMPLES)]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Run a snippet, a script or a command in a fresh container of the embedded engine
     ///
     /// Its output is streamed and its exit code becomes ours: 128+N after signal N,

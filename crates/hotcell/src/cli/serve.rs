@@ -109,6 +109,10 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) warm: WarmArgs,
 
+    /// Threads that serve requests [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parse_threads, env = "HOTCELL_WORKER_THREADS")]
+    pub(crate) worker_threads: Option<usize>,
+
     /// How long running execs may go on when the server is told to stop
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
     pub(crate) drain_grace_s: Duration,
@@ -224,6 +228,16 @@ fn parse_execs(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Far more than cores that a server has.
+const WORKER_THREADS_MAX: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=WORKER_THREADS_MAX) => Ok(number),
+        _ => Err(format!("must be a number from 1 to {WORKER_THREADS_MAX}")),
+    }
+}
+
 /// Nobody waits longer than a day for a server to stop.
 const DRAIN_GRACE_S_MAX: u64 = 24 * 60 * 60;
 
@@ -269,13 +283,21 @@ mod tests {
         let Command::Serve(arguments) = command else {
             panic!("not serve but {command:?}")
         };
-        Ok(arguments)
+        Ok(*arguments)
     }
 
     #[test]
     fn without_a_command_it_serves() {
         let command = Cli::try_parse_from(["hotcell"]).map(Cli::into_command);
         assert!(matches!(command, Ok(Command::Serve(_))));
+    }
+
+    #[test]
+    fn worker_threads_are_bounded_and_one_per_core_unless_set() {
+        let threads = |text| parse(&["--worker-threads", text]).map(|it| it.worker_threads);
+        assert_eq!(threads("3").ok(), Some(Some(3)));
+        assert!(threads("0").is_err() && threads("1025").is_err());
+        assert_eq!(parse(&[]).map(|it| it.worker_threads).ok(), Some(None));
     }
 
     #[test]

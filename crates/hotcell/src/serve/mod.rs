@@ -23,13 +23,14 @@ use anyhow::{Context, Result};
 use self::stop::StopSignals;
 use crate::cli::{ServeArgs, Transport};
 
-/// Threads that serve. What waits for a disk or the kernel has threads of its own.
-const WORKER_THREADS: usize = 2;
-
 /// Serves until told to stop.
 pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
+    // One per core unless it is set. Whatever waits for a disk has other threads.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(count) = arguments.worker_threads {
+        builder.worker_threads(count);
+    }
+    let runtime = builder
         .enable_all()
         .build()
         .context("start the async runtime")?;

@@ -29,15 +29,19 @@ impl Service {
                 .inner
                 .environment
                 .store
-                .ended_containers(principal, ENDED_MAX);
+                .ended_containers_page(principal, None, ENDED_MAX);
             views.extend(ended.await?.iter().map(view_of_row));
         }
         let engine = self.inner.engine_infos().await;
+        let principal = caller.principal.clone();
+        let attachments = self.inner.environment.store.attachments_of(principal);
+        let mut attachments = attachments.await?;
         for container in self.inner.registry.all() {
             if container.row.principal != caller.principal {
                 continue;
             }
-            let attached = self.inner.attached(&container).await?;
+            let attached = attachments.remove(container.id()).unwrap_or_default();
+            let attached = attached.into_iter().map(Attached::from).collect();
             let view = view(&container, engine.get(container.id()), attached);
             // One that is being removed is an ended one when nothing is left of it.
             if !view.phase.is_final() {

@@ -13,12 +13,12 @@ use hotcell_agent_client::{
 };
 use hotcell_domain::{ExecEnd, ExecStatus, Stream};
 use hotcell_engine::EngineError;
+use hotcell_store::LogWriter;
 
 use super::close::{cancelled, out_of_memory};
 use super::command::{CommandContext, for_agent};
 use super::end;
 use super::live::LiveExec;
-use super::log::Log;
 use super::table::{NOT_STORED, TableInner};
 use crate::ServiceError;
 use crate::backoff::Backoff;
@@ -79,7 +79,12 @@ impl Piece {
 impl TableInner {
     /// Follows an exec until it has ended, and answers how. `is_known`: it was started by
     /// another server.
-    pub(super) async fn follow(&self, exec: &LiveExec, log: &mut Log, is_known: bool) -> ExecEnd {
+    pub(super) async fn follow(
+        &self,
+        exec: &LiveExec,
+        log: &mut LogWriter,
+        is_known: bool,
+    ) -> ExecEnd {
         let mut is_closed = self.is_closed.subscribe();
         tokio::select! {
             end = self.until_end(exec, log, is_known) => end,
@@ -87,7 +92,7 @@ impl TableInner {
         }
     }
 
-    async fn until_end(&self, exec: &LiveExec, log: &mut Log, is_known: bool) -> ExecEnd {
+    async fn until_end(&self, exec: &LiveExec, log: &mut LogWriter, is_known: bool) -> ExecEnd {
         let mut backoff = Backoff::new();
         loop {
             let had = log.agent_seq();
@@ -107,7 +112,7 @@ impl TableInner {
     async fn attempt(
         &self,
         exec: &LiveExec,
-        log: &mut Log,
+        log: &mut LogWriter,
         is_known: bool,
     ) -> Result<Exit, Broken> {
         let Ok(connected) = self.connection.get().await else {
@@ -140,7 +145,7 @@ impl TableInner {
         &self,
         agent: &Agent,
         exec: &LiveExec,
-        log: &Log,
+        log: &LogWriter,
         is_known: bool,
     ) -> Result<Option<Follow>, AgentError> {
         let after_seq = log.agent_seq();
@@ -170,7 +175,7 @@ impl TableInner {
         &self,
         agent: &Agent,
         exec: &LiveExec,
-        log: &mut Log,
+        log: &mut LogWriter,
         follow: Follow,
     ) -> Result<Exit, AgentError> {
         tokio::select! {
@@ -183,7 +188,7 @@ impl TableInner {
     async fn take_events(
         &self,
         exec: &LiveExec,
-        log: &mut Log,
+        log: &mut LogWriter,
         mut follow: Follow,
     ) -> Result<Exit, AgentError> {
         let mut next = follow.next().await?;
@@ -202,9 +207,10 @@ impl TableInner {
                         data: data.into(),
                     };
                     let after = piece.gather(&mut follow).await?;
-                    let last_seq = self.keep(exec, log, &piece).await;
-                    follow.ack(piece.agent_seq);
-                    exec.wrote(last_seq, piece.data.len());
+                    let (agent_seq, bytes) = (piece.agent_seq, piece.data.len());
+                    let last_seq = self.keep(exec, log, piece).await;
+                    follow.ack(agent_seq);
+                    exec.wrote(last_seq, bytes);
                     match after {
                         Some(after) => Some(after),
                         None => follow.next().await?,
@@ -216,11 +222,15 @@ impl TableInner {
     }
 
     /// Puts output into the log, however long that takes.
-    async fn keep(&self, exec: &LiveExec, log: &mut Log, piece: &Piece) -> u64 {
+    async fn keep(&self, exec: &LiveExec, log: &mut LogWriter, piece: Piece) -> u64 {
         let stream = stream(piece.output);
+        let data = piece.data.freeze();
         let mut backoff = Backoff::new();
         loop {
-            match log.append(piece.agent_seq, stream, piece.unix_ms, &piece.data) {
+            match log
+                .append(piece.agent_seq, stream, piece.unix_ms, data.clone())
+                .await
+            {
                 Ok(last_seq) => return last_seq,
                 Err(error) => {
                     tracing::warn!(exec.id = %exec.id, %error, "output is not stored yet");

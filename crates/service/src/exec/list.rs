@@ -34,7 +34,7 @@ impl Service {
             let principal = caller.principal.clone();
             let ended = environment
                 .store
-                .ended_execs(principal, container, LISTED_MAX);
+                .ended_execs_page(principal, container, None, LISTED_MAX);
             let ended = ended.await?;
             // One that ended just now is in both.
             all.retain(|exec| !ended.iter().any(|row| row.id == exec.id));

@@ -16,7 +16,6 @@ mod ids;
 mod input;
 mod list;
 mod live;
-mod log;
 mod poll;
 mod queue;
 mod recover;

@@ -40,7 +40,8 @@ impl Service {
             FoundExec::Ended(row, end) => {
                 let page = environment
                     .store
-                    .read_log(id, poll.after_seq, poll.bytes_max)?;
+                    .read_log(id, poll.after_seq, poll.bytes_max)
+                    .await?;
                 Ok(view(row.id, end.status, page, Some(end)))
             }
         }
@@ -79,7 +80,8 @@ impl LiveExec {
         // First how it is, then what it wrote: an end that is seen here is behind the last
         // byte of the log.
         let now = progress.borrow().clone();
-        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max)?;
+        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max);
+        let page = page.await?;
         let mut view = view(self.id.clone(), now.status, page, now.end);
         view.stalled = now.stalled;
         Ok(view)
@@ -102,7 +104,8 @@ impl LiveExec {
         if now.end.is_some() {
             return Ok(());
         }
-        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max)?;
+        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max);
+        let page = page.await?;
         if page.has_more {
             return Ok(());
         }

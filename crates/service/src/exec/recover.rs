@@ -11,11 +11,10 @@ use std::time::Duration;
 use hotcell_agent_client::ExecInfo;
 use hotcell_domain::{ExecId, ExecStatus};
 use hotcell_engine::EngineError;
-use hotcell_store::{ExecRow, StoreError};
+use hotcell_store::{ExecRow, LogWriter, StoreError};
 
 use super::close::lost;
 use super::live::LiveExec;
-use super::log::Log;
 use super::table::{ExecTable, NOT_STORED, TableInner};
 use crate::backoff::Backoff;
 use crate::environment::Environment;
@@ -127,9 +126,9 @@ impl TableInner {
     }
 
     /// Opens the log that another server left, however long that takes.
-    pub(super) async fn open_log(&self, exec: &LiveExec, log: &mut Log) {
+    pub(super) async fn open_log(&self, exec: &LiveExec, log: &mut LogWriter) {
         let mut backoff = Backoff::new();
-        while let Err(error) = log.open().map(drop) {
+        while let Err(error) = log.open().await {
             tracing::warn!(exec.id = %exec.id, %error, "a log cannot be opened yet");
             self.environment.metrics.store_failed();
             exec.set_stalled(Some(NOT_STORED));
@@ -148,9 +147,9 @@ impl Environment {
     pub(crate) async fn lose_exec(&self, row: ExecRow) -> Result<(), StoreError> {
         let now = self.clock.unix_ms();
         let output_bytes_max = self.settings.output_bytes_max;
-        let mut log = Log::new(self.store.clone(), row.id.clone(), output_bytes_max);
-        log.open()?;
-        log.finish(now)?;
+        let mut log = self.store.log_writer(&row.id, output_bytes_max);
+        log.open().await?;
+        log.finish(now).await?;
         self.store.end_exec(row.id, lost(), now).await?;
         self.metrics.exec_ended(ExecStatus::Lost, Duration::ZERO);
         Ok(())

@@ -14,12 +14,11 @@ use std::time::Duration;
 use hotcell_domain::{
     Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal,
 };
-use hotcell_store::ContainerRow;
+use hotcell_store::{ContainerRow, LogWriter};
 use tokio::sync::watch;
 
 use super::ids::ExecIds;
 use super::live::LiveExec;
-use super::log::Log;
 use super::queue::Queue;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
@@ -236,12 +235,12 @@ impl TableInner {
     }
 
     /// Notes how an exec ended, then says so. While the store takes nothing, it waits.
-    pub(super) async fn settle(&self, exec: &LiveExec, log: &mut Log, end: ExecEnd) {
+    pub(super) async fn settle(&self, exec: &LiveExec, log: &mut LogWriter, end: ExecEnd) {
         let environment = &self.environment;
         let now = environment.clock.unix_ms();
         let mut backoff = Backoff::new();
         loop {
-            let finished = log.finish(now);
+            let finished = log.finish(now).await;
             let stored = match finished {
                 Ok(_) => {
                     environment
@@ -284,10 +283,10 @@ impl TableInner {
         }
     }
 
-    pub(super) fn log_of(&self, id: &ExecId) -> Log {
+    pub(super) fn log_of(&self, id: &ExecId) -> LogWriter {
         let environment = &self.environment;
         let output_bytes_max = environment.settings.output_bytes_max;
-        Log::new(environment.store.clone(), id.clone(), output_bytes_max)
+        environment.store.log_writer(id, output_bytes_max)
     }
 
     fn publish_counts(&self, state: &State) {

@@ -135,7 +135,10 @@ async fn nothing_leaves_an_end() {
     set(Phase::Stopped, Some(9)).await.unwrap();
     set(Phase::Failed, Some(10)).await.unwrap();
     set(Phase::Running, None).await.unwrap();
-    let ended = store.ended_containers(Principal::local(), 9).await.unwrap();
+    let ended = store
+        .ended_containers_page(Principal::local(), None, 9)
+        .await
+        .unwrap();
     assert_eq!(
         ended,
         [ContainerRow {
@@ -174,7 +177,10 @@ async fn a_container_that_has_ended_loses_its_variables_and_no_other_does() {
     };
     let living = [halted, with_secret(4)];
     assert_eq!(store.active_containers().await.unwrap(), living);
-    let ended = store.ended_containers(Principal::local(), 9).await.unwrap();
+    let ended = store
+        .ended_containers_page(Principal::local(), None, 9)
+        .await
+        .unwrap();
     assert_eq!(ended.len(), 2);
     assert!(ended.iter().all(|row| row.spec == container(1).spec));
     drop(store);
@@ -185,7 +191,7 @@ async fn a_container_that_has_ended_loses_its_variables_and_no_other_does() {
 }
 
 #[tokio::test]
-async fn of_many_ended_containers_the_newest_are_listed_oldest_first() {
+async fn ended_containers_are_listed_page_by_page_newest_first() {
     let (_directory, store) = store();
     for number in [3, 1, 2] {
         store.insert_container(container(number), 0).await.unwrap();
@@ -195,11 +201,22 @@ async fn of_many_ended_containers_the_newest_are_listed_oldest_first() {
             .await
             .unwrap();
     }
-    let listed = store.ended_containers(Principal::local(), 2).await.unwrap();
-    let created: Vec<u64> = listed.iter().map(|row| row.created_unix_ms).collect();
-    assert_eq!(created, [2, 3]);
+    let page = async |principal, after| {
+        let page = store.ended_containers_page(principal, after, 2).await;
+        page.unwrap()
+    };
+    let first = page(Principal::local(), None).await;
+    let created = |rows: &[ContainerRow]| -> Vec<u64> {
+        rows.iter().map(|row| row.created_unix_ms).collect()
+    };
+    assert_eq!(created(&first), [3, 2]);
+    let after = PageCursor {
+        created_unix_ms: 2,
+        id: container(2).id,
+    };
+    assert_eq!(created(&page(Principal::local(), Some(after)).await), [1]);
     let foreign = Principal::new(name("somebody"));
-    assert!(store.ended_containers(foreign, 2).await.unwrap().is_empty());
+    assert!(page(foreign, None).await.is_empty());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use super::{command, ending};
 use crate::database::Fault;
 use crate::row::{FromRow, RowError, RowReader, all, sql_count};
-use crate::{Store, StoreError};
+use crate::{PageCursor, Store, StoreError, page};
 
 /// An exec that has ended, in brief.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,47 +26,55 @@ pub struct EndedExecRow {
 }
 
 impl Store {
-    /// Execs of a principal, in one container or in all, that have ended and are still
-    /// remembered, oldest first, at most `count_max` of the newest.
-    pub async fn ended_execs(
+    /// Ended execs of a principal, in one container or in all, that are still remembered,
+    /// newest first: at most `count_max` of those behind `after`.
+    pub async fn ended_execs_page(
         &self,
         principal: Principal,
         container: Option<ContainerId>,
+        after: Option<PageCursor<ExecId>>,
         count_max: usize,
     ) -> Result<Vec<EndedExecRow>, StoreError> {
         self.database
             .run("list execs", move |database| {
+                let before = page::before(after.as_ref(), ExecId::as_str);
                 let connection = database.read();
-                let mut rows = ended(connection, &principal, container.as_ref(), count_max)?;
-                rows.reverse();
-                Ok(rows)
+                ended(
+                    connection,
+                    &principal,
+                    container.as_ref(),
+                    before,
+                    count_max,
+                )
             })
             .await
     }
 }
 
-/// Newest first.
 fn ended(
     connection: &Connection,
     principal: &Principal,
     container: Option<&ContainerId>,
+    (created, id): (i64, &str),
     count_max: usize,
 ) -> Result<Vec<EndedExecRow>, Fault> {
     let everywhere = "SELECT id, container, command, created_unix_ms, ended_unix_ms, ending
         FROM execs WHERE principal = ? AND ended_unix_ms IS NOT NULL
+            AND (created_unix_ms, id) < (?, ?)
         ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
     let there = "SELECT id, container, command, created_unix_ms, ended_unix_ms, ending
         FROM execs WHERE principal = ? AND container = ? AND ended_unix_ms IS NOT NULL
+            AND (created_unix_ms, id) < (?, ?)
         ORDER BY created_unix_ms DESC, id DESC LIMIT ?";
     let (principal, limit) = (principal.as_str(), sql_count(count_max));
     match container {
         None => all(
             &mut connection.prepare_cached(everywhere)?,
-            params![principal, limit],
+            params![principal, created, id, limit],
         ),
         Some(container) => all(
             &mut connection.prepare_cached(there)?,
-            params![principal, container.as_str(), limit],
+            params![principal, container.as_str(), created, id, limit],
         ),
     }
 }

@@ -1,6 +1,7 @@
 use hotcell_domain::{ExecStatus, Stdin, Usage};
 
 use super::*;
+use crate::PageCursor;
 use crate::samples::{at_once, container, end, exec, name, store};
 
 fn with_key(number: u64, key: &str) -> ExecRow {
@@ -116,18 +117,53 @@ async fn ended_execs_are_listed_in_one_container_or_in_all() {
     }
     let created = async |container, count_max| {
         let principal = Principal::local();
-        let rows = store.ended_execs(principal, container, count_max).await;
+        let rows = store
+            .ended_execs_page(principal, container, None, count_max)
+            .await;
         let rows = rows.unwrap();
         rows.iter()
             .map(|row| row.created_unix_ms)
             .collect::<Vec<_>>()
     };
-    assert_eq!(created(None, 3).await, [2, 3, 4]);
-    assert_eq!(created(Some(container(0).id), 9).await, [2, 4]);
+    assert_eq!(created(None, 3).await, [4, 3, 2]);
+    assert_eq!(created(Some(container(0).id), 9).await, [4, 2]);
     assert_eq!(created(Some(container(0).id), 1).await, [4]);
     let foreign = Principal::new(name("somebody"));
-    let rows = store.ended_execs(foreign, Some(container(0).id), 9).await;
+    let rows = store
+        .ended_execs_page(foreign, Some(container(0).id), None, 9)
+        .await;
     assert!(rows.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn pages_of_ended_execs_follow_each_other_also_within_one_millisecond() {
+    let (_directory, store) = store();
+    for number in 1..=7 {
+        let row = ExecRow {
+            created_unix_ms: number / 3,
+            ..exec(number)
+        };
+        store.insert_exec(row, 0).await.unwrap();
+        let ended = end(ExecStatus::Succeeded);
+        store.end_exec(exec(number).id, ended, 9).await.unwrap();
+    }
+    for container in [None, Some(container(1).id)] {
+        let mut seen = Vec::new();
+        let mut after = None;
+        loop {
+            let page = store.ended_execs_page(Principal::local(), container.clone(), after, 2);
+            let page = page.await.unwrap();
+            assert!(page.len() <= 2);
+            let Some(last) = page.last() else { break };
+            after = Some(PageCursor {
+                created_unix_ms: last.created_unix_ms,
+                id: last.id.clone(),
+            });
+            seen.extend(page.into_iter().map(|row| row.id));
+        }
+        let newest_first: Vec<_> = (1..=7).rev().map(|number| exec(number).id).collect();
+        assert_eq!(seen, newest_first);
+    }
 }
 
 #[test]
@@ -166,7 +202,7 @@ async fn an_ended_exec_keeps_the_first_of_its_arguments_and_lists_hold_no_more()
         "{kept}"
     );
     let listed = store
-        .ended_execs(Principal::local(), None, 9)
+        .ended_execs_page(Principal::local(), None, None, 9)
         .await
         .unwrap();
     assert!(bytes(&listed[0].argv) <= 1 << 10);

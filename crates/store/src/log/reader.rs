@@ -23,22 +23,19 @@ const CHUNK_BYTES_MAX: usize = 1 << 20;
 pub(super) const MESSAGES_MAX: usize = 16 << 10;
 
 /// Reads what comes after message `after_seq`.
-pub(super) fn read(
+pub(crate) fn read(
     logs: &Logs,
     id: &ExecId,
     after_seq: u64,
     bytes_max: usize,
 ) -> Result<LogPage, StoreError> {
     let failed = |error| StoreError::io("read an output log", error);
+    if let Some(page) = without_news(logs, id, after_seq) {
+        return Ok(page);
+    }
     let mut page = PageBuilder::new(after_seq, bytes_max);
     let layout = match logs.open_log(id) {
-        Some(log) => {
-            let state = log.state();
-            if state.last_seq <= after_seq {
-                return Ok(page.finish(state.layout.truncated_bytes()));
-            }
-            state.layout.clone()
-        }
+        Some(log) => log.state().layout.clone(),
         None => Layout::on_disk(logs.directory(), id).map_err(failed)?,
     };
     page.fill(logs, id, &layout).map_err(failed)?;
@@ -48,6 +45,15 @@ pub(super) fn read(
         None => layout.truncated_bytes(),
     };
     Ok(page.finish(truncated_bytes))
+}
+
+/// The empty page of a log that is being written and has nothing behind `after_seq`. Answered
+/// from memory.
+pub(super) fn without_news(logs: &Logs, id: &ExecId, after_seq: u64) -> Option<LogPage> {
+    let log = logs.open_log(id)?;
+    let state = log.state();
+    let truncated_bytes = state.layout.truncated_bytes();
+    (state.last_seq <= after_seq).then(|| PageBuilder::new(after_seq, 0).finish(truncated_bytes))
 }
 
 struct PageBuilder {
@@ -130,6 +136,10 @@ impl PageBuilder {
                 self.has_more = true;
                 return Ok((offset, false));
             }
+            debug_assert!(
+                header.seq > self.next_seq(),
+                "sequence numbers of a log rise"
+            );
             self.bytes += data.len();
             self.messages.push(LogMessage {
                 seq: header.seq,

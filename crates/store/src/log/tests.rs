@@ -25,7 +25,7 @@ fn read_all(store: &Store, bytes_max: usize) -> (Vec<LogMessage>, u64) {
     let mut messages = Vec::new();
     let mut seq = 0;
     loop {
-        let page = store.read_log(&id(), seq, bytes_max).unwrap();
+        let page = store.read_log_file(&id(), seq, bytes_max).unwrap();
         assert_eq!(
             page.next_seq,
             page.messages.last().map_or(seq, |one| one.seq)
@@ -91,7 +91,7 @@ proptest! {
         steps in steps(), bytes_max in 1..5000_usize,
     ) {
         let (_directory, store) = store();
-        let mut log = store.log_writer(&id(), PLENTY).unwrap();
+        let mut log = store.log_file(&id(), PLENTY).unwrap();
         let mut written = [Vec::new(), Vec::new()];
         let mut seq = 0;
         for (number, step) in (1_u64..).zip(steps) {
@@ -102,7 +102,7 @@ proptest! {
                 }
                 Step::Reopen => {
                     drop(log);
-                    log = store.log_writer(&id(), PLENTY).unwrap();
+                    log = store.log_file(&id(), PLENTY).unwrap();
                 }
                 Step::Read(bytes_max) => {
                     let (messages, _) = read_all(&store, bytes_max);
@@ -143,23 +143,23 @@ fn an_exec_that_wrote_nothing_has_an_empty_log_and_no_file() {
         has_more: false,
         truncated_bytes: 0,
     };
-    assert_eq!(store.read_log(&id(), 7, 100).unwrap(), empty);
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    assert_eq!(store.read_log_file(&id(), 7, 100).unwrap(), empty);
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     assert_eq!(log.append(3, Stream::Stdout, 1, b"").unwrap(), 0);
     assert_eq!(log.finish(4, 1).unwrap(), 0);
     assert_eq!((log.agent_seq(), log.last_seq()), (4, 0));
-    assert_eq!(store.read_log(&id(), 7, 100).unwrap(), empty);
+    assert_eq!(store.read_log_file(&id(), 7, 100).unwrap(), empty);
     assert!(log_files(directory.path()).is_empty());
 }
 
 #[test]
 fn what_is_here_already_is_not_added_again_unless_it_has_no_number() {
     let (_directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     log.append(1, Stream::Stdout, 1, b"a").unwrap();
     log.append(2, Stream::Stdout, 1, b"b").unwrap();
     drop(log);
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     assert_eq!(log.agent_seq(), 2);
     assert_eq!(log.append(1, Stream::Stdout, 1, b"a").unwrap(), 2);
     assert_eq!(log.append(2, Stream::Stderr, 1, b"b").unwrap(), 2);
@@ -171,12 +171,12 @@ fn what_is_here_already_is_not_added_again_unless_it_has_no_number() {
 #[test]
 fn half_a_character_is_no_message_and_outlives_its_writer() {
     let (_directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     assert_eq!(log.append(1, Stream::Stdout, 1, b"\xe2").unwrap(), 0);
     assert_eq!(log.append(2, Stream::Stderr, 1, b"\xf0\x9f").unwrap(), 0);
     assert_eq!(read_all(&store, 100).0, []);
     drop(log);
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     assert_eq!((log.agent_seq(), log.last_seq()), (2, 0));
     assert_eq!(log.append(3, Stream::Stdout, 5, b"\x82\xac!").unwrap(), 1);
     assert_eq!(log.finish(4, 6).unwrap(), 2);
@@ -191,13 +191,13 @@ fn half_a_character_is_no_message_and_outlives_its_writer() {
 #[test]
 fn a_server_that_dies_after_finish_is_told_the_exit_again() {
     let (_directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     log.append(1, Stream::Stdout, 1, b"a\xc3").unwrap();
     log.append(2, Stream::Stderr, 1, b"\xc3").unwrap();
     log.finish(3, 1).unwrap();
     assert_eq!(log.agent_seq(), 3);
     drop(log);
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     assert_eq!((log.agent_seq(), log.last_seq()), (2, 3));
     assert_eq!(log.finish(3, 1).unwrap(), 3);
 }
@@ -205,29 +205,29 @@ fn a_server_that_dies_after_finish_is_told_the_exit_again() {
 #[test]
 fn a_second_writer_is_refused_while_the_first_lives() {
     let (_directory, store) = store();
-    let log = store.log_writer(&id(), PLENTY).unwrap();
-    let refused = store.log_writer(&id(), PLENTY).map(drop);
+    let log = store.log_file(&id(), PLENTY).unwrap();
+    let refused = store.log_file(&id(), PLENTY).map(drop);
     assert!(matches!(refused, Err(StoreError::Failed { .. })));
     drop(log);
-    assert!(store.log_writer(&id(), PLENTY).is_ok());
+    assert!(store.log_file(&id(), PLENTY).is_ok());
 }
 
 #[test]
 fn a_log_that_is_deleted_under_its_writer_takes_no_more() {
     let (directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     log.append(1, Stream::Stdout, 1, b"a").unwrap();
     std::fs::remove_file(&log_files(directory.path())[0]).unwrap();
     let refused = log.append(2, Stream::Stdout, 1, b"b");
     assert!(matches!(refused, Err(StoreError::Failed { .. })));
     assert_eq!((log.agent_seq(), log.last_seq()), (1, 1));
-    assert_eq!(store.read_log(&id(), 0, 10).unwrap().messages, []);
+    assert_eq!(store.read_log_file(&id(), 0, 10).unwrap().messages, []);
 }
 
 #[test]
 fn more_than_a_record_holds_is_refused() {
     let (_directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     let large = vec![b'x'; super::record::PAYLOAD_BYTES_MAX - 3];
     assert_eq!(log.append(1, Stream::Stdout, 1, &large).unwrap(), 1);
     let larger = vec![b'x'; large.len() + 1];

@@ -1,302 +1,200 @@
-//! Writing a log: one write per append, and nothing half done.
+//! Writing a log without making the async runtime wait for the disk.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use hotcell_domain::{ExecId, Stream};
 
-use super::logs::{Logs, OpenLog};
-use super::part::{self, LogPart};
-use super::record::{Carry, Header, PAYLOAD_BYTES_MAX};
-use super::recover::{Recovered, WriterState, recover};
-use super::utf8::unfinished;
-use crate::StoreError;
+use super::Logs;
+use super::file_writer::FileWriter;
+use crate::{StoreError, blocking};
 
-/// Full tail segments that are kept beside the newest.
-const SEGMENTS: u64 = 8;
-
-/// A buffer that was needed for a larger record is not kept.
-const BUFFER_BYTES_KEPT: usize = 256 << 10;
-
-/// Writes the log of one exec. There is one writer per exec.
+/// Writes the log of one exec. The file is opened when there is something to write: an exec
+/// that writes nothing costs no file.
+///
+/// Disk work runs on the blocking pool, one call at a time. A call whose future is dropped
+/// still takes effect; the next one waits for it there and sees what it wrote.
 #[derive(Debug)]
 pub struct LogWriter {
-    logs: Arc<Logs>,
-    log: Arc<OpenLog>,
-    id: ExecId,
-    half_bytes: u64,
-    state: WriterState,
-    current: Option<CurrentPart>,
-    buffer: Vec<u8>,
+    file: Arc<Mutex<LazyFile>>,
+    seen: Seen,
+    /// A call was begun whose outcome is not in `seen`.
+    is_behind: bool,
 }
 
-/// The file that grows.
 #[derive(Debug)]
-struct CurrentPart {
-    file: File,
-    part: LogPart,
-    length: u64,
-    /// Something may follow `length` that must not.
-    needs_cut: bool,
+struct LazyFile {
+    logs: Arc<Logs>,
+    id: ExecId,
+    output_bytes_max: u64,
+    writer: Option<FileWriter>,
+}
+
+/// What the file's writer had reached after the last call that was waited for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    agent_seq: u64,
+    last_seq: u64,
+    has_carry: bool,
 }
 
 impl LogWriter {
-    pub(super) fn open(
-        logs: Arc<Logs>,
-        id: &ExecId,
-        output_bytes_max: u64,
-    ) -> Result<Self, StoreError> {
-        let step = "open an output log";
-        let log = logs
-            .open_for_writing(id)
-            .ok_or_else(|| StoreError::failed(step, "it is being written already"))?;
-        let mut writer = Self {
+    pub(super) fn new(logs: Arc<Logs>, id: &ExecId, output_bytes_max: u64) -> Self {
+        let file = LazyFile {
             logs,
-            log,
             id: id.clone(),
-            half_bytes: output_bytes_max.div_ceil(2).max(1),
-            state: WriterState::default(),
-            current: None,
-            buffer: Vec::new(),
+            output_bytes_max,
+            writer: None,
         };
-        let found = recover(writer.logs.directory(), id);
-        writer.go_on(found.map_err(|error| StoreError::io(step, error))?);
-        Ok(writer)
+        Self {
+            file: Arc::new(Mutex::new(file)),
+            seen: Seen::default(),
+            is_behind: false,
+        }
     }
 
-    /// Adds what the agent sent under its number `agent_seq`, and returns the number of
-    /// the newest message. When this returns `Ok`, it may be acknowledged; after an `Err`
-    /// the log is as it was, and the call can be repeated.
+    /// Finds what another server wrote before it died, up to the last whole record.
+    pub async fn open(&mut self) -> Result<(), StoreError> {
+        self.run(|file| file.open().map(drop)).await
+    }
+
+    /// Adds what the agent sent under its number `agent_seq`, and returns the number of the
+    /// newest message. When this returns `Ok`, it may be acknowledged; after an `Err` the log
+    /// is as it was, and the call can be repeated.
     ///
-    /// What is here already, by its number, is not added again. The number 0 is for what
-    /// did not come from the agent: it is always added.
-    pub fn append(
+    /// What is here already, by its number, is not added again. The number 0 is for what did
+    /// not come from the agent: it is always added.
+    pub async fn append(
         &mut self,
         agent_seq: u64,
         stream: Stream,
         unix_ms: u64,
-        data: &[u8],
+        data: Bytes,
     ) -> Result<u64, StoreError> {
-        if agent_seq != 0 && agent_seq <= self.state.agent_seq {
-            return Ok(self.state.seq);
-        }
-        if data.len() + 3 > PAYLOAD_BYTES_MAX {
-            return Err(StoreError::failed(STEP, "too much at once"));
-        }
-        let mut state = self.state;
-        state.agent_seq = agent_seq.max(state.agent_seq);
-        self.buffer.clear();
-        if !data.is_empty() {
-            let carry = carry_of(&state.carries[stream as usize], data);
-            add(&mut self.buffer, &mut state, stream, unix_ms, data, carry);
-        }
-        self.commit(state)
+        self.run(move |file| file.open()?.append(agent_seq, stream, unix_ms, &data))
+            .await
     }
 
-    /// Adds the half characters that were held back, and returns the number of the newest
-    /// message. May be repeated.
-    ///
-    /// `agent_seq` is not stored: a server that dies before it has stored the exit resumes
-    /// where it is told the exit again.
-    pub fn finish(&mut self, agent_seq: u64, unix_ms: u64) -> Result<u64, StoreError> {
-        let mut state = self.state;
-        self.buffer.clear();
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            if !state.carries[stream as usize].as_slice().is_empty() {
-                let none = Carry::default();
-                add(&mut self.buffer, &mut state, stream, unix_ms, &[], none);
-            }
+    /// Adds incomplete characters that were held back, and returns the number of the newest
+    /// message. May be repeated. The agent's number stays: a server that dies before it has
+    /// stored the exit resumes where it is told the exit again.
+    pub async fn finish(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
+        if !self.is_behind && !self.seen.has_carry {
+            return Ok(self.seen.last_seq);
         }
-        state.agent_seq = agent_seq.max(state.agent_seq);
-        self.commit(state)
+        self.run(move |file| match &mut file.writer {
+            Some(writer) => writer.finish(writer.agent_seq(), unix_ms),
+            None => Ok(0),
+        })
+        .await
     }
 
     /// The agent's number up to which everything is here: where to resume.
     pub fn agent_seq(&self) -> u64 {
-        self.state.agent_seq
+        self.seen.agent_seq
     }
 
     /// The number of the newest message.
     pub fn last_seq(&self) -> u64 {
-        self.state.seq
+        self.seen.last_seq
     }
 
-    fn go_on(&mut self, found: Recovered) {
-        self.state = found.state;
-        let part = found.layout.parts.last().copied();
-        self.current = part
-            .zip(found.current)
-            .map(|(part, (file, length))| CurrentPart {
-                file,
-                part,
-                length,
-                needs_cut: false,
-            });
-        let mut open = self.log.state();
-        open.layout = found.layout;
-        open.last_seq = self.state.seq;
-    }
-
-    /// Writes what is in the buffer, and only then becomes `state`.
-    fn commit(&mut self, state: WriterState) -> Result<u64, StoreError> {
-        if !self.buffer.is_empty() {
-            let written = match &mut self.current {
-                Some(current) if !current.is_full(self.half_bytes) => current.write(&self.buffer),
-                _ => self.begin_part(),
-            };
-            if self.buffer.capacity() > BUFFER_BYTES_KEPT {
-                self.buffer = Vec::new();
-            }
-            written.map_err(|error| StoreError::io(STEP, error))?;
-        }
-        self.state = state;
-        self.log.state().last_seq = state.seq;
-        Ok(state.seq)
-    }
-
-    /// Writes what is in the buffer to a new file, and drops what need not be kept.
-    fn begin_part(&mut self) -> io::Result<()> {
-        let part = self.next_part();
-        let path = part::path(self.logs.directory(), &self.id, part.number);
-        let mut bytes = part.header().to_vec();
-        bytes.extend_from_slice(&self.buffer);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        if let Err(error) = file.write_all_at(&bytes, 0) {
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
-        self.current = Some(CurrentPart {
-            file,
-            part,
-            length: bytes.len() as u64,
-            needs_cut: false,
-        });
-        self.log.state().layout.parts.push(part);
-        self.drop_old();
-        Ok(())
-    }
-
-    fn next_part(&self) -> LogPart {
-        let before = self.current.as_ref().map(|current| current.part);
-        LogPart {
-            number: before.map_or(0, |part| part.number + 1),
-            first_seq: self.state.seq + 1,
-            base_bytes: self.state.total_bytes,
-            head_bytes: match before {
-                Some(part) if part.number > 0 => part.head_bytes,
-                _ => self.state.total_bytes,
-            },
-        }
-    }
-
-    /// Readers stop looking for a segment before it goes.
-    fn drop_old(&self) {
-        let mut old = Vec::new();
-        {
-            let mut open = self.log.state();
-            let parts = open.layout.tail();
-            let newest = parts.last().map_or(0, |part| part.number);
-            let is_old = |part: &LogPart| part.number > 0 && part.number + SEGMENTS < newest;
-            old.extend(parts.iter().filter(|part| is_old(part)).copied());
-            open.layout.parts.retain(|part| !is_old(part));
-        }
-        for part in old {
-            let path = part::path(self.logs.directory(), &self.id, part.number);
-            if let Err(error) = std::fs::remove_file(path) {
-                tracing::warn!(exec.id = %self.id, %error, "a log segment stays on disk");
-            }
-        }
+    async fn run<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut LazyFile) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.is_behind = true;
+        let file = Arc::clone(&self.file);
+        let (done, seen) = blocking("write an output log", move || {
+            // A writer changes its state only after what it describes is written, so that it is
+            // right whatever panicked.
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+            let done = work(&mut file);
+            Ok((done, file.seen()))
+        })
+        .await?;
+        self.seen = seen;
+        self.is_behind = false;
+        done
     }
 }
 
-impl Drop for LogWriter {
-    fn drop(&mut self) {
-        self.logs.close(&self.id);
-    }
-}
-
-const STEP: &str = "write an output log";
-
-impl CurrentPart {
-    /// Headers count as what they head: a bound on output is a bound on the disk.
-    fn is_full(&self, half_bytes: u64) -> bool {
-        let share = match self.part.number {
-            0 => half_bytes,
-            _ => half_bytes.div_ceil(SEGMENTS),
+impl LazyFile {
+    fn open(&mut self) -> Result<&mut FileWriter, StoreError> {
+        let opened = match self.writer.take() {
+            Some(writer) => writer,
+            None => FileWriter::open(Arc::clone(&self.logs), &self.id, self.output_bytes_max)?,
         };
-        self.length >= share
+        Ok(self.writer.insert(opened))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.file.metadata()?.nlink() == 0 {
-            return Err(io::Error::other("the log was deleted while it was written"));
-        }
-        if self.needs_cut {
-            self.file.set_len(self.length)?;
-            self.needs_cut = false;
-        }
-        if let Err(error) = self.file.write_all_at(bytes, self.length) {
-            self.needs_cut = self.file.set_len(self.length).is_err();
-            return Err(error);
-        }
-        self.length += bytes.len() as u64;
-        Ok(())
+    fn seen(&self) -> Seen {
+        let writer = self.writer.as_ref();
+        writer.map_or_else(Seen::default, |writer| Seen {
+            agent_seq: writer.agent_seq(),
+            last_seq: writer.last_seq(),
+            has_carry: writer.has_carry(),
+        })
     }
 }
 
-/// Adds one record to `buffer`, and to `state` what will be true once it is written.
-fn add(
-    buffer: &mut Vec<u8>,
-    state: &mut WriterState,
-    stream: Stream,
-    unix_ms: u64,
-    data: &[u8],
-    carry: Carry,
-) {
-    let (own, other) = match stream {
-        Stream::Stdout => (0, 1),
-        Stream::Stderr => (1, 0),
-    };
-    let front = state.carries[own];
-    let carry_bytes = carry.as_slice().len();
-    let delivered = front.as_slice().len() + data.len() - carry_bytes;
-    state.seq += u64::from(delivered > 0);
-    state.total_bytes += delivered as u64;
-    state.carries[own] = carry;
-    let header = Header {
-        agent_seq: state.agent_seq,
-        seq: state.seq,
-        stream,
-        unix_ms,
-        carry_bytes,
-        other: state.carries[other],
-    };
-    header.write([front.as_slice(), data], buffer);
-}
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
 
-/// What stays behind of `front` and `data` together.
-fn carry_of(front: &Carry, data: &[u8]) -> Carry {
-    let near = &data[data.len().saturating_sub(3)..];
-    let mut end = [0; 6];
-    let mut length = 0;
-    // Only a character that is at most one byte longer than its end can reach into `front`.
-    let front = if data.len() < 3 {
-        front.as_slice()
-    } else {
-        &[]
-    };
-    for byte in front.iter().chain(near) {
-        end[length] = *byte;
-        length += 1;
+    use super::*;
+    use crate::samples::{exec, store};
+
+    #[tokio::test]
+    async fn an_exec_that_writes_nothing_costs_no_file() {
+        let (directory, store) = store();
+        let mut log = store.log_writer(&exec(1).id, 1000);
+        assert_eq!(log.finish(1).await.unwrap(), 0);
+        let files = || directory.path().join("logs").read_dir().unwrap().count();
+        assert_eq!(files(), 0);
+        let hello = Bytes::from_static(b"hello");
+        log.append(1, Stream::Stdout, 1, hello).await.unwrap();
+        assert_eq!(files(), 1);
     }
-    let end = &end[..length];
-    Carry::new(&end[end.len() - unfinished(end)..])
+
+    #[tokio::test]
+    async fn what_was_being_written_when_its_future_was_dropped_is_written_once() {
+        let (_directory, store) = store();
+        let id = exec(1).id;
+        let mut log = store.log_writer(&id, 1000);
+        let text = Bytes::from_static("half \u{e4}".as_bytes());
+        let half = text.slice(..text.len() - 1);
+        {
+            let mut begun = Box::pin(log.append(7, Stream::Stdout, 1, half.clone()));
+            let polled = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx))).await;
+            assert!(polled.is_pending(), "it waits for the blocking pool");
+        }
+        assert_eq!(log.agent_seq(), 0);
+        // The end comes behind it, and so does whoever sends it again.
+        assert_eq!(log.finish(2).await.unwrap(), 2);
+        assert_eq!((log.agent_seq(), log.last_seq()), (7, 2));
+        assert_eq!(log.append(7, Stream::Stdout, 1, half).await.unwrap(), 2);
+        let page = store.read_log(&id, 0, 100).await.unwrap();
+        let data: Vec<_> = page.messages.iter().map(|one| one.data.to_vec()).collect();
+        assert_eq!(data, [&text[..5], &text[5..6]]);
+    }
+
+    #[tokio::test]
+    async fn an_open_log_without_news_is_read_without_the_disk() {
+        let (_directory, store) = store();
+        let id = exec(1).id;
+        let mut log = store.log_writer(&id, 1000);
+        let hello = Bytes::from_static(b"hello");
+        log.append(1, Stream::Stdout, 1, hello).await.unwrap();
+        let at_once = async |after_seq| {
+            let mut reading = Box::pin(store.read_log(&id, after_seq, 100));
+            std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
+        };
+        let Poll::Ready(page) = at_once(1).await else {
+            panic!("it went to the blocking pool");
+        };
+        let page = page.unwrap();
+        assert_eq!((page.messages.len(), page.next_seq), (0, 1));
+        assert!(at_once(0).await.is_pending());
+    }
 }

@@ -5,10 +5,10 @@
 use hotcell_domain::{ExecId, Name, Principal};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{PORTION, on_disk};
+use super::PORTION;
 use crate::database::{Database, Fault};
 use crate::row::{sql_count, sql_number};
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, blocking};
 
 /// How much of what has ended is remembered for each principal. The newest exec always is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,10 @@ impl Store {
             total.1 += containers as u64;
             if !execs.is_empty() {
                 let logs = std::sync::Arc::clone(&self.logs);
-                on_disk(move || execs.iter().try_for_each(|id| logs.remove(id))).await?;
+                blocking("remove logs", move || {
+                    execs.iter().try_for_each(|id| logs.remove(id))
+                })
+                .await?;
             }
             if count < PORTION && containers < PORTION {
                 return Ok(total);

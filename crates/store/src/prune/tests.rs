@@ -6,7 +6,7 @@ use crate::samples::{container, end, exec, store};
 
 async fn ended_exec(store: &Store, number: u64, ended_unix_ms: u64) {
     store.insert_exec(exec(number), 0).await.unwrap();
-    let mut log = store.log_writer(&exec(number).id, 1000).unwrap();
+    let mut log = store.log_file(&exec(number).id, 1000).unwrap();
     log.append(1, Stream::Stdout, 1, b"hello").unwrap();
     drop(log);
     let end = end(ExecStatus::Succeeded);
@@ -31,7 +31,10 @@ async fn old_execs_go_with_their_logs_and_others_stay() {
     assert!(store.exec(exec(2).id).await.unwrap().is_some());
     assert!(store.exec(exec(3).id).await.unwrap().is_some());
     assert_eq!(log_files(directory.path()), 1);
-    assert_eq!(store.read_log(&exec(1).id, 0, 100).unwrap().messages, []);
+    assert_eq!(
+        store.read_log_file(&exec(1).id, 0, 100).unwrap().messages,
+        []
+    );
     assert_eq!(store.prune_execs(20).await.unwrap(), 0);
 }
 
@@ -53,10 +56,10 @@ async fn more_than_a_portion_is_forgotten_in_one_call() {
 #[tokio::test]
 async fn logs_without_an_exec_go_but_not_while_they_are_written_nor_what_is_not_a_log() {
     let (directory, store) = store();
-    drop(store.log_writer(&exec(1).id, 1000).unwrap());
+    drop(store.log_file(&exec(1).id, 1000).unwrap());
     assert_eq!(log_files(directory.path()), 0);
-    let mut orphan = store.log_writer(&exec(2).id, 100).unwrap();
-    let mut written = store.log_writer(&exec(3).id, 100).unwrap();
+    let mut orphan = store.log_file(&exec(2).id, 100).unwrap();
+    let mut written = store.log_file(&exec(3).id, 100).unwrap();
     for number in 1..100 {
         orphan
             .append(number, Stream::Stdout, 1, b"0123456789")
@@ -72,8 +75,11 @@ async fn logs_without_an_exec_go_but_not_while_they_are_written_nor_what_is_not_
     assert!(stranger.exists());
     let listed = store.logs.list().unwrap();
     assert_eq!(listed.into_iter().collect::<Vec<_>>(), [exec(3).id]);
-    assert_eq!(store.read_log(&exec(2).id, 0, 100).unwrap().messages, []);
-    let page = store.read_log(&exec(3).id, 0, 100).unwrap();
+    assert_eq!(
+        store.read_log_file(&exec(2).id, 0, 100).unwrap().messages,
+        []
+    );
+    let page = store.read_log_file(&exec(3).id, 0, 100).unwrap();
     assert!(!page.messages.is_empty());
 }
 
@@ -100,7 +106,10 @@ async fn old_containers_go_with_their_attachments_and_others_stay() {
     assert_eq!(store.prune_containers(20).await.unwrap(), 1);
     assert_eq!(store.attachments(container(1).id).await.unwrap(), []);
     assert_eq!(store.attachments(container(2).id).await.unwrap().len(), 1);
-    let left = store.ended_containers(Principal::local(), 9).await.unwrap();
+    let left = store
+        .ended_containers_page(Principal::local(), None, 9)
+        .await
+        .unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(store.active_containers().await.unwrap().len(), 1);
 }
@@ -112,11 +121,9 @@ const PLENTY: Retention = Retention {
 };
 
 async fn left(store: &Store) -> Vec<u64> {
-    let rows = store.ended_execs(Principal::local(), None, 9000).await;
-    rows.unwrap()
-        .iter()
-        .map(|row| row.created_unix_ms)
-        .collect()
+    let rows = store.ended_execs_page(Principal::local(), None, None, 9000);
+    let rows = rows.await.unwrap();
+    rows.iter().rev().map(|row| row.created_unix_ms).collect()
 }
 
 #[tokio::test]
@@ -197,7 +204,10 @@ async fn more_than_a_portion_that_is_too_much_goes_in_one_call() {
     let gone = store.prune_excess(Principal::local(), keep).await.unwrap();
     assert_eq!(gone, (count - 3, count - 2));
     assert_eq!(left(&store).await, [count - 3, count - 2, count - 1]);
-    let containers = store.ended_containers(Principal::local(), 9).await.unwrap();
+    let containers = store
+        .ended_containers_page(Principal::local(), None, 9)
+        .await
+        .unwrap();
     assert_eq!(containers.len(), 2);
-    assert_eq!(containers[1].id, container(count - 1).id);
+    assert_eq!(containers[0].id, container(count - 1).id);
 }

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use bytes::Bytes;
 use hotcell_domain::{
     Command as Program, ContainerId, ExecEnd, ExecId, ExecStatus, Principal, Stdin, Stream,
 };
@@ -71,7 +72,7 @@ async fn on_a_small_disk(disk: &Path) {
         rows.into_iter().map(|row| row.id).collect::<Vec<_>>()
     };
     assert_eq!(ids().await, noted);
-    logs_until_full(&store, &filler);
+    logs_until_full(&store, &filler).await;
     store.insert_exec(exec(9999), 0).await.unwrap();
     assert_eq!(ids().await.len(), noted.len() + 1);
     let end = ExecEnd {
@@ -117,36 +118,33 @@ async fn execs_until_full(store: &Store) -> Vec<ExecId> {
 }
 
 /// Fills a log until nothing fits, makes room by removing `filler`, and goes on.
-fn logs_until_full(store: &Store, filler: &Path) {
+async fn logs_until_full(store: &Store, filler: &Path) {
     let id = exec(1).id;
-    let mut log = store.log_writer(&id, 64 << 20).unwrap();
-    let text = |number: u64| format!("{number} ").repeat(1000);
-    let refused = (1..10_000).find(|number| {
-        let done = log.append(*number, Stream::Stdout, 1, text(*number).as_bytes());
-        assert!(matches!(done, Ok(_) | Err(StoreError::Full)), "{done:?}");
-        done.is_err()
-    });
-    let refused = refused.unwrap();
-    assert!(
-        log.append(refused, Stream::Stdout, 1, text(refused).as_bytes())
-            .is_err()
-    );
+    let mut log = store.log_writer(&id, 64 << 20);
+    let text = |number: u64| Bytes::from(format!("{number} ").repeat(1000));
+    let mut refused = 1;
+    loop {
+        match log.append(refused, Stream::Stdout, 1, text(refused)).await {
+            Ok(_) => refused += 1,
+            Err(StoreError::Full) => break,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    let again = log.append(refused, Stream::Stdout, 1, text(refused)).await;
+    assert!(again.is_err());
     assert_eq!(log.agent_seq(), refused - 1);
     let other = exec(2).id;
-    let mut new = store.log_writer(&other, 64 << 20).unwrap();
-    assert!(
-        new.append(1, Stream::Stdout, 1, text(1).as_bytes())
-            .is_err()
-    );
-    assert!(store.read_log(&other, 0, 10).unwrap().messages.is_empty());
+    let mut new = store.log_writer(&other, 64 << 20);
+    assert!(new.append(1, Stream::Stdout, 1, text(1)).await.is_err());
+    let empty = store.read_log(&other, 0, 10).await.unwrap();
+    assert!(empty.messages.is_empty());
     std::fs::remove_file(filler).unwrap();
     for number in refused..refused + 5 {
-        log.append(number, Stream::Stdout, 1, text(number).as_bytes())
-            .unwrap();
+        let done = log.append(number, Stream::Stdout, 1, text(number)).await;
+        done.unwrap();
     }
-    new.append(1, Stream::Stdout, 1, text(1).as_bytes())
-        .unwrap();
-    let page = store.read_log(&id, 0, 64 << 20).unwrap();
+    new.append(1, Stream::Stdout, 1, text(1)).await.unwrap();
+    let page = store.read_log(&id, 0, 64 << 20).await.unwrap();
     assert_eq!(page.messages.len() as u64, refused + 4);
     for message in page.messages {
         assert_eq!(message.data, text(message.seq));

@@ -17,7 +17,7 @@ fn stream_of(number: u64) -> Stream {
 
 /// Appends the records that are missing.
 fn write(store: &Store, output_bytes_max: u64) {
-    let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
+    let mut log = store.log_file(&id(), output_bytes_max).unwrap();
     for number in log.agent_seq() + 1..=RECORDS {
         let text = text(number);
         // Every record begins and ends inside a character.
@@ -98,6 +98,6 @@ fn what_follows_the_last_whole_record_is_cut_off() {
     let mut bytes = good.clone();
     bytes.extend_from_slice(&[0xff; 10_000]);
     std::fs::write(path, bytes).unwrap();
-    drop(store.log_writer(&id(), PLENTY).unwrap());
+    drop(store.log_file(&id(), PLENTY).unwrap());
     assert_eq!(std::fs::read(path).unwrap(), good);
 }

@@ -22,12 +22,12 @@ proptest! {
         bytes_max in 1..3000_usize,
     ) {
         let (directory, store) = store();
-        let mut log = store.log_writer(&id(), output_bytes_max).ok();
+        let mut log = store.log_file(&id(), output_bytes_max).ok();
         let mut written = Vec::new();
         for (number, (stream, text, reopen)) in (1_u64..).zip(pieces) {
             if reopen {
                 drop(log);
-                log = store.log_writer(&id(), output_bytes_max).ok();
+                log = store.log_file(&id(), output_bytes_max).ok();
             }
             let log = log.as_mut().unwrap();
             log.append(number, stream, number, text.as_bytes()).unwrap();
@@ -69,7 +69,7 @@ fn on_disk(directory: &Path) -> usize {
 fn single_bytes_take_no_more_of_the_disk_than_their_bound() {
     let (directory, store) = store();
     let output_bytes_max = 64 << 10;
-    let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
+    let mut log = store.log_file(&id(), output_bytes_max).unwrap();
     for number in 1..=20_000 {
         log.append(number, Stream::Stdout, 1, b"x").unwrap();
     }
@@ -86,14 +86,14 @@ fn single_bytes_take_no_more_of_the_disk_than_their_bound() {
 #[test]
 fn a_page_has_a_bound_on_its_messages_too() {
     let (_directory, store) = store();
-    let mut log = store.log_writer(&id(), PLENTY).unwrap();
+    let mut log = store.log_file(&id(), PLENTY).unwrap();
     let count = MESSAGES_MAX as u64 + 5;
     for number in 1..=count {
         log.append(number, Stream::Stdout, 1, b"x").unwrap();
     }
-    let first = store.read_log(&id(), 0, 1 << 20).unwrap();
+    let first = store.read_log_file(&id(), 0, 1 << 20).unwrap();
     assert_eq!((first.messages.len(), first.has_more), (MESSAGES_MAX, true));
-    let rest = store.read_log(&id(), first.next_seq, 1 << 20).unwrap();
+    let rest = store.read_log_file(&id(), first.next_seq, 1 << 20).unwrap();
     assert_eq!((rest.messages.len(), rest.has_more), (5, false));
     assert_eq!(rest.next_seq, count);
 }
@@ -102,7 +102,7 @@ fn a_page_has_a_bound_on_its_messages_too() {
 fn segments_never_have_more_names_than_there_are() {
     let (directory, store) = store();
     for (round, output_bytes_max) in (0_u64..).zip([100, 5000, 40, 100_000, 300]) {
-        let mut log = store.log_writer(&id(), output_bytes_max).unwrap();
+        let mut log = store.log_file(&id(), output_bytes_max).unwrap();
         for number in 1..=400 {
             let number = round * 400 + number;
             log.append(number, Stream::Stdout, 1, &[b'x'; 50]).unwrap();
