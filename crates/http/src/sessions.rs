@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use hotcell_domain::Principal;
 use hotcell_mcp::transport::{InFlight, ReplyLease, SendReply, answered, not_kept};
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -30,9 +31,15 @@ use tokio::time::Instant;
 use crate::limits::{HttpLimits, SENT_KEPT_MAX};
 
 tokio::task_local! {
-    /// Set when the request that is being served was refused a session. `rmcp` turns every
-    /// error of a session manager into the same answer, so this is how ours is told apart.
-    static REFUSED: Cell<bool>;
+    /// The request that is being served. `rmcp` hands a session manager neither who asks nor
+    /// a way to tell its errors apart, so both go this way.
+    static REQUEST: RequestScope;
+}
+
+struct RequestScope {
+    principal: Principal,
+    /// Set when the request was refused a session.
+    was_refused: Cell<bool>,
 }
 
 /// Why there is no session.
@@ -63,6 +70,8 @@ struct SessionTable {
 }
 
 struct SessionUse {
+    /// Who opened it. To others it does not exist.
+    principal: Principal,
     streams: usize,
     idle_since: Instant,
 }
@@ -95,13 +104,29 @@ impl Sessions {
         lock(&self.table).known.len()
     }
 
-    /// Runs `work`, and says whether it was refused a session.
-    pub(crate) async fn watch<T>(work: impl Future<Output = T>) -> (T, bool) {
+    /// Runs `work` for a principal, which sees its own sessions only, and says whether it was
+    /// refused one.
+    pub(crate) async fn serve<T>(principal: Principal, work: impl Future<Output = T>) -> (T, bool) {
         let watched = async move {
             let done = work.await;
-            (done, REFUSED.with(Cell::get))
+            (done, REQUEST.with(|request| request.was_refused.get()))
         };
-        REFUSED.scope(Cell::new(false), watched).await
+        let scope = RequestScope {
+            principal,
+            was_refused: Cell::new(false),
+        };
+        REQUEST.scope(scope, watched).await
+    }
+
+    /// Whether the request that is being served may use a session. What is no request is the
+    /// server itself, which ends sessions.
+    fn is_own(&self, id: &SessionId) -> bool {
+        let is_own = |request: &RequestScope| {
+            let table = lock(&self.table);
+            let known = table.known.get(id);
+            known.is_none_or(|known| known.principal == request.principal)
+        };
+        REQUEST.try_with(is_own).unwrap_or(true)
     }
 
     /// Closes sessions that have been idle for too long.
@@ -139,7 +164,7 @@ impl Sessions {
     async fn reserve(&self) -> Result<SessionReservation<'_>, SessionsError> {
         let evicted = lock(&self.table).reserve(self.count_max);
         let Ok(evicted) = evicted else {
-            let _ = REFUSED.try_with(|refused| refused.set(true));
+            let _ = REQUEST.try_with(|request| request.was_refused.set(true));
             return Err(SessionsError::Full);
         };
         let reserved = SessionReservation(&self.table);
@@ -294,7 +319,9 @@ impl SessionManager for Sessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionsError> {
         let reserved = self.reserve().await?;
         let (id, transport) = self.inner.create_session().await?;
+        let principal = REQUEST.try_with(|request| request.principal.clone());
         let used = SessionUse {
+            principal: principal.unwrap_or_else(|_| Principal::local()),
             streams: 0,
             idle_since: Instant::now(),
         };
@@ -314,10 +341,14 @@ impl SessionManager for Sessions {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {
-        Ok(self.inner.has_session(id).await?)
+        Ok(self.is_own(id) && self.inner.has_session(id).await?)
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
+        // One that does not exist is closed already.
+        if !self.is_own(id) {
+            return Ok(());
+        }
         lock(&self.table).known.remove(id);
         Ok(self.inner.close_session(id).await?)
     }
@@ -361,3 +392,6 @@ impl SessionManager for Sessions {
         Ok(while_in_use(stream, open, None))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use hotcell_domain::{Caller, Principal};
 use hotcell_mcp::transport::ReplyLease;
 use hotcell_mcp::transport::batch::{self, Batch};
 use http::header::CONTENT_TYPE;
@@ -106,8 +107,10 @@ impl<H: ServerHandler + Clone> Streamable<H> {
         if is_json && batch::is_batch(&body.bytes) {
             return self.answer_batch(&parts, &body.bytes).await;
         }
+        let principal = principal(&parts);
         let request = http::Request::from_parts(parts, Full::new(body.bytes.clone()));
-        let (response, was_refused) = Sessions::watch(self.service.handle(request)).await;
+        let handled = self.service.handle(request);
+        let (response, was_refused) = Sessions::serve(principal, handled).await;
         if was_refused {
             return Err(HttpError::busy("all sessions are in use"));
         }
@@ -116,6 +119,12 @@ impl<H: ServerHandler + Clone> Streamable<H> {
         }
         Ok(response.map(|body| Body::new(LeasedBody { body, reply })))
     }
+}
+
+/// Whose sessions a request can name. Every request has passed [`crate::Identify`].
+fn principal(parts: &Parts) -> Principal {
+    let caller = parts.extensions.get::<Caller>();
+    caller.map_or_else(Principal::local, |caller| caller.principal.clone())
 }
 
 /// A body, each piece of which keeps what the answer has of the budget until it is written.
@@ -178,8 +187,10 @@ impl<H: ServerHandler + Clone> Streamable<H> {
         let body = Full::new(Bytes::from(item.to_string()));
         let (mut parts, reply) = (parts.clone(), ReplyLease::default());
         parts.extensions.insert(reply.clone());
+        let principal = principal(&parts);
         let request = http::Request::from_parts(parts, body);
-        let (response, was_refused) = Sessions::watch(self.service.handle(request)).await;
+        let handled = self.service.handle(request);
+        let (response, was_refused) = Sessions::serve(principal, handled).await;
         if was_refused {
             return Err(HttpError::busy("all sessions are in use"));
         }

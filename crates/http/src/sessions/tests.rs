@@ -1,0 +1,107 @@
+//! Whose a session is.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use hotcell_domain::{Caller, Name, Principal};
+use http::request::Parts;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use rmcp::ServerHandler;
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use crate::{Guard, Http, HttpError, HttpLimits, HttpSettings, Identify, MCP_PATH};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+const PING: &str = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
+
+/// Serves the protocol and nothing else.
+#[derive(Clone)]
+struct Bare;
+
+impl ServerHandler for Bare {}
+
+/// A header says who asks.
+struct ByHeader;
+
+impl Identify for ByHeader {
+    fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, HttpError>> {
+        let name = parts.headers["x-principal"].to_str().unwrap();
+        let caller = Caller {
+            principal: Principal::new(Name::parse(name).unwrap()),
+            ..Caller::local()
+        };
+        Box::pin(std::future::ready(Ok(caller)))
+    }
+}
+
+fn served(stop: &CancellationToken) -> Http {
+    let settings = HttpSettings {
+        path: MCP_PATH.to_owned(),
+        guard: Guard::new(["box.example"]).unwrap(),
+        limits: HttpLimits::default(),
+        identify: Arc::new(ByHeader),
+    };
+    Http::new(Bare, axum::Router::new(), &settings, stop)
+}
+
+async fn ask(
+    http: &Http,
+    principal: &str,
+    method: Method,
+    session: Option<&str>,
+    body: &'static str,
+) -> Response {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(MCP_PATH)
+        .header("host", "box.example")
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("x-principal", principal);
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    let request = request.body(Body::from(body)).unwrap();
+    http.router.clone().call(request).await.unwrap()
+}
+
+/// Everything that a client can see of an answer that ends.
+async fn seen(response: Response) -> String {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    format!("{} {:?} {body:?}", parts.status, parts.headers)
+}
+
+#[tokio::test]
+async fn to_another_principal_a_session_does_not_exist() {
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    let http = served(&stop);
+    let opened = ask(&http, "owner", Method::POST, None, INITIALIZE).await;
+    assert_eq!(opened.status(), 200);
+    let session = opened.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    drop(opened);
+    let unknown = "00000000-0000-0000-0000-000000000000";
+    for (method, body) in [
+        (Method::POST, PING),
+        (Method::GET, ""),
+        (Method::DELETE, ""),
+    ] {
+        let foreign = ask(&http, "eve", method.clone(), Some(&session), body).await;
+        let missing = ask(&http, "eve", method.clone(), Some(unknown), body).await;
+        assert_eq!(seen(foreign).await, seen(missing).await, "{method}");
+        let own = ask(&http, "owner", Method::POST, Some(&session), PING).await;
+        assert_eq!(own.status(), 200, "after a {method} of eve's");
+    }
+    assert_eq!(http.sessions(), 1);
+    let ended = ask(&http, "owner", Method::DELETE, Some(&session), "").await;
+    assert!(ended.status().is_success());
+    assert_eq!(http.sessions(), 0);
+}
