@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use hotcell_domain::{Phase, Principal};
+use hotcell_domain::{Caller, Phase, Principal};
 use hotcell_engine::{Garbage, SweepMode};
 use hotcell_store::Retention;
 
 use crate::container::{EndMode, LiveContainer};
 use crate::environment::{Environment, millis};
-use crate::{Inner, Service, ServiceError};
+use crate::status::WHOLE;
+use crate::{Action, Inner, Service, ServiceError};
 
 /// What a collection removed, or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +32,13 @@ pub struct Collected {
 
 impl Service {
     /// Removes what nobody needs any more; with `dry_run` only counts it.
-    pub async fn collect_garbage(&self, dry_run: bool) -> Result<Collected, ServiceError> {
-        self.inner.collect_garbage(dry_run).await
+    pub async fn collect_garbage(
+        &self,
+        caller: &Caller,
+        dry_run: bool,
+    ) -> Result<Collected, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::GarbageCollect, &WHOLE);
+        operation.run(inner.collect_garbage(dry_run)).await
     }
 }
 

@@ -18,9 +18,9 @@ mod exec;
 mod file;
 mod gc;
 mod metrics;
+mod operation;
 mod pool;
 mod reconcile;
-mod refusal;
 mod registry;
 mod settings;
 mod space;
@@ -42,20 +42,21 @@ pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
 pub use exec::{ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
 pub use file::{
-    BatchOutcome, FileInfo, FileKind, FilePath, FileReader, FileWriter, List, Operation, Page,
+    BatchOutcome, FileInfo, FileKind, FileOperation, FilePath, FileReader, FileWriter, List, Page,
     Precondition, WriteOptions,
 };
 pub use gc::Collected;
 pub use hotcell_engine::Progress;
+pub use operation::{Action, log_denial};
 pub use pool::PoolView;
 pub use reconcile::Reconciled;
-pub use refusal::tell_refusal;
 pub use settings::{PoolSpec, Settings};
 pub use status::{LimitView, Status};
 
 use crate::container::LiveContainer;
 use crate::durable::Durable;
 use crate::environment::Environment;
+use crate::operation::{Guarded, Operation};
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::space::Space;
@@ -64,8 +65,20 @@ use crate::space::Space;
 /// as if this process had died, which loses nothing.
 #[derive(Clone)]
 pub struct Service {
-    inner: Arc<Inner>,
+    inner: Guarded,
     _end: Arc<EndOnDrop>,
+}
+
+impl Service {
+    /// Begins to do something for a caller. The inside comes with it.
+    fn begin(
+        &self,
+        caller: &Caller,
+        action: Action,
+        target: &impl std::fmt::Display,
+    ) -> (Operation, Arc<Inner>) {
+        self.inner.begin(caller, action, target)
+    }
 }
 
 /// What the service and its tasks share.

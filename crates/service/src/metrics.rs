@@ -13,9 +13,15 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::{Collected, PoolView, Reconciled};
+use crate::operation::Outcome;
+use crate::{Action, Collected, PoolView, Reconciled};
 
 type Label = (&'static str, &'static str);
+
+/// Upper ends of the buckets of an operation's time, in seconds.
+const OPERATION_SECONDS: [f64; 10] = [
+    0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0, 10.0, 60.0,
+];
 
 /// Upper ends of the buckets of an exec's time, in seconds.
 const EXEC_SECONDS: [f64; 12] = [
@@ -36,6 +42,8 @@ pub(crate) struct Metrics {
     execs: Family<[Label; 1], Counter>,
     exec_seconds: Histogram,
     file_operations: Family<[Label; 2], Counter>,
+    operations: Family<[Label; 2], Counter>,
+    operation_seconds: Family<[Label; 1], Histogram, fn() -> Histogram>,
     active_containers: Gauge,
     memory_bytes: Gauge,
     execs_started: Counter,
@@ -69,6 +77,8 @@ impl Default for Metrics {
             execs: Family::default(),
             exec_seconds: Histogram::new(EXEC_SECONDS),
             file_operations: Family::default(),
+            operations: Family::default(),
+            operation_seconds: Family::new_with_constructor(operation_histogram),
             active_containers: Gauge::default(),
             memory_bytes: Gauge::default(),
             execs_started: Counter::default(),
@@ -110,6 +120,11 @@ impl Metrics {
 
     fn register_own(&mut self) {
         let own = self.registry.sub_registry_with_prefix("hotcell");
+        let operations = self.operations.clone();
+        own.register("operations", "What callers asked for", operations);
+        let seconds = self.operation_seconds.clone();
+        let help = "How long that took";
+        own.register("operation_duration_seconds", help, seconds);
         let started = self.execs_started.clone();
         own.register("execs_started", "Execs asked for", started);
         let running = self.execs_running.clone();
@@ -157,8 +172,20 @@ impl Metrics {
         self.reconciled(&Reconciled::default());
     }
 
-    pub(crate) fn container_spawned(&self, is_ok: bool) {
-        self.spawns.get_or_create(&[outcome(is_ok)]).inc();
+    /// Counts an operation: by its own name, and by the names that dashboards know.
+    pub(crate) fn operation_ended(&self, action: Action, ended: Outcome, duration: Duration) {
+        let (name, is_ok) = (action.as_str(), ended == Outcome::Ok);
+        let labels = [("operation", name), ("outcome", ended.as_str())];
+        self.operations.get_or_create(&labels).inc();
+        let seconds = self.operation_seconds.get_or_create(&[("operation", name)]);
+        seconds.observe(duration.as_secs_f64());
+        if action == Action::Spawn {
+            self.spawns.get_or_create(&[outcome(is_ok)]).inc();
+        }
+        if let Some(name) = name.strip_prefix("fs_") {
+            let labels = [("operation", name), outcome(is_ok)];
+            self.file_operations.get_or_create(&labels).inc();
+        }
     }
 
     pub(crate) fn warm_hit(&self, age: Duration) {
@@ -178,11 +205,6 @@ impl Metrics {
         let label = ("status", status.as_str());
         self.execs.get_or_create(&[label]).inc();
         self.exec_seconds.observe(wall.as_secs_f64());
-    }
-
-    pub(crate) fn file_operation(&self, operation: &'static str, is_ok: bool) {
-        let labels = [("operation", operation), outcome(is_ok)];
-        self.file_operations.get_or_create(&labels).inc();
     }
 
     pub(crate) fn store_failed(&self) {
@@ -239,6 +261,10 @@ impl Metrics {
         encode(&mut text, &self.registry).expect("a string takes everything");
         text
     }
+}
+
+fn operation_histogram() -> Histogram {
+    Histogram::new(OPERATION_SECONDS)
 }
 
 fn outcome(is_ok: bool) -> Label {

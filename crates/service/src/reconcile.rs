@@ -18,12 +18,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use hotcell_domain::{ContainerId, ContainerSpec, EngineId, Labels, Lifetime, Phase, Principal};
+use hotcell_domain::{
+    Caller, ContainerId, ContainerSpec, EngineId, Labels, Lifetime, Phase, Principal,
+};
 use hotcell_engine::{Container, EngineError};
 use hotcell_store::{ContainerRow, ExecRow};
 
 use crate::container::{EndCause, EndMode, LiveContainer, Origin, Supervisor};
-use crate::{Inner, Service, ServiceError};
+use crate::status::WHOLE;
+use crate::{Action, Inner, Service, ServiceError};
 
 /// Rows younger than this may belong to a container that came and went while we looked.
 const ROW_AGE_MS_MIN: u64 = 60_000;
@@ -59,8 +62,9 @@ enum Settled {
 
 impl Service {
     /// Settles what differs between the store and the engine.
-    pub async fn reconcile(&self) -> Result<Reconciled, ServiceError> {
-        self.inner.reconcile().await
+    pub async fn reconcile(&self, caller: &Caller) -> Result<Reconciled, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::Reconcile, &WHOLE);
+        operation.run(inner.reconcile()).await
     }
 }
 

@@ -12,6 +12,7 @@ use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random};
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
+use crate::operation::Guarded;
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::space::Space;
@@ -55,7 +56,10 @@ impl Service {
         inner.start_timers();
         inner.start_syncing();
         inner.set_ready(true);
-        Ok(Self { inner, _end: end })
+        Ok(Self {
+            inner: Guarded::new(inner),
+            _end: end,
+        })
     }
 }
 

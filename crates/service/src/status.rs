@@ -1,17 +1,20 @@
 //! How the whole is.
 
-use hotcell_domain::{ImageRef, Limits, Maxima, Share, Totals};
+use hotcell_domain::{Caller, ImageRef, Limits, Maxima, Share, Totals};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use hotcell_engine::{Enforced, Enforcement};
 
 use crate::metrics::Now;
-use crate::{Inner, PoolView, Reconciled, Service, ServiceError};
+use crate::{Action, Inner, PoolView, Reconciled, Service, ServiceError};
 
 /// How long an engine may take to show that it is there, or to tell what is worth a look
 /// but not a wait.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The target of what is about no container, exec or image in particular.
+pub(crate) const WHOLE: &str = "server";
 
 /// How the whole is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,56 +57,85 @@ pub struct LimitView {
 
 impl Service {
     /// How the whole is.
-    pub async fn status(&self) -> Result<Status, ServiceError> {
-        let inner = &self.inner;
-        let listed = inner.environment.engine.list();
-        let listed = tokio::time::timeout(ENGINE_TIMEOUT, listed).await;
-        let now = inner.now();
-        let reconciled = inner.reconciled.lock();
-        Ok(Status {
-            engine: inner.environment.engine_id.name.clone(),
-            engine_is_up: matches!(listed, Ok(Ok(_))),
-            started_unix_ms: inner.started_unix_ms,
-            containers: now.phases.len() as u64,
-            warm: now.warm,
-            execs_running: now.execs_running as u64,
-            execs_queued: now.execs_queued as u64,
-            limits: limit_views(inner.enforced()),
-            held: inner.environment.budget.held(),
-            totals: inner.environment.budget.totals(),
-            reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
-            is_ready: inner.is_ready(),
-        })
+    pub async fn status(&self, caller: &Caller) -> Result<Status, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::SystemStatus, &WHOLE);
+        operation.run(async { Ok(inner.status().await) }).await
     }
 
     /// The limits of a container that names none.
     pub fn default_limits(&self) -> Limits {
-        self.inner.environment.settings.default_limits
+        self.inner
+            .without_operation()
+            .environment
+            .settings
+            .default_limits
     }
 
     /// The most that a container may ask for; `None`: no bound.
     pub fn maxima(&self) -> Option<Maxima> {
-        self.inner.environment.settings.policy.maxima
+        self.inner
+            .without_operation()
+            .environment
+            .settings
+            .policy
+            .maxima
     }
 
     /// The image of a container that names none.
     pub fn default_image(&self) -> &ImageRef {
-        &self.inner.environment.settings.default_image
+        &self
+            .inner
+            .without_operation()
+            .environment
+            .settings
+            .default_image
     }
 
     /// Whether it takes requests.
     pub fn is_ready(&self) -> bool {
-        self.inner.is_ready()
+        self.inner.without_operation().is_ready()
     }
 
     /// The metrics, as Prometheus reads them: `application/openmetrics-text; version=1.0.0;
     /// charset=utf-8`.
-    pub fn metrics_text(&self) -> String {
-        self.inner.environment.metrics.text(&self.inner.now())
+    pub fn metrics_text(&self, caller: &Caller) -> String {
+        let (operation, inner) = self.begin(caller, Action::Metrics, &WHOLE);
+        let text = inner.environment.metrics.text(&inner.now());
+        operation.end();
+        text
+    }
+
+    /// Records that a caller was denied something before the service was asked for it.
+    pub fn deny(&self, caller: &Caller, action: Action) {
+        let (mut operation, _) = self.begin(caller, action, &WHOLE);
+        operation.fail(&ServiceError::Denied {
+            reason: "it is the operator's".to_owned(),
+        });
     }
 }
 
 impl Inner {
+    async fn status(&self) -> Status {
+        let listed = self.environment.engine.list();
+        let listed = tokio::time::timeout(ENGINE_TIMEOUT, listed).await;
+        let now = self.now();
+        let reconciled = self.reconciled.lock();
+        Status {
+            engine: self.environment.engine_id.name.clone(),
+            engine_is_up: matches!(listed, Ok(Ok(_))),
+            started_unix_ms: self.started_unix_ms,
+            containers: now.phases.len() as u64,
+            warm: now.warm,
+            execs_running: now.execs_running as u64,
+            execs_queued: now.execs_queued as u64,
+            limits: limit_views(self.enforced()),
+            held: self.environment.budget.held(),
+            totals: self.environment.budget.totals(),
+            reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
+            is_ready: self.is_ready(),
+        }
+    }
+
     /// What there is right now.
     fn now(&self) -> Now {
         let mut now = Now {

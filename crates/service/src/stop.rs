@@ -22,7 +22,7 @@ impl Service {
     /// containers, and the execs in them, go on. What an engine does not remove in time is
     /// left to the next server.
     pub async fn stop(&self, grace: Duration) {
-        let inner = &self.inner;
+        let inner = self.inner.without_operation();
         inner.set_ready(false);
         let time = grace.saturating_add(inner.environment.settings.stop_timeout);
         if tokio::time::timeout(time, inner.end_all_but_kept(grace))

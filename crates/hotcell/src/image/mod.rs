@@ -41,8 +41,8 @@ pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result
 }
 
 /// The operator may want to know; whoever asked is told by the error.
-pub(crate) fn tell_refusal(image: &impl std::fmt::Display, refusal: &PolicyError) {
-    hotcell_service::tell_refusal(&Caller::local(), image, refusal);
+pub(crate) fn log_denial(image: &impl std::fmt::Display, refusal: &PolicyError) {
+    hotcell_service::log_denial(&Caller::local(), image, refusal);
 }
 
 /// `hotcell pull`.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use hotcell_image::{Credentials, Image, ImageError};
 use serde_json::Value;
 
-use super::{Bars, PullArgs, advised, advised_refusal, open, shown, tell_refusal};
+use super::{Bars, PullArgs, advised, advised_refusal, log_denial, open, shown};
 
 /// Pulls or loads, and prints what the name stands for now.
 pub(super) async fn run(arguments: &PullArgs) -> Result<ExitCode> {
@@ -25,7 +25,7 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
         let name = arguments.image.as_ref();
         let loaded = images.load(file, name, &policy, &bars.report()).await;
         if let Err(ImageError::Refused(refusal)) = &loaded {
-            tell_refusal(&file.display(), refusal);
+            log_denial(&file.display(), refusal);
         }
         return loaded
             .map_err(advised)
@@ -34,7 +34,7 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
     let reference = arguments.image.clone().context("an image is required")?;
     let source = policy
         .admit(reference.clone())
-        .inspect_err(|refusal| tell_refusal(&reference, refusal))
+        .inspect_err(|refusal| log_denial(&reference, refusal))
         .map_err(advised_refusal)?;
     let image = images
         .pull(&source, &Credentials::of_user(), &bars.report())

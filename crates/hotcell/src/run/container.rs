@@ -28,7 +28,7 @@ impl Running {
         let engine = open_engine(arguments)?.with_images(images.clone());
         let spec = policy(arguments)
             .admit(spec(arguments))
-            .inspect_err(|refusal| image::tell_refusal(&arguments.image, refusal))
+            .inspect_err(|refusal| image::log_denial(&arguments.image, refusal))
             .map_err(image::advised_refusal)?;
         if let Some(source) = spec.image() {
             image::ensure(&images, &source).await?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use hotcell_domain::Caller;
 use hotcell_service::{FilePath, FileReader, FileWriter};
+use http::Method;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use serde_json::json;
 
@@ -37,10 +38,18 @@ pub(super) async fn export(
         .service
         .file_export(&caller, &container, &path, include, exclude);
     let reader = reader.await?;
-    let (body, mime_type, name) = if is_packed {
-        (packed(reader), "application/gzip", "workspace.tar.gz")
+    let (mime_type, name) = if is_packed {
+        ("application/gzip", "workspace.tar.gz")
     } else {
-        (plain(reader), "application/x-tar", "workspace.tar")
+        ("application/x-tar", "workspace.tar")
+    };
+    let body = if request.method() == Method::HEAD {
+        reader.close();
+        Body::empty()
+    } else if is_packed {
+        packed(reader)
+    } else {
+        plain(reader)
     };
     let headers = [
         (CONTENT_TYPE, mime_type.to_owned()),

@@ -12,7 +12,7 @@ use http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::json;
 
@@ -40,18 +40,32 @@ pub(super) async fn read(
     let mut wanted = RequestedRange::parse(headers);
     let (mut info, mut reader) = source.open(wanted).await?;
     match conditions::known(headers, &info.etag) {
-        CacheMatch::Same => return Ok(not_modified(&info)),
-        CacheMatch::Other => return Err(has_changed()),
+        CacheMatch::Same => {
+            reader.close();
+            return Ok(not_modified(&info));
+        }
+        CacheMatch::Other => {
+            reader.close();
+            return Err(has_changed());
+        }
         CacheMatch::New => {}
     }
     if wanted != RequestedRange::All && !conditions::wants_range(headers, &info.etag) {
+        reader.close();
         wanted = RequestedRange::All;
         (info, reader) = source.open(wanted).await?;
     }
-    match wanted.of(info.size) {
-        Some(part) => Ok(send(&source.path, &info, wanted, part, reader)),
-        None => Err(out_of_range(info.size)),
-    }
+    let Some(part) = wanted.of(info.size) else {
+        reader.close();
+        return Err(out_of_range(info.size));
+    };
+    let body = if request.method() == Method::HEAD {
+        reader.close();
+        Body::empty()
+    } else {
+        body(reader, part.length)
+    };
+    Ok(send(&source.path, &info, wanted, part, body))
 }
 
 /// A file to be read.
@@ -69,7 +83,8 @@ impl FileSource<'_> {
             RequestedRange::All => (0, None),
             RequestedRange::From(first, last) => (first, last.map(|last| last - first + 1)),
             RequestedRange::Last(count) => {
-                let (info, _) = self.open_at(0, Some(1)).await?;
+                let (info, reader) = self.open_at(0, Some(1)).await?;
+                reader.close();
                 (info.size.saturating_sub(count), None)
             }
         };
@@ -92,9 +107,9 @@ fn send(
     info: &FileInfo,
     wanted: RequestedRange,
     part: ByteSpan,
-    reader: FileReader,
+    body: Body,
 ) -> Response {
-    let mut response = Response::new(body(reader, part.length));
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     describe(headers, path, info);
     headers.insert(CONTENT_LENGTH, part.length.into());

@@ -5,6 +5,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use hotcell_domain::Caller;
 use hotcell_mcp::ADMIN_HINT;
+use hotcell_service::Action;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
@@ -32,11 +33,14 @@ pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
 /// What is counted, for the operator.
 pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request) -> Response {
     let caller = request.extensions().get::<Caller>();
-    if !caller.is_some_and(|caller| caller.is_admin) {
+    let Some(caller) = caller.filter(|caller| caller.is_admin) else {
+        if let Some(caller) = caller {
+            endpoints.service.deny(caller, Action::Metrics);
+        }
         let message = "the metrics are for the operator";
         return HttpError::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT)
             .into_response();
-    }
-    let text = endpoints.service.metrics_text();
+    };
+    let text = endpoints.service.metrics_text(caller);
     ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use bytes::Bytes;
-use hotcell_service::{BatchOutcome, Operation, ServiceError, WriteOptions};
+use hotcell_service::{BatchOutcome, FileOperation, ServiceError, WriteOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -234,14 +234,14 @@ fn span(numbers: &Range<usize>) -> String {
 }
 
 impl Step {
-    fn operation(self) -> Result<Operation, ToolError> {
+    fn operation(self) -> Result<FileOperation, ToolError> {
         self.has_what_it_needs()?;
         let path = bounded(&self.path)?;
         let dest = bounded(self.dest_path.as_deref().unwrap_or_default());
         let precondition = if_match(self.if_match_etag);
         Ok(match self.op {
-            Op::Read => Operation::Read { path },
-            Op::Write => Operation::Write {
+            Op::Read => FileOperation::Read { path },
+            Op::Write => FileOperation::Write {
                 path,
                 data: Bytes::from(
                     self.encoding
@@ -253,18 +253,18 @@ impl Step {
                     ..WriteOptions::default()
                 },
             },
-            Op::Delete => Operation::Delete {
+            Op::Delete => FileOperation::Delete {
                 path,
                 recursive: true,
                 precondition,
             },
-            Op::Move => Operation::Move {
+            Op::Move => FileOperation::Move {
                 path,
                 dest: dest?,
                 precondition,
             },
-            Op::Copy => Operation::Copy { path, dest: dest? },
-            Op::Mkdir => Operation::Mkdir { path },
+            Op::Copy => FileOperation::Copy { path, dest: dest? },
+            Op::Mkdir => FileOperation::Mkdir { path },
         })
     }
 

@@ -40,7 +40,9 @@ impl Tool for GarbageCollect {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let collecting = server.service().collect_garbage(params.dry_run);
+        let collecting = server
+            .service()
+            .collect_garbage(&call.caller, params.dry_run);
         let output = Output::new(
             params.dry_run,
             &call.attend("collecting", collecting).await??,

@@ -27,8 +27,8 @@ impl Tool for Metrics {
     type Params = Params;
     type Output = Output;
 
-    async fn run(server: &Server, _: Params, _: &Call) -> Result<Answer, ToolError> {
-        let metrics = server.service().metrics_text();
+    async fn run(server: &Server, _: Params, call: &Call) -> Result<Answer, ToolError> {
+        let metrics = server.service().metrics_text(&call.caller);
         let format = "prometheus";
         Ok(Answer::of(metrics.clone(), Output { format, metrics }))
     }

@@ -37,6 +37,7 @@ mod system_status;
 
 use std::pin::Pin;
 
+use hotcell_service::Action;
 use rmcp::model::{CallToolResult, JsonObject, Tool as ToolDescription, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -204,6 +205,9 @@ impl ToolTable {
     ) -> Option<Result<Answer, ToolError>> {
         let entry = self.0.iter().find(|entry| entry.listed.name == name)?;
         if !entry.is_for(call.caller.is_admin) {
+            if let Some(action) = Action::of_tool(name) {
+                server.service().deny(&call.caller, action);
+            }
             return Some(Err(ToolError::admin_only(name)));
         }
         let span = tracing::info_span!("tool", name = %entry.listed.name);

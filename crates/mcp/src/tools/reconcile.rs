@@ -33,7 +33,7 @@ impl Tool for Reconcile {
     type Output = Counts;
 
     async fn run(server: &Server, _: Params, call: &Call) -> Result<Answer, ToolError> {
-        let reconciling = server.service().reconcile();
+        let reconciling = server.service().reconcile(&call.caller);
         let counts = Counts::from(call.attend("comparing", reconciling).await??);
         let text = format!(
             "discovered {}, adopted {}, cleaned {}, orphaned {}, errors {}",

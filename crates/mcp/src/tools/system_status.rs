@@ -97,8 +97,8 @@ impl Tool for SystemStatus {
     type Params = Params;
     type Output = Output;
 
-    async fn run(server: &Server, _: Params, _: &Call) -> Result<Answer, ToolError> {
-        let status = server.service().status().await?;
+    async fn run(server: &Server, _: Params, call: &Call) -> Result<Answer, ToolError> {
+        let status = server.service().status(&call.caller).await?;
         let engine = if status.engine_is_up { "up" } else { "down" };
         let text = format!(
             "engine {} is {engine}; {} containers, {} execs running, {} queued; {}",

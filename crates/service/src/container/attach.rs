@@ -4,7 +4,7 @@ use hotcell_domain::{Caller, ContainerRef, Name};
 use hotcell_store::AttachmentRow;
 
 use super::{Attached, ContainerView};
-use crate::{Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 impl Service {
     /// Notes that a client works in a container. Noted once, it stays as it was.
@@ -15,8 +15,22 @@ impl Service {
         client_name: Name,
         session_id: Name,
     ) -> Result<(ContainerView, Attached), ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        let environment = &self.inner.environment;
+        let (operation, inner) = self.begin(caller, Action::Attach, target);
+        let attach = inner.attach(caller, target, client_name, session_id);
+        operation.run(attach).await
+    }
+}
+
+impl Inner {
+    async fn attach(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        client_name: Name,
+        session_id: Name,
+    ) -> Result<(ContainerView, Attached), ServiceError> {
+        let container = self.running_container(caller, target).await?;
+        let environment = &self.environment;
         let attachments_max = environment.settings.attachments_max;
         let row = AttachmentRow {
             container: container.id().clone(),
@@ -28,6 +42,6 @@ impl Service {
         let attached = attached.ok_or_else(|| ServiceError::Exhausted {
             reason: format!("{attachments_max} clients are attached already, which is the bound"),
         })?;
-        Ok((self.inner.view_of(&container).await?, attached.into()))
+        Ok((self.view_of(&container).await?, attached.into()))
     }
 }

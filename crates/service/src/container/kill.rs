@@ -3,7 +3,7 @@
 use hotcell_domain::{Caller, ContainerRef};
 
 use crate::container::EndMode;
-use crate::{Service, ServiceError};
+use crate::{Action, Service, ServiceError};
 
 impl Service {
     /// Ends a container and removes all of it; with `force` at once. Its execs end as
@@ -16,12 +16,13 @@ impl Service {
         target: &ContainerRef,
         force: bool,
     ) -> Result<(), ServiceError> {
-        let container = self.inner.find(caller, target)?;
+        let (operation, inner) = self.begin(caller, Action::Kill, target);
         let mode = if force {
             EndMode::Forced
         } else {
             EndMode::Graceful
         };
-        container.end(mode).await
+        let kill = async { inner.find(caller, target)?.end(mode).await };
+        operation.run(kill).await
     }
 }

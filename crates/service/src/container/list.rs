@@ -9,8 +9,8 @@ use hotcell_store::ContainerRow;
 
 use super::{Attached, ContainerName, ContainerView};
 use crate::container::LiveContainer;
-use crate::status::{ENGINE_TIMEOUT, limit_views};
-use crate::{Inner, Service, ServiceError};
+use crate::status::{ENGINE_TIMEOUT, WHOLE, limit_views};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// Ended containers that a list shows.
 const ENDED_MAX: usize = 1000;
@@ -22,21 +22,52 @@ impl Service {
         caller: &Caller,
         include_stopped: bool,
     ) -> Result<Vec<ContainerView>, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
+        let list = inner.list_containers(caller, include_stopped);
+        operation.run(list).await
+    }
+
+    /// What the caller's containers that have not ended are called, oldest first. Neither
+    /// the store nor the engine is asked.
+    pub fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
+        let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
+        let names = inner.container_names(caller);
+        operation.end();
+        names
+    }
+
+    /// One of the caller's containers that has not ended.
+    pub async fn container(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+    ) -> Result<ContainerView, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ShowContainer, target);
+        let show = async { inner.view_of(&inner.find(caller, target)?).await };
+        operation.run(show).await
+    }
+}
+
+impl Inner {
+    async fn list_containers(
+        &self,
+        caller: &Caller,
+        include_stopped: bool,
+    ) -> Result<Vec<ContainerView>, ServiceError> {
         let mut views = Vec::new();
         if include_stopped {
             let principal = caller.principal.clone();
             let ended = self
-                .inner
                 .environment
                 .store
                 .ended_containers_page(principal, None, ENDED_MAX);
             views.extend(ended.await?.iter().map(view_of_row));
         }
-        let engine = self.inner.engine_infos().await;
+        let engine = self.engine_infos().await;
         let principal = caller.principal.clone();
-        let attachments = self.inner.environment.store.attachments_of(principal);
+        let attachments = self.environment.store.attachments_of(principal);
         let mut attachments = attachments.await?;
-        for container in self.inner.registry.all() {
+        for container in self.registry.all() {
             if container.row.principal != caller.principal {
                 continue;
             }
@@ -54,10 +85,8 @@ impl Service {
         Ok(views)
     }
 
-    /// What the caller's containers that have not ended are called, oldest first. Neither
-    /// the store nor the engine is asked.
-    pub fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
-        let mut containers = self.inner.registry.all();
+    fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
+        let mut containers = self.registry.all();
         containers.retain(|container| {
             container.row.principal == caller.principal && !container.phase().is_final()
         });
@@ -69,18 +98,6 @@ impl Service {
         containers.iter().map(name).collect()
     }
 
-    /// One of the caller's containers that has not ended.
-    pub async fn container(
-        &self,
-        caller: &Caller,
-        target: &ContainerRef,
-    ) -> Result<ContainerView, ServiceError> {
-        let container = self.inner.find(caller, target)?;
-        self.inner.view_of(&container).await
-    }
-}
-
-impl Inner {
     pub(crate) async fn view_of(
         &self,
         container: &Arc<LiveContainer>,

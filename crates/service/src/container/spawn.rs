@@ -16,9 +16,8 @@ use super::{ContainerView, Spawn};
 use crate::container::{LiveContainer, Origin, Supervisor};
 use crate::environment::millis;
 use crate::pool::Claim;
-use crate::refusal::tell_refusal;
 use crate::registry::AddError;
-use crate::{Inner, Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// The longest life that can be asked for.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
@@ -42,18 +41,20 @@ impl Service {
         caller: &Caller,
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
-        self.inner.accepting()?;
-        self.inner.has_room()?;
-        let (inner, caller) = (Arc::clone(&self.inner), caller.clone());
-        let work = async move { inner.spawn(&caller, request).await };
-        let spawned = self.inner.environment.tasks.spawn(work).await;
-        let spawned = spawned.ok().flatten();
-        let spawned = spawned.unwrap_or_else(|| Err(ServiceError::stopping()));
-        self.inner
-            .environment
-            .metrics
-            .container_spawned(spawned.is_ok());
-        spawned
+        let default_image = self.default_image();
+        let image = request.image.as_ref().unwrap_or(default_image).clone();
+        let (operation, inner) = self.begin(caller, Action::Spawn, &image);
+        let caller = caller.clone();
+        let spawn = async move {
+            inner.accepting()?;
+            inner.has_room()?;
+            let tasks = Arc::clone(&inner);
+            let work = async move { inner.spawn(&caller, request).await };
+            let spawned = tasks.environment.tasks.spawn(work).await;
+            let spawned = spawned.ok().flatten();
+            spawned.unwrap_or_else(|| Err(ServiceError::stopping()))
+        };
+        operation.run(spawn).await
     }
 }
 
@@ -91,12 +92,12 @@ impl Inner {
         caller: &Caller,
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
-        let admitted = self.admit(caller, &request)?;
+        let admitted = self.admit(&request)?;
         let progress = request.progress.clone();
         let mut row = self.row(caller, request, admitted.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
-            let made = self.create(caller, &row, &admitted, &progress, keys_since);
+            let made = self.create(&row, &admitted, &progress, keys_since);
             match made.await? {
                 SpawnOutcome::Created(container) => return Ok(view(&container, None, Vec::new())),
                 SpawnOutcome::Existing(container) if container.phase().is_final() => {
@@ -116,11 +117,7 @@ impl Inner {
     }
 
     /// Asks policy. Whether execs may be root is the operator's choice alone.
-    fn admit(
-        &self,
-        caller: &Caller,
-        request: &Spawn,
-    ) -> Result<Admitted<ContainerSpec>, ServiceError> {
+    fn admit(&self, request: &Spawn) -> Result<Admitted<ContainerSpec>, ServiceError> {
         let settings = &self.environment.settings;
         let image = request.image.clone();
         let spec = ContainerSpec {
@@ -131,11 +128,7 @@ impl Inner {
             env: request.env.clone(),
             allow_root: settings.policy.allow_root,
         };
-        let image = spec.image.clone();
-        settings.policy.admit(spec).map_err(|refusal| {
-            tell_refusal(caller, &image, &refusal);
-            ServiceError::Refused(refusal)
-        })
+        settings.policy.admit(spec).map_err(ServiceError::Refused)
     }
 
     fn row(
@@ -174,7 +167,6 @@ impl Inner {
     /// is made.
     async fn create(
         self: &Arc<Self>,
-        caller: &Caller,
         row: &ContainerRow,
         spec: &Admitted<ContainerSpec>,
         progress: &Progress,
@@ -189,7 +181,7 @@ impl Inner {
             ),
             None => LiveContainer::new(&self.environment, row.clone()),
         };
-        let recorded = self.record(caller, &container, keys_since_unix_ms).await;
+        let recorded = self.record(&container, keys_since_unix_ms).await;
         let claim = settle_claim(claim, &recorded);
         match recorded {
             Ok(Recorded::New) => {}
@@ -234,7 +226,6 @@ impl Inner {
     /// else in none.
     async fn record(
         &self,
-        caller: &Caller,
         container: &Arc<LiveContainer>,
         keys_since_unix_ms: u64,
     ) -> Result<Recorded, RecordError> {
@@ -249,7 +240,7 @@ impl Inner {
             }
             Err(AddError::Full) => return Err(RecordError::Refused(too_many(containers_max))),
         }
-        if let Err(refusal) = self.reserve(caller, container).await {
+        if let Err(refusal) = self.reserve(container).await {
             self.discard(container, Some(refusal.again()));
             return Err(RecordError::Refused(refusal));
         }
@@ -286,11 +277,7 @@ impl Inner {
 
     /// Makes sure that there is room for a container, if need be in place of warm ones. One
     /// that was warm itself has its room.
-    async fn reserve(
-        &self,
-        caller: &Caller,
-        container: &LiveContainer,
-    ) -> Result<(), ServiceError> {
+    async fn reserve(&self, container: &LiveContainer) -> Result<(), ServiceError> {
         if container.row.is_warm {
             return Ok(());
         }
@@ -298,10 +285,7 @@ impl Inner {
             .pool
             .make_room(container.id(), &container.row.spec.limits)
             .await;
-        reserved.map_err(|refusal| {
-            tell_refusal(caller, &container.row.spec.image, &refusal);
-            ServiceError::Refused(refusal)
-        })
+        reserved.map_err(ServiceError::Refused)
     }
 
     fn discard(&self, container: &LiveContainer, failure: Option<ServiceError>) {

@@ -7,7 +7,7 @@ use hotcell_domain::{Caller, ExecId, ExecStatus};
 
 use super::find::FoundExec;
 use super::live::LiveExec;
-use crate::{Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// What ending an exec may take beyond the grace it has.
 const CANCEL_MARGIN: Duration = Duration::from_secs(10);
@@ -20,12 +20,19 @@ impl Service {
         caller: &Caller,
         id: &ExecId,
     ) -> Result<ExecStatus, ServiceError> {
-        let environment = &self.inner.environment;
+        let (operation, inner) = self.begin(caller, Action::ExecCancel, id);
+        operation.run(inner.cancel_exec(caller, id)).await
+    }
+}
+
+impl Inner {
+    async fn cancel_exec(&self, caller: &Caller, id: &ExecId) -> Result<ExecStatus, ServiceError> {
+        let environment = &self.environment;
         let exec = match environment.find_exec(caller, id).await? {
             FoundExec::Live(exec) => exec,
             FoundExec::Ended(_, end) => return Ok(end.status),
         };
-        self.inner.used(&exec.container);
+        self.used(&exec.container);
         end(&exec);
         let timeout = environment.settings.kill_grace + CANCEL_MARGIN;
         let ended = tokio::time::timeout(timeout, exec.until_ended()).await;

@@ -11,7 +11,7 @@ use super::find::FoundExec;
 use super::live::LiveExec;
 use super::table::TableInner;
 use super::{Input, Signal};
-use crate::{Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// How long input waits for an exec that has no place yet.
 const START_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -26,11 +26,24 @@ impl Service {
         id: &ExecId,
         input: Input,
     ) -> Result<(), ServiceError> {
-        let found = self.inner.environment.find_exec(caller, id).await?;
+        let (mut operation, inner) = self.begin(caller, Action::ExecInput, id);
+        operation.count_bytes(input.data.len());
+        operation.run(inner.send_input(caller, id, input)).await
+    }
+}
+
+impl Inner {
+    async fn send_input(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        input: Input,
+    ) -> Result<(), ServiceError> {
+        let found = self.environment.find_exec(caller, id).await?;
         let FoundExec::Live(exec) = found else {
             return Err(conflict("the exec has ended"));
         };
-        self.inner.used(&exec.container);
+        self.used(&exec.container);
         let table = exec.table.upgrade().ok_or_else(ServiceError::stopping)?;
         exec.until_started().await?;
         if let Some((rows, cols)) = input.resize {

@@ -5,7 +5,8 @@ use hotcell_store::EndedExecRow;
 
 use super::ExecSummary;
 use super::live::LiveExec;
-use crate::{Service, ServiceError};
+use crate::status::WHOLE;
+use crate::{Action, Inner, Service, ServiceError};
 
 /// Execs in one answer, of those that live and of those that have ended; the newest.
 const LISTED_MAX: usize = 1000;
@@ -18,9 +19,26 @@ impl Service {
         target: Option<&ContainerRef>,
         include_finished: bool,
     ) -> Result<Vec<ExecSummary>, ServiceError> {
-        let environment = &self.inner.environment;
+        let (operation, inner) = match target {
+            Some(target) => self.begin(caller, Action::ListExecs, target),
+            None => self.begin(caller, Action::ListExecs, &WHOLE),
+        };
+        operation
+            .run(inner.list_execs(caller, target, include_finished))
+            .await
+    }
+}
+
+impl Inner {
+    async fn list_execs(
+        &self,
+        caller: &Caller,
+        target: Option<&ContainerRef>,
+        include_finished: bool,
+    ) -> Result<Vec<ExecSummary>, ServiceError> {
+        let environment = &self.environment;
         let container = match target {
-            Some(target) => Some(self.inner.find(caller, target)?.id().clone()),
+            Some(target) => Some(self.find(caller, target)?.id().clone()),
             None => None,
         };
         let is_wanted = |exec: &LiveExec| {

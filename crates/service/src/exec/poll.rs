@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::find::FoundExec;
 use super::live::{LiveExec, Progress};
 use super::{ExecView, Message, Poll};
-use crate::{Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// The longest that anybody waits for news.
 const WAIT_MAX: Duration = Duration::from_mins(5);
@@ -26,7 +26,34 @@ impl Service {
         id: &ExecId,
         poll: Poll,
     ) -> Result<ExecView, ServiceError> {
-        let environment = &self.inner.environment;
+        let (operation, inner) = self.begin(caller, Action::ExecPoll, id);
+        let (view, mut operation) = operation.open(inner.poll_exec(caller, id, poll)).await?;
+        operation.count_bytes(view.messages.iter().map(|message| message.data.len()).sum());
+        operation.end();
+        Ok(view)
+    }
+
+    /// Waits for news of an exec as [`Service::exec_poll`] would, and reads nothing: for who
+    /// has to make room first for what there is to read.
+    pub async fn exec_news(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        poll: Poll,
+    ) -> Result<(), ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ExecWait, id);
+        operation.run(inner.wait_for_news(caller, id, poll)).await
+    }
+}
+
+impl Inner {
+    async fn poll_exec(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+        poll: Poll,
+    ) -> Result<ExecView, ServiceError> {
+        let environment = &self.environment;
         let poll = Poll {
             wait: poll.wait.min(WAIT_MAX),
             bytes_max: poll.bytes_max.min(BYTES_MAX),
@@ -34,7 +61,7 @@ impl Service {
         };
         match environment.find_exec(caller, id).await? {
             FoundExec::Live(exec) => {
-                self.inner.used(&exec.container);
+                self.used(&exec.container);
                 exec.poll(&environment.store, poll).await
             }
             FoundExec::Ended(row, end) => {
@@ -46,22 +73,18 @@ impl Service {
             }
         }
     }
-}
 
-impl Service {
-    /// Waits for news of an exec as [`Service::exec_poll`] would, and reads nothing: for who
-    /// has to make room first for what there is to read.
-    pub async fn exec_news(
+    async fn wait_for_news(
         &self,
         caller: &Caller,
         id: &ExecId,
         poll: Poll,
     ) -> Result<(), ServiceError> {
-        let environment = &self.inner.environment;
+        let environment = &self.environment;
         let FoundExec::Live(exec) = environment.find_exec(caller, id).await? else {
             return Ok(());
         };
-        self.inner.used(&exec.container);
+        self.used(&exec.container);
         let mut progress = exec.progress();
         let news = exec.news(&environment.store, poll, &mut progress);
         let waited = tokio::time::timeout(poll.wait.min(WAIT_MAX), news).await;

@@ -10,8 +10,7 @@ use super::Start;
 use super::command;
 use super::live::LiveExec;
 use super::table::{COMMANDS_BYTES_MAX, ExecTable, TableInner, queue_key_of};
-use crate::refusal::tell_refusal;
-use crate::{Service, ServiceError};
+use crate::{Action, Service, ServiceError};
 
 impl Service {
     /// Notes an exec and starts it as soon as there is a place, or answers the one that was
@@ -23,10 +22,14 @@ impl Service {
         target: &ContainerRef,
         request: Start,
     ) -> Result<ExecId, ServiceError> {
-        self.inner.accepting()?;
-        let container = self.inner.running_container(caller, target).await?;
-        self.inner.has_room()?;
-        container.execs().start(caller, request).await
+        let (operation, inner) = self.begin(caller, Action::ExecStart, target);
+        let start = async {
+            inner.accepting()?;
+            let container = inner.running_container(caller, target).await?;
+            inner.has_room()?;
+            container.execs().start(caller, request).await
+        };
+        operation.run(start).await
     }
 }
 
@@ -37,7 +40,7 @@ impl ExecTable {
         request: Start,
     ) -> Result<ExecId, ServiceError> {
         let shared = &self.0;
-        shared.check(caller, &request)?;
+        shared.check(&request)?;
         if !shared.reserve(&request.command) {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
@@ -55,13 +58,12 @@ impl ExecTable {
 }
 
 impl TableInner {
-    fn check(&self, caller: &Caller, request: &Start) -> Result<(), ServiceError> {
+    fn check(&self, request: &Start) -> Result<(), ServiceError> {
         if self.closing.borrow().is_some() {
             return Err(ServiceError::no_container(&self.container));
         }
         let may_be_root = self.allow_root && self.environment.settings.policy.allow_root;
         if request.command.as_root && !may_be_root {
-            tell_refusal(caller, &self.container, &PolicyError::Root);
             return Err(ServiceError::Refused(PolicyError::Root));
         }
         command::check(&request.command, &self.env)

@@ -5,8 +5,8 @@ use hotcell_agent_client::bounds::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use hotcell_domain::{Caller, ContainerRef};
 
 use super::error::{Effect, from_agent};
-use super::{BatchOutcome, Call, FilePath, Operation, invalid};
-use crate::{Service, ServiceError};
+use super::{BatchOutcome, Call, FileOperation, FilePath, call, invalid};
+use crate::{Action, Inner, Service, ServiceError};
 
 impl Service {
     /// Does several things, with `atomic` all of them or none: then the one that failed is
@@ -15,17 +15,34 @@ impl Service {
         &self,
         caller: &Caller,
         target: &ContainerRef,
-        operations: Vec<Operation>,
+        operations: Vec<FileOperation>,
+        atomic: bool,
+    ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
+        let (mut guard, inner) = self.begin(caller, Action::FsBatch, target);
+        guard.count_bytes(operations.iter().map(content_bytes).sum());
+        guard
+            .run(inner.batch(caller, target, operations, atomic))
+            .await
+    }
+}
+
+impl Inner {
+    async fn batch(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        operations: Vec<FileOperation>,
         atomic: bool,
     ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
         let paths = check(&operations)?;
+        if operations.iter().any(takes_space) {
+            self.has_room()?;
+        }
         let operations: Vec<_> = operations.into_iter().map(for_agent).collect();
-        let container = self.inner.running_container(caller, target).await?;
+        let container = self.running_container(caller, target).await?;
         let root = FilePath::parse(b".")?;
         let batch = async |agent: Agent| agent.batch(operations.clone(), atomic).await;
-        let asked = self
-            .ask(&container, Call::changes("batch", &root), batch)
-            .await;
+        let asked = call(&container, Call::changes(&root), batch).await;
         let (results, _) = asked.map_err(|error| about(error, &paths))?;
         let each = results.into_iter().zip(paths);
         Ok(each
@@ -49,7 +66,7 @@ fn about(mut error: ServiceError, paths: &[FilePath]) -> ServiceError {
 }
 
 /// Refuses what no agent would take; answers what each operation is about.
-fn check(operations: &[Operation]) -> Result<Vec<FilePath>, ServiceError> {
+fn check(operations: &[FileOperation]) -> Result<Vec<FilePath>, ServiceError> {
     if !(1..=BATCH_OPERATIONS_MAX).contains(&operations.len()) {
         return Err(invalid(format!(
             "a batch must have 1 to {BATCH_OPERATIONS_MAX} operations"
@@ -78,34 +95,49 @@ fn check(operations: &[Operation]) -> Result<Vec<FilePath>, ServiceError> {
         .collect()
 }
 
-fn content_bytes(operation: &Operation) -> usize {
+/// Whether an operation may need room on the disk. What only reads, moves or removes goes on
+/// when the disk is nearly full.
+fn takes_space(operation: &FileOperation) -> bool {
     match operation {
-        Operation::Write { data, .. } => data.len(),
-        Operation::Read { .. }
-        | Operation::Delete { .. }
-        | Operation::Move { .. }
-        | Operation::Copy { .. }
-        | Operation::Mkdir { .. } => 0,
+        FileOperation::Write { .. } | FileOperation::Copy { .. } | FileOperation::Mkdir { .. } => {
+            true
+        }
+        FileOperation::Read { .. } | FileOperation::Delete { .. } | FileOperation::Move { .. } => {
+            false
+        }
     }
 }
 
-fn paths(operation: &Operation) -> (&[u8], Option<&[u8]>) {
+fn content_bytes(operation: &FileOperation) -> usize {
     match operation {
-        Operation::Read { path }
-        | Operation::Write { path, .. }
-        | Operation::Delete { path, .. }
-        | Operation::Mkdir { path } => (path, None),
-        Operation::Move { path, dest, .. } | Operation::Copy { path, dest } => (path, Some(dest)),
+        FileOperation::Write { data, .. } => data.len(),
+        FileOperation::Read { .. }
+        | FileOperation::Delete { .. }
+        | FileOperation::Move { .. }
+        | FileOperation::Copy { .. }
+        | FileOperation::Mkdir { .. } => 0,
     }
 }
 
-fn for_agent(mut operation: Operation) -> Operation {
+fn paths(operation: &FileOperation) -> (&[u8], Option<&[u8]>) {
+    match operation {
+        FileOperation::Read { path }
+        | FileOperation::Write { path, .. }
+        | FileOperation::Delete { path, .. }
+        | FileOperation::Mkdir { path } => (path, None),
+        FileOperation::Move { path, dest, .. } | FileOperation::Copy { path, dest } => {
+            (path, Some(dest))
+        }
+    }
+}
+
+fn for_agent(mut operation: FileOperation) -> FileOperation {
     match &mut operation {
-        Operation::Read { path }
-        | Operation::Write { path, .. }
-        | Operation::Delete { path, .. }
-        | Operation::Mkdir { path } => relate(path),
-        Operation::Move { path, dest, .. } | Operation::Copy { path, dest } => {
+        FileOperation::Read { path }
+        | FileOperation::Write { path, .. }
+        | FileOperation::Delete { path, .. }
+        | FileOperation::Mkdir { path } => relate(path),
+        FileOperation::Move { path, dest, .. } | FileOperation::Copy { path, dest } => {
             relate(path);
             relate(dest);
         }

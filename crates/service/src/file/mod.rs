@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hotcell_agent_client::bounds::{GLOB_BYTES_MAX, GLOBS_MAX, LIST_ENTRIES_MAX, PATH_BYTES_MAX};
 use hotcell_agent_client::{Agent, AgentError};
 pub use hotcell_agent_client::{
-    BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions,
+    BatchOutcome, FileInfo, FileKind, Operation as FileOperation, Page, Precondition, WriteOptions,
 };
 use hotcell_domain::{Caller, ContainerRef};
 
@@ -24,10 +24,10 @@ pub(crate) use self::path::WORKSPACE;
 pub use self::transfer::{FileReader, FileWriter};
 
 use self::error::{Effect, from_agent};
-use self::transfer::{Metered, Peer};
+use self::transfer::Peer;
 use crate::connection::{Connected, Connection};
 use crate::container::LiveContainer;
-use crate::{Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError};
 
 /// Attempts at a call that may be repeated.
 const ATTEMPTS_MAX: u32 = 2;
@@ -47,8 +47,6 @@ pub struct List {
 
 /// A call about one path.
 struct Call<'a> {
-    /// The word it is counted by.
-    operation: &'static str,
     path: &'a FilePath,
     effect: Effect,
 }
@@ -63,12 +61,17 @@ impl Service {
         offset: u64,
         limit: Option<u64>,
     ) -> Result<(FileInfo, FileReader), ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
-        let ((info, bytes), way) = self
-            .ask(&container, Call::reads("read", path), read)
-            .await?;
-        Ok((info, FileReader::new(bytes, peer(way, path))))
+        let (operation, inner) = self.begin(caller, Action::FsRead, target);
+        let open = async {
+            let container = inner.running_container(caller, target).await?;
+            let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
+            call(&container, Call::reads(path), read).await
+        };
+        let (((info, bytes), way), operation) = operation.open(open).await?;
+        let left = info.size.saturating_sub(offset);
+        let expected = left.min(limit.unwrap_or(u64::MAX));
+        let reader = FileReader::new(bytes, peer(way, path), operation, Some(expected));
+        Ok((info, reader))
     }
 
     /// Writes a whole file.
@@ -80,24 +83,25 @@ impl Service {
         data: Bytes,
         options: WriteOptions,
     ) -> Result<FileInfo, ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        self.inner.has_room()?;
+        let (mut operation, inner) = self.begin(caller, Action::FsWrite, target);
+        operation.count_bytes(data.len());
         // A whole file that replaces whatever is there may be written twice.
         let can_repeat = !options.append && options.precondition == Precondition::Any;
-        let about = Call {
-            operation: "write",
-            path,
-            effect: if can_repeat {
-                Effect::None
-            } else {
-                Effect::Unknown
-            },
+        let about = if can_repeat {
+            Call::reads(path)
+        } else {
+            Call::changes(path)
         };
         let write = async |agent: Agent| {
             let (data, options) = (data.clone(), options.clone());
             agent.write_all(path.for_agent(), data, options).await
         };
-        Ok(self.ask(&container, about, write).await?.0)
+        let write = async {
+            let container = inner.running_container(caller, target).await?;
+            inner.has_room()?;
+            Ok(call(&container, about, write).await?.0)
+        };
+        operation.run(write).await
     }
 
     /// Opens a file for writing piece by piece; it appears when the writer is finished.
@@ -108,13 +112,12 @@ impl Service {
         path: &FilePath,
         options: WriteOptions,
     ) -> Result<FileWriter<FileInfo>, ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        self.inner.has_room()?;
-        let connection = container.connection();
-        let connected = connection.get().await?;
+        let (operation, inner) = self.begin(caller, Action::FsWrite, target);
+        let open = inner.open_for_writing(caller, target);
+        let ((connection, connected), operation) = operation.open(open).await?;
         let bytes = connected.agent.write(path.for_agent(), options);
         let peer = peer((connection, connected), path);
-        Ok(FileWriter::new(bytes, peer, self.metered("write")))
+        Ok(FileWriter::new(bytes, peer, operation))
     }
 
     /// Removes a file, or a directory with all it holds.
@@ -126,14 +129,17 @@ impl Service {
         recursive: bool,
         precondition: Precondition,
     ) -> Result<(), ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
+        let (operation, inner) = self.begin(caller, Action::FsDelete, target);
         let delete = async |agent: Agent| {
             let precondition = precondition.clone();
             let removed = agent.delete(path.for_agent(), recursive, precondition);
             removed.await.map(drop)
         };
-        let about = Call::changes("delete", path);
-        self.ask(&container, about, delete).await.map(drop)
+        let delete = async {
+            let container = inner.running_container(caller, target).await?;
+            call(&container, Call::changes(path), delete).await
+        };
+        operation.run(delete).await.map(drop)
     }
 
     /// Tells what a path is; a symlink is not followed.
@@ -143,12 +149,13 @@ impl Service {
         target: &ContainerRef,
         path: &FilePath,
     ) -> Result<FileInfo, ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        let stat = async |agent: Agent| agent.stat(path.for_agent(), false).await;
-        Ok(self
-            .ask(&container, Call::reads("stat", path), stat)
-            .await?
-            .0)
+        let (operation, inner) = self.begin(caller, Action::FsStat, target);
+        let stat = async {
+            let container = inner.running_container(caller, target).await?;
+            let stat = async |agent: Agent| agent.stat(path.for_agent(), false).await;
+            Ok(call(&container, Call::reads(path), stat).await?.0)
+        };
+        operation.run(stat).await
     }
 
     /// Lists a directory, page by page.
@@ -159,8 +166,7 @@ impl Service {
         path: &FilePath,
         list: List,
     ) -> Result<Page, ServiceError> {
-        list.check()?;
-        let container = self.inner.running_container(caller, target).await?;
+        let (operation, inner) = self.begin(caller, Action::FsList, target);
         let page = async |agent: Agent| {
             let (glob, cursor) = (list.glob.as_deref(), list.cursor.as_deref());
             let path = path.for_agent();
@@ -168,10 +174,12 @@ impl Service {
                 .list(path, list.recursive, glob, list.limit, cursor)
                 .await
         };
-        Ok(self
-            .ask(&container, Call::reads("list", path), page)
-            .await?
-            .0)
+        let list = async {
+            list.check()?;
+            let container = inner.running_container(caller, target).await?;
+            Ok(call(&container, Call::reads(path), page).await?.0)
+        };
+        operation.run(list).await
     }
 
     /// Opens a tar of a directory or a file. It is not compressed.
@@ -183,12 +191,15 @@ impl Service {
         include: Vec<String>,
         exclude: Vec<String>,
     ) -> Result<FileReader, ServiceError> {
-        check_globs(include.iter().chain(&exclude))?;
-        let container = self.inner.running_container(caller, target).await?;
+        let (operation, inner) = self.begin(caller, Action::FsExport, target);
         let export = async |agent: Agent| agent.export(path.for_agent(), &include, &exclude).await;
-        let about = Call::reads("export", path);
-        let (bytes, way) = self.ask(&container, about, export).await?;
-        Ok(FileReader::new(bytes, peer(way, path)))
+        let open = async {
+            check_globs(include.iter().chain(&exclude))?;
+            let container = inner.running_container(caller, target).await?;
+            call(&container, Call::reads(path), export).await
+        };
+        let ((bytes, way), operation) = operation.open(open).await?;
+        Ok(FileReader::new(bytes, peer(way, path), operation, None))
     }
 
     /// Takes a tar, not compressed, and unpacks it below `dest`. Finished, it answers
@@ -199,40 +210,35 @@ impl Service {
         target: &ContainerRef,
         dest: &FilePath,
     ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
-        let container = self.inner.running_container(caller, target).await?;
-        self.inner.has_room()?;
-        let connection = container.connection();
-        let connected = connection.get().await?;
+        let (operation, inner) = self.begin(caller, Action::FsImport, target);
+        let open = inner.open_for_writing(caller, target);
+        let ((connection, connected), operation) = operation.open(open).await?;
         let bytes = connected.agent.import(dest.for_agent(), 0, 0);
         let peer = peer((connection, connected), dest);
-        Ok(FileWriter::new(bytes, peer, self.metered("import")))
-    }
-
-    /// Makes a call and counts it. One that changes nothing is made again over a new
-    /// connection when the first is lost.
-    async fn ask<T, F>(
-        &self,
-        container: &LiveContainer,
-        about: Call<'_>,
-        make: impl Fn(Agent) -> F,
-    ) -> Result<(T, Way), ServiceError>
-    where
-        F: Future<Output = Result<T, AgentError>>,
-    {
-        let metrics = &self.inner.environment.metrics;
-        let answer = try_call(container, &about, make).await;
-        metrics.file_operation(about.operation, answer.is_ok());
-        answer
-    }
-
-    fn metered(&self, operation: &'static str) -> Metered {
-        Metered::new(&self.inner.environment, operation)
+        Ok(FileWriter::new(bytes, peer, operation))
     }
 }
 
-async fn try_call<T, F>(
+impl Inner {
+    /// A connection to a container that may be written to.
+    async fn open_for_writing(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+    ) -> Result<Way, ServiceError> {
+        let container = self.running_container(caller, target).await?;
+        self.has_room()?;
+        let connection = container.connection();
+        let connected = connection.get().await?;
+        Ok((connection, connected))
+    }
+}
+
+/// Makes a call. One that changes nothing is made again over a new connection when the first
+/// is lost.
+async fn call<T, F>(
     container: &LiveContainer,
-    about: &Call<'_>,
+    about: Call<'_>,
     make: impl Fn(Agent) -> F,
 ) -> Result<(T, Way), ServiceError>
 where
@@ -256,20 +262,14 @@ where
 }
 
 impl<'a> Call<'a> {
-    fn reads(operation: &'static str, path: &'a FilePath) -> Self {
-        Self {
-            operation,
-            path,
-            effect: Effect::None,
-        }
+    fn reads(path: &'a FilePath) -> Self {
+        let effect = Effect::None;
+        Self { path, effect }
     }
 
-    fn changes(operation: &'static str, path: &'a FilePath) -> Self {
-        Self {
-            operation,
-            path,
-            effect: Effect::Unknown,
-        }
+    fn changes(path: &'a FilePath) -> Self {
+        let effect = Effect::Unknown;
+        Self { path, effect }
     }
 }
 

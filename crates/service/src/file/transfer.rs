@@ -8,12 +8,17 @@ use hotcell_agent_client::{AgentError, ByteReader, ByteWriter};
 use super::error::{Effect, from_agent};
 use crate::ServiceError;
 use crate::connection::{Connected, Connection};
-use crate::environment::Environment;
+use crate::operation::Operation;
 
-/// Bytes that come from a container.
+/// Bytes that come from a container. Dropping it before its end abandons the operation, unless
+/// [`FileReader::close`] says that no more is wanted.
 pub struct FileReader {
     bytes: ByteReader,
     peer: Peer,
+    /// `None` once it has ended.
+    operation: Option<Operation>,
+    /// Bytes that are still to come, where that is known.
+    left: Option<u64>,
 }
 
 /// Bytes that go to a container. Dropping it before [`FileWriter::finish`] abandons the
@@ -21,14 +26,7 @@ pub struct FileReader {
 pub struct FileWriter<T> {
     bytes: ByteWriter<T>,
     peer: Peer,
-    metered: Metered,
-}
-
-/// Counts a transfer when it has ended, also one that was abandoned.
-pub(super) struct Metered {
-    environment: Arc<Environment>,
-    operation: &'static str,
-    is_ok: bool,
+    operation: Operation,
 }
 
 /// With whom bytes are exchanged, and what about.
@@ -47,14 +45,68 @@ impl Peer {
 }
 
 impl FileReader {
-    pub(super) fn new(bytes: ByteReader, peer: Peer) -> Self {
-        Self { bytes, peer }
+    pub(super) fn new(
+        bytes: ByteReader,
+        peer: Peer,
+        operation: Operation,
+        expected: Option<u64>,
+    ) -> Self {
+        let mut this = Self {
+            bytes,
+            peer,
+            operation: Some(operation),
+            left: expected,
+        };
+        this.end_if_complete();
+        this
     }
 
     /// The next piece, `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ServiceError> {
-        let next = self.bytes.next().await;
-        next.map_err(|error| self.peer.error(error, Effect::None))
+        match self.bytes.next().await {
+            Ok(Some(piece)) => {
+                self.count(piece.len());
+                Ok(Some(piece))
+            }
+            Ok(None) => {
+                self.end();
+                Ok(None)
+            }
+            Err(error) => {
+                let error = self.peer.error(error, Effect::None);
+                if let Some(operation) = &mut self.operation {
+                    operation.fail(&error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the reading early: whoever has it needs no more.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    /// The last expected byte ends the operation: a receiver that knows the length does not ask
+    /// for what follows.
+    fn count(&mut self, bytes: usize) {
+        if let Some(operation) = &mut self.operation {
+            operation.count_bytes(bytes);
+        }
+        self.left = self.left.map(|left| left.saturating_sub(bytes as u64));
+        self.end_if_complete();
+    }
+
+    fn end_if_complete(&mut self) {
+        if self.left == Some(0) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(operation) = self.operation.take() {
+            operation.end();
+        }
     }
 
     /// All of it, which must not be more than `bytes_max`.
@@ -73,18 +125,23 @@ impl FileReader {
 }
 
 impl<T: Send + 'static> FileWriter<T> {
-    pub(super) fn new(bytes: ByteWriter<T>, peer: Peer, metered: Metered) -> Self {
+    pub(super) fn new(bytes: ByteWriter<T>, peer: Peer, operation: Operation) -> Self {
         Self {
             bytes,
             peer,
-            metered,
+            operation,
         }
     }
 
     /// Sends a piece of any size.
     pub async fn write(&mut self, data: Bytes) -> Result<(), ServiceError> {
+        self.operation.count_bytes(data.len());
         let sent = self.bytes.write(data).await;
-        sent.map_err(|error| self.peer.error(error, Effect::Unknown))
+        sent.map_err(|error| {
+            let error = self.peer.error(error, Effect::Unknown);
+            self.operation.fail(&error);
+            error
+        })
     }
 
     /// Ends it: what was sent appears.
@@ -92,27 +149,12 @@ impl<T: Send + 'static> FileWriter<T> {
         let Self {
             bytes,
             peer,
-            mut metered,
-        } = self;
-        let done = bytes.finish().await;
-        metered.is_ok = done.is_ok();
-        done.map_err(|error| peer.error(error, Effect::Unknown))
-    }
-}
-
-impl Metered {
-    pub(super) fn new(environment: &Arc<Environment>, operation: &'static str) -> Self {
-        Self {
-            environment: Arc::clone(environment),
             operation,
-            is_ok: false,
-        }
-    }
-}
-
-impl Drop for Metered {
-    fn drop(&mut self) {
-        let metrics = &self.environment.metrics;
-        metrics.file_operation(self.operation, self.is_ok);
+        } = self;
+        let finish = async {
+            let done = bytes.finish().await;
+            done.map_err(|error| peer.error(error, Effect::Unknown))
+        };
+        operation.run(finish).await
     }
 }

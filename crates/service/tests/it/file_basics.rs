@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hotcell_domain::ContainerRef;
 use hotcell_service::{
-    FileInfo, FilePath, List, Operation, Precondition, ServiceError, WriteOptions,
+    FileInfo, FileOperation, FilePath, List, Precondition, ServiceError, WriteOptions,
 };
 use hotcell_testkit::world::{World, caller, said};
 
@@ -219,12 +219,12 @@ async fn a_file_is_deleted_and_the_root_is_not() {
 async fn a_batch_is_all_or_nothing_and_names_what_failed() {
     let world = World::new().await;
     let container = world.spawn().await;
-    let write = |name: &str| Operation::Write {
+    let write = |name: &str| FileOperation::Write {
         path: name.into(),
         data: Bytes::from_static(b"x"),
         options: WriteOptions::default(),
     };
-    let read = |name: &str| Operation::Read { path: name.into() };
+    let read = |name: &str| FileOperation::Read { path: name.into() };
     let batch = async |operations, atomic| {
         world
             .service

@@ -95,7 +95,7 @@ async fn live(ground: &Ground, mut dice: Dice, tally: &mut Tally) -> anyhow::Res
             }
             8 => leave_stranger(ground, &mut dice).await?,
             9 => {
-                let found = service.reconcile().await?;
+                let found = service.reconcile(&me()).await?;
                 tally.reconciled += found.adopted + found.cleaned + found.orphaned + found.errors;
             }
             _ => {
@@ -110,7 +110,7 @@ async fn live(ground: &Ground, mut dice: Dice, tally: &mut Tally) -> anyhow::Res
 }
 
 async fn collect(service: &Service) -> anyhow::Result<u64> {
-    let collected = service.collect_garbage(false).await?;
+    let collected = service.collect_garbage(&me(), false).await?;
     Ok(collected.expired_containers + collected.idle_containers + collected.errors)
 }
 
@@ -193,7 +193,7 @@ async fn crash_one(ground: &Ground, dice: &mut Dice) {
 async fn settle(ground: &Ground, service: &Service) -> anyhow::Result<()> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
-        service.reconcile().await?;
+        service.reconcile(&me()).await?;
         for view in service.containers(&me(), false).await? {
             if view.phase == Phase::Stopping {
                 let target = ContainerRef::Id(view.id);

@@ -38,7 +38,7 @@ fn of_size(memory_bytes: u64) -> Spawn {
 }
 
 async fn held(service: &Service) -> Share {
-    service.status().await.expect("it tells").held
+    service.status(&me()).await.expect("it tells").held
 }
 
 /// So many containers' worth.
@@ -186,7 +186,7 @@ async fn warm_containers_give_way_to_whoever_needs_their_room() {
     let refused = service.spawn(&me(), of_size(EACH * 3)).await;
     assert_eq!(rule(refused), "memory_total");
     assert_eq!(
-        service.status().await.unwrap().warm[0].ready,
+        service.status(&me()).await.unwrap().warm[0].ready,
         2,
         "what would not help is not given up"
     );

@@ -157,7 +157,7 @@ async fn a_container_that_the_engine_loses_is_noted_by_reconcile() {
     );
     std::fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {
-        let reconciled = service.reconcile().await.unwrap();
+        let reconciled = service.reconcile(&me()).await.unwrap();
         assert_eq!((reconciled.discovered, reconciled.errors), (0, 0));
         let all = service.containers(&me(), true).await.unwrap();
         all.len() == 1 && all[0].phase == Phase::Failed

@@ -53,7 +53,7 @@ async fn expect_left_alone(
     let service = ground.start_on(second).await;
     expect_halted(&service, &[&kept, &transient], &words).await;
     ground.advance(Duration::from_hours(24 * 30));
-    service.collect_garbage(false).await.unwrap();
+    service.collect_garbage(&me(), false).await.unwrap();
     let taken = service.spawn(&me(), named("box")).await;
     assert!(
         matches!(taken, Err(ServiceError::AlreadyExists { .. })),
@@ -78,7 +78,10 @@ async fn expect_left_alone(
 /// These are all there is, and nobody can do anything with them, for a reason with these words.
 async fn expect_halted(service: &Service, theirs: &[&ContainerView], words: &str) {
     for _ in 0..2 {
-        assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
+        assert_eq!(
+            service.reconcile(&me()).await.unwrap(),
+            Reconciled::default()
+        );
         let listed = service.containers(&me(), false).await.unwrap();
         let wanted: Vec<_> = theirs.iter().map(|view| view.id.clone()).collect();
         assert_eq!(ids(&listed), wanted);
@@ -143,16 +146,16 @@ async fn a_container_that_was_thought_to_have_ended_is_its_owners_again() {
     let elsewhere = home.with_extension("lost");
     fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {
-        service.reconcile().await.unwrap();
+        service.reconcile(&me()).await.unwrap();
         let all = service.containers(&me(), true).await.unwrap();
         all.len() == 1 && all[0].phase == Phase::Failed
     })
     .await;
     fs::rename(&elsewhere, &home).unwrap();
     assert_eq!(ground.engine().list().await.unwrap().len(), 1);
-    let found = service.reconcile().await.unwrap();
+    let found = service.reconcile(&me()).await.unwrap();
     assert_eq!((found.adopted, found.errors), (1, 0));
-    assert_eq!(service.reconcile().await.unwrap().errors, 0);
+    assert_eq!(service.reconcile(&me()).await.unwrap().errors, 0);
     let again = service
         .container(&me(), &crate::ground::by_alias("box"))
         .await;

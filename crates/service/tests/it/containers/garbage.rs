@@ -25,7 +25,7 @@ async fn containers_go_when_their_time_is_up_or_nobody_uses_them() {
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     let used = service.spawn(&me(), Spawn::default()).await.unwrap();
     assert_eq!(
-        service.collect_garbage(false).await.unwrap(),
+        service.collect_garbage(&me(), false).await.unwrap(),
         Collected::default()
     );
 
@@ -36,9 +36,15 @@ async fn containers_go_when_their_time_is_up_or_nobody_uses_them() {
         idle_containers: 1,
         ..Collected::default()
     };
-    assert_eq!(service.collect_garbage(true).await.unwrap(), expected);
+    assert_eq!(
+        service.collect_garbage(&me(), true).await.unwrap(),
+        expected
+    );
     assert_eq!(ground.held().await.len(), 4, "a dry run changes nothing");
-    assert_eq!(service.collect_garbage(false).await.unwrap(), expected);
+    assert_eq!(
+        service.collect_garbage(&me(), false).await.unwrap(),
+        expected
+    );
     let left = service.containers(&me(), false).await.unwrap();
     assert_eq!(ids(&left), [kept.id.clone(), used.id.clone()]);
     assert_eq!(ground.held().await, [kept.id, used.id]);
@@ -52,7 +58,7 @@ async fn records_of_ended_containers_go_after_their_time() {
     service.kill(&me(), &by_id(&view), true).await.unwrap();
     ground.advance(HOUR * 23);
     assert_eq!(
-        service.collect_garbage(false).await.unwrap(),
+        service.collect_garbage(&me(), false).await.unwrap(),
         Collected::default()
     );
     ground.advance(HOUR * 2);
@@ -60,9 +66,15 @@ async fn records_of_ended_containers_go_after_their_time() {
         container_records: 1,
         ..Collected::default()
     };
-    assert_eq!(service.collect_garbage(true).await.unwrap(), expected);
+    assert_eq!(
+        service.collect_garbage(&me(), true).await.unwrap(),
+        expected
+    );
     assert_eq!(service.containers(&me(), true).await.unwrap().len(), 1);
-    assert_eq!(service.collect_garbage(false).await.unwrap(), expected);
+    assert_eq!(
+        service.collect_garbage(&me(), false).await.unwrap(),
+        expected
+    );
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
 }
 
@@ -77,9 +89,21 @@ async fn images_that_nobody_uses_and_what_dead_processes_left_go_and_a_dry_run_c
             leftovers: 3 + 2,
             ..Collected::default()
         };
-        assert_eq!(service.collect_garbage(true).await.unwrap(), expected);
-        assert_eq!(service.collect_garbage(true).await.unwrap(), expected);
-        assert_eq!(service.collect_garbage(false).await.unwrap(), expected);
-        assert_eq!(service.collect_garbage(false).await.unwrap().images, 0);
+        assert_eq!(
+            service.collect_garbage(&me(), true).await.unwrap(),
+            expected
+        );
+        assert_eq!(
+            service.collect_garbage(&me(), true).await.unwrap(),
+            expected
+        );
+        assert_eq!(
+            service.collect_garbage(&me(), false).await.unwrap(),
+            expected
+        );
+        assert_eq!(
+            service.collect_garbage(&me(), false).await.unwrap().images,
+            0
+        );
     }
 }

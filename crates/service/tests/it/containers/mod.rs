@@ -7,6 +7,7 @@ mod end;
 mod engines;
 mod garbage;
 mod odd;
+mod operations;
 mod pool;
 mod pool_crash;
 mod pool_faults;

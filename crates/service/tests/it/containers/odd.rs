@@ -326,8 +326,11 @@ async fn containers_that_end_with_their_owner_are_left_alone() {
     std::fs::create_dir_all(ground.directory(&half_made)).unwrap();
 
     let service = ground.start_on(engine).await;
-    assert_eq!(service.reconcile().await.unwrap(), Reconciled::default());
-    service.collect_garbage(false).await.unwrap();
+    assert_eq!(
+        service.reconcile(&me()).await.unwrap(),
+        Reconciled::default()
+    );
+    service.collect_garbage(&me(), false).await.unwrap();
     service.stop(Duration::ZERO).await;
     assert_eq!(ground.held().await, [theirs, half_made]);
 }

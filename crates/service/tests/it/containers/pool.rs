@@ -19,7 +19,7 @@ pub(crate) fn warm_ground(wanted: usize) -> Ground {
 }
 
 pub(crate) async fn stock(service: &Service) -> PoolView {
-    service.status().await.expect("it tells").warm[0].clone()
+    service.status(&me()).await.expect("it tells").warm[0].clone()
 }
 
 pub(crate) async fn until_ready(service: &Service, count: u64) {
@@ -34,7 +34,7 @@ async fn a_ready_container_is_handed_out_and_replaced() {
     until_ready(&service, 2).await;
     let ready: BTreeSet<_> = ground.held().await.into_iter().collect();
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
-    assert_eq!(service.status().await.unwrap().containers, 0);
+    assert_eq!(service.status(&me()).await.unwrap().containers, 0);
 
     let view = service.spawn(&me(), named("box")).await.unwrap();
     assert!(view.is_warm && ready.contains(&view.id));
@@ -50,7 +50,7 @@ async fn a_ready_container_is_handed_out_and_replaced() {
         misses: 0,
     };
     assert_eq!(stock(&service).await, expected);
-    let text = service.metrics_text();
+    let text = service.metrics_text(&me());
     for line in [
         "hotcell_warm_containers 2",
         "hotcell_warm_wanted 2",
@@ -201,8 +201,8 @@ async fn reconcile_and_garbage_collection_leave_the_pool_alone() {
     };
     ground.advance(Duration::from_hours(24 * 30));
     for _ in 0..3 {
-        assert_eq!(service.reconcile().await.unwrap(), expected);
-        service.collect_garbage(false).await.unwrap();
+        assert_eq!(service.reconcile(&me()).await.unwrap(), expected);
+        service.collect_garbage(&me(), false).await.unwrap();
     }
     assert_eq!(ground.held().await, held);
     assert_eq!(

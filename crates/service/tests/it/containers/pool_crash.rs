@@ -43,7 +43,7 @@ async fn the_next_server_hands_out_nothing_that_another_made() {
     ground.until_held(5).await;
     let held: BTreeSet<_> = ground.held().await.into_iter().collect();
     assert!(held.is_disjoint(&left) && held.contains(&kept.id));
-    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     let expected = Reconciled {
         discovered: 1,
         ..Reconciled::default()
@@ -104,7 +104,7 @@ async fn a_server_that_dies_at_any_moment_leaves_each_container_with_one_owner()
         let view = service.spawn(&me(), keyed("0")).await.unwrap();
         assert_eq!(view.phase, Phase::Running, "after {after_us} us");
         until_ready(&service, 2).await;
-        let reconciled = service.reconcile().await.unwrap();
+        let reconciled = service.reconcile(&me()).await.unwrap();
         assert_eq!(reconciled.adopted, 0, "after {after_us} us");
         let listed = service.containers(&me(), false).await.unwrap();
         ground.until_held(listed.len() + 2).await;

@@ -29,12 +29,12 @@ async fn a_container_without_a_row_is_adopted() {
         adopted: 1,
         ..Reconciled::default()
     };
-    assert_eq!(service.reconcile().await.unwrap(), expected);
+    assert_eq!(service.reconcile(&me()).await.unwrap(), expected);
     let nothing_new = Reconciled {
         discovered: 2,
         ..Reconciled::default()
     };
-    assert_eq!(service.reconcile().await.unwrap(), nothing_new);
+    assert_eq!(service.reconcile(&me()).await.unwrap(), nothing_new);
 
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!(ids(&listed), [stranger(1), ours.id]);
@@ -46,7 +46,7 @@ async fn a_container_without_a_row_is_adopted() {
     // It is what it was made to be, and not what this server would make.
     assert_eq!(listed[0].image, theirs.image);
     assert_eq!(listed[0].limits, theirs.limits);
-    let held = service.status().await.unwrap().held;
+    let held = service.status(&me()).await.unwrap().held;
     assert_eq!(held, theirs.limits.share().plus(listed[1].limits.share()));
     for view in listed {
         service.kill(&me(), &by_id(&view), false).await.unwrap();
@@ -74,6 +74,6 @@ async fn what_is_half_made_or_stopped_without_a_row_is_removed() {
         orphaned: 2,
         ..Reconciled::default()
     };
-    assert_eq!(service.reconcile().await.unwrap(), expected);
+    assert_eq!(service.reconcile(&me()).await.unwrap(), expected);
     ground.assert_empty().await;
 }

@@ -35,7 +35,7 @@ async fn the_next_server_finds_every_container_again() {
         service.container(&me(), &by_alias("box")).await.unwrap().id,
         transient.id
     );
-    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     assert_eq!((reconciled.discovered, reconciled.errors), (3, 0));
     assert_eq!(
         (reconciled.adopted, reconciled.cleaned, reconciled.orphaned),
@@ -63,7 +63,7 @@ async fn what_ended_while_no_server_ran_is_noted_and_removed() {
     drop(store);
 
     let service = ground.start().await;
-    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     assert_eq!(
         (reconciled.cleaned, reconciled.orphaned, reconciled.errors),
         (1, 1, 0)

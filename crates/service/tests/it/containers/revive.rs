@@ -92,7 +92,7 @@ async fn a_persistent_container_whose_agent_dies_is_started_again_with_its_files
     }
     let found = service.container(&me(), &by_alias("box")).await.unwrap();
     assert_eq!(found.id, view.id);
-    assert_eq!(service.reconcile().await.unwrap().discovered, 1);
+    assert_eq!(service.reconcile(&me()).await.unwrap().discovered, 1);
     service.kill(&me(), &by_id(&view), false).await.unwrap();
     ground.assert_empty().await;
     assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
@@ -111,7 +111,7 @@ async fn a_persistent_container_that_ended_while_no_server_ran_is_started_again(
 
     let service = ground.start().await;
     expect_kept(&service, &view, &exec).await;
-    let reconciled = service.status().await.unwrap().reconciled.unwrap().1;
+    let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     assert_eq!((reconciled.discovered, reconciled.errors), (1, 0));
     assert_eq!((reconciled.cleaned, reconciled.orphaned), (0, 0));
 }
@@ -139,8 +139,8 @@ async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
         "{refused:?}"
     );
     ground.advance(Duration::from_hours(24 * 365));
-    service.collect_garbage(false).await.unwrap();
-    assert_eq!(service.reconcile().await.unwrap().errors, 0);
+    service.collect_garbage(&me(), false).await.unwrap();
+    assert_eq!(service.reconcile(&me()).await.unwrap().errors, 0);
     assert_eq!(engine.restarts.load(Ordering::SeqCst), STARTS_MAX);
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!((listed.len(), listed[0].phase), (1, Phase::Halted));
@@ -181,7 +181,7 @@ async fn a_persistent_container_of_which_nothing_is_left_has_failed() {
     let elsewhere = home.with_extension("lost");
     std::fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {
-        assert_eq!(service.reconcile().await.unwrap().errors, 0);
+        assert_eq!(service.reconcile(&me()).await.unwrap().errors, 0);
         phase(&service, &view.id).await == Phase::Failed
     })
     .await;

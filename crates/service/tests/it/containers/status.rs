@@ -10,7 +10,7 @@ async fn status_tells_what_there_is_and_what_is_not_limited() {
     let ground = Ground::new();
     let service = ground.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
-    let status = service.status().await.unwrap();
+    let status = service.status(&me()).await.unwrap();
     assert_eq!(
         (status.engine.as_str(), status.engine_is_up),
         ("fake", true)
@@ -25,7 +25,7 @@ async fn status_tells_what_there_is_and_what_is_not_limited() {
     assert_eq!(view.enforced, status.limits);
     assert!(status.reconciled.is_some());
     service.kill(&me(), &by_id(&view), true).await.unwrap();
-    assert_eq!(service.status().await.unwrap().containers, 0);
+    assert_eq!(service.status(&me()).await.unwrap().containers, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn metrics_keep_the_names_that_dashboards_know() {
         ..Spawn::default()
     };
     service.spawn(&me(), refused).await.unwrap_err();
-    let text = service.metrics_text();
+    let text = service.metrics_text(&me());
     let lines = [
         r#"mcp_devbench_container_spawns_total{outcome="ok"} 1"#,
         r#"mcp_devbench_container_spawns_total{outcome="error"} 1"#,

@@ -1,0 +1,307 @@
+//! One guard for everything that is done for a caller.
+//!
+//! ```text
+//! Service::spawn, file_read, … ─▶ begin(caller, action, target) ─▶ work in a span ─▶ outcome, bytes, duration
+//!                                                                       └─ dropped on the way: abandoned
+//! ```
+//!
+//! [`Service`](crate::Service) reaches its inside through [`Guarded`], which hands it out together with an
+//! [`Operation`]: a public method that forgets to begin one does not compile. What does not act
+//! for a caller says so by [`Guarded::without_operation`], and a test lists every such place.
+//! Each operation ends once, in [`Operation::finish`]: metrics and the operator's log are
+//! written there.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::Arc;
+
+use hotcell_domain::{Caller, Name, PolicyError};
+use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
+
+use crate::environment::Environment;
+use crate::{Inner, ServiceError};
+
+/// Operators who want policy denials alone filter for this target.
+const POLICY_TARGET: &str = "hotcell::policy";
+
+/// What a caller can ask for. Where there is a tool for it, both have the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named like its tool or its method")]
+pub enum Action {
+    Spawn,
+    Attach,
+    Kill,
+    ListContainers,
+    ShowContainer,
+    ExecStart,
+    ExecPoll,
+    ExecWait,
+    ExecInput,
+    ExecCancel,
+    ListExecs,
+    FsRead,
+    FsWrite,
+    FsDelete,
+    FsStat,
+    FsList,
+    FsBatch,
+    FsImport,
+    FsExport,
+    SystemStatus,
+    Metrics,
+    Reconcile,
+    GarbageCollect,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    /// Policy, a permission or the container's boundary forbids it.
+    Denied,
+    Failed,
+    /// Whoever asked went away before it was done.
+    Abandoned,
+}
+
+/// The inside of the service, which is handed out with an operation.
+#[derive(Clone)]
+pub(crate) struct Guarded(Arc<Inner>);
+
+/// Something that is being done for a caller.
+#[must_use = "an operation that is dropped has been abandoned"]
+pub(crate) struct Operation {
+    environment: Arc<Environment>,
+    caller: Caller,
+    action: Action,
+    /// As the caller named it.
+    target: String,
+    started: Instant,
+    bytes: u64,
+    span: Span,
+    has_ended: bool,
+}
+
+impl Guarded {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Begins an operation. `target` is what it is about and holds no secret: a container, an
+    /// exec, an image.
+    pub(crate) fn begin(
+        &self,
+        caller: &Caller,
+        action: Action,
+        target: &impl Display,
+    ) -> (Operation, Arc<Inner>) {
+        let target = target.to_string();
+        let span = tracing::info_span!(
+            "operation",
+            action = action.as_str(),
+            principal = %caller.principal,
+            target,
+        );
+        let operation = Operation {
+            environment: Arc::clone(&self.0.environment),
+            caller: caller.clone(),
+            action,
+            target,
+            started: Instant::now(),
+            bytes: 0,
+            span,
+            has_ended: false,
+        };
+        (operation, Arc::clone(&self.0))
+    }
+
+    /// For what is not done for a caller: settings, readiness, stopping.
+    pub(crate) fn without_operation(&self) -> &Arc<Inner> {
+        &self.0
+    }
+}
+
+impl Operation {
+    /// Does the work in the operation's span and ends with its outcome.
+    pub(crate) fn run<'a, T: 'a>(
+        self,
+        work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
+    ) -> impl Future<Output = Result<T, ServiceError>> + Send + 'a {
+        let opened = self.open(work);
+        async move {
+            let (done, operation) = opened.await?;
+            operation.end();
+            Ok(done)
+        }
+    }
+
+    /// The same, for work after which bytes are still to be moved: on `Ok` the operation goes
+    /// on until it is ended. The work is boxed here, once, so that the futures above stay small.
+    pub(crate) fn open<'a, T: 'a>(
+        mut self,
+        work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
+    ) -> impl Future<Output = Result<(T, Self), ServiceError>> + Send + 'a {
+        let work = Box::pin(work).instrument(self.span.clone());
+        async move {
+            match work.await {
+                Ok(done) => Ok((done, self)),
+                Err(error) => {
+                    self.fail(&error);
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// Counts bytes that went to the caller or came from it.
+    pub(crate) fn count_bytes(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    /// It was done.
+    pub(crate) fn end(mut self) {
+        self.finish(Outcome::Ok);
+    }
+
+    /// It was not done. An operation ends once: the first reason counts.
+    pub(crate) fn fail(&mut self, error: &ServiceError) {
+        if let ServiceError::Refused(refusal) = error
+            && !self.has_ended
+        {
+            log_denial(&self.caller, &self.target, refusal);
+        }
+        self.finish(Outcome::of(error));
+    }
+
+    /// The one place where every operation ends.
+    fn finish(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        let duration = self.started.elapsed();
+        let metrics = &self.environment.metrics;
+        metrics.operation_ended(self.action, outcome, duration);
+        self.span.in_scope(|| {
+            tracing::debug!(
+                outcome = outcome.as_str(),
+                client = self.caller.client.as_ref().map(Name::as_str),
+                bytes = self.bytes,
+                duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+                "operation ended"
+            );
+        });
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.finish(Outcome::Abandoned);
+    }
+}
+
+/// Tells the operator who was refused what by which rule. `what` is the name of an image or a
+/// container: none of them holds a secret.
+pub fn log_denial(caller: &Caller, what: &impl Display, refusal: &PolicyError) {
+    tracing::info!(
+        target: POLICY_TARGET,
+        rule = refusal.rule(),
+        principal = %caller.principal,
+        client = caller.client.as_ref().map(Name::as_str),
+        %what,
+        reason = %refusal,
+        "denied"
+    );
+}
+
+impl Outcome {
+    fn of(error: &ServiceError) -> Self {
+        match error {
+            ServiceError::Denied { .. } | ServiceError::Refused(_) => Self::Denied,
+            ServiceError::Invalid { .. }
+            | ServiceError::NotFound { .. }
+            | ServiceError::AlreadyExists { .. }
+            | ServiceError::Conflict { .. }
+            | ServiceError::Exhausted { .. }
+            | ServiceError::Batch { .. }
+            | ServiceError::Deadline { .. }
+            | ServiceError::Unavailable { .. }
+            | ServiceError::Halted { .. }
+            | ServiceError::Internal { .. } => Self::Failed,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl Action {
+    pub(crate) const ALL: [Self; 23] = [
+        Self::Spawn,
+        Self::Attach,
+        Self::Kill,
+        Self::ListContainers,
+        Self::ShowContainer,
+        Self::ExecStart,
+        Self::ExecPoll,
+        Self::ExecWait,
+        Self::ExecInput,
+        Self::ExecCancel,
+        Self::ListExecs,
+        Self::FsRead,
+        Self::FsWrite,
+        Self::FsDelete,
+        Self::FsStat,
+        Self::FsList,
+        Self::FsBatch,
+        Self::FsImport,
+        Self::FsExport,
+        Self::SystemStatus,
+        Self::Metrics,
+        Self::Reconcile,
+        Self::GarbageCollect,
+    ];
+
+    /// The action of a tool, by the tool's name.
+    pub fn of_tool(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.as_str() == name)
+    }
+
+    /// As metrics and logs name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::Attach => "attach",
+            Self::Kill => "kill",
+            Self::ListContainers => "list_containers",
+            Self::ShowContainer => "show_container",
+            Self::ExecStart => "exec_start",
+            Self::ExecPoll => "exec_poll",
+            Self::ExecWait => "exec_wait",
+            Self::ExecInput => "exec_input",
+            Self::ExecCancel => "exec_cancel",
+            Self::ListExecs => "list_execs",
+            Self::FsRead => "fs_read",
+            Self::FsWrite => "fs_write",
+            Self::FsDelete => "fs_delete",
+            Self::FsStat => "fs_stat",
+            Self::FsList => "fs_list",
+            Self::FsBatch => "fs_batch",
+            Self::FsImport => "fs_import",
+            Self::FsExport => "fs_export",
+            Self::SystemStatus => "system_status",
+            Self::Metrics => "metrics",
+            Self::Reconcile => "reconcile",
+            Self::GarbageCollect => "garbage_collect",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
