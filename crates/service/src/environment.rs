@@ -13,6 +13,7 @@ use crate::Settings;
 use crate::budget::Budget;
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
+use crate::space::Space;
 use crate::tasks::Tasks;
 
 /// Attempts to remove a container, and the pause after the first; each is longer by as much.
@@ -55,6 +56,7 @@ pub(crate) struct Environment {
     pub(crate) tasks: Tasks,
     /// The execs that have not ended.
     pub(crate) execs: LiveExecs,
+    pub(crate) space: Space,
     /// What containers hold of what they may have together.
     pub(crate) budget: Budget,
 }

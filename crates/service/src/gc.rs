@@ -1,5 +1,6 @@
 //! Removing what nobody needs any more.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use hotcell_domain::{Caller, Phase, Principal};
@@ -87,6 +88,9 @@ impl Inner {
         }
         match store.principals_with_excess(self.environment.keep()).await {
             Ok(principals) => {
+                // What runs takes of what may be kept, so its principals are looked at too.
+                let mut principals: HashSet<_> = principals.into_iter().collect();
+                principals.extend(self.environment.execs.principals());
                 for principal in principals {
                     let (execs, containers) = self.environment.prune_excess(&principal).await;
                     collected.execs += execs;
@@ -144,7 +148,20 @@ impl Inner {
 }
 
 impl Environment {
-    /// How much of what has ended each principal keeps.
+    /// How much of what has ended a principal keeps. The logs of its running execs take of what
+    /// its logs may take together.
+    fn retention_of(&self, principal: &Principal) -> Retention {
+        let live_bytes = self
+            .execs
+            .log_bytes(principal, self.settings.output_bytes_max);
+        let kept = self.keep();
+        Retention {
+            log_bytes_max: kept.log_bytes_max.saturating_sub(live_bytes),
+            ..kept
+        }
+    }
+
+    /// How much of what has ended each principal keeps, if nothing runs.
     fn keep(&self) -> Retention {
         Retention {
             execs_max: self.settings.ended_execs_max,
@@ -156,7 +173,9 @@ impl Environment {
     /// Forgets the oldest that has ended of a principal that has too much of it, and answers
     /// how many execs and containers. What fails now is tried again with the next garbage.
     pub(crate) async fn prune_excess(&self, principal: &Principal) -> (u64, u64) {
-        let forgotten = self.store.prune_excess(principal.clone(), self.keep());
+        let forgotten = self
+            .store
+            .prune_excess(principal.clone(), self.retention_of(principal));
         forgotten.await.unwrap_or_else(|error| {
             tracing::warn!(%principal, %error, "could not forget old execs and containers");
             (0, 0)

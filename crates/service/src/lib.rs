@@ -59,7 +59,6 @@ use crate::environment::Environment;
 use crate::operation::{Guarded, Operation};
 use crate::pool::Pool;
 use crate::registry::Registry;
-use crate::space::Space;
 
 /// All of it. Clones share it; when the last is dropped, everything in the background ends
 /// as if this process had died, which loses nothing.
@@ -97,8 +96,6 @@ pub(crate) struct Inner {
     pub(crate) reconciling: tokio::sync::Mutex<()>,
     /// What the last reconciliation found, and when.
     pub(crate) reconciled: Mutex<Option<(u64, Reconciled)>>,
-    /// Room on the disk.
-    pub(crate) space: Space,
     /// What stands behind the limits of new containers.
     pub(crate) enforced: Enforced,
     pub(crate) started_unix_ms: u64,

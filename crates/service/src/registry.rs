@@ -1,9 +1,9 @@
-//! The containers in memory: by id, and by alias within a principal.
+//! The containers in memory: by id, and within a principal by alias and by key.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use hotcell_domain::{Alias, ContainerId, ContainerRef, Principal};
+use hotcell_domain::{Alias, ContainerId, ContainerRef, Name, Principal};
 use hotcell_store::ContainerRow;
 
 use crate::container::LiveContainer;
@@ -18,7 +18,16 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Maps {
     by_id: BTreeMap<ContainerId, Arc<LiveContainer>>,
-    by_alias: HashMap<(Principal, Alias), ContainerId>,
+    by_principal: HashMap<Principal, Owned>,
+}
+
+/// What one principal has: nobody searches through the containers of others.
+#[derive(Default)]
+struct Owned {
+    ids: BTreeSet<ContainerId>,
+    by_alias: HashMap<Alias, ContainerId>,
+    /// The last container under each key.
+    by_key: HashMap<Name, ContainerId>,
 }
 
 /// Why a container was not added.
@@ -39,17 +48,15 @@ impl Registry {
         keys_since_unix_ms: u64,
         containers_max: usize,
     ) -> Result<(), AddError> {
-        let mut containers = self.write();
-        if let Some(before) = containers.keyed(&container.row, keys_since_unix_ms) {
+        let mut maps = self.write();
+        if let Some(before) = maps.keyed(&container.row, keys_since_unix_ms) {
             return Err(AddError::SameKey(before));
         }
-        let is_owned = |other: &&Arc<LiveContainer>| other.row.principal == container.row.principal;
-        if containers.by_id.values().filter(is_owned).count() >= containers_max {
+        let owned = maps.by_principal.get(&container.row.principal);
+        if owned.map_or(0, |owned| owned.ids.len()) >= containers_max {
             return Err(AddError::Full);
         }
-        containers
-            .by_id
-            .insert(container.id().clone(), Arc::clone(container));
+        maps.insert(container);
         Ok(())
     }
 
@@ -60,31 +67,19 @@ impl Registry {
 
     /// Adds a container that runs already.
     pub(crate) fn add_found(&self, container: &Arc<LiveContainer>) {
-        let mut containers = self.write();
-        containers
-            .by_id
-            .insert(container.id().clone(), Arc::clone(container));
-        if let Some(alias) = alias_of(container) {
-            containers.by_alias.insert(alias, container.id().clone());
-        }
+        let mut maps = self.write();
+        maps.insert(container);
+        maps.name(container);
     }
 
     /// Makes its alias lead to a container, which is now the one that has it.
     pub(crate) fn name(&self, container: &LiveContainer) {
-        if let Some(alias) = alias_of(container) {
-            self.write().by_alias.insert(alias, container.id().clone());
-        }
+        self.write().name(container);
     }
 
-    /// Removes a container, and its alias unless that is another's by now.
+    /// Removes a container, and its alias and its key unless they are another's by now.
     pub(crate) fn remove(&self, container: &LiveContainer) {
-        let mut containers = self.write();
-        containers.by_id.remove(container.id());
-        if let Some(alias) = alias_of(container)
-            && containers.by_alias.get(&alias) == Some(container.id())
-        {
-            containers.by_alias.remove(&alias);
-        }
+        self.write().remove(container);
     }
 
     /// A container of a principal.
@@ -93,16 +88,12 @@ impl Registry {
         principal: &Principal,
         target: &ContainerRef,
     ) -> Option<Arc<LiveContainer>> {
-        let containers = self.read();
-        let container = match target {
-            ContainerRef::Id(id) => containers.by_id.get(id),
-            ContainerRef::Alias(alias) => {
-                let id = containers
-                    .by_alias
-                    .get(&(principal.clone(), alias.clone()))?;
-                containers.by_id.get(id)
-            }
+        let maps = self.read();
+        let id = match target {
+            ContainerRef::Id(id) => id,
+            ContainerRef::Alias(alias) => maps.by_principal.get(principal)?.by_alias.get(alias)?,
         };
+        let container = maps.by_id.get(id);
         container
             .filter(|container| container.row.principal == *principal)
             .cloned()
@@ -112,9 +103,21 @@ impl Registry {
         self.read().by_id.get(id).cloned()
     }
 
+    /// Those of one principal, oldest first.
+    pub(crate) fn owned_by(&self, principal: &Principal) -> Vec<Arc<LiveContainer>> {
+        let maps = self.read();
+        let owned = maps.by_principal.get(principal);
+        let ids = owned.into_iter().flat_map(|owned| &owned.ids);
+        ids.filter_map(|id| maps.by_id.get(id)).cloned().collect()
+    }
+
     /// All of them, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<LiveContainer>> {
         self.read().by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read().by_id.is_empty()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Maps> {
@@ -127,19 +130,56 @@ impl Registry {
 }
 
 impl Maps {
-    fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<LiveContainer>> {
-        let key = wanted.key.as_ref()?;
-        let is_it = |container: &&Arc<LiveContainer>| {
-            let row = &container.row;
-            row.key.as_ref() == Some(key)
-                && row.principal == wanted.principal
-                && row.created_unix_ms >= since_unix_ms
-        };
-        self.by_id.values().find(is_it).cloned()
+    fn insert(&mut self, container: &Arc<LiveContainer>) {
+        let (row, id) = (&container.row, container.id());
+        self.by_id.insert(id.clone(), Arc::clone(container));
+        let owned = self.by_principal.entry(row.principal.clone()).or_default();
+        owned.ids.insert(id.clone());
+        if let Some(key) = &row.key {
+            owned.by_key.insert(key.clone(), id.clone());
+        }
+        self.assert_counts();
     }
-}
 
-fn alias_of(container: &LiveContainer) -> Option<(Principal, Alias)> {
-    let alias = container.row.alias.clone()?;
-    Some((container.row.principal.clone(), alias))
+    fn name(&mut self, container: &LiveContainer) {
+        if let Some(alias) = &container.row.alias {
+            let principal = container.row.principal.clone();
+            let owned = self.by_principal.entry(principal).or_default();
+            owned.by_alias.insert(alias.clone(), container.id().clone());
+        }
+    }
+
+    fn remove(&mut self, container: &LiveContainer) {
+        let (row, id) = (&container.row, container.id());
+        self.by_id.remove(id);
+        let Some(owned) = self.by_principal.get_mut(&row.principal) else {
+            return;
+        };
+        owned.ids.remove(id);
+        owned.by_alias.retain(|_, named| named != id);
+        owned.by_key.retain(|_, keyed| keyed != id);
+        if owned.ids.is_empty() {
+            self.by_principal.remove(&row.principal);
+        }
+        self.assert_counts();
+    }
+
+    /// The container that was asked for under a key, if that was not too long ago.
+    fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<LiveContainer>> {
+        let owned = self.by_principal.get(&wanted.principal)?;
+        let id = owned.by_key.get(wanted.key.as_ref()?)?;
+        let container = self.by_id.get(id)?;
+        (container.row.created_unix_ms >= since_unix_ms).then(|| Arc::clone(container))
+    }
+
+    /// Every container is counted for exactly one principal: quotas rest on it.
+    fn assert_counts(&self) {
+        debug_assert_eq!(
+            self.by_id.len(),
+            self.by_principal
+                .values()
+                .map(|owned| owned.ids.len())
+                .sum::<usize>()
+        );
+    }
 }

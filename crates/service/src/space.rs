@@ -10,10 +10,11 @@ use std::time::Duration;
 use hotcell_store::{Disk, Store};
 use tokio::time::Instant;
 
-use crate::{Inner, ServiceError};
+use crate::ServiceError;
+use crate::environment::Environment;
 
 /// How long what the disk said is believed.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reserve where the operator chose none: this, or a share of the disk if that is less.
 const RESERVE_BYTES: u64 = 512 << 20;
@@ -30,12 +31,11 @@ struct Seen {
     low: Option<(u64, u64)>,
 }
 
-impl Inner {
+impl Environment {
     /// Refuses new work while the disk is below its reserve.
     pub(crate) fn has_room(&self) -> Result<(), ServiceError> {
-        let environment = &self.environment;
-        let reserve = environment.settings.reserve_bytes;
-        match self.space.low(&environment.store, reserve) {
+        let reserve = self.settings.reserve_bytes;
+        match self.space.low(&self.store, reserve) {
             None => Ok(()),
             Some((free, reserve)) => Err(ServiceError::Exhausted {
                 reason: format!(

@@ -47,6 +47,7 @@ impl Service {
             metrics: Metrics::default(),
             tasks: Tasks::default(),
             execs: LiveExecs::default(),
+            space: Space::default(),
         });
         let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
         let pool = Arc::new(Pool::new(&environment)?);
@@ -74,7 +75,6 @@ impl Inner {
             reconnecting: Semaphore::new(RECONNECTS_MAX),
             reconciling: tokio::sync::Mutex::default(),
             reconciled: Mutex::default(),
-            space: Space::default(),
             enforced,
             is_ready: AtomicBool::new(false),
         }

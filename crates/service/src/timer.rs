@@ -54,7 +54,7 @@ impl Inner {
     }
 
     async fn measure_memory(&self) {
-        if self.registry.all().is_empty() {
+        if self.registry.is_empty() {
             return self.environment.metrics.memory_used(0);
         }
         match self.environment.engine.list().await {

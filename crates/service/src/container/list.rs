@@ -67,10 +67,7 @@ impl Inner {
         let principal = caller.principal.clone();
         let attachments = self.environment.store.attachments_of(principal);
         let mut attachments = attachments.await?;
-        for container in self.registry.all() {
-            if container.row.principal != caller.principal {
-                continue;
-            }
+        for container in self.registry.owned_by(&caller.principal) {
             let attached = attachments.remove(container.id()).unwrap_or_default();
             let attached = attached.into_iter().map(Attached::from).collect();
             let view = view(&container, engine.get(container.id()), attached);
@@ -86,10 +83,8 @@ impl Inner {
     }
 
     fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
-        let mut containers = self.registry.all();
-        containers.retain(|container| {
-            container.row.principal == caller.principal && !container.phase().is_final()
-        });
+        let mut containers = self.registry.owned_by(&caller.principal);
+        containers.retain(|container| !container.phase().is_final());
         containers.sort_by_key(|container| (container.row.created_unix_ms, container.id().clone()));
         let name = |container: &Arc<LiveContainer>| ContainerName {
             id: container.id().clone(),

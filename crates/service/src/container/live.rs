@@ -141,6 +141,10 @@ impl LiveContainer {
     pub(super) fn set_phase(&self, next: Phase) {
         self.phase.send_if_modified(|phase| {
             let is_legal = phase.can_become(next);
+            debug_assert!(
+                is_legal || *phase == next,
+                "a container that is {phase:?} cannot become {next:?}"
+            );
             if is_legal {
                 *phase = next;
             }

@@ -47,7 +47,7 @@ impl Service {
         let caller = caller.clone();
         let spawn = async move {
             inner.accepting()?;
-            inner.has_room()?;
+            inner.environment.has_room()?;
             let tasks = Arc::clone(&inner);
             let work = async move { inner.spawn(&caller, request).await };
             let spawned = tasks.environment.tasks.spawn(work).await;

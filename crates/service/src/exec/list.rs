@@ -1,5 +1,7 @@
 //! Listing execs.
 
+use std::collections::HashSet;
+
 use hotcell_domain::{Caller, ContainerRef};
 use hotcell_store::EndedExecRow;
 
@@ -55,7 +57,8 @@ impl Inner {
                 .ended_execs_page(principal, container, None, LISTED_MAX);
             let ended = ended.await?;
             // One that ended just now is in both.
-            all.retain(|exec| !ended.iter().any(|row| row.id == exec.id));
+            let ended_ids: HashSet<_> = ended.iter().map(|row| &row.id).collect();
+            all.retain(|exec| !ended_ids.contains(&exec.id));
             all.extend(ended.into_iter().map(summary));
         }
         all.sort_by(|a, b| (a.created_unix_ms, &a.id).cmp(&(b.created_unix_ms, &b.id)));

@@ -1,6 +1,6 @@
 //! An exec that waits or runs, and where to find it by its handle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
@@ -83,6 +83,11 @@ impl LiveExec {
     /// It wrote.
     pub(super) fn wrote(&self, last_seq: u64, bytes: usize) {
         self.progress.send_modify(|progress| {
+            debug_assert!(
+                last_seq >= progress.last_seq,
+                "message {last_seq} is stored after {}",
+                progress.last_seq
+            );
             progress.last_seq = last_seq;
             progress.bytes += bytes as u64;
             progress.stalled = None;
@@ -158,6 +163,21 @@ impl LiveExecs {
 
     pub(super) fn get(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
         self.lock().get(id).cloned()
+    }
+
+    /// What the logs of a principal's live execs take of the disk, about. Each takes at most
+    /// `output_bytes_max`.
+    pub(crate) fn log_bytes(&self, principal: &Principal, output_bytes_max: u64) -> u64 {
+        let all = self.lock();
+        let own = all.values().filter(|exec| exec.principal == *principal);
+        own.map(|exec| exec.progress.borrow().bytes.min(output_bytes_max))
+            .sum()
+    }
+
+    /// Whose execs are live.
+    pub(crate) fn principals(&self) -> HashSet<Principal> {
+        let all = self.lock();
+        all.values().map(|exec| exec.principal.clone()).collect()
     }
 
     /// Those that are wanted, oldest first.

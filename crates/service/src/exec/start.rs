@@ -26,7 +26,7 @@ impl Service {
         let start = async {
             inner.accepting()?;
             let container = inner.running_container(caller, target).await?;
-            inner.has_room()?;
+            inner.environment.has_room()?;
             container.execs().start(caller, request).await
         };
         operation.run(start).await

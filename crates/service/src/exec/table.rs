@@ -69,6 +69,19 @@ pub(super) struct State {
     bytes: usize,
 }
 
+impl State {
+    /// Slots are counted by whoever takes and frees them, each once.
+    fn end_running(&mut self) {
+        debug_assert!(self.running > 0, "a slot is freed that nobody has");
+        self.running = self.running.saturating_sub(1);
+    }
+
+    fn end_recording(&mut self) {
+        debug_assert!(self.recording > 0, "a reservation ends that nobody made");
+        self.recording = self.recording.saturating_sub(1);
+    }
+}
+
 impl ExecTable {
     /// A container without execs.
     pub(crate) fn new(
@@ -144,7 +157,7 @@ impl TableInner {
     /// Gives a kept place back: the exec does not need it.
     pub(super) fn give_back(&self) {
         let mut state = self.state();
-        state.recording -= 1;
+        state.end_recording();
         self.publish_counts(&state);
     }
 
@@ -158,7 +171,7 @@ impl TableInner {
         let id = exec.id.clone();
         {
             let mut state = self.state();
-            state.recording -= 1;
+            state.end_recording();
             state.queue.push(turn, exec);
         }
         self.start_queued();
@@ -212,7 +225,7 @@ impl TableInner {
 
     fn free_slot(&self) {
         let mut state = self.state();
-        state.running -= 1;
+        state.end_running();
         self.publish_counts(&state);
     }
 

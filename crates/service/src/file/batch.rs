@@ -36,7 +36,7 @@ impl Inner {
     ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
         let paths = check(&operations)?;
         if operations.iter().any(takes_space) {
-            self.has_room()?;
+            self.environment.has_room()?;
         }
         let operations: Vec<_> = operations.into_iter().map(for_agent).collect();
         let container = self.running_container(caller, target).await?;

@@ -98,7 +98,7 @@ impl Service {
         };
         let write = async {
             let container = inner.running_container(caller, target).await?;
-            inner.has_room()?;
+            inner.environment.has_room()?;
             Ok(call(&container, about, write).await?.0)
         };
         operation.run(write).await
@@ -227,7 +227,7 @@ impl Inner {
         target: &ContainerRef,
     ) -> Result<Way, ServiceError> {
         let container = self.running_container(caller, target).await?;
-        self.has_room()?;
+        self.environment.has_room()?;
         let connection = container.connection();
         let connected = connection.get().await?;
         Ok((connection, connected))

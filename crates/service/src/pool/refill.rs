@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::container::{CreateError, create, fetch_image};
 use crate::error::chain;
+use crate::space::LOOK_INTERVAL;
 
 /// Containers of one set that are made at once.
 const CREATIONS_MAX: usize = 4;
@@ -89,13 +90,18 @@ impl Pool {
                 () = warm_set.changed.notified() => {}
                 // Where it was too little, it may be enough now.
                 _ = freed.changed() => {}
+                () = tokio::time::sleep(LOOK_INTERVAL), if self.environment.has_room().is_err() => {}
             }
         }
     }
 
-    /// The name of a container that is to be made, if one is missing and there is room.
+    /// The id of a container that is to be created, if one is missing and there is room in the
+    /// budget and on the disk.
     fn begin(&self, set: usize) -> Option<ContainerId> {
         let environment = &self.environment;
+        if environment.has_room().is_err() {
+            return None;
+        }
         let id = ContainerId::from_parts(environment.clock.unix_ms(), environment.random.bytes());
         let wanted = self.sets[set].wanted;
         let mut slots = self.slots();

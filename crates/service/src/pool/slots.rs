@@ -48,6 +48,7 @@ impl Slots {
         }
         let has_room = !self.is_closed && present < wanted && present + removing < 2 * wanted;
         if has_room {
+            debug_assert!(!self.holds(id), "a container has one slot");
             self.insert(set, id, SlotState::Creating(CancellationToken::new()));
         }
         has_room

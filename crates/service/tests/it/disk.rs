@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
-use hotcell_domain::{ContainerRef, ExecId, ExecStatus};
+use hotcell_domain::{ContainerRef, ExecId, ExecStatus, ImageRef};
 use hotcell_service::{
-    FilePath, Poll, Precondition, Service, Settings, Spawn, Start, WriteOptions,
+    FileOperation, FilePath, Poll, PoolSpec, Precondition, Service, Settings, Spawn, Start,
+    WriteOptions,
 };
 use hotcell_testkit::fake::Faults;
 use hotcell_testkit::world::{PATIENCE, World, eventually, open_sh, said, sh};
@@ -97,6 +98,59 @@ async fn of_too_much_output_the_oldest_goes_when_another_exec_ends() {
     until_forgotten(&world, &ids[0]).await;
     assert!(is_known(&world, &ids[3]).await);
     eventually("at most 300 KiB", || log_bytes(&world) <= 300 << 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_running_exec_takes_of_what_a_principal_may_keep() {
+    let settings = Settings {
+        logs_bytes_max: 300 << 10,
+        gc_interval: NEVER,
+        ..Settings::default()
+    };
+    let world = World::with(settings, Faults::none()).await;
+    let container = world.spawn().await;
+    let ended = world
+        .start(&container, sh("head -c 100000 /dev/zero"))
+        .await;
+    world.finish(&ended).await;
+    let small = world.start(&container, sh("echo first")).await;
+    world.finish(&small).await;
+    assert!(is_known(&world, &ended).await, "there is room for both");
+    let script = "head -c 290000 /dev/zero; echo written; read line";
+    let running = world.start(&container, open_sh(script)).await;
+    world.until_wrote(&running, "written").await;
+    let last = world.start(&container, sh("echo last")).await;
+    world.finish(&last).await;
+    until_forgotten(&world, &ended).await;
+    assert!(is_known(&world, &running).await && is_known(&world, &last).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_the_reserve_no_warm_container_is_made() {
+    let world = async |reserve_bytes| {
+        let settings = Settings {
+            reserve_bytes: Some(reserve_bytes),
+            warm: vec![PoolSpec {
+                image: ImageRef::Host,
+                wanted: 1,
+            }],
+            ..Settings::default()
+        };
+        World::with(settings, Faults::none()).await
+    };
+    let ready = async |world: &World| {
+        let status = world.service.status(&world.caller).await;
+        status.expect("it tells").warm[0].ready
+    };
+    let full = world(u64::MAX).await;
+    let roomy = world(0).await;
+    let deadline = Instant::now() + PATIENCE;
+    while ready(&roomy).await == 0 {
+        assert!(Instant::now() < deadline, "with room it is made");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(ready(&full).await, 0);
+    assert!(full.engine.list().await.expect("it lists").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,6 +276,24 @@ async fn on_a_small_disk(disk: &Path) {
     assert!(said(started.await).starts_with("exhausted: "));
     let written = write(&world.service, &world, &container, &file).await;
     assert!(said(written).starts_with("exhausted: "));
+
+    let batch = async |operation: FileOperation| {
+        let operations = vec![operation];
+        let service = &world.service;
+        service
+            .file_batch(&world.caller, &container, operations, true)
+            .await
+    };
+    let put = FileOperation::Write {
+        path: b"batched".to_vec(),
+        data: "x".into(),
+        options: WriteOptions::default(),
+    };
+    let read = FileOperation::Read {
+        path: b"kept".to_vec(),
+    };
+    assert!(said(batch(put).await).starts_with("exhausted: "));
+    batch(read).await.expect("reading takes no room");
 
     // What runs goes on, and what tells, ends or removes something does too.
     let input = hotcell_service::Input {

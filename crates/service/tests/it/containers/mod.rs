@@ -6,6 +6,7 @@ mod durable;
 mod end;
 mod engines;
 mod garbage;
+mod many;
 mod odd;
 mod operations;
 mod pool;
