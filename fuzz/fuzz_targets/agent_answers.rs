@@ -1,5 +1,5 @@
-//! What a container sends to the server.
+//! Gives `hotcell_fuzz::agent_answers` to the fuzzer.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hotcell_agent_client::fuzzing::answers(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hotcell_fuzz::agent_answers(bytes));

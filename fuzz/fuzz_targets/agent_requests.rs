@@ -1,10 +1,5 @@
-//! What a caller sends to the agent.
+//! Gives `hotcell_fuzz::agent_requests` to the fuzzer.
 
 #![no_main]
 
-use hotcell_agent::files::fuzzing;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    fuzzing::requests(bytes);
-    fuzzing::glob(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hotcell_fuzz::agent_requests(bytes));

@@ -1,5 +1,5 @@
-//! Manifests and configurations that a registry sends.
+//! Gives `hotcell_fuzz::image_manifests` to the fuzzer.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hotcell_image::fuzzing::manifest(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hotcell_fuzz::image_manifests(bytes));

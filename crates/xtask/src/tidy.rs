@@ -30,7 +30,9 @@ pub fn check() -> Result<()> {
     let metadata = metadata()?;
     let mut complaints = text::complaints(&sources);
     complaints.extend(rooms::complaints(&metadata, &sources));
-    complaints.extend(licences::complaints(&metadata));
+    let deny = sources.iter().find(|source| source.path == "deny.toml");
+    let deny = deny.context("there is no deny.toml")?;
+    complaints.extend(licences::complaints(&metadata, &deny.text));
     complaints.extend(map::complaints(&sources));
     complaints.extend(readme::complaints(&sources));
     if !codegen::is_fresh()? {
@@ -50,6 +52,9 @@ const IGNORED: [&str; 5] = [
     "fuzz/corpus",
     "fuzz/artifacts",
 ];
+
+/// Bytes, whatever they look like.
+const NOT_TEXT: &str = "fuzz/seeds";
 
 /// Directories within directories; a deeper one is a loop.
 const DEPTH_MAX: usize = 16;
@@ -76,7 +81,7 @@ fn collect(root: &Path, below: &str, depth: usize, found: &mut Vec<Source>) -> R
             format!("{below}/{name}")
         };
         let kind = entry.file_type()?;
-        if IGNORED.contains(&path.as_str()) || path.ends_with(".pending-snap") {
+        if IGNORED.contains(&path.as_str()) || path == NOT_TEXT || path.ends_with(".pending-snap") {
             continue;
         }
         if kind.is_dir() {

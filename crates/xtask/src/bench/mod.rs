@@ -13,6 +13,7 @@ mod ours;
 mod report;
 mod samples;
 mod server;
+mod store;
 mod stream;
 mod warm;
 
@@ -24,7 +25,7 @@ use self::docker::Docker;
 use self::report::Report;
 
 /// What can be measured alone.
-const AREAS: [&str; 4] = ["ground", "server", "engines", "images"];
+const AREAS: [&str; 5] = ["ground", "server", "engines", "images", "store"];
 
 /// Rounds of the quick subjects.
 const ROUNDS: usize = 200;
@@ -32,10 +33,10 @@ const ROUNDS: usize = 200;
 /// Docker is measured in every so many rounds: it takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [ground | server | engines | images]";
+const USAGE: &str = "usage: bench [--check] [ground | server | engines | images | store]";
 
 /// Runs the benchmark of the embedded engine, of the server on it, of the server on Docker, of
-/// pulls, or all, and prints a table for each. With `--check` it fails if a bound was missed.
+/// pulls, of the store, or all, and prints a table for each. With `--check` it fails if a bound was missed.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let is_check = arguments.iter().any(|word| word == "--check");
     let areas = arguments.iter().filter(|word| *word != "--check");
@@ -55,6 +56,9 @@ fn measure(areas: &[&str], report: &Report) -> Result<()> {
     if area == Some("images") {
         return images::run(report);
     }
+    if area == Some("store") {
+        return store::run(report);
+    }
     let docker = Docker::start().context("start Docker")?;
     if docker.is_none() {
         eprintln!("docker is not installed (or we are not root): compared with the floor only");
@@ -72,6 +76,9 @@ fn measure(areas: &[&str], report: &Report) -> Result<()> {
     }
     if is_wanted("images") {
         images::run(report)?;
+    }
+    if is_wanted("store") {
+        store::run(report)?;
     }
     Ok(())
 }

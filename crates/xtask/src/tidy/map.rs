@@ -33,7 +33,7 @@ pub fn complaints(sources: &[Source]) -> Vec<String> {
 fn files(map: &str) -> impl Iterator<Item = &str> {
     let is_file = |text: &&str| {
         let is_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
-        text.ends_with(".rs") && text.chars().all(is_path)
+        super::is_rust(text) && text.chars().all(is_path)
     };
     map.split('`').skip(1).step_by(2).filter(is_file)
 }
