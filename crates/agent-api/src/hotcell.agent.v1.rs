@@ -1320,8 +1320,8 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "Batch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Unpacks a tar stream. Members that are absolute, contain `..`, are devices or
-        /// links that lead out end the import; what was unpacked before stays.
+        /// Unpacks a tar stream, all or nothing. Members that are absolute, contain `..`, are
+        /// devices or links that lead out end the import.
         pub async fn import(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ImportRequest>,
@@ -1636,8 +1636,8 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::BatchRequest>,
         ) -> std::result::Result<tonic::Response<super::BatchReply>, tonic::Status>;
-        /// Unpacks a tar stream. Members that are absolute, contain `..`, are devices or
-        /// links that lead out end the import; what was unpacked before stays.
+        /// Unpacks a tar stream, all or nothing. Members that are absolute, contain `..`, are
+        /// devices or links that lead out end the import.
         async fn import(
             &self,
             request: tonic::Request<tonic::Streaming<super::ImportRequest>>,

@@ -111,7 +111,7 @@ impl Batch {
     fn each(mut self, root: &Beneath, stop: &Stop) -> BatchReply {
         let mut results = Vec::with_capacity(self.operations.len());
         for operation in &self.operations {
-            let mut stage = Direct::default();
+            let mut stage = Direct::copying();
             let applied = operation.apply(root, &mut stage, false, &mut self.budget, stop);
             results.push(match applied {
                 Ok(outcome) => {
@@ -168,7 +168,7 @@ impl Operation {
                 delete.apply(&location, stage, stop)?;
                 Outcome::default()
             }
-            Self::Move(request) => request.apply(root, stage)?.into(),
+            Self::Move(request) => request.apply(root, stage, stop)?.into(),
             Self::Copy(copy) => {
                 let made = copy.make(root, stage, stop)?;
                 copy.finish(made, stage)?.into()

@@ -183,6 +183,16 @@ impl Location {
         }
     }
 
+    /// Another name in the same directory.
+    pub(super) fn sibling(&self, name: Name) -> Self {
+        let dir = self.path.split().map(|(dir, _)| dir).unwrap_or_default();
+        Self {
+            dir: Arc::clone(&self.dir),
+            path: dir.child(name.as_bytes()),
+            name,
+        }
+    }
+
     /// Whether a directory is there.
     pub(super) fn is_directory(&self) -> Result<bool, Error> {
         Ok(self

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use hotcell_agent_api::bounds::TREE_DEPTH_MAX;
 use hotcell_agent_api::v1::{CopyRequest, FileInfo};
-use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::beneath::{Beneath, Location, open_child};
@@ -18,6 +19,9 @@ use super::temp::{Temp, make_directory};
 
 /// What the kernel is asked to copy at a time, so that a stop is soon seen.
 const STEP_BYTES: usize = 8 << 20;
+
+/// Why a tree cannot be moved by copying it.
+const NOT_COPIED: &str = "a FIFO, a socket or a device cannot be moved to another filesystem";
 
 /// The buffer of the last resort.
 const BUFFER_BYTES: usize = 128 << 10;
@@ -73,7 +77,7 @@ impl Copy {
         } else if is(&stat, FileType::Directory) {
             self.check_directory(&location)?;
             let (temp, fd) = Temp::directory(&temp_dir)?;
-            TreeCopy::new(&fd, stop)?.run(source, &fd, &stat)?;
+            TreeCopy::new(&fd, Fidelity::Content, stop)?.run(source, &fd, &stat)?;
             (temp, fd)
         } else {
             return Err(Error::WrongKind("only files and directories can be copied"));
@@ -97,6 +101,38 @@ impl Copy {
         // A directory takes nobody's place, whatever `overwrite` says.
         check_destination(location, false)
     }
+}
+
+/// Copies whatever is at a location, for a move that no rename can make: under a temporary
+/// name in `dir`, with its times. A tree that holds a FIFO, a socket or a device is refused.
+pub(super) fn duplicate(
+    from: &Location,
+    dir: &Arc<OwnedFd>,
+    stop: &Stop,
+) -> Result<(Temp, Stat), Error> {
+    let stat = from.stat()?.ok_or(Errno::NOENT).step("find the file")?;
+    if is(&stat, FileType::Symlink) {
+        let target = read_link(&from.dir, from.name.as_bytes()).step("read the symlink")?;
+        let temp = Temp::symlink(dir, &target)?;
+        let made = temp.location().stat()?.ok_or(Errno::NOENT);
+        return Ok((temp, made.step("stat the copy")?));
+    }
+    let source = from.open(OFlags::RDONLY).step("open the file")?;
+    let stat = rustix::fs::fstat(&source).step("stat the file")?;
+    let (temp, fd) = if is(&stat, FileType::RegularFile) {
+        let (temp, fd) = Temp::file(dir)?;
+        copy_content(&source, &fd, &stat, stop)?;
+        set_times(&fd, &stat)?;
+        (temp, fd)
+    } else if is(&stat, FileType::Directory) {
+        let (temp, fd) = Temp::directory(dir)?;
+        TreeCopy::new(&fd, Fidelity::Everything, stop)?.run(source, &fd, &stat)?;
+        (temp, fd)
+    } else {
+        return Err(Error::WrongKind(NOT_COPIED));
+    };
+    let made = rustix::fs::fstat(&fd).step("stat the copy")?;
+    Ok((temp, made))
 }
 
 /// Copies the bytes and the mode of a regular file to an empty one, sharing blocks where
@@ -212,8 +248,33 @@ pub(super) fn set_mode(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
     rustix::fs::fchmod(fd, mode).step("set the mode")
 }
 
+/// Gives a file the times of another.
+fn set_times(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
+    let times = Timestamps {
+        last_access: Timespec {
+            tv_sec: stat.st_atime,
+            tv_nsec: stat.st_atime_nsec.cast_signed(),
+        },
+        last_modification: Timespec {
+            tv_sec: stat.st_mtime,
+            tv_nsec: stat.st_mtime_nsec.cast_signed(),
+        },
+    };
+    rustix::fs::futimens(fd, &times).step("set the times")
+}
+
+/// How like its source a copy of a tree must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fidelity {
+    /// What is no file, directory or symlink is left out.
+    Content,
+    /// Nothing is left out, and times are kept.
+    Everything,
+}
+
 /// A copy of a tree under way: one open directory pair per level.
 struct TreeCopy<'a> {
+    fidelity: Fidelity,
     levels: Vec<Level>,
     /// The copy's own top, which must not turn up in the source.
     own: (u64, u64),
@@ -227,9 +288,10 @@ struct Level {
 }
 
 impl<'a> TreeCopy<'a> {
-    fn new(to: &OwnedFd, stop: &'a Stop) -> Result<Self, Error> {
+    fn new(to: &OwnedFd, fidelity: Fidelity, stop: &'a Stop) -> Result<Self, Error> {
         let own = rustix::fs::fstat(to).step("stat the copy")?;
         Ok(Self {
+            fidelity,
             levels: Vec::new(),
             own: (own.st_dev, own.st_ino),
             stop,
@@ -269,10 +331,13 @@ impl<'a> TreeCopy<'a> {
 
     /// Sets the directory's mode last: it may forbid writing.
     fn leave(&mut self) -> Result<(), Error> {
-        match self.levels.pop() {
-            Some(level) => set_mode(&level.to, &level.stat),
-            None => Ok(()),
+        let Some(level) = self.levels.pop() else {
+            return Ok(());
+        };
+        if self.fidelity == Fidelity::Everything {
+            set_times(&level.to, &level.stat)?;
         }
+        set_mode(&level.to, &level.stat)
     }
 
     fn copy_entry(&mut self, name: &[u8]) -> Result<(), Error> {
@@ -283,8 +348,9 @@ impl<'a> TreeCopy<'a> {
         let from = match open_child(dir, name, OFlags::RDONLY) {
             Ok(from) => from,
             Err(Errno::LOOP) => return copy_link(level, name),
-            // Vanished, or a socket, which cannot be opened.
-            Err(Errno::NOENT | Errno::NXIO) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(()),
+            // A socket, which cannot be opened.
+            Err(Errno::NXIO) => return self.leave_out(),
             Err(errno) => return Err(errno).step("open a file of the tree"),
         };
         let stat = rustix::fs::fstat(&from).step("stat a file")?;
@@ -297,8 +363,19 @@ impl<'a> TreeCopy<'a> {
             let to = rustix::fs::openat(&level.to, name, flags, Mode::RUSR | Mode::WUSR)
                 .step("make a file")?;
             copy_content(&from, &to, &stat, self.stop)?;
+            if self.fidelity == Fidelity::Everything {
+                set_times(&to, &stat)?;
+            }
+            return Ok(());
         }
-        Ok(())
+        self.leave_out()
+    }
+
+    fn leave_out(&self) -> Result<(), Error> {
+        match self.fidelity {
+            Fidelity::Content => Ok(()),
+            Fidelity::Everything => Err(Error::WrongKind(NOT_COPIED)),
+        }
     }
 }
 

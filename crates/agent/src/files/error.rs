@@ -27,6 +27,9 @@ pub enum Error {
     /// The path leaves the root, or the thing is protected.
     #[error("{0}")]
     Denied(&'static str),
+    /// A rename would go to another mount, or to another layer of one.
+    #[error("it lies on another filesystem and was not copied")]
+    OtherFilesystem,
     /// The path names the wrong kind of file.
     #[error("{0}")]
     WrongKind(&'static str),
@@ -86,7 +89,9 @@ impl Error {
             Self::System { errno, .. } => errno_code(*errno),
             Self::Invalid(_) | Self::Archive(_) => Code::InvalidArgument,
             Self::Denied(_) => Code::PermissionDenied,
-            Self::WrongKind(_) | Self::Changed { .. } => Code::FailedPrecondition,
+            Self::WrongKind(_) | Self::Changed { .. } | Self::OtherFilesystem => {
+                Code::FailedPrecondition
+            }
             Self::Exists { .. } => Code::AlreadyExists,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Cancelled => Code::Cancelled,
@@ -108,9 +113,18 @@ impl Error {
             | Self::Invalid(_)
             | Self::Denied(_)
             | Self::WrongKind(_)
+            | Self::OtherFilesystem
             | Self::Exhausted(_)
             | Self::Archive(_)
             | Self::Cancelled => None,
+        }
+    }
+
+    /// What a failed rename or link means: EXDEV is no escape there, as it is of openat2.
+    pub(super) fn of_rename(step: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| match errno {
+            Errno::XDEV => Self::OtherFilesystem,
+            errno => Self::System { step, errno },
         }
     }
 

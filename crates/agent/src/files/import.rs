@@ -77,11 +77,11 @@ impl Import {
             found => Some(found?),
         };
         let staging = Staging::open(root)?;
-        let inside = staging.inside().clone();
-        let unpacker = Unpacker::new(inside, before, self.bytes_max);
+        let content = staging.content().clone();
+        let unpacker = Unpacker::new(content, before, self.bytes_max);
         let (entries, content) = self.unpack_all(unpacker, pieces, stop)?;
         let lock = changes.blocking_lock();
-        let moved = self.move_in(root, staging.inside(), &content, stop);
+        let moved = self.move_in(root, &staging, &content, stop);
         drop(lock);
         match moved {
             Ok(()) => Ok(ImportReply {
@@ -132,7 +132,7 @@ impl Import {
     fn move_in(
         &self,
         root: &Beneath,
-        staging: &Beneath,
+        staging: &Staging,
         unpacked: &Unpacked,
         stop: &Stop,
     ) -> Result<(), NotMoved> {
@@ -140,12 +140,16 @@ impl Import {
         let mut stage = Direct::default();
         let made = make_directories(root, &self.dest, &mut stage);
         let dest = made.and_then(|()| root.narrowed(&self.dest));
-        let mut merge = Merge::new(staging, dest.map_err(NotMoved::Undone)?);
+        let dest = dest.map_err(NotMoved::Undone)?;
+        let journal = staging.begin_merge(&self.dest).map_err(NotMoved::Undone)?;
+        let mut merge = Merge::new(staging.content(), dest, journal);
         let moved = merge
             .run(stop)
-            .and_then(|()| merge.set_modes(&unpacked.modes));
+            .and_then(|()| merge.set_modes(&unpacked.modes))
+            .and_then(|()| staging.commit_merge());
         let Err(error) = moved else {
             stage.keep();
+            merge.clear();
             return Ok(());
         };
         // A directory that may not be written to cannot be moved.

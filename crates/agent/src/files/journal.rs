@@ -2,8 +2,8 @@
 //!
 //! Everything new is made in a hidden staging directory on the root's filesystem
 //! and everything that goes is moved there, so each change is one or two renames,
-//! and the journal of them, read backwards, undoes it. Nothing is destroyed before
-//! `clear`. If the agent dies in between, the staging directory is what is left.
+//! and the journal of them, read backwards, undoes it. On another mount, a hidden name
+//! beside the target takes the directory's part. Nothing is destroyed before `clear`. If the agent dies in between, the staging directory is what is left.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,9 @@ use rustix::io::Errno;
 
 use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
+use super::copy::duplicate;
 use super::error::{Error, Step};
+use super::mount::is_same_mount;
 use super::stage::Stage;
 use super::temp::{Temp, exchange, rename_to_free, unused_location};
 use super::tree;
@@ -27,13 +29,26 @@ pub(super) struct Journal {
     done: Vec<UndoStep>,
     /// It keeps what could not be moved back.
     is_needed: bool,
+    /// What lies beside its target, because the staging directory is on another mount.
+    beside: Vec<Location>,
 }
 
 /// One change, with all that is needed to undo it.
 #[derive(Debug)]
 enum UndoStep {
-    Moved { from: Location, to: Location },
-    Exchanged { one: Location, other: Location },
+    Moved {
+        from: Location,
+        to: Location,
+    },
+    Exchanged {
+        one: Location,
+        other: Location,
+    },
+    /// A directory of a lower layer, which no rename can move.
+    Copied {
+        from: Location,
+        to: Location,
+    },
 }
 
 impl Journal {
@@ -47,6 +62,7 @@ impl Journal {
             handle: fd.into(),
             done: Vec::new(),
             is_needed: false,
+            beside: Vec::new(),
         })
     }
 
@@ -69,6 +85,9 @@ impl Journal {
         if !self.is_needed {
             // The batch has happened; rubbish that cannot be removed does not undo it.
             let _ = tree::remove(&self.staging, &Stop::cleanup());
+            for location in &self.beside {
+                let _ = tree::remove(location, &Stop::cleanup());
+            }
         }
     }
 
@@ -90,10 +109,37 @@ impl Journal {
         Ok(())
     }
 
-    fn set_aside(&mut self, location: &Location) -> Result<(), Error> {
-        let aside = unused_location(&self.handle)?;
-        self.move_to_free(location, &aside)
-            .step("set the file aside")
+    fn set_aside(&mut self, location: &Location, stop: &Stop) -> Result<(), Error> {
+        let dir = self.temp_dir(location);
+        let aside = unused_location(&dir)?;
+        self.note_beside(&aside);
+        match self.move_to_free(location, &aside) {
+            Err(Errno::XDEV) => self.set_copy_aside(location, &dir, stop),
+            moved => moved.step("set the file aside"),
+        }
+    }
+
+    fn set_copy_aside(
+        &mut self,
+        location: &Location,
+        dir: &Arc<OwnedFd>,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        let (copy, _) = duplicate(location, dir, stop)?;
+        self.note_beside(copy.location());
+        self.done.push(UndoStep::Copied {
+            from: location.clone(),
+            to: copy.location().clone(),
+        });
+        copy.forget();
+        tree::remove(location, stop).map(drop)
+    }
+
+    /// Remembers what `clear` has to remove although it is not in the staging directory.
+    fn note_beside(&mut self, temp: &Location) {
+        if !Arc::ptr_eq(&temp.dir, &self.handle) {
+            self.beside.push(temp.clone());
+        }
     }
 }
 
@@ -102,13 +148,22 @@ impl UndoStep {
         match self {
             Self::Moved { from, to } => rename_to_free(to, from),
             Self::Exchanged { one, other } => exchange(one, other),
+            Self::Copied { from, to } => {
+                // As much of it as was not removed yet.
+                let _ = tree::remove(from, &Stop::cleanup());
+                rename_to_free(to, from)
+            }
         }
     }
 }
 
 impl Stage for Journal {
-    fn temp_dir(&self, _place: &Location) -> Arc<OwnedFd> {
-        Arc::clone(&self.handle)
+    fn temp_dir(&self, location: &Location) -> Arc<OwnedFd> {
+        if is_same_mount(&self.handle, &location.dir) {
+            Arc::clone(&self.handle)
+        } else {
+            Arc::clone(&location.dir)
+        }
     }
 
     fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error> {
@@ -116,48 +171,59 @@ impl Stage for Journal {
             Err(Errno::EXIST) if replace => self.swap(temp.location(), location),
             other => other,
         }
-        .step("put the file in place")?;
-        // The staging directory owns what is now under the temporary name.
+        .map_err(Error::of_rename("put the file in place"))?;
+        // The journal owns what is now under the temporary name.
+        self.note_beside(temp.location());
         temp.forget();
         Ok(())
     }
 
     fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error> {
-        let (temp, fd) = Temp::directory(&self.handle)?;
+        let (temp, fd) = Temp::directory(&self.temp_dir(location))?;
         self.publish(temp, location, false)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")
     }
 
-    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error> {
-        match self.move_to_free(from, to) {
-            Err(Errno::EXIST) if replace && !same(from, to)? => {
-                self.swap(from, to).step("move the file")?;
-                self.set_aside(from)
+    fn relocate(
+        &mut self,
+        from: &Location,
+        to: &Location,
+        replace: bool,
+        stop: &Stop,
+    ) -> Result<bool, Error> {
+        let moved = match self.move_to_free(from, to) {
+            Err(Errno::EXIST) if replace && same(from, to)? => return Ok(false),
+            Err(Errno::EXIST) if replace => match self.swap(from, to) {
+                Ok(()) => return self.set_aside(from, stop).map(|()| false),
+                failed => failed,
+            },
+            moved => moved,
+        };
+        match moved {
+            Err(Errno::XDEV) => {
+                let (copy, _) = duplicate(from, &self.temp_dir(to), stop)?;
+                self.publish(copy, to, replace)?;
+                self.set_aside(from, stop).map(|()| true)
             }
-            Err(Errno::EXIST) if replace => Ok(()),
-            other => other.step("move the file"),
+            moved => moved.step("move the file").map(|()| false),
         }
     }
 
-    fn discard(
-        &mut self,
-        location: &Location,
-        recursive: bool,
-        _stop: &Stop,
-    ) -> Result<u64, Error> {
+    fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error> {
         if !recursive && location.is_directory()? {
-            return self.set_aside_empty(location).map(|()| 1);
+            return self.set_aside_empty(location, stop).map(|()| 1);
         }
-        self.set_aside(location).map(|()| 1)
+        self.set_aside(location, stop).map(|()| 1)
     }
 }
 
 impl Journal {
     /// Sets a directory aside only if it is empty: another's file in it must not go
     /// unnoticed, so the look is taken after the move, and undone with it.
-    fn set_aside_empty(&mut self, location: &Location) -> Result<(), Error> {
-        self.set_aside(location)?;
-        let Some(UndoStep::Moved { to, .. }) = self.done.last() else {
+    fn set_aside_empty(&mut self, location: &Location, stop: &Stop) -> Result<(), Error> {
+        self.set_aside(location, stop)?;
+        let Some(UndoStep::Moved { to, .. } | UndoStep::Copied { to, .. }) = self.done.last()
+        else {
             return Ok(());
         };
         let fd = to

@@ -16,7 +16,7 @@ use tar::Entry;
 
 use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
-use super::copy::write_all;
+use super::copy::{duplicate, write_all};
 use super::error::{Error, Step};
 use super::import::broken;
 use super::info::is;
@@ -89,7 +89,7 @@ impl Unpacker {
         } else if kind.is_symlink() {
             self.symlink(&path, &link_name(entry)?)
         } else if kind.is_hard_link() {
-            self.hard_link(&path, &link_name(entry)?)
+            self.hard_link(&path, &link_name(entry)?, stop)
         } else if kind.is_pax_global_extensions() {
             Ok(())
         } else {
@@ -178,10 +178,14 @@ impl Unpacker {
         Temp::symlink(&location.dir, target)?.publish(&location, true)
     }
 
-    fn hard_link(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
+    fn hard_link(&mut self, path: &RelPath, target: &[u8], stop: &Stop) -> Result<(), Error> {
         let source = self.link_source(&parse_member(target)?)?;
         let location = self.location(path)?;
-        Temp::link(&location.dir, &source)?.publish(&location, true)
+        match Temp::link(&location.dir, &source) {
+            Err(Error::OtherFilesystem) => duplicate(&source, &location.dir, stop)?.0,
+            linked => linked?,
+        }
+        .publish(&location, true)
     }
 
     /// The file that a hard link is to: in the archive or, if that has none, at the

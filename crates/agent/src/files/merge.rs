@@ -2,8 +2,9 @@
 //!
 //! What is new moves in by one rename, a directory with all it holds. A file that replaces
 //! another changes places with it, so the staging directory then holds the old one under the
-//! same path. Only directories that are on both sides are entered. The list of what was done,
-//! read backwards, undoes it; nothing is destroyed here.
+//! same path. Where a rename would lead to another mount, a copy does the same there. Only
+//! directories that are on both sides are entered. Each step is noted before it is done, in
+//! memory and on disk; the list, read backwards, undoes it. Nothing is destroyed here.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,34 +15,23 @@ use rustix::io::Errno;
 
 use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
+use super::copy::duplicate;
 use super::error::{Error, Step};
 use super::info::is;
+use super::merge_journal::{Change, FileId, JOURNAL_BYTES_MAX, MergeJournal, MergeStep};
 use super::path::{Name, RelPath};
 use super::temp::{exchange, make_directory, rename_to_free};
 use super::tree;
-
-/// Memory for the paths of what was done: some hundred thousand replaced files.
-const JOURNAL_BYTES_MAX: usize = 64 << 20;
 
 /// A staging directory and where its content goes.
 pub(super) struct Merge<'a> {
     staging: &'a Beneath,
     dest: Beneath,
-    done: Vec<MergeStep>,
-    done_bytes: usize,
-}
-
-/// One change. Its path is the same in the staging directory and in the destination.
-struct MergeStep {
-    path: RelPath,
-    change: Change,
-}
-
-#[derive(Clone, Copy)]
-enum Change {
-    Moved,
-    Exchanged,
-    Made,
+    journal: Option<MergeJournal>,
+    steps: Vec<MergeStep>,
+    steps_bytes: usize,
+    /// Replaced files that could not be moved to the staging directory.
+    beside: Vec<Location>,
 }
 
 /// A directory that is on both sides.
@@ -56,13 +46,23 @@ struct Level {
 }
 
 impl<'a> Merge<'a> {
-    /// Moves from `staging` to `dest`.
-    pub(super) fn new(staging: &'a Beneath, dest: Beneath) -> Self {
+    /// Moves from `staging` to `dest`, and notes in the journal what it is about to do.
+    pub(super) fn new(staging: &'a Beneath, dest: Beneath, journal: MergeJournal) -> Self {
+        Self {
+            journal: Some(journal),
+            ..Self::to_undo(staging, dest, Vec::new())
+        }
+    }
+
+    /// One that a dead agent has begun, to be taken back.
+    pub(super) fn to_undo(staging: &'a Beneath, dest: Beneath, steps: Vec<MergeStep>) -> Self {
         Self {
             staging,
             dest,
-            done: Vec::new(),
-            done_bytes: 0,
+            journal: None,
+            steps,
+            steps_bytes: 0,
+            beside: Vec::new(),
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> Merge<'a> {
                 levels.pop();
                 continue;
             };
-            if let Some(path) = self.settle(level, &name)? {
+            if let Some(path) = self.settle(level, &name, stop)? {
                 if levels.len() >= TREE_DEPTH_MAX {
                     return Err(Error::Exhausted("the tree is too deep"));
                 }
@@ -110,52 +110,80 @@ impl<'a> Merge<'a> {
     #[must_use]
     pub(super) fn undo(&self) -> bool {
         // As far as it goes: one that stays does not keep the others.
-        let failed = self.done.iter().rev();
-        let failed = failed.filter(|done| self.undo_one(done).is_err());
+        let failed = self.steps.iter().rev();
+        let failed = failed.filter(|step| self.undo_one(step).is_err());
         failed.count() == 0
     }
 
-    fn undo_one(&self, done: &MergeStep) -> Result<(), Error> {
-        let there = self.dest.location(&done.path)?;
-        if matches!(done.change, Change::Made) {
-            let removed = tree::remove_empty(&there.dir, there.name.as_bytes());
-            return removed.step("remove the directory");
+    /// Removes replaced files that are not in the staging directory: the merge is final.
+    pub(super) fn clear(&self) {
+        for location in &self.beside {
+            let _ = tree::remove(location, &Stop::cleanup());
         }
-        let here = self.staging.location(&done.path)?;
-        match done.change {
-            Change::Exchanged => exchange(&there, &here),
-            Change::Moved | Change::Made => rename_to_free(&there, &here),
+    }
+
+    /// Takes a step back that was done, or was only about to be.
+    fn undo_one(&self, step: &MergeStep) -> Result<(), Error> {
+        let there = self.dest.location(&step.path)?;
+        match step.change {
+            Change::Made => match tree::remove_empty(&there.dir, there.name.as_bytes()) {
+                Err(Errno::NOENT) => Ok(()),
+                removed => removed.step("remove the directory"),
+            },
+            Change::Moved => {
+                let here = self.staging.location(&step.path)?;
+                if is_new(&here, step)? {
+                    return Ok(());
+                }
+                rename_to_free(&there, &here).step("move it back")
+            }
+            Change::Exchanged => {
+                let here = self.staging.location(&step.path)?;
+                if is_new(&here, step)? {
+                    return Ok(());
+                }
+                exchange_back(&there, &here, step)
+            }
+            Change::Copied if is_new(&there, step)? => {
+                tree::remove(&there, &Stop::cleanup()).map(drop)
+            }
+            Change::Copied => Ok(()),
+            Change::Replaced => {
+                let name = step.beside.clone().ok_or(Errno::NOENT);
+                let beside = there.sibling(name.step("move it back")?);
+                if !is_new(&beside, step)? {
+                    exchange_back(&there, &beside, step)?;
+                }
+                tree::remove(&beside, &Stop::cleanup()).map(drop)
+            }
         }
-        .step("move it back")
     }
 
     /// Moves one name, or answers the directory that must be entered instead.
-    fn settle(&mut self, level: &Level, name: &[u8]) -> Result<Option<RelPath>, Error> {
+    fn settle(
+        &mut self,
+        level: &Level,
+        name: &[u8],
+        stop: &Stop,
+    ) -> Result<Option<RelPath>, Error> {
         let path = level.path.child(name);
         let here = at(&level.staged, name, &path);
         let there = at(&level.target, name, &path);
         let new = here.stat()?.ok_or(Error::Archive("it vanished"))?;
         let old = there.stat()?;
         if is(&new, FileType::Directory) {
-            return self.settle_directory(level, &here, &there, (new, old));
+            return self.settle_directory(level, &here, &there, (new, old), stop);
         }
         if is(&new, FileType::Symlink) && level.is_behind_link {
             return Err(Error::Archive("a symlink would lie behind another one"));
         }
-        let change = match old {
-            None => {
-                rename_to_free(&here, &there).step("put the file in place")?;
-                Change::Moved
-            }
+        match old {
+            None => self.move_in(&here, &there, &new, stop)?,
             Some(old) if is(&old, FileType::Directory) => {
                 return Err(Errno::ISDIR).step("put the file in place");
             }
-            Some(_) => {
-                exchange(&here, &there).step("put the file in place")?;
-                Change::Exchanged
-            }
-        };
-        self.note(path, change)?;
+            Some(_) => self.exchange_with(&here, &there, &new, stop)?,
+        }
         Ok(None)
     }
 
@@ -165,21 +193,63 @@ impl<'a> Merge<'a> {
         here: &Location,
         there: &Location,
         (new, old): (Stat, Option<Stat>),
+        stop: &Stop,
     ) -> Result<Option<RelPath>, Error> {
         let path = &here.path;
         if old.is_some() {
             return Ok(Some(path.clone()));
         }
         if level.is_behind_link {
+            self.note(path, Change::Made, None, None)?;
             let fd = make_directory(&there.dir, there.name.as_bytes());
             let fd = fd.step("make the directory")?;
-            self.note(path.clone(), Change::Made)?;
             super::copy::set_mode(&fd, &new)?;
             return Ok(Some(path.clone()));
         }
-        rename_to_free(here, there).step("put the directory in place")?;
-        self.note(path.clone(), Change::Moved)?;
+        self.move_in(here, there, &new, stop)?;
         Ok(None)
+    }
+
+    /// Moves something to where nothing is; copies it where no rename leads.
+    fn move_in(
+        &mut self,
+        here: &Location,
+        there: &Location,
+        new: &Stat,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        self.note(&here.path, Change::Moved, Some(new), None)?;
+        match rename_to_free(here, there) {
+            Err(Errno::XDEV) => {}
+            moved => return moved.step("put the file in place"),
+        }
+        let (copy, new) = duplicate(here, &there.dir, stop)?;
+        self.note(&here.path, Change::Copied, Some(&new), None)?;
+        copy.publish(there, false)
+    }
+
+    /// Lets a file change places with the one that it replaces.
+    fn exchange_with(
+        &mut self,
+        here: &Location,
+        there: &Location,
+        new: &Stat,
+        stop: &Stop,
+    ) -> Result<(), Error> {
+        self.note(&here.path, Change::Exchanged, Some(new), None)?;
+        match exchange(here, there) {
+            Err(Errno::XDEV) => {}
+            exchanged => return exchanged.step("put the file in place"),
+        }
+        let (copy, new) = duplicate(here, &there.dir, stop)?;
+        let beside = copy.location().clone();
+        let name = Some(beside.name.clone());
+        self.note(&here.path, Change::Replaced, Some(&new), name)?;
+        // From here on the journal owns both.
+        copy.forget();
+        exchange(&beside, there).step("put the file in place")?;
+        self.beside.push(beside);
+        Ok(())
     }
 
     /// What is on both sides. On the other side it may be a symlink to a directory, as long
@@ -202,14 +272,45 @@ impl<'a> Merge<'a> {
         })
     }
 
-    fn note(&mut self, path: RelPath, change: Change) -> Result<(), Error> {
-        self.done_bytes += path.as_bytes().len() + size_of::<MergeStep>();
-        self.done.push(MergeStep { path, change });
-        if self.done_bytes > JOURNAL_BYTES_MAX {
+    /// Notes a step before it is done.
+    fn note(
+        &mut self,
+        path: &RelPath,
+        change: Change,
+        new: Option<&Stat>,
+        beside: Option<Name>,
+    ) -> Result<(), Error> {
+        let step = MergeStep {
+            path: path.clone(),
+            change,
+            new: new.map(FileId::from),
+            beside,
+        };
+        self.steps_bytes += path.as_bytes().len() + size_of::<MergeStep>();
+        if self.steps_bytes > JOURNAL_BYTES_MAX {
             return Err(Error::Exhausted("the archive replaces too many files"));
         }
+        if let Some(journal) = &mut self.journal {
+            journal.note(&step)?;
+        }
+        self.steps.push(step);
         Ok(())
     }
+}
+
+/// Whether what a step puts in place is here.
+fn is_new(location: &Location, step: &MergeStep) -> Result<bool, Error> {
+    let id = location.stat()?.as_ref().map(FileId::from);
+    Ok(id.is_some() && id == step.new)
+}
+
+/// Puts the old file back, which is at `old`. Where somebody has replaced the new one since,
+/// there is no place for it.
+fn exchange_back(there: &Location, old: &Location, step: &MergeStep) -> Result<(), Error> {
+    if !is_new(there, step)? {
+        return Err(Errno::NOENT).step("move it back");
+    }
+    exchange(there, old).step("move it back")
 }
 
 /// All names at once: a directory that is changed while it is read may show one twice.

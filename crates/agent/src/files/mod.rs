@@ -4,7 +4,8 @@
 //! file outside the root (`beneath`). Short work is done on the thread that was
 //! asked; what may take long goes to a blocking thread (`blocking`). One lock orders
 //! the changes made through the agent, so that a precondition that was checked still
-//! holds when the change is made; processes in the container do not take it.
+//! holds when the change is made; processes in the container do not take it. What is mounted
+//! at the root may be exchanged by the host at any time (`mount`).
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,8 @@ mod journal;
 mod list;
 mod member;
 mod merge;
+mod merge_journal;
+mod mount;
 mod path;
 mod precondition;
 mod read;
@@ -64,6 +67,7 @@ use self::export::Export;
 use self::import::Import;
 use self::info::describe_open;
 use self::list::Listing;
+use self::mount::Root;
 use self::path::RelPath;
 use self::read::FileReader;
 use self::release::Releases;
@@ -82,7 +86,7 @@ pub type ExportStream = Pin<Box<dyn Stream<Item = Result<ExportReply, Status>> +
 /// The files beneath one directory.
 #[derive(Clone, Debug)]
 pub struct Files {
-    root: Beneath,
+    root: Arc<Root>,
     root_path: Arc<[u8]>,
     changes: Arc<Mutex<()>>,
     archives: Arc<Semaphore>,
@@ -94,12 +98,13 @@ impl Files {
     /// what absolute paths of callers must begin with. What an earlier run of the agent left
     /// of an import goes.
     pub fn open(root: &Path) -> io::Result<Self> {
-        let beneath = Beneath::open(root)?;
-        staging::clear_leftovers(&beneath);
+        let opened = Root::open(root)?;
+        let changes = Arc::new(Mutex::new(()));
+        staging::clear_leftovers(&opened.now().0, &changes);
         Ok(Self {
-            root: beneath,
+            root: Arc::new(opened),
             root_path: root.as_os_str().as_bytes().into(),
-            changes: Arc::new(Mutex::new(())),
+            changes,
             archives: Arc::new(Semaphore::new(ARCHIVES_MAX)),
             releases: Releases::new(),
         })
@@ -112,14 +117,14 @@ impl Files {
     )]
     pub async fn stat(&self, request: StatRequest) -> Result<FileInfo, Status> {
         let path = RelPath::parse(&request.path, &self.root_path)?;
-        let handle = self.root.handle(&path, request.follow)?;
+        let handle = self.root().handle(&path, request.follow)?;
         Ok(describe_open(path.as_bytes(), handle)?)
     }
 
     /// One page of a directory or a tree.
     pub async fn list(&self, request: ListRequest) -> Result<ListReply, Status> {
         let listing = Listing::parse(&request, &self.root_path)?;
-        let root = self.root.clone();
+        let root = self.root();
         Ok(blocking::run(move |stop| listing.page(&root, stop)).await?)
     }
 
@@ -130,7 +135,7 @@ impl Files {
     )]
     pub async fn read(&self, request: ReadRequest) -> Result<ReadStream, Status> {
         let path = RelPath::parse(&request.path, &self.root_path)?;
-        Ok(FileReader::open(&self.root, &path)?.stream(request.offset, request.limit)?)
+        Ok(FileReader::open(&self.root(), &path)?.stream(request.offset, request.limit)?)
     }
 
     /// Writes a file. Dropping the future leaves the old file and nothing else.
@@ -140,7 +145,7 @@ impl Files {
     {
         let write = Write::parse(&write_header(requests.next().await)?, &self.root_path)?;
         let mut stage = Direct::default();
-        let location = write.locate(&self.root, &mut stage)?;
+        let location = write.locate(&self.root(), &mut stage)?;
         let mut received = Received::new();
         while let Some(data) = write_data(requests.next().await)? {
             received.take(data, &location.dir).await?;
@@ -168,7 +173,7 @@ impl Files {
     pub async fn delete(&self, request: DeleteRequest) -> Result<DeleteReply, Status> {
         let delete = Delete::parse(&request, &self.root_path)?;
         let guard = self.lock().await;
-        let location = delete.locate(&self.root)?;
+        let location = delete.locate(&self.root())?;
         let removed = if delete.is_long(&location)? {
             // A tree cannot go at once, so nobody need wait for it.
             drop(guard);
@@ -186,17 +191,31 @@ impl Files {
     /// Moves a file or a directory.
     pub async fn r#move(&self, request: MoveRequest) -> Result<FileInfo, Status> {
         let request = Move::parse(&request, &self.root_path)?;
-        let _guard = self.lock().await;
+        let guard = self.lock().await;
+        let root = self.root();
         let mut stage = Direct::default();
-        let info = request.apply(&self.root, &mut stage)?;
-        stage.keep();
-        Ok(info)
+        match request.apply(&root, &mut stage, &Stop::default()) {
+            Err(Error::OtherFilesystem) => {}
+            moved => {
+                stage.keep_if(moved.is_ok());
+                return Ok(moved?);
+            }
+        }
+        drop(stage);
+        let copied = blocking::run(move |stop| {
+            let _guard = guard;
+            let mut stage = Direct::copying();
+            let info = request.apply(&root, &mut stage, stop)?;
+            stage.keep();
+            Ok(info)
+        });
+        Ok(copied.await?)
     }
 
     /// Copies a file or a tree; it appears whole or not at all.
     pub async fn copy(&self, request: CopyRequest) -> Result<FileInfo, Status> {
         let copy = Copy::parse(&request, &self.root_path)?;
-        let (root, changes) = (self.root.clone(), Arc::clone(&self.changes));
+        let (root, changes) = (self.root(), Arc::clone(&self.changes));
         let copied = blocking::run(move |stop| {
             let mut stage = Direct::default();
             let made = copy.make(&root, &mut stage, stop)?;
@@ -213,7 +232,7 @@ impl Files {
         let mkdir = Mkdir::parse(&request, &self.root_path)?;
         let _guard = self.lock().await;
         let mut stage = Direct::default();
-        let info = mkdir.apply(&self.root, &mut stage)?;
+        let info = mkdir.apply(&self.root(), &mut stage)?;
         stage.keep();
         Ok(info)
     }
@@ -222,7 +241,7 @@ impl Files {
     pub async fn batch(&self, request: BatchRequest) -> Result<BatchReply, Status> {
         let batch = Batch::parse(request, &self.root_path)?;
         let guard = self.lock().await;
-        let root = self.root.clone();
+        let root = self.root();
         let applied = blocking::run(move |stop| batch.apply(&root, stop, guard));
         Ok(applied.await?)
     }
@@ -236,7 +255,7 @@ impl Files {
         let permit = self.permit()?;
         let import = Import::parse(&import_header(requests.next().await)?, &self.root_path)?;
         let (sender, pieces) = mpsc::channel(import::AHEAD_PIECES_MAX);
-        let (root, changes) = (self.root.clone(), Arc::clone(&self.changes));
+        let (root, changes) = (self.root(), Arc::clone(&self.changes));
         let unpacked = blocking::run(move |stop| {
             let _permit = permit;
             import.unpack(&root, pieces, &changes, stop)
@@ -263,13 +282,22 @@ impl Files {
     )]
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, Status> {
         let permit = self.permit()?;
-        let export = Export::open(&request, &self.root_path, &self.root)?;
+        let export = Export::open(&request, &self.root_path, &self.root())?;
         let (sender, receiver) = mpsc::channel(export::AHEAD_CHUNKS_MAX);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
             export.pack(sender);
         });
         Ok(Box::pin(ReceiverStream::new(receiver)))
+    }
+
+    /// The root as it is mounted now. Another one than before may have leftovers too.
+    fn root(&self) -> Beneath {
+        let (root, is_changed) = self.root.now();
+        if is_changed {
+            staging::clear_leftovers(&root, &self.changes);
+        }
+        root
     }
 
     async fn lock(&self) -> OwnedMutexGuard<()> {

@@ -1,4 +1,5 @@
-//! Moving, deleting and making directories: one name changes, nothing is copied.
+//! Moving, deleting and making directories: one name changes, and nothing is copied unless
+//! the way leads to another filesystem.
 
 use hotcell_agent_api::v1::{DeleteRequest, FileInfo, MkdirRequest, MoveRequest};
 use rustix::fs::{FileType, OFlags};
@@ -35,12 +36,19 @@ impl Move {
     }
 
     /// Moves it; a symlink is moved itself. The precondition is about the source.
-    pub(super) fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
+    pub(super) fn apply(
+        &self,
+        root: &Beneath,
+        stage: &mut impl Stage,
+        stop: &Stop,
+    ) -> Result<FileInfo, Error> {
         let from = root.location(&self.from)?;
-        let handle = check_source(&from, &self.expect)?;
+        let mut handle = check_source(&from, &self.expect)?;
         let to = locate_with_parents(root, &self.to, self.create_parents, stage)?;
         check_destination(&to, self.overwrite)?;
-        stage.relocate(&from, &to, self.overwrite)?;
+        if stage.relocate(&from, &to, self.overwrite, stop)? {
+            handle = to.open(OFlags::PATH).step("find the file")?;
+        }
         describe_open(self.to.as_bytes(), handle)
     }
 }

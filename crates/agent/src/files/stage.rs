@@ -11,10 +11,11 @@ use rustix::io::Errno;
 
 use super::beneath::{Beneath, Location};
 use super::blocking::Stop;
+use super::copy::duplicate;
 use super::error::{Error, Step};
 use super::info::is;
 use super::path::RelPath;
-use super::temp::{Temp, make_directory, rename, rename_to_free};
+use super::temp::{Temp, make_directory, rename, rename_to_free, unused_location};
 use super::tree;
 
 /// The mode of directories that are made on the way to a file.
@@ -25,14 +26,21 @@ pub(super) trait Stage {
     /// Where something is made that shall appear at `location`: on its filesystem.
     fn temp_dir(&self, location: &Location) -> Arc<OwnedFd>;
 
-    /// Lets a finished thing appear. With `replace` it takes the location of a file.
+    /// Lets a finished thing appear. With `replace` it takes the place of a file.
     fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error>;
 
     /// Makes a directory; an existing one is EEXIST.
     fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error>;
 
-    /// Moves something. With `replace` it takes the location of a file.
-    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error>;
+    /// Moves something. With `replace` it takes the place of a file. Says whether it had to
+    /// be copied, because no rename leads there.
+    fn relocate(
+        &mut self,
+        from: &Location,
+        to: &Location,
+        replace: bool,
+        stop: &Stop,
+    ) -> Result<bool, Error>;
 
     /// Removes a file or, if `recursive` or empty, a directory; says how many went.
     fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error>;
@@ -43,12 +51,29 @@ pub(super) trait Stage {
 #[derive(Debug, Default)]
 pub(super) struct Direct {
     made: Vec<Location>,
+    may_copy: bool,
 }
 
 impl Direct {
+    /// For a thread that may wait: what cannot be renamed is copied. Elsewhere it is
+    /// [`Error::OtherFilesystem`], and nothing has happened.
+    pub(super) fn copying() -> Self {
+        Self {
+            made: Vec::new(),
+            may_copy: true,
+        }
+    }
+
     /// The operation is done: what was made on the way stays.
     pub(super) fn keep(&mut self) {
         self.made.clear();
+    }
+
+    /// The same, if it is done.
+    pub(super) fn keep_if(&mut self, is_done: bool) {
+        if is_done {
+            self.keep();
+        }
     }
 }
 
@@ -76,13 +101,24 @@ impl Stage for Direct {
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).step("set the mode")
     }
 
-    fn relocate(&mut self, from: &Location, to: &Location, replace: bool) -> Result<(), Error> {
+    fn relocate(
+        &mut self,
+        from: &Location,
+        to: &Location,
+        replace: bool,
+        stop: &Stop,
+    ) -> Result<bool, Error> {
         let moved = if replace {
             rename(from, to)
         } else {
             rename_to_free(from, to)
         };
-        moved.step("move the file")
+        match moved {
+            Err(Errno::XDEV) if self.may_copy => move_by_copy(from, to, replace, stop),
+            moved => moved
+                .map_err(Error::of_rename("move the file"))
+                .map(|()| false),
+        }
     }
 
     fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error> {
@@ -96,6 +132,30 @@ impl Stage for Direct {
         };
         removed.step("remove the file").map(|()| 1)
     }
+}
+
+/// Copies, then lets the copy appear and the source vanish, each in one step. On `Err`
+/// neither has happened, except where a source of a lower layer could not be removed.
+fn move_by_copy(from: &Location, to: &Location, replace: bool, stop: &Stop) -> Result<bool, Error> {
+    let (copy, _) = duplicate(from, &to.dir, stop)?;
+    let aside = unused_location(&from.dir)?;
+    let is_aside = match rename_to_free(from, &aside) {
+        // A directory of a lower layer, of which no rename is possible at all.
+        Err(Errno::XDEV) => false,
+        moved => moved.step("move the file").map(|()| true)?,
+    };
+    let published = copy.publish(to, replace);
+    if is_aside && published.is_err() {
+        let _ = rename_to_free(&aside, from);
+    }
+    published?;
+    if is_aside {
+        // It has been moved; rubbish that cannot be removed does not undo that.
+        let _ = tree::remove(&aside, &Stop::cleanup());
+    } else {
+        tree::remove(from, stop)?;
+    }
+    Ok(true)
 }
 
 /// Makes a directory and those that are missing on the way to it.

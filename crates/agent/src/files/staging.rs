@@ -1,22 +1,37 @@
 //! Where an archive is unpacked before any of it is visible.
 //!
-//! A directory in the root, so that everything moves from it by rename. Its name tells which
-//! run of the agent made it: what a run that died has left is cleared away by the next one.
+//! ```text
+//!  .hotcell-import-RUN-RANDOM/   in the root, so that everything moves from it by rename
+//!    content/                    what was unpacked
+//!    journal                     while it is moved in: see `merge_journal`
+//! ```
+//!
+//! The name tells which run of the agent made it. What a run that died has left is cleared
+//! away by the next one, which first takes back what the journal tells.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Dir, OFlags};
+use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
+use tokio::sync::Mutex;
 
 use super::beneath::{Beneath, Location, open_child};
 use super::blocking::Stop;
 use super::error::{Error, Step};
+use super::merge::Merge;
+use super::merge_journal::{self, MergeJournal};
 use super::path::{Name, RelPath};
 use super::temp::{make_directory, rename_to_free, unused_location};
 use super::tree;
+use crate::log;
 
 /// How the name of every staging directory begins.
 const PREFIX: &str = ".hotcell-import-";
+
+/// Where in a staging directory the content is.
+const CONTENT: &[u8] = b"content";
 
 /// Entries of the root that are looked at before the agent serves; more of them, and what is
 /// found, are for another thread.
@@ -29,7 +44,8 @@ const CLEARED_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Staging {
     location: Location,
-    inside: Beneath,
+    top: OwnedFd,
+    content: Beneath,
     is_kept: bool,
 }
 
@@ -40,27 +56,43 @@ impl Staging {
         let location = in_root(root, Name::own(name));
         let fd = make_directory(&location.dir, location.name.as_bytes())
             .step("make a temporary directory")?;
+        let content = make_directory(&fd, CONTENT).step("make a temporary directory")?;
         Ok(Self {
             location,
-            inside: Beneath::new(fd),
+            top: fd,
+            content: Beneath::new(content),
             is_kept: false,
         })
     }
 
-    /// What it holds.
-    pub(super) fn inside(&self) -> &Beneath {
-        &self.inside
+    /// Where archives are unpacked.
+    pub(super) fn content(&self) -> &Beneath {
+        &self.content
+    }
+
+    /// Begins the journal of a merge to `dest`.
+    pub(super) fn begin_merge(&self, dest: &RelPath) -> Result<MergeJournal, Error> {
+        MergeJournal::create(&self.top, dest)
+    }
+
+    /// Makes the merge final: no later run takes it back.
+    pub(super) fn commit_merge(&self) -> Result<(), Error> {
+        merge_journal::commit(&self.top)
     }
 
     /// Leaves it under a name that no later run clears away, and answers that name.
     pub(super) fn keep(mut self) -> String {
         self.is_kept = true;
-        let kept = unused_location(&self.location.dir)
-            .ok()
-            .filter(|kept| rename_to_free(&self.location, kept).is_ok());
-        let location = kept.as_ref().unwrap_or(&self.location);
-        String::from_utf8_lossy(location.name.as_bytes()).into_owned()
+        keep(&self.location)
     }
+}
+
+fn keep(location: &Location) -> String {
+    let kept = unused_location(&location.dir)
+        .ok()
+        .filter(|kept| rename_to_free(location, kept).is_ok());
+    let location = kept.as_ref().unwrap_or(location);
+    String::from_utf8_lossy(location.name.as_bytes()).into_owned()
 }
 
 impl Drop for Staging {
@@ -72,9 +104,10 @@ impl Drop for Staging {
     }
 }
 
-/// Clears away what runs that died have left. In a small root without any this costs one
-/// look; else a thread does it.
-pub(super) fn clear_leftovers(root: &Beneath) {
+/// Clears away what runs that died have left, and takes back what they had moved. In a small
+/// root without any this costs one look; else a thread does it, and nothing is changed
+/// meanwhile.
+pub(super) fn clear_leftovers(root: &Beneath, changes: &Arc<Mutex<()>>) {
     let Ok((found, is_all)) = leftovers(root, LOOK_AT_ONCE_MAX) else {
         return;
     };
@@ -82,14 +115,57 @@ pub(super) fn clear_leftovers(root: &Beneath) {
         return;
     }
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        let root = root.clone();
+        let (root, changes) = (root.clone(), Arc::clone(changes));
         runtime.spawn_blocking(move || {
             let found = leftovers(&root, usize::MAX).map_or(found, |(found, _)| found);
-            for name in found {
-                let _ = tree::remove(&in_root(&root, name), &Stop::cleanup());
+            let mut left = Vec::new();
+            {
+                let _lock = changes.blocking_lock();
+                for name in found {
+                    let location = in_root(&root, name);
+                    if recover(&root, &location) {
+                        left.push(location);
+                    }
+                }
+            }
+            for location in left {
+                let _ = tree::remove(&location, &Stop::cleanup());
             }
         });
     }
+}
+
+/// Takes back what a dead run had moved out of its staging directory; says whether that may
+/// go now. One that still has something of somebody's is kept under another name.
+fn recover(root: &Beneath, location: &Location) -> bool {
+    let undone = undo_merge(root, location);
+    if !matches!(undone, Ok(true)) {
+        let kept = keep(location);
+        log::line(format_args!(
+            "an import that was cut off was not wholly undone; the rest lies in {kept}"
+        ));
+    }
+    matches!(undone, Ok(true))
+}
+
+fn undo_merge(root: &Beneath, location: &Location) -> Result<bool, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let top = match location.open(flags) {
+        // It is nothing of ours, and goes.
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(true),
+        top => top.step("open the staging directory")?,
+    };
+    let Some((dest, steps)) = merge_journal::read(&top)? else {
+        return Ok(true);
+    };
+    let content = open_child(&top, CONTENT, flags).step("open the staging directory")?;
+    let content = Beneath::new(content);
+    let dest = root.narrowed(&dest)?;
+    if !Merge::to_undo(&content, dest, steps).undo() {
+        return Ok(false);
+    }
+    merge_journal::commit(&top)?;
+    Ok(true)
 }
 
 /// What earlier runs left, and whether the whole root was looked at.

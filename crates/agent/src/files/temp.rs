@@ -61,7 +61,7 @@ impl Temp {
         let location = unused_location(dir)?;
         let (from, to) = (source.name.as_bytes(), location.name.as_bytes());
         rustix::fs::linkat(&source.dir, from, dir, to, AtFlags::empty())
-            .step("make a hard link")?;
+            .map_err(Error::of_rename("make a hard link"))?;
         Ok(Self::new(location, TempKind::HardLink))
     }
 
@@ -73,12 +73,13 @@ impl Temp {
     /// Gives it its name, atomically. With `replace`, a file that is there is gone.
     pub(super) fn publish(mut self, to: &Location, replace: bool) -> Result<(), Error> {
         if replace {
-            rename(&self.location, to).step("put the file in place")?;
+            rename(&self.location, to).map_err(Error::of_rename("put the file in place"))?;
             // Renaming one hard link of a file over another does nothing at all, so
             // a hard link may still be there for the drop below to remove.
             self.published = self.kind != TempKind::HardLink;
         } else {
-            rename_to_free(&self.location, to).step("put the file in place")?;
+            let moved = rename_to_free(&self.location, to);
+            moved.map_err(Error::of_rename("put the file in place"))?;
             self.published = true;
         }
         Ok(())

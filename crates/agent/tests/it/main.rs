@@ -13,6 +13,7 @@ mod files_batch;
 mod files_endless;
 mod files_hostile;
 mod files_listing;
+mod files_mounts;
 mod files_races;
 mod files_trees;
 mod files_write;
