@@ -195,7 +195,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.connections.open.send_modify(|count| *count -= 1);
+        self.connections.open.send_modify(|count| {
+            let left = count.checked_sub(1);
+            *count = left.expect("each connection that ends was counted");
+        });
     }
 }
 

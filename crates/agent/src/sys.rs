@@ -54,24 +54,24 @@ pub(crate) fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     last_errno()
 }
 
-/// Takes over a descriptor that was open when the program started.
+/// Takes over a descriptor that the engine passed; `EBADF` if there is none.
 ///
-/// # Safety
-/// Nobody else in this process may own the descriptor.
-pub(crate) unsafe fn inherited(fd: RawFd) -> OwnedFd {
-    // SAFETY: The caller says that we are its only owner.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-/// A listener that the engine passed, or `EBADF`.
+/// What a program opens itself closes on exec, here as in all of Rust; what was passed to it
+/// cannot, or it would not have been. So nothing that somebody in this process owns is taken,
+/// and nothing is taken twice.
 pub(crate) fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: F_SETFD reads and writes no memory. It fails if nothing is open there.
+    // SAFETY: F_GETFD reads and writes no memory. It fails if nothing is open there.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: F_SETFD reads and writes no memory either.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(last_errno());
     }
-    // SAFETY: This runs once, at the start, before the agent has opened anything itself:
-    // what is open there came from the engine, for us.
-    Ok(unsafe { inherited(fd) })
+    // SAFETY: It did not close on exec, so it was open before this program began, and no value
+    // of this process owns it; from here on it does close, so nobody gets it a second time.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Receives one byte and the user who sent it, if the kernel tells.
@@ -295,17 +295,21 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>,
     watched.map_err(|error| Errno::from_io_error(&error.into_parts().1).unwrap_or(Errno::NOMEM))
 }
 
+/// Says that this process was just cloned, has a table of descriptors of its own and ends
+/// without running any destructor. Only [`fork`] and [`vfork`] make one, for their child.
+pub(crate) struct InChild(());
+
 /// Forks; the child has its own memory, runs `body` and never comes back.
 ///
 /// All signals are blocked in the child. It is a copy of one thread of a process that
 /// may have several, so `body` must not allocate nor take a lock.
-pub(crate) fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+pub(crate) fn fork<T>(arg: &T, body: fn(&InChild, &T) -> c_int) -> Result<Pid, Errno> {
     let before = replace_signal_mask(u64::MAX);
     // SAFETY: Without CLONE_VM and without a stack this is fork: the child goes on here
     // on its own copy of everything.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if pid == 0 {
-        exit(body(arg));
+        exit(body(&InChild(()), arg));
     }
     let result = if pid < 0 { Err(last_errno()) } else { Ok(pid) };
     replace_signal_mask(before);
@@ -314,7 +318,7 @@ pub(crate) fn fork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
 
 /// Starts a child that borrows our memory and runs `body` while we are suspended, until
 /// it has replaced its program or ended.
-pub(crate) fn vfork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
+pub(crate) fn vfork<T>(arg: &T, body: fn(&InChild, &T) -> c_int) -> Result<Pid, Errno> {
     let call = Call { arg, body };
     let mut stack = [const { MaybeUninit::<u8>::uninit() }; VFORK_STACK_BYTES];
     let top = stack.as_mut_ptr_range().end;
@@ -338,13 +342,13 @@ pub(crate) fn vfork<T>(arg: &T, body: fn(&T) -> c_int) -> Result<Pid, Errno> {
 
 struct Call<'a, T> {
     arg: &'a T,
-    body: fn(&T) -> c_int,
+    body: fn(&InChild, &T) -> c_int,
 }
 
 extern "C" fn run_call<T>(call: *mut c_void) -> c_int {
     // SAFETY: `vfork` passed a pointer to a `Call<T>` that lives while we run.
     let call = unsafe { &*call.cast::<Call<'_, T>>() };
-    exit((call.body)(call.arg))
+    exit((call.body)(&InChild(()), call.arg))
 }
 
 /// Ends the process without running anything that was registered for its end.
@@ -395,7 +399,7 @@ fn micros(time: libc::timeval) -> u64 {
 /// Gives every signal its default action, then blocks none.
 ///
 /// The order matters: a pending signal must not run a handler of the agent.
-pub(crate) fn reset_signals() {
+pub(crate) fn reset_signals(_: &InChild) {
     (1..=SIGNAL_MAX).for_each(reset_signal);
     replace_signal_mask(0);
 }
@@ -445,13 +449,27 @@ fn replace_signal_mask(mask: u64) -> u64 {
     before
 }
 
-/// Closes every descriptor from `first` to `last`, those two included.
+/// Closes every descriptor but these.
 ///
-/// For a process that was just cloned and owns its table alone: the values that own
-/// these descriptors must not be used or dropped afterwards.
-pub(crate) fn close_range(first: u32, last: u32) {
+/// In the child the values that own the others are copies that nobody drops; whoever uses one
+/// all the same is told `EBADF`.
+pub(crate) fn close_all_but<const N: usize>(child: &InChild, kept: [BorrowedFd<'_>; N]) {
+    let mut kept = kept.map(|fd| fd.as_raw_fd().cast_unsigned());
+    kept.sort_unstable();
+    let mut first = 0;
+    for fd in kept {
+        if let Some(last) = fd.checked_sub(1) {
+            close_range(child, first, last);
+        }
+        first = fd + 1;
+    }
+    close_range(child, first, u32::MAX);
+}
+
+fn close_range(_: &InChild, first: u32, last: u32) {
     if first <= last {
-        // SAFETY: The call touches no memory.
+        // SAFETY: The call touches no memory, and the token says that the table is the
+        // child's own and that no destructor closes these descriptors again.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     }
 }
@@ -478,6 +496,20 @@ fn last_errno() -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_descriptor_of_our_own_is_never_taken_for_one_that_was_passed() {
+        let (ours, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let refused = inherited_listener(ours.as_raw_fd());
+        assert_eq!(refused.unwrap_err(), Errno::BADF);
+        assert_eq!(inherited_listener(1 << 20).unwrap_err(), Errno::BADF);
+        // One that exec leaves open, as an engine passes it, is taken once.
+        let passed = rustix::io::dup(&ours).unwrap();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(passed);
+        let taken = inherited_listener(number).unwrap();
+        assert_eq!(inherited_listener(number).unwrap_err(), Errno::BADF);
+        drop(taken);
+    }
 
     #[test]
     fn only_what_the_kernel_has_is_a_signal() {

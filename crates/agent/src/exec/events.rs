@@ -37,6 +37,12 @@ pub enum SeqError {
 impl Events {
     /// Adds one and numbers it.
     pub(super) fn push(&mut self, unix_ms: u64, event: Event) {
+        let held = self.unacked.len() as u64;
+        assert_eq!(
+            self.last,
+            self.acked + held,
+            "events are numbered without a gap"
+        );
         self.last += 1;
         self.bytes += bytes_of(&event);
         self.unacked.push_back(ExecEvent {
@@ -66,6 +72,8 @@ impl Events {
             self.bytes -= event.as_ref().map_or(0, bytes_of);
         }
         self.acked = self.acked.max(seq);
+        let is_counted = !self.unacked.is_empty() || self.bytes == 0;
+        assert!(is_counted, "bytes are counted as long as they are held");
         Ok(())
     }
 

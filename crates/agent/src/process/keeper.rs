@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -18,7 +18,7 @@ use rustix::thread::set_name;
 
 use super::leader::{Failure, become_program, drop_capabilities};
 use super::record::{LaunchStep, Record, WaitStatus};
-use crate::sys::{self, CStrings};
+use crate::sys::{self, CStrings, InChild};
 
 /// How much sooner than the agent the kernel should kill a leader when memory runs out.
 const LEADER_OOM_SCORE_ADJ: &[u8] = b"500";
@@ -72,8 +72,8 @@ struct Task<'a> {
     told: OwnedFd,
 }
 
-fn keep(task: &Task<'_>) -> i32 {
-    close_what_leaders_need_not(task);
+fn keep(child: &InChild, task: &Task<'_>) -> i32 {
+    close_what_leaders_need_not(child, task);
     // A group of its own, out of the way of signals to the agent's. Not a session: where the
     // kernel schedules by session, each new one waits for its turn behind all others.
     let _ = setpgid(None, None);
@@ -85,14 +85,14 @@ fn keep(task: &Task<'_>) -> i32 {
         Err(errno) => return tell(task, &not_started(LaunchStep::Clone, errno)),
     }
     match start_leader(task.launch) {
-        Ok(leader) => keep_leader(task, leader),
+        Ok(leader) => keep_leader(child, task, leader),
         Err((step, errno)) => tell(task, &not_started(step, errno)),
     }
 }
 
-fn keep_leader(task: &Task<'_>, leader: Pid) -> i32 {
+fn keep_leader(child: &InChild, task: &Task<'_>, leader: Pid) -> i32 {
     // The agent sees the end of the output only once nobody else holds the pipes.
-    close_all_but(&mut [task.told.as_raw_fd()]);
+    sys::close_all_but(child, [task.told.as_fd()]);
     let _ = drop_capabilities();
     prefer_for_oom(leader);
     let pid = leader.as_raw_nonzero().get().cast_unsigned();
@@ -103,8 +103,10 @@ fn keep_leader(task: &Task<'_>, leader: Pid) -> i32 {
 fn start_leader(launch: &Launch) -> Result<Pid, (LaunchStep, Errno)> {
     struct Shared<'a>(&'a Launch, Failure);
     let shared = Shared(launch, Cell::new(None));
-    let pid = sys::vfork(&shared, |shared| become_program(shared.0, &shared.1))
-        .map_err(|errno| (LaunchStep::Clone, errno))?;
+    let pid = sys::vfork(&shared, |child, shared| {
+        become_program(child, shared.0, &shared.1)
+    })
+    .map_err(|errno| (LaunchStep::Clone, errno))?;
     match shared.1.get() {
         None => Ok(pid),
         Some(failure) => {
@@ -166,27 +168,15 @@ fn oom_path(pid: Pid, buffer: &mut [u8; 40]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(buffer).ok()
 }
 
-fn close_what_leaders_need_not(task: &Task<'_>) {
+fn close_what_leaders_need_not(child: &InChild, task: &Task<'_>) {
     let stdio = &task.launch.stdio;
-    close_all_but(&mut [
-        task.told.as_raw_fd(),
-        stdio.stdin.as_raw_fd(),
-        stdio.stdout.as_raw_fd(),
-        stdio.stderr.as_raw_fd(),
-    ]);
-}
-
-fn close_all_but(kept: &mut [i32]) {
-    kept.sort_unstable();
-    let mut first = 0;
-    for fd in kept {
-        let fd = fd.cast_unsigned();
-        if let Some(last) = fd.checked_sub(1) {
-            sys::close_range(first, last);
-        }
-        first = fd + 1;
-    }
-    sys::close_range(first, u32::MAX);
+    let kept = [
+        task.told.as_fd(),
+        stdio.stdin.as_fd(),
+        stdio.stdout.as_fd(),
+        stdio.stderr.as_fd(),
+    ];
+    sys::close_all_but(child, kept);
 }
 
 fn not_started(step: LaunchStep, errno: Errno) -> Record {

@@ -18,21 +18,21 @@ use rustix::thread::{
 
 use super::keeper::Launch;
 use super::record::LaunchStep;
-use crate::sys;
+use crate::sys::{self, InChild};
 
 /// What a leader that could not start leaves for its keeper.
 pub(super) type Failure = Cell<Option<(LaunchStep, Errno)>>;
 
 /// Becomes the program; comes back only after a failure.
-pub(super) fn become_program(launch: &Launch, failure: &Failure) -> i32 {
-    let error = prepare(launch)
+pub(super) fn become_program(child: &InChild, launch: &Launch, failure: &Failure) -> i32 {
+    let error = prepare(child, launch)
         .err()
         .unwrap_or_else(|| (LaunchStep::Execve, execute(launch)));
     failure.set(Some(error));
     127
 }
 
-fn prepare(launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
+fn prepare(child: &InChild, launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
     setsid().map_err(|errno| (LaunchStep::Setsid, errno))?;
     if launch.stdio.tty {
         ioctl_tiocsctty(&launch.stdio.stdout).map_err(|errno| (LaunchStep::Terminal, errno))?;
@@ -43,7 +43,7 @@ fn prepare(launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
     limit_memory(launch.data_bytes_max).map_err(|errno| (LaunchStep::Setrlimit, errno))?;
     become_user(launch)?;
     drop_capabilities().map_err(|errno| (LaunchStep::Capset, errno))?;
-    sys::reset_signals();
+    sys::reset_signals(child);
     Ok(())
 }
 
