@@ -21,7 +21,7 @@ use rustix::net::{
 use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
-use crate::plan::{FdSlot, InitFds, KEPT_CAPABILITIES, LAYER_ATTRIBUTES, Op, Plan};
+use crate::plan::{FdSlot, InitFds, KEPT_CAPABILITIES, MAPPED_MAX, Op, Plan};
 use crate::seccomp::SeccompFilters;
 use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
 use crate::sys::{self, InChild};
@@ -75,8 +75,12 @@ fn run_step(child: &InChild, op: &Op, slots: &mut FdSlots, link: ParentLink<'_>)
             attributes,
         } => put(slots, *slot, open(path, *attributes)?),
         Op::AwaitGo => await_go(link),
-        Op::AwaitMapped { slot } => await_mapped(link, slots, *slot),
-        Op::OpenUnlessGiven { slot, path } => open_unless_given(slots, *slot, path),
+        Op::AwaitMapped { slots: mapped } => await_mapped(link, slots, mapped),
+        Op::OpenUnlessGiven {
+            slot,
+            path,
+            attributes,
+        } => open_unless_given(slots, *slot, path, *attributes),
         Op::BecomeRoot => become_root(),
         Op::NewFs {
             slot,
@@ -189,33 +193,41 @@ fn await_go(link: ParentLink<'_>) -> io::Result<()> {
     }
 }
 
-/// One byte, and with it perhaps a mount.
-fn await_mapped(link: ParentLink<'_>, slots: &mut FdSlots, slot: FdSlot) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// One byte, one more for each mount that says whether the parent could map it, and those
+/// that it could.
+fn await_mapped(link: ParentLink<'_>, slots: &mut FdSlots, mapped: &[FdSlot]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAPPED_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0_u8; 1 + MAPPED_MAX];
     let received = rustix::io::retry_on_intr(|| {
-        let mut byte = [0_u8; 1];
-        let mut bytes = [IoSliceMut::new(&mut byte)];
-        recvmsg(link.go, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        recvmsg(link.go, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC)
     })?;
     if received.bytes == 0 {
         sys::exit_now(1);
     }
+    let mut given = mapped.iter().zip(&bytes[1..]).filter(|(_, is)| **is == 1);
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
             for fd in fds {
-                put(slots, slot, fd)?;
+                let (slot, _) = given.next().ok_or(Errno::BADF)?;
+                put(slots, *slot, fd)?;
             }
         }
     }
     Ok(())
 }
 
-fn open_unless_given(slots: &mut FdSlots, slot: FdSlot, path: &CStr) -> io::Result<()> {
+fn open_unless_given(
+    slots: &mut FdSlots,
+    slot: FdSlot,
+    path: &CStr,
+    attributes: u64,
+) -> io::Result<()> {
     if slots.get(slot.0).is_some_and(Option::is_some) {
         return Ok(());
     }
-    put(slots, slot, open(path, LAYER_ATTRIBUTES)?)
+    put(slots, slot, open(path, attributes)?)
 }
 
 fn become_root() -> io::Result<()> {

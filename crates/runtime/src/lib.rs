@@ -35,6 +35,7 @@ pub use remove_as::remove_tree_as;
 pub use seccomp::filter;
 pub use size::HostSize;
 pub use spec::{
-    Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, NOTIFY_FD, Root, Scratch, USER_ID,
+    DiskIds, Enforced, Enforcement, FIRST_FD, IdMap, LaunchSpec, Limits, NOTIFY_FD, Root, Scratch,
+    USER_ID,
 };
 pub use sys::make_subvolume_writable;

@@ -1,25 +1,62 @@
 //! Mounts whose files belong to a container's ids, although on disk they belong to others.
 //!
 //! Layers are unpacked once, with the ids that the image gives its files, and shared by
-//! containers that each have host ids of their own.
+//! containers that each have host ids of their own; a workspace can have plain ids on disk.
+//! An overlay cannot be mapped: its layers are, before it is made.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::CWD;
 use rustix::mount::OpenTreeFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::plan::LAYER_ATTRIBUTES;
+use crate::plan::MappedMount;
+use crate::spec::{DiskIds, IdMap};
+use crate::start;
 use crate::sys;
 
-/// A read-only copy of the mount at `path` for the user namespace of process `pid`. Needs host
-/// root, Linux 5.12, and a filesystem that can.
-pub(crate) fn open(path: &CStr, pid: u32) -> io::Result<OwnedFd> {
-    let namespace = File::open(format!("/proc/{pid}/ns/user"))?;
+/// A copy of the mount with its own map and attributes, for a container with these ids whose
+/// first process is `pid`. Needs host root, Linux 5.12, and a filesystem that can.
+pub(crate) fn open(mount: &MappedMount, ids: &IdMap, pid: u32) -> io::Result<OwnedFd> {
+    // The container's own namespace says the same as one that would be made for plain ids.
+    let namespace = if mount.disk_ids == DiskIds::PLAIN && matches!(ids, IdMap::Range { .. }) {
+        File::open(format!("/proc/{pid}/ns/user"))?
+    } else {
+        user_namespace(mount.disk_ids, ids)?
+    };
+    clone_mapped(&mount.path, mount.attributes, &namespace)
+}
+
+fn clone_mapped(path: &CStr, attributes: u64, namespace: &File) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(CWD, path, flags)?;
-    sys::mount_idmap(tree.as_fd(), LAYER_ATTRIBUTES, namespace.as_fd())?;
+    sys::mount_idmap(tree.as_fd(), attributes, namespace.as_fd())?;
     Ok(tree)
+}
+
+/// A user namespace in which the ids on disk are the host ids behind the container's. The
+/// kernel reads a mount's map from one; no process stays in it.
+fn user_namespace(disk_ids: DiskIds, ids: &IdMap) -> io::Result<File> {
+    let line = |host: Option<u32>, last: Option<u32>| {
+        let (host, _) = host.zip(last).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok::<_, io::Error>(format!("{} {host} {}", disk_ids.on_disk, disk_ids.count))
+    };
+    let last = disk_ids.inner.checked_add(disk_ids.count.saturating_sub(1));
+    let last = last.ok_or(io::ErrorKind::InvalidInput)?;
+    let uids = line(ids.host_uid(disk_ids.inner), ids.host_uid(last))?;
+    let gids = line(ids.host_gid(disk_ids.inner), ids.host_gid(last))?;
+    let (wait, end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (pid, pidfd) = sys::clone3(libc::CLONE_NEWUSER, None, |child| {
+        // Or the end of the parent would go unnoticed.
+        sys::close_copy(child, end.as_fd());
+        i32::from(rustix::io::read(&wait, &mut [0_u8; 1]).is_err())
+    })?;
+    let mapped = fs::write(format!("/proc/{pid}/gid_map"), gids)
+        .and_then(|()| fs::write(format!("/proc/{pid}/uid_map"), uids))
+        .and_then(|()| File::open(format!("/proc/{pid}/ns/user")));
+    start::end(&pidfd);
+    mapped
 }

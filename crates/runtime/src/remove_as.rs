@@ -47,7 +47,7 @@ pub fn remove_tree_as(ids: &IdMap, path: &Path) -> io::Result<()> {
     let plan = Plan {
         steps,
         slots: 0,
-        mapped: None,
+        mapped: Vec::new(),
     };
     let started = start::start(&plan, libc::CLONE_NEWUSER, Some(ids), None).map_err(cause)?;
     let ended = waitid(WaitId::PidFd(started.pidfd.as_fd()), WaitIdOptions::EXITED)?;

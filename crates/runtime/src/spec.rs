@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::RANGE_LEN;
+
 /// One container, as the kernel needs to know it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
@@ -14,6 +16,11 @@ pub struct LaunchSpec {
     /// A host directory, mounted writable at `/workspace`; owned by the host id that
     /// [`IdMap`] gives to [`USER_ID`].
     pub workspace: PathBuf,
+    /// What the ids of the workspace's files on disk mean, if they are not the host ids that
+    /// stand behind the container's. Needs [`IdMap::Range`], Linux 5.12 and a filesystem that
+    /// can; where one is missing the container does not start.
+    #[serde(default)]
+    pub workspace_ids: Option<DiskIds>,
     /// Whose ids the container's ids are outside.
     pub ids: IdMap,
     /// What it may use.
@@ -74,6 +81,28 @@ pub struct Scratch {
     pub upper: PathBuf,
     /// Overlayfs' own.
     pub work: PathBuf,
+}
+
+/// Ids on disk that a mount shows as ids of the container: `count` of them, from `on_disk`
+/// and from `inner` on. A file of any other owner is nobody's there, and nobody else can make
+/// one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskIds {
+    /// The first id on disk.
+    pub on_disk: u32,
+    /// The container's id that it is.
+    pub inner: u32,
+    /// How many follow each other, the first included.
+    pub count: u32,
+}
+
+impl DiskIds {
+    /// Files belong on disk to the ids that they have inside.
+    pub const PLAIN: Self = Self {
+        on_disk: 0,
+        inner: 0,
+        count: RANGE_LEN,
+    };
 }
 
 /// Which host ids stand behind the container's.

@@ -16,7 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::child::{self, DONE, ParentLink};
-use crate::plan::Plan;
+use crate::plan::{MAPPED_MAX, MappedMount, Plan};
 use crate::spec::IdMap;
 use crate::{mapped_mount, process, sys};
 
@@ -122,8 +122,9 @@ fn see_through(
 ) -> Result<(), StartError> {
     let mapped = ids.map_or(Ok(()), |ids| ids.apply(pid));
     if mapped.is_ok() {
+        let mounts = mapped_mounts(plan, ids, pid)?;
         // If the child has ended already, the status says why.
-        let _ = give_go(&go, give_layers(plan, ids, pid).as_ref());
+        let _ = give_go(&go, &mounts);
     }
     drop(go);
     let outcome = read_status(plan, status);
@@ -137,22 +138,46 @@ fn see_through(
     }
 }
 
-/// The mount that the child cannot map itself. Without it the child opens its own, whose
-/// files are nobody's.
-fn give_layers(plan: &Plan, ids: Option<&IdMap>, pid: u32) -> Option<OwnedFd> {
-    let path = plan.mapped.as_ref()?;
-    matches!(ids, Some(IdMap::Range { .. })).then_some(())?;
-    mapped_mount::open(path, pid).ok()
+/// The mounts that the child cannot map itself, one for each of the plan.
+fn mapped_mounts(
+    plan: &Plan,
+    ids: Option<&IdMap>,
+    pid: u32,
+) -> Result<Vec<Option<OwnedFd>>, StartError> {
+    let open = |mount: &MappedMount| {
+        let range = ids.filter(|ids| matches!(ids, IdMap::Range { .. }));
+        let opened = match range {
+            Some(ids) => mapped_mount::open(mount, ids, pid),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match opened {
+            Ok(mount) => Ok(Some(mount)),
+            Err(_) if !mount.is_required => Ok(None),
+            Err(source) => Err(StartError::Step {
+                step: "map the ids of a mount",
+                source,
+            }),
+        }
+    };
+    plan.mapped.iter().map(open).collect()
 }
 
-fn give_go(go: &OwnedFd, mount: Option<&OwnedFd>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends one byte that says go, and for each mount one that says whether it comes along.
+fn give_go(go: &OwnedFd, mounts: &[Option<OwnedFd>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAPPED_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = mount.map(|mount| [mount.as_fd()]);
-    if let Some(fds) = &fds {
-        control.push(SendAncillaryMessage::ScmRights(fds));
+    let fds: Vec<_> = mounts.iter().flatten().map(AsFd::as_fd).collect();
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(go, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL)?;
+    let given = mounts.iter().map(|mount| u8::from(mount.is_some()));
+    let bytes: Vec<_> = std::iter::once(1).chain(given).collect();
+    sendmsg(
+        go,
+        &[IoSlice::new(&bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
     Ok(())
 }
 
@@ -223,7 +248,7 @@ mod tests {
                 op,
             }],
             slots: 0,
-            mapped: None,
+            mapped: Vec::new(),
         }
     }
 

@@ -55,6 +55,7 @@ pub(super) fn launch(
         name: id.to_string(),
         root,
         workspace,
+        workspace_ids: None,
         ids,
         limits: Limits {
             memory_bytes: spec.limits.memory.get(),

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::overlay::Etc;
-use super::{FdSlot, Op, Plan, Step, attr};
-use crate::spec::{IdMap, LaunchSpec, Root, Scratch};
+use super::{FdSlot, MappedMount, Op, Plan, Step, attr};
+use crate::spec::{DiskIds, IdMap, LaunchSpec, Root, Scratch};
 
 /// Names of containers are at most this long: they become host names.
 const NAME_BYTES_MAX: usize = 63;
@@ -36,7 +36,7 @@ pub(crate) struct Builder {
     sources: Vec<Step>,
     steps: Vec<Step>,
     slots: usize,
-    mapped: Option<(FdSlot, CString)>,
+    mapped: Vec<MappedMount>,
 }
 
 impl Builder {
@@ -119,9 +119,11 @@ impl Builder {
             name: "make mounts private",
             op: Op::PrivateMounts,
         });
-        let (op, mapped) = match self.mapped {
-            Some((slot, path)) => (Op::AwaitMapped { slot }, Some(path)),
-            None => (Op::AwaitGo, None),
+        let op = if self.mapped.is_empty() {
+            Op::AwaitGo
+        } else {
+            let slots = self.mapped.iter().map(|mount| mount.slot).collect();
+            Op::AwaitMapped { slots }
         };
         steps.push(Step {
             name: "await the id map",
@@ -140,7 +142,7 @@ impl Builder {
         Plan {
             steps,
             slots: self.slots,
-            mapped,
+            mapped: self.mapped,
         }
     }
 
@@ -215,15 +217,38 @@ impl Builder {
         self.step(name, Op::Attach { slot, at });
     }
 
-    /// Attaches a host path at a path that exists, with the container's ids where the kernel
-    /// can do that. One of them at most.
-    pub(super) fn bind_mapped(&mut self, name: &'static str, source: CString, at: CString) {
+    /// Attaches a host path at a path that exists, with a map of its own. Where the kernel
+    /// cannot do that, an optional one is attached as it is.
+    pub(super) fn bind_mapped(
+        &mut self,
+        name: &'static str,
+        source: CString,
+        at: CString,
+        map: MountMap,
+    ) {
         let slot = self.slot();
-        self.mapped = Some((slot, source.clone()));
-        self.sources.push(Step {
-            name,
-            op: Op::OpenUnlessGiven { slot, path: source },
+        let MountMap {
+            disk_ids,
+            attributes,
+            is_required,
+        } = map;
+        self.mapped.push(MappedMount {
+            slot,
+            path: source.clone(),
+            attributes,
+            disk_ids,
+            is_required,
         });
+        if !is_required {
+            self.sources.push(Step {
+                name,
+                op: Op::OpenUnlessGiven {
+                    slot,
+                    path: source,
+                    attributes,
+                },
+            });
+        }
         self.step(name, Op::Attach { slot, at });
     }
 
@@ -267,6 +292,14 @@ impl Builder {
             },
         );
     }
+}
+
+/// How the ids of one mount are mapped.
+#[derive(Clone, Copy)]
+pub(super) struct MountMap {
+    pub(super) disk_ids: DiskIds,
+    pub(super) attributes: u64,
+    pub(super) is_required: bool,
 }
 
 /// Options of a tmpfs of a given size, with a bound on its inodes too.
@@ -342,6 +375,9 @@ fn check(spec: &LaunchSpec) -> Result<(), InvalidSpec> {
             return invalid("an image has between 1 and 256 layers with plain names");
         }
         paths.push(dir);
+    }
+    if spec.workspace_ids.is_some() && !matches!(spec.ids, IdMap::Range { .. }) {
+        return invalid("only host root can map the ids of a workspace");
     }
     let absolute = |path: &&PathBuf| {
         path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)

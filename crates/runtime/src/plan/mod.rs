@@ -28,6 +28,7 @@ pub(crate) use finish::{InitFds, KEPT_CAPABILITIES, finish};
 pub use system::PROC_MASKED;
 
 use crate::seccomp::SeccompFilters;
+use crate::spec::DiskIds;
 use crate::sys::ExecArgs;
 
 /// `MOUNT_ATTR_*` of the kernel.
@@ -52,9 +53,24 @@ pub(crate) struct Plan {
     pub steps: Vec<Step>,
     /// How many slots they use.
     pub slots: usize,
-    /// A host path whose mount the parent gives to the child with its ids mapped, where it
-    /// can: only host root may, and only once the child has ids.
-    pub mapped: Option<CString>,
+    /// Mounts that the parent gives to the child with their ids mapped: only host root may
+    /// map them.
+    pub mapped: Vec<MappedMount>,
+}
+
+/// Mounts with ids of their own that one container can have.
+pub(crate) const MAPPED_MAX: usize = 8;
+
+/// A copy of the mount at a host path, with a map and attributes of its own.
+pub(crate) struct MappedMount {
+    /// Where the child finds it.
+    pub slot: FdSlot,
+    pub path: CString,
+    pub attributes: u64,
+    pub disk_ids: DiskIds,
+    /// Without it the container does not start. Else the child opens the path itself, and its
+    /// files belong to nobody.
+    pub is_required: bool,
 }
 
 /// What layers of an image are mounted with.
@@ -86,10 +102,14 @@ pub(crate) enum Op {
     },
     /// Wait until the parent has mapped the ids.
     AwaitGo,
-    /// The same; the parent may give the plan's mapped mount with it.
-    AwaitMapped { slot: FdSlot },
+    /// The same; the parent may give each of the plan's mapped mounts with it.
+    AwaitMapped { slots: Vec<FdSlot> },
     /// Take a copy of the mounts at a host path, unless the parent gave one.
-    OpenUnlessGiven { slot: FdSlot, path: CString },
+    OpenUnlessGiven {
+        slot: FdSlot,
+        path: CString,
+        attributes: u64,
+    },
     /// Become the container's own root.
     BecomeRoot,
     /// Make a filesystem, not yet attached.

@@ -6,9 +6,9 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::builder::{Builder, InvalidSpec, c_path};
+use super::builder::{Builder, InvalidSpec, MountMap, c_path};
 use super::{LAYER_ATTRIBUTES, Op, attr};
-use crate::spec::Scratch;
+use crate::spec::{DiskIds, Scratch};
 
 /// The kernel takes one page of mount options.
 const OPTIONS_BYTES_MAX: usize = 4000;
@@ -64,6 +64,11 @@ impl Builder {
             "open the layers of the image",
             c_path(dir)?,
             c"layers".to_owned(),
+            MountMap {
+                disk_ids: DiskIds::PLAIN,
+                attributes: LAYER_ATTRIBUTES,
+                is_required: false,
+            },
         );
         let mut options = "userxattr,lowerdir=points".to_owned();
         for (index, name) in names.iter().enumerate() {

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::path::Path;
 
-use super::builder::{Builder, InvalidSpec, Kind, c_path, kind_of, small_tmpfs, tmpfs};
+use super::builder::{Builder, InvalidSpec, Kind, MountMap, c_path, kind_of, small_tmpfs, tmpfs};
 use super::{Op, attr};
 use crate::spec::{IdMap, LaunchSpec};
 
@@ -153,8 +153,18 @@ impl Builder {
     pub(super) fn writable_directories(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         let tmp = tmpfs(spec.limits.tmp_bytes, c"1777");
         self.mount("make /tmp", c"tmpfs", tmp, PLAIN, c"tmp");
-        let source = c_path(&spec.workspace)?;
-        self.bind("open the workspace", source, c"workspace".to_owned(), PLAIN);
+        let (step, source) = ("open the workspace", c_path(&spec.workspace)?);
+        let at = c"workspace".to_owned();
+        let Some(disk_ids) = spec.workspace_ids else {
+            self.bind(step, source, at, PLAIN);
+            return Ok(());
+        };
+        let map = MountMap {
+            disk_ids,
+            attributes: PLAIN,
+            is_required: true,
+        };
+        self.bind_mapped(step, source, at, map);
         Ok(())
     }
 

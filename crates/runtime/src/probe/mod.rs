@@ -62,7 +62,7 @@ pub fn seccomp() -> Result<(), ProbeError> {
     let plan = Plan {
         steps,
         slots: 0,
-        mapped: None,
+        mapped: Vec::new(),
     };
     run(&plan, 0, None)
 }

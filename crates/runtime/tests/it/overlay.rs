@@ -6,11 +6,11 @@
 )]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hotcell_runtime::{Root, Scratch, USER_ID};
+use hotcell_runtime::{DiskIds, LaunchError, Root, Scratch, USER_ID};
 
 use crate::support::{Cell, is_root, launcher};
 
@@ -129,7 +129,8 @@ fn many_layers_fit() {
     assert_eq!(stacked("echo up >&3", &lowers, None), "up\n");
 }
 
-/// A layer that belongs to root, with a file that only root may read.
+/// A layer that belongs to root, with a file that only root may read; and beside it a
+/// workspace with a map of its own, where root can make one.
 #[test]
 fn layers_of_an_image_belong_to_the_containers_root() {
     let store = tempfile::tempdir().unwrap();
@@ -166,8 +167,62 @@ fn layers_of_an_image_belong_to_the_containers_root() {
         passwd: "of the container\n".to_owned(),
         group: String::new(),
     };
+    if is_root() {
+        cell.spec.workspace_ids = Some(DiskIds::PLAIN);
+        chown_all(cell.workspace.path(), USER_ID);
+    }
     // An ordinary user owns the layers inside as outside.
     let wanted = if is_root() { "upper" } else { "own" };
     let seen = cell.output(&launcher());
     assert_eq!(seen, format!("{wanted} of the container readable\n"));
+}
+
+fn chown_all(path: &Path, id: u32) {
+    std::os::unix::fs::chown(path, Some(id), Some(id)).unwrap();
+}
+
+/// Files of a workspace belong inside to the container's user and on disk to whom its map says,
+/// whatever is done with them.
+#[test]
+fn a_workspace_has_the_ids_on_disk_that_its_map_says() {
+    if !is_root() {
+        return hotcell_testkit::not_claimed("only root can map the ids of a mount");
+    }
+    let script = "cd /workspace; : >file; mkdir d; : >d/x; rm -r d && mkdir d; mv file d/moved; \
+                  [ -O d/moved ] && [ -O old ] && echo own >&3; [ -O foreign ] || echo foreign >&3";
+    for (on_disk, inner, count) in [(0, 0, 65536), (4321, USER_ID, 1)] {
+        let mut cell = Cell::new(script);
+        let owner = on_disk + USER_ID - inner;
+        let workspace = cell.workspace.path().to_owned();
+        fs::write(workspace.join("old"), "").unwrap();
+        fs::write(workspace.join("foreign"), "").unwrap();
+        chown_all(&workspace, owner);
+        chown_all(&workspace.join("old"), owner);
+        cell.spec.workspace_ids = Some(DiskIds {
+            on_disk,
+            inner,
+            count,
+        });
+        assert_eq!(cell.output(&launcher()), "own\nforeign\n");
+        for path in ["d", "d/moved"] {
+            let found = fs::metadata(workspace.join(path)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (owner, owner), "{path}");
+        }
+    }
+}
+
+/// No silent fall-back: what a map asks for is there, or the container is not.
+#[test]
+fn a_workspace_whose_ids_cannot_be_mapped_is_a_failed_start() {
+    let mut cell = Cell::new("echo started >&3");
+    // `/proc` is a filesystem that cannot; an ordinary user cannot map anything.
+    cell.spec.workspace = "/proc/sys".into();
+    cell.spec.workspace_ids = Some(DiskIds::PLAIN);
+    let error = cell.start(&launcher()).err().unwrap();
+    let is_named = match &error {
+        LaunchError::Step { step, .. } => step.contains("map the ids of a mount"),
+        LaunchError::InvalidSpec { .. } => !is_root(),
+        LaunchError::Start { .. } | LaunchError::Gone { .. } | LaunchError::Ended { .. } => false,
+    };
+    assert!(is_named, "{error}");
 }

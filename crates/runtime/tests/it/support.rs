@@ -50,6 +50,7 @@ impl Cell {
             name: unique_name(),
             root: Root::Host,
             workspace: workspace.path().to_owned(),
+            workspace_ids: None,
             ids,
             limits: limits(),
             allow_root: false,
