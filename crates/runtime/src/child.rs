@@ -124,6 +124,7 @@ fn run_step(child: &InChild, op: &Op, slots: &mut FdSlots, link: ParentLink<'_>)
         Op::DropPrivileges { change_user, keep } => drop_privileges(child, *change_user, *keep),
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
         Op::Seccomp(filters) => install_filter(child, filters),
+        Op::SeccompListener(filters) => sys::seccomp_listener(child, &filters.asking).map(drop),
         Op::Exec { file, args } => {
             // Without a parent nobody would know of the init program.
             if !report(link, DONE, 0) {

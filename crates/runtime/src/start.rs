@@ -266,6 +266,27 @@ mod tests {
         );
     }
 
+    /// What a host is like whose surrounding filter has the one listener there can be.
+    #[test]
+    fn a_filter_that_cannot_ask_is_told_and_not_replaced_by_one_that_refuses() {
+        let filters = std::rc::Rc::new(crate::seccomp::SeccompFilters::compile());
+        let step = |name, op| Step { name, op };
+        let listener = |name| step(name, Op::SeccompListener(std::rc::Rc::clone(&filters)));
+        let steps = vec![
+            step("refuse new privileges", Op::NoNewPrivileges),
+            listener("take the listener"),
+            listener("take another"),
+        ];
+        let plan = Plan {
+            steps,
+            slots: 0,
+            mapped: Vec::new(),
+        };
+        let error = start(&plan, 0, None, None).err().unwrap();
+        let is_second = matches!(&error, StartError::Step { step, .. } if *step == "take another");
+        assert!(is_second, "{error}");
+    }
+
     #[test]
     fn a_child_whose_parent_is_gone_before_the_go_ends() {
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();

@@ -301,6 +301,27 @@ mod tests {
         assert!(!top.exists());
     }
 
+    /// What an overlay's upper layer holds: whiteouts, opaque directories that are closed, and
+    /// overlayfs' own directory that nobody may enter.
+    #[test]
+    fn the_remains_of_an_overlay_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let top = base.path().join("top");
+        std::fs::create_dir_all(top.join("fs/deleted-in/deep")).unwrap();
+        std::fs::create_dir_all(top.join("work/work/inner")).unwrap();
+        let whiteout = FileType::CharacterDevice;
+        for name in ["fs/gone", "fs/deleted-in/gone", "fs/deleted-in/deep/gone"] {
+            let path = top.join(name);
+            rustix::fs::mknodat(CWD, &path, whiteout, Mode::empty(), 0).unwrap();
+        }
+        for path in ["work/work", "fs/deleted-in/deep", "fs/deleted-in", "fs"] {
+            let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+            std::fs::set_permissions(top.join(path), closed).unwrap();
+        }
+        tree(&top).unwrap();
+        assert!(!top.exists());
+    }
+
     #[test]
     fn links_are_removed_and_not_followed() {
         let base = tempfile::tempdir().unwrap();

@@ -57,6 +57,12 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
         "system calls can be filtered",
         "containers cannot be made",
     ));
+    findings.push(outcome(
+        "netlink sockets",
+        probe::netlink_sockets(),
+        "containers can have a few each, which the agent counts",
+        "containers can have none: programs that list network interfaces or routes fail there",
+    ));
     findings.push(ids());
     findings.extend(limits());
     findings

@@ -167,6 +167,8 @@ pub(crate) enum Op {
     NoNewPrivileges,
     /// Install the seccomp filter, its listener at [`crate::NOTIFY_FD`].
     Seccomp(Rc<SeccompFilters>),
+    /// Install the filter that asks, or fail: to see whether it can ask.
+    SeccompListener(Rc<SeccompFilters>),
     /// Become the init program.
     Exec { file: OwnedFd, args: ExecArgs },
 }

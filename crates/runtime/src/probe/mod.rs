@@ -49,6 +49,16 @@ pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
 
 /// Whether the system call filter can be installed.
 pub fn seccomp() -> Result<(), ProbeError> {
+    filter(Op::Seccomp(Rc::new(SeccompFilters::compile())))
+}
+
+/// Whether the filter can ask the agent about netlink sockets. Where it cannot, it refuses
+/// them: the kernel is too old, or a filter around us has the one listener there can be.
+pub fn netlink_sockets() -> Result<(), ProbeError> {
+    filter(Op::SeccompListener(Rc::new(SeccompFilters::compile())))
+}
+
+fn filter(op: Op) -> Result<(), ProbeError> {
     let steps = vec![
         Step {
             name: "refuse new privileges",
@@ -56,7 +66,7 @@ pub fn seccomp() -> Result<(), ProbeError> {
         },
         Step {
             name: "install the system call filter",
-            op: Op::Seccomp(Rc::new(SeccompFilters::compile())),
+            op,
         },
     ];
     let plan = Plan {
@@ -183,6 +193,7 @@ mod tests {
         user_namespace().unwrap();
         proc_mount().unwrap();
         seccomp().unwrap();
+        netlink_sockets().unwrap();
     }
 
     #[test]
