@@ -28,7 +28,7 @@ pub struct Command {
     pub env: Env,
     /// As the container's root instead of its user.
     pub as_root: bool,
-    timeout: Duration,
+    timeout: Option<Duration>,
     stdin: Stdin,
     /// With a terminal instead of pipes.
     pub tty: bool,
@@ -121,7 +121,7 @@ impl Command {
             cwd: "/workspace".to_owned(),
             env: Env::default(),
             as_root: false,
-            timeout: Duration::from_mins(10),
+            timeout: Some(Duration::from_mins(10)),
             stdin: Stdin::Empty,
             tty: false,
             size: TerminalSize::default(),
@@ -144,10 +144,16 @@ impl Command {
     /// Sets when it is ended.
     pub fn set_timeout_s(&mut self, seconds: f64) -> Result<(), CommandError> {
         if seconds > 0.0 && seconds <= TIMEOUT_S_MAX {
-            self.timeout = Duration::from_secs_f64(seconds).max(Duration::from_millis(1));
+            let timeout = Duration::from_secs_f64(seconds).max(Duration::from_millis(1));
+            self.timeout = Some(timeout);
             return Ok(());
         }
         Err(CommandError::Timeout)
+    }
+
+    /// Lets it run for as long as its container: only for who watches it, as a person does.
+    pub fn set_no_timeout(&mut self) {
+        self.timeout = None;
     }
 
     /// Sets what it reads.
@@ -172,8 +178,8 @@ impl Command {
         &self.cwd
     }
 
-    /// When it is ended.
-    pub fn timeout(&self) -> Duration {
+    /// When it is ended; `None`: not before its container.
+    pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 

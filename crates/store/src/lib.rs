@@ -55,6 +55,7 @@ pub struct Store {
     database: Arc<DatabaseThread>,
     logs: Arc<Logs>,
     directory: Arc<Path>,
+    is_in_memory: bool,
 }
 
 impl Store {
@@ -71,14 +72,32 @@ impl Store {
         let database_thread = DatabaseThread::start(database).map_err(failed("start a thread"))?;
         Ok(Self {
             database: Arc::new(database_thread),
-            logs: Arc::new(Logs::new(logs, lock)),
+            logs: Arc::new(Logs::new(logs, Some(lock))),
             directory: directory.into(),
+            is_in_memory: false,
+        })
+    }
+
+    /// A store for this process alone: its rows are in memory and end with it. `directory`,
+    /// which must exist, is for logs, and is not locked: ids of execs are never used twice.
+    pub fn in_memory(directory: &Path) -> Result<Self, OpenError> {
+        let failed = |step| move |source| OpenError::io(step, directory, source);
+        let database = database::in_memory(directory)?;
+        let database_thread = DatabaseThread::start(database).map_err(failed("start a thread"))?;
+        Ok(Self {
+            database: Arc::new(database_thread),
+            logs: Arc::new(Logs::new(directory.to_owned(), None)),
+            directory: directory.into(),
+            is_in_memory: true,
         })
     }
 
     /// Brings every row to the disk that was noted before, so that a power cut does not undo
     /// it. Others are answered meanwhile.
     pub async fn sync(&self) -> Result<(), StoreError> {
+        if self.is_in_memory {
+            return Ok(());
+        }
         let step = "bring rows to the disk";
         let directory = Arc::clone(&self.directory);
         let sync = move || database::sync(&directory);

@@ -188,3 +188,23 @@ async fn what_was_forgotten_just_before_a_crash_is_removed_by_the_next_server() 
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_store_in_memory_knows_its_rows_and_leaves_nothing_on_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::in_memory(directory.path()).unwrap();
+    let other = Store::in_memory(directory.path()).unwrap();
+    store.insert_exec(exec(1), 0).await.unwrap();
+    store
+        .end_exec(exec(1).id, end(ExecStatus::Succeeded), 1)
+        .await
+        .unwrap();
+    store.insert_exec(exec(2), 0).await.unwrap();
+    store.sync().await.unwrap();
+    assert_eq!(store.active_execs().await.unwrap(), [exec(2)]);
+    // Nobody else knows them.
+    assert_eq!(other.active_execs().await.unwrap(), []);
+    assert!(store.disk().unwrap().total_bytes > 0);
+    drop((store, other));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -51,7 +51,7 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
             .collect(),
         cwd: beneath(command.cwd(), context.root).into_bytes(),
         user: command.as_root.then_some(ROOT),
-        timeout: Some(command.timeout()),
+        timeout: command.timeout(),
         grace: context.grace.min(Duration::from_millis(GRACE_MS_MAX)),
         stdin: *command.stdin() != Stdin::Empty,
         tty: command.tty.then_some(Winsize {

@@ -88,8 +88,9 @@ fn not_started(cause: &ExitCause) -> Option<NotStarted> {
     }
 }
 
-fn timed_out(after: Duration) -> String {
-    format!("it was ended after timeout_s = {}", after.as_secs_f64())
+fn timed_out(after: Option<Duration>) -> String {
+    let after = after.unwrap_or_default().as_secs_f64();
+    format!("it was ended after timeout_s = {after}")
 }
 
 fn why_not_started(step: &str, errno: i32, command: &Command) -> String {

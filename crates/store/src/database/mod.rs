@@ -11,17 +11,19 @@ use rusqlite::{Connection, Savepoint};
 use rustix::fs::Stat;
 
 pub(crate) use fault::{Fault, FaultReport};
-pub(crate) use open::{open, sync};
+pub(crate) use open::{in_memory, open, sync};
 use scrub::Scrubber;
 
 const FILE_NAME: &str = "hotcell.db";
 
 /// The one connection.
 pub(crate) struct Database {
-    // Dropped before the connection, which is the last to close and removes the log.
-    scrubber: Scrubber,
+    // Dropped before the connection, which is the last to close and removes the log. What is
+    // in memory has none.
+    scrubber: Option<Scrubber>,
     has_forgotten: bool,
     connection: Connection,
+    /// None for what is in memory.
     files: Vec<FileIdentity>,
 }
 
@@ -94,8 +96,10 @@ impl Database {
 
     /// Has what was forgotten removed from the log too. Nobody waits for it.
     pub(crate) fn scrub_soon(&mut self) {
-        if std::mem::take(&mut self.has_forgotten) {
-            self.scrubber.wake();
+        if std::mem::take(&mut self.has_forgotten)
+            && let Some(scrubber) = &self.scrubber
+        {
+            scrubber.wake();
         }
     }
 

@@ -73,11 +73,31 @@ pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     let scrubber = Scrubber::start(second)
         .map_err(|error| OpenError::io("start a thread", directory, error))?;
     Ok(Database {
-        scrubber,
+        scrubber: Some(scrubber),
         has_forgotten: false,
         connection,
         files,
     })
+}
+
+/// A database that ends with this process; `directory` is what an error names.
+pub(crate) fn in_memory(directory: &Path) -> Result<Database, OpenError> {
+    let connection = connect_in_memory()
+        .map_err(|error| OpenError::io("open a database in memory", directory, error))?;
+    Ok(Database {
+        scrubber: None,
+        has_forgotten: false,
+        connection,
+        files: Vec::new(),
+    })
+}
+
+fn connect_in_memory() -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_in_memory()?;
+    connection.execute_batch("PRAGMA foreign_keys = ON")?;
+    schema::migrate(&mut connection)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(connection)
 }
 
 /// Brings to the disk what was committed. SQLite does that by itself when it moves its log

@@ -24,7 +24,8 @@ struct StoredCommand {
     argv: Vec<String>,
     cwd: String,
     as_root: bool,
-    timeout_s: f64,
+    /// `None`: it has no timeout.
+    timeout_s: Option<f64>,
     tty: bool,
     /// Rows and columns; what an earlier version wrote has none.
     #[serde(default)]
@@ -45,7 +46,7 @@ pub(super) fn write(command: &Command) -> String {
         argv: command.argv().to_vec(),
         cwd: command.cwd().to_owned(),
         as_root: command.as_root,
-        timeout_s: command.timeout().as_secs_f64(),
+        timeout_s: command.timeout().map(|timeout| timeout.as_secs_f64()),
         tty: command.tty,
         size: Some((command.size.rows, command.size.cols)),
         open: command.stdin().is_open(),
@@ -69,7 +70,10 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
     };
     let mut command = Command::new(stored.argv).map_err(said)?;
     command.set_cwd(&stored.cwd).map_err(said)?;
-    command.set_timeout_s(stored.timeout_s).map_err(said)?;
+    match stored.timeout_s {
+        Some(seconds) => command.set_timeout_s(seconds).map_err(said)?,
+        None => command.set_no_timeout(),
+    }
     command.as_root = stored.as_root;
     command.tty = stored.tty;
     let size = |(rows, cols)| TerminalSize { rows, cols };
@@ -137,6 +141,7 @@ mod tests {
             any::<String>().prop_map(Stdin::TextThenOpen)
         ];
         let timeout_s = prop_oneof![0.000_001..1.0, 1.0..604_800.0, Just(604_800.0)];
+        let timeout_s = prop::option::of(timeout_s);
         let flags = any::<(bool, bool, (u16, u16))>();
         (argv, env, stdin, timeout_s, flags, "[^\0]{1,30}").prop_map(
             |(argv, env, stdin, timeout_s, (as_root, tty, (rows, cols)), cwd)| {
@@ -145,7 +150,10 @@ mod tests {
                     command.env.set(name, value).unwrap();
                 }
                 command.set_stdin(stdin).unwrap();
-                command.set_timeout_s(timeout_s).unwrap();
+                match timeout_s {
+                    Some(seconds) => command.set_timeout_s(seconds).unwrap(),
+                    None => command.set_no_timeout(),
+                }
                 command.set_cwd(&cwd).unwrap();
                 (command.as_root, command.tty) = (as_root, tty);
                 command.size = TerminalSize { rows, cols };

@@ -13,13 +13,13 @@ use super::part;
 use crate::StoreError;
 use crate::lock::StateLock;
 
-/// The directory of logs. Whoever writes there holds the lock.
+/// The directory of logs. Whoever writes there holds the lock, unless nobody else ever will.
 #[derive(Debug)]
 pub(crate) struct Logs {
     directory: PathBuf,
     open: Mutex<HashMap<ExecId, Arc<OpenLog>>>,
     cursors: Mutex<Cursors>,
-    _lock: StateLock,
+    _lock: Option<StateLock>,
 }
 
 /// A log that is being written, as its writer last left it.
@@ -33,7 +33,7 @@ pub(super) struct OpenLogState {
 }
 
 impl Logs {
-    pub(crate) fn new(directory: PathBuf, lock: StateLock) -> Self {
+    pub(crate) fn new(directory: PathBuf, lock: Option<StateLock>) -> Self {
         Self {
             directory,
             open: Mutex::default(),
