@@ -56,7 +56,6 @@ impl Launcher {
     /// container.
     pub fn start(program: &Path, init: &[u8]) -> Result<Self, LaunchError> {
         let start = |source| LaunchError::Start { source };
-        let init = sealed(init).map_err(start)?;
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -74,6 +73,8 @@ impl Launcher {
             socket: Some(ours),
             process,
         };
+        // While the launcher starts: either takes a millisecond.
+        let init = sealed(init).map_err(start)?;
         let answer = connection
             .call(&(), &[init.as_fd()])
             .map_err(|error| match error {
