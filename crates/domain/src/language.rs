@@ -18,7 +18,8 @@ pub struct Language {
 enum How {
     /// The program takes the source file after these arguments.
     Interpret(&'static [&'static str]),
-    /// A shell script that is given the source file as `$1` and the rest after it.
+    /// A shell script that compiles and runs the source file `$2` in a directory `$1`, which it
+    /// makes where temporary files go; the rest are the program's arguments.
     Script(&'static str),
 }
 
@@ -57,10 +58,11 @@ pub const LANGUAGES: &[Language] = &[
     language("c++", &["cpp", "cxx"], "cpp", "c++", How::Script(CPP)),
 ];
 
-const GO: &str = r#"f=$1; shift; export GOCACHE=/tmp/go GOFLAGS=-mod=mod; exec go run "$f" "$@""#;
-const RUST: &str = r#"f=$1; shift; rustc -o /tmp/main "$f" && exec /tmp/main "$@""#;
-const C: &str = r#"f=$1; shift; cc -o /tmp/main "$f" -lm && exec /tmp/main "$@""#;
-const CPP: &str = r#"f=$1; shift; c++ -o /tmp/main "$f" && exec /tmp/main "$@""#;
+// Go has its own directory for what it builds, and shares only a cache, which it locks.
+const GO: &str = r#"f=$2; shift 2; export GOCACHE=/tmp/go GOFLAGS=-mod=mod; exec go run "$f" "$@""#;
+const RUST: &str = r#"d=${TMPDIR:-/tmp}/$1; f=$2; shift 2; mkdir "$d" && rustc -o "$d/main" "$f" && exec "$d/main" "$@""#;
+const C: &str = r#"d=${TMPDIR:-/tmp}/$1; f=$2; shift 2; mkdir "$d" && cc -o "$d/main" "$f" -lm && exec "$d/main" "$@""#;
+const CPP: &str = r#"d=${TMPDIR:-/tmp}/$1; f=$2; shift 2; mkdir "$d" && c++ -o "$d/main" "$f" && exec "$d/main" "$@""#;
 
 const fn language(
     name: &'static str,
@@ -92,11 +94,12 @@ impl Language {
         LANGUAGES.iter().find(|one| one.extension == extension)
     }
 
-    /// The command that runs a source file.
-    pub fn argv(&self, source: &str) -> Vec<String> {
+    /// The command that runs a source file. What it compiles goes into a directory of this name
+    /// where temporary files go, which must not exist yet.
+    pub fn argv(&self, source: &str, directory: &str) -> Vec<String> {
         let (program, arguments) = match self.how {
             How::Interpret(arguments) => (self.program, arguments.to_vec()),
-            How::Script(script) => ("sh", vec!["-c", script, "sh"]),
+            How::Script(script) => ("sh", vec!["-c", script, "sh", directory]),
         };
         std::iter::once(program)
             .chain(arguments)
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_source_file_is_one_argument_however_it_is_named() {
-        let argv = Language::by_name("c").map(|c| c.argv("/workspace/a b;c.c"));
+        let argv = Language::by_name("c").map(|c| c.argv("/workspace/a b;c.c", "/tmp/x"));
         assert_eq!(
             argv.and_then(|argv| argv.last().cloned()),
             Some("/workspace/a b;c.c".into())

@@ -176,7 +176,7 @@ impl ServiceError {
             },
             Self::Internal { step, source } => Self::Internal {
                 step,
-                source: source.to_string().into(),
+                source: chain(&**source).into(),
             },
         }
     }

@@ -40,7 +40,10 @@ use tokio::sync::Semaphore;
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
-pub use exec::{ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
+pub use exec::{
+    ExecStdin, ExecStream, ExecSummary, ExecView, Input, Message, Poll, SNIPPET_BYTES_MAX, Signal,
+    Snippet, Start,
+};
 pub use file::{
     BatchOutcome, FileInfo, FileKind, FileOperation, FilePath, FileReader, FileWriter, List, Page,
     Precondition, WriteOptions,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{ImageRef, Limits, Policy, Totals};
+use hotcell_domain::{ImageRef, Lifetime, Limits, Policy, Totals};
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct Settings {
     pub default_limits: Limits,
     /// How much all containers may have together, warm ones too; `None`: no bound.
     pub totals: Option<Totals>,
+    /// When containers end if nobody ends them.
+    pub lifetime: Lifetime,
     /// Execs that run at once in one container.
     pub execs_running_max: usize,
     /// Execs that wait for a place in one container.
@@ -73,6 +75,7 @@ impl Default for Settings {
             default_image: ImageRef::Host,
             default_limits: Limits::default(),
             totals: None,
+            lifetime: Lifetime::UntilDestroyed,
             execs_running_max: 4,
             execs_queued_max: 64,
             containers_max: 256,

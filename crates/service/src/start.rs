@@ -36,6 +36,40 @@ impl Service {
     ) -> Result<Self, ServiceError> {
         let enforced = engine.capabilities().await?.enforced;
         warn_of(enforced);
+        let (service, inner) = Self::new(engine, store, settings, clock, random, enforced)?;
+        inner.take_over().await?;
+        inner.pool.start();
+        inner.start_timers();
+        inner.start_syncing();
+        inner.set_ready(true);
+        Ok(service)
+    }
+
+    /// A service for the containers of this process alone: takes nothing over, and does nothing
+    /// by itself. Whoever makes a container ends it.
+    pub fn temporary(
+        engine: Arc<dyn Engine>,
+        store: Store,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, ServiceError> {
+        // What enforces limits is known when there is a container; to find out before costs
+        // more than it is worth.
+        let enforced = Enforced::NOTHING;
+        let (service, inner) = Self::new(engine, store, settings, clock, random, enforced)?;
+        inner.set_ready(true);
+        Ok(service)
+    }
+
+    fn new(
+        engine: Arc<dyn Engine>,
+        store: Store,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        enforced: Enforced,
+    ) -> Result<(Self, Arc<Inner>), ServiceError> {
         let environment = Arc::new(Environment {
             budget: Budget::new(settings.totals),
             engine_id: engine.identity(),
@@ -52,15 +86,11 @@ impl Service {
         let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
         let pool = Arc::new(Pool::new(&environment)?);
         let inner = Arc::new(Inner::new(environment, enforced, pool));
-        inner.take_over().await?;
-        inner.pool.start();
-        inner.start_timers();
-        inner.start_syncing();
-        inner.set_ready(true);
-        Ok(Self {
-            inner: Guarded::new(inner),
+        let service = Self {
+            inner: Guarded::new(Arc::clone(&inner)),
             _end: end,
-        })
+        };
+        Ok((service, inner))
     }
 }
 

@@ -32,6 +32,11 @@ impl Tasks {
         self.tracker.close();
     }
 
+    /// Waits for [`Tasks::end`].
+    pub(crate) async fn ending(&self) {
+        self.end.cancelled().await;
+    }
+
     /// Waits until the last has ended, after [`Tasks::end`].
     pub(crate) async fn ended(&self) {
         self.tracker.wait().await;

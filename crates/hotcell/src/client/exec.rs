@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use hotcell_domain::{ExecEnd, ExecStatus, NotStarted};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -173,21 +174,21 @@ async fn report(end: End, sink: Sink, stop: &Stop) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Our exit code, as `hotcell run` has it.
+/// Our exit code. A status that we do not know is one that a newer server has.
 fn code(end: &End, stopped_by: Option<u8>) -> u8 {
-    if let Some(signal) = stopped_by {
-        return exit::SIGNALLED.saturating_add(signal);
-    }
-    match (end.status.as_str(), end.exit_code, end.signal) {
-        ("timed_out", ..) => exit::TIMED_OUT,
-        (_, Some(code), _) => code,
-        (_, None, Some(signal)) => exit::SIGNALLED.saturating_add(signal),
-        _ => match end.not_started.as_deref() {
-            Some("no_program") => exit::NOT_FOUND,
-            Some(_) => exit::NOT_EXECUTABLE,
-            None => exit::FAILED,
-        },
-    }
+    let end = ExecEnd {
+        status: ExecStatus::parse(&end.status).unwrap_or(ExecStatus::Failed),
+        exit_code: end.exit_code,
+        signal: end.signal,
+        reason: None,
+        not_started: end.not_started.as_deref().map(not_started),
+        usage: None,
+    };
+    exit::code(&end, stopped_by)
+}
+
+fn not_started(word: &str) -> NotStarted {
+    NotStarted::parse(word).unwrap_or(NotStarted::Other)
 }
 
 fn sentence(end: &End) -> Option<String> {

@@ -1,141 +1,167 @@
-//! The container of one `hotcell run`.
+//! The container of one `hotcell run`, and the service that makes it.
 
-use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use hotcell_agent_client::Agent;
-use hotcell_domain::{ContainerId, ContainerSpec, Lifetime, Policy};
-use hotcell_engine::{
-    Embedded, EmbeddedConfig, Enforced, Enforcement, Engine, Garbage, SweepMode, fetch_and_create,
+use anyhow::{Context, Error, Result, anyhow};
+use hotcell_domain::{Caller, Command, ContainerRef, ImageRef, Lifetime, Policy};
+use hotcell_engine::{Embedded, Engine, Garbage, SweepMode};
+use hotcell_image::Images;
+use hotcell_service::{
+    ContainerView, ExecStream, LimitView, Service, ServiceError, Settings, Snippet, Spawn,
+    SystemClock, SystemRandom,
 };
+use hotcell_store::Store;
 
+use super::engine::StartingEngine;
+use super::outcome::option_of;
 use crate::cli::RunArgs;
-use crate::id::new_container_id;
-use crate::{image, state};
+use crate::image;
 
-/// A container that runs and an agent that answers.
-pub(super) struct Running {
-    engine: Embedded,
-    id: ContainerId,
-    agent: Agent,
-    enforced: Enforced,
+/// From TERM to KILL, for the timeout and for Ctrl-C.
+const KILL_GRACE: Duration = Duration::from_secs(3);
+
+/// A running container that ends with this process.
+pub(super) struct RunContainer {
+    service: Service,
+    engine: Arc<Embedded>,
+    caller: Caller,
+    id: ContainerRef,
+    limits: Vec<LimitView>,
 }
 
-impl Running {
+impl RunContainer {
     /// Makes the container and connects to its agent.
-    pub(super) async fn create(arguments: &RunArgs) -> Result<Self> {
+    pub(super) async fn create(arguments: &RunArgs, engine: StartingEngine) -> Result<Self> {
         let images = image::open(&arguments.state)?;
-        let engine = open_engine(arguments)?.with_images(images.clone());
-        let spec = policy(arguments)
-            .admit(spec(arguments))
-            .inspect_err(|refusal| image::log_denial(&arguments.image, refusal))
-            .map_err(image::advised_refusal)?;
-        if let Some(source) = spec.image() {
-            image::ensure(&images, &source).await?;
-        }
-        let id = new_container_id()?;
-        let container = fetch_and_create(&engine, &id, &spec)
-            .await
-            .map_err(advise)?;
-        warn_of(container.enforced);
-        let stream = engine.open(&id).await.map_err(advise)?;
-        match Agent::connect(stream).await {
-            Ok(agent) => Ok(Self {
-                engine,
-                id,
-                agent,
-                enforced: container.enforced,
-            }),
-            Err(error) => {
-                engine.destroy(&id).await.map_err(advise)?;
-                Err(error).context("reach the container's agent")
-            }
-        }
+        pull_missing(arguments, &images).await?;
+        let store = Store::in_memory(engine.home()).context("open a database in memory")?;
+        let engine = engine.ready().map_err(advise)?.with_images(images);
+        let engine = Arc::new(engine);
+        let service = start_service(arguments, &engine, store)?;
+        let caller = Caller::local();
+        let request = Spawn {
+            image: Some(arguments.image.clone()),
+            limits: Some(arguments.limits.limits()),
+            ..Spawn::default()
+        };
+        let spawned = service.spawn(&caller, request).await;
+        let ContainerView { id, enforced, .. } = spawned.map_err(advise)?;
+        warn_of_missing(&enforced);
+        Ok(Self {
+            service,
+            engine,
+            caller,
+            id: ContainerRef::Id(id),
+            limits: enforced,
+        })
     }
 
-    pub(super) fn agent(&self) -> &Agent {
-        &self.agent
+    pub(super) fn service(&self) -> &Service {
+        &self.service
     }
 
-    pub(super) fn enforced(&self) -> Enforced {
-        self.enforced
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
-    /// Whether the kernel killed something in it for want of memory.
-    pub(super) async fn ran_out_of_memory(&self) -> bool {
-        self.engine
-            .inspect(&self.id)
-            .await
-            .is_ok_and(|container| container.oom_kills > 0)
+    /// What enforces each limit.
+    pub(super) fn limits(&self) -> &[LimitView] {
+        &self.limits
     }
 
-    /// Removes every trace of it, and of what earlier runs that were killed left.
+    /// Copies a snippet into the container and returns the command that runs it.
+    pub(super) async fn stage(&self, snippet: Snippet, arguments: Vec<String>) -> Result<Command> {
+        let staged = self
+            .service
+            .stage_snippet(&self.caller, &self.id, snippet, arguments);
+        staged.await.context("copy the code into the container")
+    }
+
+    pub(super) async fn start(&self, command: Command) -> Result<ExecStream> {
+        let started = self.service.exec_stream(&self.caller, &self.id, command);
+        started.await.context("start the command")
+    }
+
+    /// Removes every trace of the container, and what earlier runs that were killed left.
     pub(super) async fn remove(self) -> Result<()> {
-        self.engine.destroy(&self.id).await.map_err(advise)?;
-        if let Err(error) = self
-            .engine
-            .sweep(Garbage::Containers, SweepMode::Remove)
-            .await
-        {
-            tracing::warn!(%error, "what an earlier run left stays");
+        let kill = self.service.kill(&self.caller, &self.id, true);
+        let sweep = self.engine.sweep(Garbage::Containers, SweepMode::Remove);
+        let (killed, swept) = tokio::join!(kill, sweep);
+        if let Err(error) = swept {
+            tracing::warn!(%error, "could not remove leftovers of an earlier run");
         }
-        Ok(())
+        // What is left are threads and the launcher, which end with this process: to end them
+        // one after the other would only take time.
+        std::mem::forget(self);
+        match killed {
+            Ok(()) | Err(ServiceError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(advise(error)),
+        }
     }
 }
 
-fn open_engine(arguments: &RunArgs) -> Result<Embedded> {
-    let config = EmbeddedConfig {
-        home: state::directory(arguments.state.state_dir.clone())?.join("run"),
-        launcher: PathBuf::from("/proc/self/exe"),
-        cgroups: true,
-        agent: hotcell_agent_image::AGENT,
-        require_limits: arguments.require_limits,
+/// Pulls the image here, where a person sees the progress and is told what to do when it fails;
+/// the engine finds it afterwards.
+async fn pull_missing(arguments: &RunArgs, images: &Images) -> Result<()> {
+    let ImageRef::Oci(reference) = &arguments.image else {
+        return Ok(());
     };
-    Embedded::open(config).map_err(advise)
+    let source = arguments.images.policy().admit(reference.clone());
+    let source = source
+        .inspect_err(|refusal| image::log_denial(reference, refusal))
+        .map_err(image::advised_refusal)?;
+    image::ensure(images, &source).await?;
+    Ok(())
 }
 
-/// Whoever may start this program may read the host's files anyway.
-fn policy(arguments: &RunArgs) -> Policy {
-    Policy {
-        // Whoever runs this command is the operator.
-        maxima: None,
-        allow_network: false,
-        allow_rootfs: true,
-        allow_root: false,
-        images: arguments.images.policy(),
+/// A service that keeps nothing: all it knows ends with this process.
+fn start_service(arguments: &RunArgs, engine: &Arc<Embedded>, store: Store) -> Result<Service> {
+    let settings = Settings {
+        // Whoever may start this program is the operator, and may read the host's files anyway.
+        policy: Policy {
+            maxima: None,
+            allow_network: false,
+            allow_rootfs: true,
+            allow_root: false,
+            images: arguments.images.policy(),
+        },
+        lifetime: Lifetime::WithOwner,
+        kill_grace: KILL_GRACE,
+        // There is no log for which room must be kept.
+        reserve_bytes: Some(0),
+        ..Settings::default()
+    };
+    let engine: Arc<dyn Engine> = Arc::clone(engine) as Arc<dyn Engine>;
+    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+    let service = Service::temporary(engine, store, settings, clock, random);
+    service.context("start the service")
+}
+
+/// Tells a person whom the engine fails where to look.
+fn advise(error: ServiceError) -> Error {
+    if let ServiceError::Refused(refusal) = error {
+        return image::advised_refusal(refusal);
     }
-}
-
-fn spec(arguments: &RunArgs) -> ContainerSpec {
-    let mut spec = ContainerSpec::new(arguments.image.clone());
-    spec.lifetime = Lifetime::WithOwner;
-    spec.limits = arguments.limits.limits();
-    spec
-}
-
-/// A person who sees the engine fail wants to know where to look.
-fn advise(error: hotcell_engine::EngineError) -> anyhow::Error {
-    let error = anyhow::Error::new(error);
+    let error = Error::new(error);
     anyhow!("{error:#}; `hotcell doctor` tells what this host lacks and how to mend it")
 }
 
-/// A limit that does not hold is never silently absent.
-fn warn_of(enforced: Enforced) {
-    let limits = [
-        ("memory", enforced.memory),
-        ("cpus", enforced.cpus),
-        ("pids", enforced.pids),
-    ];
-    for (kind, how) in [
-        (Enforcement::None, "here"),
-        (Enforcement::Rlimit, "as a whole, only for each process"),
+/// A limit that this host cannot enforce is never silently absent.
+fn warn_of_missing(limits: &[LimitView]) {
+    for (by, how) in [
+        (None, "here"),
+        (Some("rlimit"), "as a whole, only for each process"),
     ] {
-        let these = limits.iter().filter(|(_, found)| *found == kind);
-        let these: Vec<_> = these.map(|(name, _)| *name).collect();
-        if !these.is_empty() {
-            let these = these.join(", ");
+        let missing: Vec<_> = limits
+            .iter()
+            .filter(|limit| limit.by == by)
+            .map(option_of)
+            .collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
             eprintln!(
-                "hotcell: this host does not limit {these} {how}; `hotcell doctor` tells why"
+                "hotcell: this host does not limit {missing} {how}; `hotcell doctor` tells why"
             );
         }
     }

@@ -1,32 +1,39 @@
 //! `hotcell run`: one command in a fresh container, for people.
+//!
+//! The server's own code on a state that ends with this process: rows in memory, output straight
+//! to our stdout, no socket, no pool, no timers. The container ends with this process too,
+//! however that ends; files that it left then are removed by the next run.
 
 mod container;
+mod engine;
 mod follow;
 mod outcome;
+mod program;
 mod stdin;
-mod what;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use self::container::Running;
+use self::container::RunContainer;
+use self::engine::StartingEngine;
 use self::outcome::Outcome;
-use self::what::What;
+use self::program::Program;
 use crate::cli::RunArgs;
 use crate::terminal::{RawTerminal, Screen};
 
-/// Runs what was asked for and answers with its exit code.
+/// Runs what was asked for and returns its exit code.
 pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
-    let what = What::read(arguments)?;
-    // Two threads: one may be writing to a slow reader of ours while the other
-    // listens for Ctrl-C.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    let program = Program::read(arguments)?;
+    // The launcher is another process: it starts while we do the rest.
+    let engine = StartingEngine::start(arguments)?;
+    // One thread: whatever blocks (stdin, stdout, the engine, the database) has threads of its
+    // own, and every hand-over to another one costs more than the work.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(run_in_container(arguments, what));
+    let outcome = runtime.block_on(run_in_container(arguments, engine, program));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     let outcome = outcome?;
@@ -37,17 +44,25 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
     Ok(outcome.exit_code())
 }
 
-async fn run_in_container(arguments: &RunArgs, what: What) -> Result<Outcome> {
-    let running = Running::create(arguments).await?;
-    let outcome = run_command(arguments, &running, what).await;
-    let removed = running.remove().await;
+async fn run_in_container(
+    arguments: &RunArgs,
+    engine: StartingEngine,
+    program: Program,
+) -> Result<Outcome> {
+    let container = RunContainer::create(arguments, engine).await?;
+    let outcome = run_command(arguments, &container, program).await;
+    let removed = container.remove().await;
     let outcome = outcome?;
     removed?;
     Ok(outcome)
 }
 
-async fn run_command(arguments: &RunArgs, running: &Running, what: What) -> Result<Outcome> {
-    let command = what.prepare(arguments, running).await?;
+async fn run_command(
+    arguments: &RunArgs,
+    container: &RunContainer,
+    program: Program,
+) -> Result<Outcome> {
+    let command = program.prepare(arguments, container).await?;
     let _raw = if arguments.tty {
         RawTerminal::enter()
     } else {
@@ -55,5 +70,5 @@ async fn run_command(arguments: &RunArgs, running: &Running, what: What) -> Resu
     };
     // A terminal inside speaks to ours: that is what it is for.
     let screen = (!arguments.json).then(|| Screen::new(arguments.raw || arguments.tty));
-    follow::follow(running, &command, screen).await
+    follow::follow(container, command, screen).await
 }

@@ -4,27 +4,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hotcell_agent_client::{Exit, ExitCause, Output};
-use hotcell_engine::Enforced;
-use serde_json::{Value, json};
+use hotcell_domain::{ExecEnd, ExecStatus, NotStarted, Stream};
+use hotcell_service::LimitView;
+use serde_json::{Map, Value, json};
 
-use crate::exit::{NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT};
+use crate::exit;
 use crate::terminal::plain;
 
-/// Output kept of each stream for `--json`.
+/// Output captured of each stream for `--json`.
 const CAPTURED_BYTES_MAX: usize = 4 << 20;
-
-const ENOENT: i32 = 2;
 
 /// How the command ended.
 pub(super) struct Outcome {
-    pub(super) command: Option<String>,
-    pub(super) exit: Exit,
+    /// The first word of the command.
+    pub(super) program: String,
+    pub(super) end: ExecEnd,
     /// The signal that asked us to stop it.
     pub(super) stopped_by: Option<u8>,
-    pub(super) out_of_memory: bool,
     pub(super) captured: Option<Captured>,
-    pub(super) enforced: Enforced,
+    pub(super) limits: Vec<LimitView>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -37,10 +35,10 @@ pub(super) struct Captured {
 }
 
 impl Captured {
-    pub(super) fn take(&mut self, stream: Output, data: &[u8]) {
+    pub(super) fn take(&mut self, stream: Stream, data: &[u8]) {
         let kept = match stream {
-            Output::Stdout => &mut self.stdout,
-            Output::Stderr => &mut self.stderr,
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
         };
         let room = CAPTURED_BYTES_MAX - kept.len();
         let (taken, dropped) = data.split_at(data.len().min(room));
@@ -56,19 +54,7 @@ impl Outcome {
     }
 
     fn code(&self) -> u8 {
-        if let Some(signal) = self.stopped_by {
-            return SIGNALLED.saturating_add(signal);
-        }
-        match &self.exit.cause {
-            ExitCause::TimedOut => TIMED_OUT,
-            ExitCause::NotStarted { errno: ENOENT, .. } => NOT_FOUND,
-            ExitCause::NotStarted { .. } => NOT_EXECUTABLE,
-            ExitCause::KeeperKilled => SIGNALLED + 9,
-            ExitCause::Exited | ExitCause::Cancelled => match self.exit.signal {
-                Some(signal) => SIGNALLED.saturating_add(signal),
-                None => self.exit.code.unwrap_or(0),
-            },
-        }
+        exit::code(&self.end, self.stopped_by)
     }
 
     /// One sentence on stderr, where the exit code alone would puzzle.
@@ -78,38 +64,23 @@ impl Outcome {
         }
     }
 
+    /// In the words of our own options, where one of them was the reason.
     fn sentence(&self) -> Option<String> {
-        let command = self.command.as_deref().unwrap_or_default();
-        match &self.exit.cause {
-            ExitCause::NotStarted {
-                step,
-                errno: ENOENT,
-            } if step == "execve" => Some(format!("{command} is not in this container")),
-            ExitCause::NotStarted { step, errno } => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                Some(format!("could not start {command}: {step}: {error}"))
-            }
-            ExitCause::TimedOut => {
+        if self.end.not_started == Some(NotStarted::NoProgram) {
+            return Some(format!("{} is not in this container", self.program));
+        }
+        match self.end.status {
+            ExecStatus::TimedOut => {
                 let seconds = self.timeout.unwrap_or_default().as_secs_f64();
                 Some(format!("ended after {seconds} s (--timeout)"))
             }
-            ExitCause::KeeperKilled => {
-                Some("the command killed the process that keeps it together".to_owned())
-            }
-            ExitCause::Exited if self.out_of_memory => {
-                Some("the container ran out of memory (--memory)".to_owned())
-            }
-            ExitCause::Exited | ExitCause::Cancelled => None,
-        }
-    }
-
-    fn status(&self) -> &'static str {
-        match &self.exit.cause {
-            ExitCause::TimedOut => "timed_out",
-            ExitCause::Cancelled => "cancelled",
-            ExitCause::Exited if self.out_of_memory && self.code() != 0 => "oom_killed",
-            ExitCause::Exited if self.code() == 0 => "succeeded",
-            ExitCause::Exited | ExitCause::NotStarted { .. } | ExitCause::KeeperKilled => "failed",
+            ExecStatus::OomKilled => Some("the container ran out of memory (--memory)".to_owned()),
+            ExecStatus::Queued
+            | ExecStatus::Running
+            | ExecStatus::Succeeded
+            | ExecStatus::Failed
+            | ExecStatus::Cancelled
+            | ExecStatus::Lost => self.end.reason.clone(),
         }
     }
 
@@ -125,25 +96,41 @@ impl Outcome {
     fn json(&self) -> Value {
         let none = Captured::default();
         let captured = self.captured.as_ref().unwrap_or(&none);
-        let usage = &self.exit.usage;
-        let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+        let usage = self.end.usage.unwrap_or_default();
         json!({
-            "status": self.status(),
+            "status": self.end.status.as_str(),
             "exit_code": self.code(),
-            "signal": self.exit.signal,
+            "signal": self.end.signal,
             "reason": self.sentence(),
             "stdout": String::from_utf8_lossy(&captured.stdout),
             "stderr": String::from_utf8_lossy(&captured.stderr),
             "truncated_bytes": captured.dropped,
             "usage": {
-                "wall_ms": millis(usage.wall),
-                "user_ms": millis(usage.user),
-                "system_ms": millis(usage.system),
+                "wall_ms": usage.wall_ms,
+                "user_ms": usage.user_ms,
+                "system_ms": usage.system_ms,
                 "max_rss_bytes": usage.max_rss_bytes,
                 "stdout_bytes": usage.stdout_bytes,
                 "stderr_bytes": usage.stderr_bytes,
             },
-            "enforced": self.enforced,
+            "enforced": enforced(&self.limits),
         })
+    }
+}
+
+fn enforced(limits: &[LimitView]) -> Map<String, Value> {
+    let entry = |limit: &LimitView| {
+        let by = limit.by.unwrap_or("none");
+        (option_of(limit).to_owned(), by.into())
+    };
+    limits.iter().map(entry).collect()
+}
+
+/// The name of the option that sets a limit.
+pub(super) fn option_of(limit: &LimitView) -> &'static str {
+    if limit.limit == "cpu" {
+        "cpus"
+    } else {
+        limit.limit
     }
 }

@@ -1,22 +1,23 @@
 //! Our stdin, passed on.
 
 use bytes::Bytes;
-use hotcell_agent_client::Agent;
-use hotcell_agent_client::bounds::CHUNK_BYTES_MAX;
+use hotcell_service::ExecStdin;
 use tokio::io::AsyncReadExt;
 
+/// Read and sent at once.
+const CHUNK_BYTES_MAX: usize = 32 << 10;
+
 /// Copies our stdin to the exec's until either ends.
-pub(super) async fn pass_on(agent: Agent, exec_id: &'static str) {
+pub(super) async fn pass_on(exec: ExecStdin) {
     let mut stdin = tokio::io::stdin();
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
-    let mut offset = 0;
     loop {
         let read = stdin.read(&mut buffer).await.unwrap_or(0);
-        let data = Bytes::copy_from_slice(&buffer[..read]);
-        // A process that has closed its stdin is none of our business.
-        match agent.input(exec_id, offset, data, read == 0).await {
-            Ok(accepted) if read > 0 => offset = accepted,
-            _ => return,
+        let is_end = read == 0;
+        let sent = exec.write(Bytes::copy_from_slice(&buffer[..read]), is_end);
+        // A process that has closed its stdin, or has ended, is none of our business.
+        if sent.await.is_err() || is_end {
+            return;
         }
     }
 }

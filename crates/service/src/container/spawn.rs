@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Lifetime, Network, Phase};
+use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Network, Phase};
 use hotcell_engine::Progress;
 use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
@@ -124,7 +124,7 @@ impl Inner {
             image: image.unwrap_or_else(|| settings.default_image.clone()),
             limits: request.limits.unwrap_or(settings.default_limits),
             network: request.network.unwrap_or(Network::None),
-            lifetime: Lifetime::UntilDestroyed,
+            lifetime: settings.lifetime,
             env: request.env.clone(),
             allow_root: settings.policy.allow_root,
         };

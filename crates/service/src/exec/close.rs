@@ -59,8 +59,8 @@ impl TableInner {
             } else {
                 shared.closed_end()
             };
-            let mut log = shared.log_of(&exec.id);
-            shared.settle(&exec, &mut log, end).await;
+            let mut sink = shared.sink_of(&exec);
+            shared.settle(&exec, &mut sink, end).await;
         });
     }
 

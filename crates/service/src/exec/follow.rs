@@ -13,12 +13,12 @@ use hotcell_agent_client::{
 };
 use hotcell_domain::{ExecEnd, ExecStatus, Stream};
 use hotcell_engine::EngineError;
-use hotcell_store::LogWriter;
 
 use super::close::{cancelled, out_of_memory};
 use super::command::{CommandContext, for_agent};
 use super::end;
 use super::live::LiveExec;
+use super::sink::OutputSink;
 use super::table::{NOT_STORED, TableInner};
 use crate::ServiceError;
 use crate::backoff::Backoff;
@@ -82,26 +82,26 @@ impl TableInner {
     pub(super) async fn follow(
         &self,
         exec: &LiveExec,
-        log: &mut LogWriter,
+        sink: &mut OutputSink,
         is_known: bool,
     ) -> ExecEnd {
         let mut is_closed = self.is_closed.subscribe();
         tokio::select! {
-            end = self.until_end(exec, log, is_known) => end,
+            end = self.until_end(exec, sink, is_known) => end,
             _ = is_closed.wait_for(|is_closed| *is_closed) => self.closed_end(),
         }
     }
 
-    async fn until_end(&self, exec: &LiveExec, log: &mut LogWriter, is_known: bool) -> ExecEnd {
+    async fn until_end(&self, exec: &LiveExec, sink: &mut OutputSink, is_known: bool) -> ExecEnd {
         let mut backoff = Backoff::new();
         loop {
-            let had = log.agent_seq();
-            match self.attempt(exec, log, is_known).await {
+            let had = sink.agent_seq();
+            match self.attempt(exec, sink, is_known).await {
                 Ok(exit) => return self.judge(exec, &exit).await,
                 Err(Broken::For(end)) => return end,
                 Err(Broken::Again) => {}
             }
-            if log.agent_seq() > had {
+            if sink.agent_seq() > had {
                 backoff.reset();
             }
             backoff.wait().await;
@@ -112,7 +112,7 @@ impl TableInner {
     async fn attempt(
         &self,
         exec: &LiveExec,
-        log: &mut LogWriter,
+        sink: &mut OutputSink,
         is_known: bool,
     ) -> Result<Exit, Broken> {
         let Ok(connected) = self.connection.get().await else {
@@ -122,11 +122,11 @@ impl TableInner {
         exec.set_stalled(None);
         let agent = &connected.agent;
         let exit = async {
-            let follow = self.open(agent, exec, log, is_known).await?;
+            let follow = self.open(agent, exec, sink, is_known).await?;
             let Some(follow) = follow else {
                 return Ok(None);
             };
-            let exit = self.watch(agent, exec, log, follow).await?;
+            let exit = self.watch(agent, exec, sink, follow).await?;
             self.end_tree(agent, exec, &exit).await?;
             Ok(Some(exit))
         };
@@ -145,10 +145,10 @@ impl TableInner {
         &self,
         agent: &Agent,
         exec: &LiveExec,
-        log: &LogWriter,
+        sink: &OutputSink,
         is_known: bool,
     ) -> Result<Option<Follow>, AgentError> {
-        let after_seq = log.agent_seq();
+        let after_seq = sink.agent_seq();
         if is_known || after_seq > 0 {
             return agent.resume(exec.id.as_str(), after_seq).await.map(Some);
         }
@@ -175,11 +175,11 @@ impl TableInner {
         &self,
         agent: &Agent,
         exec: &LiveExec,
-        log: &mut LogWriter,
+        sink: &mut OutputSink,
         follow: Follow,
     ) -> Result<Exit, AgentError> {
         tokio::select! {
-            exit = self.take_events(exec, log, follow) => exit,
+            exit = self.take_events(exec, sink, follow) => exit,
             fed = exec.feed(agent) => match fed? {},
             ended = self.end_when_cancelled(agent, exec) => match ended? {},
         }
@@ -188,14 +188,17 @@ impl TableInner {
     async fn take_events(
         &self,
         exec: &LiveExec,
-        log: &mut LogWriter,
+        sink: &mut OutputSink,
         mut follow: Follow,
     ) -> Result<Exit, AgentError> {
         let mut next = follow.next().await?;
         while let Some(Event { seq, unix_ms, kind }) = next {
             next = match kind {
                 // Not acknowledged: only what the log has may be forgotten.
-                EventKind::Started(_) => follow.next().await?,
+                EventKind::Started(_) => {
+                    exec.set_started();
+                    follow.next().await?
+                }
                 EventKind::Exit(exit) => return Ok(exit),
                 EventKind::Output(output, data) => {
                     let now = self.environment.clock.unix_ms();
@@ -208,7 +211,7 @@ impl TableInner {
                     };
                     let after = piece.gather(&mut follow).await?;
                     let (agent_seq, bytes) = (piece.agent_seq, piece.data.len());
-                    let last_seq = self.keep(exec, log, piece).await;
+                    let last_seq = self.keep(exec, sink, piece).await;
                     follow.ack(agent_seq);
                     exec.wrote(last_seq, bytes);
                     match after {
@@ -221,13 +224,13 @@ impl TableInner {
         Err(AgentError::Protocol("its events end before the exit"))
     }
 
-    /// Puts output into the log, however long that takes.
-    async fn keep(&self, exec: &LiveExec, log: &mut LogWriter, piece: Piece) -> u64 {
+    /// Puts output into the log or the stream, however long that takes.
+    async fn keep(&self, exec: &LiveExec, sink: &mut OutputSink, piece: Piece) -> u64 {
         let stream = stream(piece.output);
         let data = piece.data.freeze();
         let mut backoff = Backoff::new();
         loop {
-            match log
+            match sink
                 .append(piece.agent_seq, stream, piece.unix_ms, data.clone())
                 .await
             {

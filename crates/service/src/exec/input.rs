@@ -50,7 +50,8 @@ impl Inner {
             exec.resize(&table, Winsize { rows, cols }).await?;
         }
         if !input.data.is_empty() || input.eof {
-            exec.write(&table, input.data, input.eof).await?;
+            let deadline = Instant::now() + CALL_WAIT_MAX;
+            exec.write(&table, input.data, input.eof, deadline).await?;
         }
         if let Some(signal) = input.signal {
             exec.signal(&table, signal).await?;

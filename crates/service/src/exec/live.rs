@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
 use hotcell_store::{ExecRow, listed_argv};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
-use super::ExecSummary;
 use super::stdin::Written;
+use super::stream::StreamSink;
 use super::table::TableInner;
+use super::{ExecSummary, Message};
+use crate::ServiceError;
 
 /// An exec that has not ended, or has just done so.
 pub(crate) struct LiveExec {
@@ -26,12 +28,16 @@ pub(crate) struct LiveExec {
     pub(super) table: Weak<TableInner>,
     progress: watch::Sender<Progress>,
     is_cancelled: watch::Sender<bool>,
+    /// Where its output is streamed to, if it has no log; taken when it starts.
+    stream: Mutex<Option<mpsc::Sender<Message>>>,
 }
 
 /// How far an exec is.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     pub(super) status: ExecStatus,
+    /// Whether the agent has started it.
+    pub(super) has_started: bool,
     /// The number of its newest message.
     pub(super) last_seq: u64,
     /// Bytes of output that came since this server follows it.
@@ -43,8 +49,12 @@ pub(super) struct Progress {
 }
 
 impl LiveExec {
-    /// One that waits.
-    pub(super) fn new(row: ExecRow, table: Weak<TableInner>) -> Self {
+    /// One that waits. Its output goes to `stream`, or without one into its log.
+    pub(super) fn new(
+        row: ExecRow,
+        table: Weak<TableInner>,
+        stream: Option<mpsc::Sender<Message>>,
+    ) -> Self {
         Self {
             id: row.id,
             container: row.container,
@@ -57,12 +67,14 @@ impl LiveExec {
             table,
             progress: watch::Sender::new(Progress {
                 status: ExecStatus::Queued,
+                has_started: false,
                 last_seq: 0,
                 bytes: 0,
                 end: None,
                 stalled: None,
             }),
             is_cancelled: watch::Sender::new(false),
+            stream: Mutex::new(stream),
         }
     }
 
@@ -78,6 +90,29 @@ impl LiveExec {
     pub(super) fn runs(&self) {
         self.progress
             .send_modify(|progress| progress.status = ExecStatus::Running);
+    }
+
+    /// The agent has started it.
+    pub(super) fn set_started(&self) {
+        self.progress.send_if_modified(|progress| {
+            let is_news = !progress.has_started;
+            progress.has_started = true;
+            is_news
+        });
+    }
+
+    /// Waits until the agent has started it, or it has ended without.
+    pub(super) async fn started_or_ended(&self) {
+        let mut progress = self.progress();
+        let started = progress.wait_for(|progress| progress.has_started || progress.end.is_some());
+        // The sender is ours, so it is not gone.
+        let _ = started.await;
+    }
+
+    /// Where its output is streamed to, for the first who asks.
+    pub(super) fn take_stream(&self) -> Option<StreamSink> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.take().map(StreamSink::new)
     }
 
     /// It wrote.
@@ -119,6 +154,14 @@ impl LiveExec {
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
         // The sender is ours, so it is not gone.
         ended.map_or(ExecStatus::Lost, |progress| progress.status)
+    }
+
+    /// Waits for the end, and tells how it was.
+    pub(super) async fn end(&self) -> Result<ExecEnd, ServiceError> {
+        let mut progress = self.progress();
+        let ended = progress.wait_for(|progress| progress.end.is_some()).await;
+        let end = ended.ok().and_then(|progress| progress.end.clone());
+        end.ok_or_else(ServiceError::stopping)
     }
 
     pub(super) fn cancel(&self) {

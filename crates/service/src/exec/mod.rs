@@ -19,8 +19,11 @@ mod live;
 mod poll;
 mod queue;
 mod recover;
+mod sink;
+mod snippet;
 mod start;
 mod stdin;
+mod stream;
 mod table;
 
 use std::time::Duration;
@@ -29,6 +32,8 @@ use bytes::Bytes;
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Stream};
 
 pub(crate) use self::live::LiveExecs;
+pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
+pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;
 
 /// An exec that somebody asks for.

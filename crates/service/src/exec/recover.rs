@@ -11,10 +11,11 @@ use std::time::Duration;
 use hotcell_agent_client::ExecInfo;
 use hotcell_domain::{ExecId, ExecStatus};
 use hotcell_engine::EngineError;
-use hotcell_store::{ExecRow, LogWriter, StoreError};
+use hotcell_store::{ExecRow, StoreError};
 
 use super::close::lost;
 use super::live::LiveExec;
+use super::sink::OutputSink;
 use super::table::{ExecTable, NOT_STORED, TableInner};
 use crate::backoff::Backoff;
 use crate::environment::Environment;
@@ -37,7 +38,7 @@ impl TableInner {
         // An engine may have begun to count anew.
         let oom_kills = self.oom_kills.load(Ordering::Relaxed);
         row.oom_kills_before = row.oom_kills_before.min(oom_kills);
-        let exec = Arc::new(LiveExec::new(row, Arc::downgrade(self)));
+        let exec = Arc::new(LiveExec::new(row, Arc::downgrade(self), None));
         self.environment.execs.insert(&exec);
         self.reserve_always(&exec.command);
         exec
@@ -67,9 +68,9 @@ impl TableInner {
 
     /// Notes the end of an exec whose container is gone.
     async fn end_gone(&self, exec: &LiveExec) {
-        let mut log = self.log_of(&exec.id);
-        self.open_log(exec, &mut log).await;
-        self.settle(exec, &mut log, self.closed_end()).await;
+        let mut sink = self.sink_of(exec);
+        self.open_log(exec, &mut sink).await;
+        self.settle(exec, &mut sink, self.closed_end()).await;
     }
 
     async fn go_on(self: &Arc<Self>, exec: Arc<LiveExec>, stdin_accepted: u64) {
@@ -126,15 +127,15 @@ impl TableInner {
     }
 
     /// Opens the log that another server left, however long that takes.
-    pub(super) async fn open_log(&self, exec: &LiveExec, log: &mut LogWriter) {
+    pub(super) async fn open_log(&self, exec: &LiveExec, sink: &mut OutputSink) {
         let mut backoff = Backoff::new();
-        while let Err(error) = log.open().await {
+        while let Err(error) = sink.open().await {
             tracing::warn!(exec.id = %exec.id, %error, "a log cannot be opened yet");
             self.environment.metrics.store_failed();
             exec.set_stalled(Some(NOT_STORED));
             backoff.wait().await;
         }
-        exec.wrote(log.last_seq(), 0);
+        exec.wrote(sink.last_seq(), 0);
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, PoisonError};
 
 use hotcell_domain::{Caller, ContainerRef, ExecId, Name, PolicyError, Principal};
 use hotcell_store::{ExecInsert, ExecRow};
+use tokio::sync::mpsc;
 
-use super::Start;
 use super::command;
 use super::live::LiveExec;
 use super::table::{COMMANDS_BYTES_MAX, ExecTable, TableInner, queue_key_of};
+use super::{Message, Start};
 use crate::{Action, Service, ServiceError};
 
 impl Service {
@@ -45,15 +46,27 @@ impl ExecTable {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
         let row = shared.row(caller, request);
-        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared));
+        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), None);
+        shared.note_and_queue(caller, row, Arc::new(exec)).await
+    }
+
+    /// The same for an exec whose output goes to `stream`.
+    pub(super) async fn start_streamed(
+        &self,
+        caller: &Caller,
+        request: Start,
+        stream: mpsc::Sender<Message>,
+    ) -> Result<Arc<LiveExec>, ServiceError> {
+        let shared = &self.0;
+        shared.check(&request)?;
+        if !shared.reserve(&request.command) {
+            return Err(shared.full());
+        }
+        let row = shared.row(caller, request);
+        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), Some(stream));
         let exec = Arc::new(exec);
-        shared.environment.execs.insert(&exec);
-        // A task of its own: an exec that is noted is queued too, whoever stops waiting.
-        let work = Arc::clone(shared).note(queue_key_of(caller), row, exec);
-        let done = shared.environment.tasks.spawn(work).await;
-        done.ok()
-            .flatten()
-            .unwrap_or_else(|| Err(ServiceError::stopping()))
+        let noted = shared.note_and_queue(caller, row, Arc::clone(&exec));
+        noted.await.map(|_| exec)
     }
 }
 
@@ -85,6 +98,21 @@ impl TableInner {
             ended_unix_ms: None,
             end: None,
         }
+    }
+
+    async fn note_and_queue(
+        self: &Arc<Self>,
+        caller: &Caller,
+        row: ExecRow,
+        exec: Arc<LiveExec>,
+    ) -> Result<ExecId, ServiceError> {
+        self.environment.execs.insert(&exec);
+        // A task of its own: an exec that is noted is queued too, whoever stops waiting.
+        let work = Arc::clone(self).note(queue_key_of(caller), row, exec);
+        let done = self.environment.tasks.spawn(work).await;
+        done.ok()
+            .flatten()
+            .unwrap_or_else(|| Err(ServiceError::stopping()))
     }
 
     async fn note(
@@ -125,14 +153,18 @@ impl TableInner {
         {
             return Ok(exec.id.clone());
         }
+        Err(self.full())
+    }
+
+    fn full(&self) -> ServiceError {
         let settings = &self.environment.settings;
-        Err(ServiceError::Exhausted {
+        ServiceError::Exhausted {
             reason: format!(
                 "in this container {} execs may run and {} wait, with {} MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some",
                 settings.execs_running_max,
                 settings.execs_queued_max,
                 COMMANDS_BYTES_MAX >> 20,
             ),
-        })
+        }
     }
 }

@@ -12,7 +12,7 @@ use hotcell_domain::{ExecId, Stdin};
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-use super::call::{AgentCall, CALL_WAIT_MAX, CallError, conflict};
+use super::call::{AgentCall, CallError, conflict};
 use super::live::LiveExec;
 use super::table::TableInner;
 use crate::ServiceError;
@@ -105,17 +105,18 @@ impl LiveExec {
         }
     }
 
+    /// Writes all of `data`, over as many connections as it takes until the deadline.
     pub(super) async fn write(
         &self,
         table: &TableInner,
         data: Bytes,
         eof: bool,
+        deadline: Instant,
     ) -> Result<(), ServiceError> {
         // Before the lock: whoever feeds it a text holds that for as long as it takes.
         if !self.command.stdin().is_open() {
             return Err(closed(self.command.stdin()));
         }
-        let deadline = Instant::now() + CALL_WAIT_MAX;
         let total = data.len();
         let mut written = self.turn(table, deadline, total).await?;
         let begin = written.offset;

@@ -14,12 +14,13 @@ use std::time::Duration;
 use hotcell_domain::{
     Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal,
 };
-use hotcell_store::{ContainerRow, LogWriter};
+use hotcell_store::ContainerRow;
 use tokio::sync::watch;
 
 use super::ids::ExecIds;
 use super::live::LiveExec;
 use super::queue::Queue;
+use super::sink::OutputSink;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::environment::Environment;
@@ -235,12 +236,12 @@ impl TableInner {
         let shared = Arc::clone(self);
         exec.runs();
         self.environment.tasks.spawn(async move {
-            let mut log = shared.log_of(&exec.id);
+            let mut sink = shared.sink_of(&exec);
             if is_known {
-                shared.open_log(&exec, &mut log).await;
+                shared.open_log(&exec, &mut sink).await;
             }
-            let end = shared.follow(&exec, &mut log, is_known).await;
-            shared.settle(&exec, &mut log, end).await;
+            let end = shared.follow(&exec, &mut sink, is_known).await;
+            shared.settle(&exec, &mut sink, end).await;
             shared.free_slot();
             shared.start_queued();
             shared.forget(&exec.id).await;
@@ -248,12 +249,12 @@ impl TableInner {
     }
 
     /// Notes how an exec ended, then says so. While the store takes nothing, it waits.
-    pub(super) async fn settle(&self, exec: &LiveExec, log: &mut LogWriter, end: ExecEnd) {
+    pub(super) async fn settle(&self, exec: &LiveExec, sink: &mut OutputSink, end: ExecEnd) {
         let environment = &self.environment;
         let now = environment.clock.unix_ms();
         let mut backoff = Backoff::new();
         loop {
-            let finished = log.finish(now).await;
+            let finished = sink.finish(now).await;
             let stored = match finished {
                 Ok(_) => {
                     environment
@@ -274,7 +275,7 @@ impl TableInner {
             .map_or(Duration::ZERO, |usage| Duration::from_millis(usage.wall_ms));
         environment.metrics.exec_ended(end.status, wall);
         self.drop_command(&exec.command);
-        exec.ended(end, log.last_seq());
+        exec.ended(end, sink.last_seq());
         environment.execs.remove(&exec.id);
         environment.prune_excess(&exec.principal).await;
     }
@@ -296,10 +297,14 @@ impl TableInner {
         }
     }
 
-    pub(super) fn log_of(&self, id: &ExecId) -> LogWriter {
+    /// Where the output of an exec goes. Whoever gets it finishes it when the exec has ended.
+    pub(super) fn sink_of(&self, exec: &LiveExec) -> OutputSink {
+        if let Some(stream) = exec.take_stream() {
+            return OutputSink::Stream(stream);
+        }
         let environment = &self.environment;
         let output_bytes_max = environment.settings.output_bytes_max;
-        environment.store.log_writer(id, output_bytes_max)
+        OutputSink::Log(environment.store.log_writer(&exec.id, output_bytes_max))
     }
 
     fn publish_counts(&self, state: &State) {

@@ -85,21 +85,9 @@ impl Service {
     ) -> Result<FileInfo, ServiceError> {
         let (mut operation, inner) = self.begin(caller, Action::FsWrite, target);
         operation.count_bytes(data.len());
-        // A whole file that replaces whatever is there may be written twice.
-        let can_repeat = !options.append && options.precondition == Precondition::Any;
-        let about = if can_repeat {
-            Call::reads(path)
-        } else {
-            Call::changes(path)
-        };
-        let write = async |agent: Agent| {
-            let (data, options) = (data.clone(), options.clone());
-            agent.write_all(path.for_agent(), data, options).await
-        };
         let write = async {
-            let container = inner.running_container(caller, target).await?;
-            inner.environment.has_room()?;
-            Ok(call(&container, about, write).await?.0)
+            let written = inner.write_file(caller, target, path, data, options);
+            Ok(written.await?.0)
         };
         operation.run(write).await
     }
@@ -220,6 +208,32 @@ impl Service {
 }
 
 impl Inner {
+    /// Writes a whole file, and tells over which connection.
+    pub(crate) async fn write_file(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        data: Bytes,
+        options: WriteOptions,
+    ) -> Result<(FileInfo, Connected), ServiceError> {
+        // A whole file that replaces whatever is there may be written twice.
+        let can_repeat = !options.append && options.precondition == Precondition::Any;
+        let about = if can_repeat {
+            Call::reads(path)
+        } else {
+            Call::changes(path)
+        };
+        let write = async |agent: Agent| {
+            let (data, options) = (data.clone(), options.clone());
+            agent.write_all(path.for_agent(), data, options).await
+        };
+        let container = self.running_container(caller, target).await?;
+        self.environment.has_room()?;
+        let (info, (_, connected)) = call(&container, about, write).await?;
+        Ok((info, connected))
+    }
+
     /// A connection to a container that may be written to.
     async fn open_for_writing(
         &self,

@@ -3,6 +3,7 @@
 mod containers;
 mod disk;
 mod exec_end;
+mod exec_follow;
 mod exec_input;
 mod exec_memory;
 mod exec_recover;
