@@ -15,7 +15,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_MEMORY")]
     memory: Option<Bytes>,
 
-    /// Processor cores of a container [default: 1]
+    /// CPU cores of a container [default: 1]
     #[arg(long, value_name = "N", value_parser = CpuMillis::parse, env = "HOTCELL_CPUS")]
     cpus: Option<CpuMillis>,
 
@@ -35,7 +35,7 @@ pub(crate) struct CeilingArgs {
     #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_MEMORY_MAX")]
     memory_max: Option<Bytes>,
 
-    /// Most processor cores that a caller may ask for [default: --cpus if set, else all of the host's]
+    /// Most CPU cores that a caller may ask for [default: --cpus if set, else all of the host's]
     #[arg(long, value_name = "N", value_parser = CpuMillis::parse, env = "HOTCELL_CPUS_MAX")]
     cpus_max: Option<CpuMillis>,
 
@@ -130,7 +130,7 @@ struct Ceiling<T> {
     total: Option<T>,
 }
 
-/// What holds.
+/// The values that apply.
 struct ResolvedCeiling<T> {
     default: T,
     max: T,

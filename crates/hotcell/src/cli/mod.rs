@@ -94,7 +94,7 @@ pub(crate) struct DoctorArgs {
 /// How other engines may be reached.
 #[derive(Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// Speak to Docker or Podman on another host although the way there is not encrypted
+    /// Allow an unencrypted connection to Docker or Podman on another host
     #[arg(long, env = "HOTCELL_ALLOW_PLAIN_TCP", value_parser = BoolishValueParser::new())]
     pub(crate) allow_plain_tcp: bool,
 }

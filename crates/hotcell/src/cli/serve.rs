@@ -44,14 +44,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = 8000, env = "HOTCELL_PORT")]
     pub(crate) port: u16,
 
-    /// What makes the containers
+    /// Container engine to use
     #[arg(long, value_enum, default_value = "auto", env = "HOTCELL_ENGINE")]
     pub(crate) engine: EngineChoice,
 
     #[command(flatten)]
     pub(crate) access: EngineArgs,
 
-    /// OCI runtime that Docker or Podman starts containers with, such as `runsc` [default: theirs]
+    /// OCI runtime for Docker or Podman, such as `runsc` [default: the engine's own]
     #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
     pub(crate) runtime: Option<String>,
 
@@ -67,23 +67,23 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "HOTCELL_ADMIN_OVER_HTTP", value_parser = BoolishValueParser::new())]
     pub(crate) admin_over_http: bool,
 
-    /// Make no container where a limit cannot be enforced
+    /// Refuse to create a container if one of its limits cannot be enforced
     #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]
     pub(crate) require_limits: bool,
 
-    /// Let execs be root in their container
+    /// Allow execs to run as root inside their container
     #[arg(long, env = "HOTCELL_ALLOW_AS_ROOT", value_parser = BoolishValueParser::new())]
     pub(crate) allow_as_root: bool,
 
-    /// Let callers have containers that reach what the engine's host reaches (`network: full`)
+    /// Allow containers with unrestricted network access (`network: full`)
     #[arg(long, env = "HOTCELL_ALLOW_NETWORK", value_parser = BoolishValueParser::new())]
     pub(crate) allow_network: bool,
 
-    /// Let callers name a directory of this host as a container's root (`rootfs:/path`)
+    /// Allow a directory of this host as a container's root file system (`rootfs:/path`)
     #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_rootfs: bool,
 
-    /// Where clients reach this server, for the addresses that tools hand out
+    /// Base URL at which clients reach this server; tools put it into the links they return
     #[arg(long, value_name = "URL", env = "HOTCELL_PUBLIC_URL", value_parser = parse_public_url)]
     pub(crate) public_url: Option<String>,
 
@@ -96,7 +96,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) allowed_hosts: Vec<String>,
 
-    /// Image of a container that names none [default: host; with Docker and Podman python:3.12-slim]
+    /// Image for containers that do not name one [default: host; with Docker and Podman python:3.12-slim]
     #[arg(long, value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
     pub(crate) default_image: Option<ImageRef>,
 
@@ -113,11 +113,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, env = "HOTCELL_WORKER_THREADS")]
     pub(crate) worker_threads: Option<usize>,
 
-    /// How long running execs may go on when the server is told to stop
+    /// On shutdown, wait this long for running execs to finish
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
     pub(crate) drain_grace_s: Duration,
 
-    /// Containers that one principal may have
+    /// Maximum number of containers per principal
     #[arg(
         long,
         value_name = "N",
@@ -126,11 +126,11 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) containers_max: usize,
 
-    /// Execs that run at once in one container
+    /// Maximum number of execs running at once in one container
     #[arg(long, value_name = "N", default_value_t = 4, env = "HOTCELL_EXECS_RUNNING_MAX", value_parser = parse_execs)]
     pub(crate) execs_running_max: usize,
 
-    /// Execs that wait for a place in one container
+    /// Maximum number of queued execs per container
     #[arg(
         long,
         value_name = "N",
@@ -139,11 +139,11 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) execs_queued_max: usize,
 
-    /// Output kept of one exec, in bytes on disk: its first and its last half
+    /// Disk space for the output of one exec; of more, the first and the last half are kept
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = Bytes::parse, env = "HOTCELL_OUTPUT_BYTES_MAX")]
     pub(crate) output_bytes_max: Bytes,
 
-    /// Ended execs remembered of one principal, with their idempotency keys; the oldest are forgotten first
+    /// Ended execs (with their idempotency keys) kept per principal; the oldest are removed first
     #[arg(
         long,
         value_name = "N",
@@ -152,7 +152,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) ended_execs_max: u64,
 
-    /// Ended containers remembered of one principal, with their idempotency keys; the oldest are forgotten first
+    /// Ended containers (with their idempotency keys) kept per principal; the oldest are removed first
     #[arg(
         long,
         value_name = "N",
@@ -161,7 +161,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) ended_containers_max: u64,
 
-    /// Disk space for the output of one principal's ended execs; the oldest are forgotten first
+    /// Disk space for the output of ended execs per principal; the oldest are removed first
     #[arg(long, value_name = "SIZE", default_value = "4g", value_parser = Bytes::parse, env = "HOTCELL_LOGS_BYTES_MAX")]
     pub(crate) logs_bytes_max: Bytes,
 
@@ -169,7 +169,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_reserve, env = "HOTCELL_RESERVE_BYTES")]
     pub(crate) reserve_bytes: Option<u64>,
 
-    /// Days that a transient container may be idle
+    /// End transient containers that have been idle for this many days
     #[arg(
         long,
         value_name = "DAYS",
@@ -199,16 +199,16 @@ pub(crate) struct ServeArgs {
 pub(crate) enum Transport {
     /// Streamable HTTP at /mcp
     StreamableHttp,
-    /// One client, by our standard input and output
+    /// One client on standard input and output
     Stdio,
     /// HTTP with server-sent events at /sse, for older clients
     Sse,
 }
 
-/// What makes the containers.
+/// Which container engine to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineChoice {
-    /// What works here
+    /// The first that works: embedded, then Docker or Podman
     Auto,
     /// Namespaces, cgroups and seccomp, without a daemon
     Embedded,
@@ -218,7 +218,7 @@ pub(crate) enum EngineChoice {
     Podman,
 }
 
-/// The most execs that one agent has places for.
+/// The most execs that one agent can run at once.
 const EXECS_RUNNING_MAX: usize = 64;
 
 fn parse_execs(text: &str) -> Result<usize, String> {

@@ -15,11 +15,11 @@ const CHECK_S_MAX: u64 = 24 * 60 * 60;
 /// What is kept ready, so that whoever asks need not wait.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WarmArgs {
-    /// Containers of the default image that are kept ready; 0 for none [default: 1]
+    /// Warm containers to keep of the default image (0 = none) [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_count, env = "HOTCELL_WARM")]
     pub(crate) warm: Option<usize>,
 
-    /// Containers of another image that are kept ready; may be given several times, or with commas between them
+    /// Warm containers to keep of another image; repeat the flag or separate with commas
     #[arg(
         long = "warm-image",
         value_name = "IMAGE=N",
@@ -29,7 +29,7 @@ pub(crate) struct WarmArgs {
     )]
     pub(crate) warm_images: Vec<PoolSpec>,
 
-    /// How often a container that is kept ready is asked whether it is well
+    /// How often to check the health of each warm container
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_interval, env = "HOTCELL_WARM_CHECK_S")]
     pub(crate) warm_check_s: Duration,
 }

@@ -8,7 +8,7 @@ use hotcell_domain::{ImagePolicy, Reference};
 
 use crate::cli::StateArgs;
 
-/// What to pull, and whence.
+/// What to pull, and from where.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whence").required(true).multiple(true).args(["image", "from"]))]
 pub(crate) struct PullArgs {
@@ -145,7 +145,7 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {
-    /// Also remove images of which no container was made for so many days
+    /// Also remove images unused for this many days
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(0..36_500))]
     pub(crate) idle_days: Option<u64>,
 

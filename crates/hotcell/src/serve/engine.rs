@@ -111,7 +111,7 @@ async fn open_api(
         engine = flavor.name(),
         version = found.about.version,
         host = %found.host,
-        "uses an engine"
+        "using an engine"
     );
     let engine = Docker::new(DockerConfig {
         flavor,
