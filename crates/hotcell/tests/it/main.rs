@@ -11,6 +11,7 @@ mod crash;
 mod docker_faults;
 mod docker_found;
 mod docker_images;
+mod docker_setups;
 mod image;
 mod pull;
 mod run;
