@@ -50,14 +50,6 @@ impl Progress {
         (Self(Some(sender)), updates)
     }
 
-    /// Waits until the receiver is dropped; for ever, if there never was one.
-    pub async fn unwatched(&self) {
-        match &self.0 {
-            Some(sender) => sender.closed().await,
-            None => std::future::pending().await,
-        }
-    }
-
     /// Tells it. Returns at once.
     pub fn send(&self, pulling: PullProgress) {
         if let Some(sender) = &self.0 {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
+mod abandonment;
 mod backoff;
 mod budget;
 mod connection;
@@ -37,6 +38,7 @@ use hotcell_domain::{Caller, ContainerRef, Phase};
 use hotcell_engine::Enforced;
 use tokio::sync::Semaphore;
 
+pub use abandonment::{Abandonment, Waiting};
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;

@@ -124,7 +124,11 @@ impl World {
     }
 
     pub async fn start(&self, container: &ContainerRef, command: Command) -> ExecId {
-        let request = Start { command, key: None };
+        let request = Start {
+            command,
+            key: None,
+            abandonment: hotcell_service::Abandonment::default(),
+        };
         let started = self.service.exec_start(&self.caller, container, request);
         started.await.unwrap()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hotcell_domain::{Command, ContainerRef, ExecId, Stdin, TerminalSize};
-use hotcell_service::{ExecView, Poll, Start};
+use hotcell_service::{Abandonment, ExecView, Poll, Start};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -86,8 +86,8 @@ impl Tool for ExecStart {
     }
 }
 
-/// Starts it and waits. When the client gives up meanwhile, nobody will ever learn the
-/// handle, so the exec is cancelled, unless a key leads back to it.
+/// Starts it and waits. When the client gives up meanwhile, the service decides what becomes
+/// of it.
 async fn start(
     server: &Server,
     target: &ContainerRef,
@@ -95,19 +95,19 @@ async fn start(
     wait: Duration,
     call: &Call,
 ) -> Result<ExecView, ToolError> {
-    let service = server.service();
-    let key = arguments::key(params.idempotency_key.as_deref())?;
-    let has_key = key.is_some();
-    let command = params.command()?;
-    let id = service
-        .exec_start(&call.caller, target, Start { command, key })
+    let (abandonment, waiting) = Abandonment::new();
+    let request = Start {
+        key: arguments::key(params.idempotency_key.as_deref())?,
+        command: params.command()?,
+        abandonment,
+    };
+    let id = server
+        .service()
+        .exec_start(&call.caller, target, request)
         .await?;
-    let polled = wait_for(server, &id, wait, call).await;
-    let is_cancelled = matches!(&polled, Err(error) if error.code() == Code::Cancelled);
-    if is_cancelled && !has_key {
-        let _ = service.exec_cancel(&call.caller, &id).await;
-    }
-    polled
+    let view = wait_for(server, &id, wait, call).await?;
+    waiting.answered();
+    Ok(view)
 }
 
 async fn wait_for(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotcell_domain::{Alias, Bytes, CpuMillis, ImageRef, Limits, Network, Pids};
-use hotcell_service::{ContainerView, Progress, ServiceError};
+use hotcell_service::{Abandonment, ContainerView, Progress};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -105,43 +105,24 @@ impl Tool for Spawn {
     }
 }
 
-/// Makes it. When the client gives up meanwhile, nobody will ever learn the handle, so the
-/// container is not made, or removed again, unless a key leads back to it.
+/// Creates it. When the client gives up meanwhile, the service decides what becomes of it.
 async fn spawn(
     server: &Server,
     mut request: hotcell_service::Spawn,
     call: &Call,
 ) -> Result<ContainerView, ToolError> {
-    let (progress, news) = Progress::channel();
+    let (progress, updates) = Progress::channel();
+    let (abandonment, waiting) = Abandonment::new();
     request.progress = progress;
-    let has_key = request.key.is_some();
-    let (service, caller) = (server.service().clone(), call.caller.clone());
-    let mut making = tokio::spawn(async move { service.spawn(&caller, request).await });
-    let what = || match &*news.borrow() {
+    request.abandonment = abandonment;
+    let what = || match &*updates.borrow() {
         Some(pulling) => pulling.to_string(),
         None => "making the container".to_owned(),
     };
-    let made = call.attend_telling(what, &mut making).await;
-    if let Ok(made) = made {
-        return Ok(made.unwrap_or_else(|_| Err(stopped()))?);
-    }
-    if !has_key {
-        let (service, caller) = (server.service().clone(), call.caller.clone());
-        tokio::spawn(async move {
-            if let Ok(Ok(view)) = making.await {
-                let target = hotcell_domain::ContainerRef::Id(view.id);
-                let _ = service.kill(&caller, &target, true).await;
-            }
-        });
-    }
-    Err(ToolError::cancelled())
-}
-
-fn stopped() -> ServiceError {
-    ServiceError::Unavailable {
-        reason: "the server is stopping".to_owned(),
-        source: None,
-    }
+    let spawning = server.service().spawn(&call.caller, request);
+    let view = call.attend_telling(what, spawning).await??;
+    waiting.answered();
+    Ok(view)
 }
 
 impl Params {
@@ -159,6 +140,7 @@ impl Params {
             env: arguments::env(&self.env)?,
             labels: arguments::labels(&self.labels)?,
             progress: Progress::default(),
+            abandonment: Abandonment::default(),
         })
     }
 

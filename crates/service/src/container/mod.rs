@@ -12,8 +12,10 @@ use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
 pub(crate) use self::live::{EndMode, LiveContainer};
-pub(crate) use self::supervisor::{CreateError, EndCause, Origin, Supervisor, create, fetch_image};
-use crate::LimitView;
+pub(crate) use self::supervisor::{
+    CreateError, Creation, EndCause, Origin, Supervisor, create, fetch_image,
+};
+use crate::{Abandonment, LimitView};
 
 /// A container that somebody asks for. What is `None` is as configured.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +38,11 @@ pub struct Spawn {
     pub env: Env,
     /// Notes on it.
     pub labels: Labels,
-    /// Who hears how far the pull of its image is. When they are gone, a container without
-    /// a key is not made: nobody would learn of it.
+    /// Who hears how far the pull of its image is.
     pub progress: Progress,
+    /// Whether somebody waits for it. Without a key, a container that was abandoned is not
+    /// created, or removed again: nobody would learn of it.
+    pub abandonment: Abandonment,
 }
 
 /// What a container is called.

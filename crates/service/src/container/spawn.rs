@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Network, Phase};
-use hotcell_engine::Progress;
 use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
 use super::list::{view, view_of_row};
 use super::{ContainerView, Spawn};
-use crate::container::{LiveContainer, Origin, Supervisor};
+use crate::container::{Creation, LiveContainer, Origin, Supervisor};
 use crate::environment::millis;
 use crate::pool::Claim;
 use crate::registry::AddError;
@@ -34,8 +33,7 @@ impl Service {
     /// it was ended since; a new one, if it failed.
     ///
     /// Dropping the future does not undo it: a container that nobody waits for is made,
-    /// or not, and is in the list if it was. What does undo it is that whoever heard of its
-    /// progress is gone, see [`Spawn`].
+    /// or not, and is in the list if it was. What does undo it is its [`Abandonment`](crate::Abandonment).
     pub async fn spawn(
         &self,
         caller: &Caller,
@@ -93,11 +91,15 @@ impl Inner {
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
         let admitted = self.admit(&request)?;
-        let progress = request.progress.clone();
-        let mut row = self.row(caller, request, admitted.value())?;
+        let creation = Creation {
+            spec: admitted,
+            progress: request.progress.clone(),
+            abandonment: request.abandonment.clone().unless(request.key.is_some()),
+        };
+        let mut row = self.row(caller, request, creation.spec.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
-            let made = self.create(&row, &admitted, &progress, keys_since);
+            let made = self.create(&row, &creation, keys_since);
             match made.await? {
                 SpawnOutcome::Created(container) => return Ok(view(&container, None, Vec::new())),
                 SpawnOutcome::Existing(container) if container.phase().is_final() => {
@@ -168,8 +170,7 @@ impl Inner {
     async fn create(
         self: &Arc<Self>,
         row: &ContainerRow,
-        spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
+        creation: &Creation,
         keys_since_unix_ms: u64,
     ) -> Result<SpawnOutcome, ServiceError> {
         let claim = self.claim(row, keys_since_unix_ms).await;
@@ -191,12 +192,12 @@ impl Inner {
             }
         }
         self.registry.name(&container);
-        let origin = self.origin(claim, spec, progress);
-        let is_warm = matches!(origin, Origin::Warm(_));
+        let origin = self.origin(claim, creation);
+        let is_warm = matches!(origin, Origin::Warm(..));
         Supervisor::start(self, &container, requests, origin);
         container.until_created().await?;
         if !is_warm {
-            self.pool.note_success(spec.value());
+            self.pool.note_success(creation.spec.value());
         }
         Ok(SpawnOutcome::Created(container))
     }
@@ -209,17 +210,12 @@ impl Inner {
         self.pool.claim(&row.spec).await
     }
 
-    fn origin(
-        &self,
-        claim: Option<Claim>,
-        spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
-    ) -> Origin {
+    fn origin(&self, claim: Option<Claim>, creation: &Creation) -> Origin {
         if let Some(claim) = claim {
-            return Origin::Warm(Box::new(claim.hand_over()));
+            return Origin::Warm(Box::new(claim.hand_over()), creation.abandonment.clone());
         }
-        self.pool.count_miss(spec.value());
-        Origin::New(Box::new(spec.clone()), progress.clone())
+        self.pool.count_miss(creation.spec.value());
+        Origin::New(Box::new(creation.clone()))
     }
 
     /// Adds a container to memory, then to the store. If it is in the latter it is in both,

@@ -11,7 +11,7 @@ use super::stdin::Written;
 use super::stream::StreamSink;
 use super::table::TableInner;
 use super::{ExecSummary, Message};
-use crate::ServiceError;
+use crate::{Abandonment, ServiceError};
 
 /// An exec that has not ended, or has just done so.
 pub(crate) struct LiveExec {
@@ -30,6 +30,7 @@ pub(crate) struct LiveExec {
     is_cancelled: watch::Sender<bool>,
     /// Where its output is streamed to, if it has no log; taken when it starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
+    abandonment: Abandonment,
 }
 
 /// How far an exec is.
@@ -54,6 +55,7 @@ impl LiveExec {
         row: ExecRow,
         table: Weak<TableInner>,
         stream: Option<mpsc::Sender<Message>>,
+        abandonment: Abandonment,
     ) -> Self {
         Self {
             id: row.id,
@@ -75,6 +77,7 @@ impl LiveExec {
             }),
             is_cancelled: watch::Sender::new(false),
             stream: Mutex::new(stream),
+            abandonment,
         }
     }
 
@@ -169,12 +172,15 @@ impl LiveExec {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        *self.is_cancelled.borrow()
+        *self.is_cancelled.borrow() || self.abandonment.is_abandoned()
     }
 
     pub(super) async fn until_cancelled(&self) {
         let mut is_cancelled = self.is_cancelled.subscribe();
-        let _ = is_cancelled.wait_for(|is_cancelled| *is_cancelled).await;
+        tokio::select! {
+            _ = is_cancelled.wait_for(|is_cancelled| *is_cancelled) => {}
+            () = self.abandonment.abandoned() => {}
+        }
     }
 
     pub(super) fn summary(&self) -> ExecSummary {

@@ -31,6 +31,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Stream};
 
+use crate::Abandonment;
+
 pub(crate) use self::live::LiveExecs;
 pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
 pub use self::stream::{ExecStdin, ExecStream};
@@ -43,6 +45,9 @@ pub struct Start {
     pub command: Command,
     /// The same key means the same request.
     pub key: Option<Name>,
+    /// Whether somebody waits for it. Without a key, an exec that was abandoned is cancelled:
+    /// nobody would learn of it.
+    pub abandonment: Abandonment,
 }
 
 /// What a caller wants to know of an exec.

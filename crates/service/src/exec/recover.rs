@@ -17,6 +17,7 @@ use super::close::lost;
 use super::live::LiveExec;
 use super::sink::OutputSink;
 use super::table::{ExecTable, NOT_STORED, TableInner};
+use crate::Abandonment;
 use crate::backoff::Backoff;
 use crate::environment::Environment;
 
@@ -38,7 +39,12 @@ impl TableInner {
         // An engine may have begun to count anew.
         let oom_kills = self.oom_kills.load(Ordering::Relaxed);
         row.oom_kills_before = row.oom_kills_before.min(oom_kills);
-        let exec = Arc::new(LiveExec::new(row, Arc::downgrade(self), None));
+        let exec = Arc::new(LiveExec::new(
+            row,
+            Arc::downgrade(self),
+            None,
+            Abandonment::default(),
+        ));
         self.environment.execs.insert(&exec);
         self.reserve_always(&exec.command);
         exec

@@ -45,8 +45,9 @@ impl ExecTable {
         if !shared.reserve(&request.command) {
             return shared.same_key(&caller.principal, request.key.as_ref());
         }
+        let abandonment = request.abandonment.clone().unless(request.key.is_some());
         let row = shared.row(caller, request);
-        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), None);
+        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), None, abandonment);
         shared.note_and_queue(caller, row, Arc::new(exec)).await
     }
 
@@ -62,8 +63,14 @@ impl ExecTable {
         if !shared.reserve(&request.command) {
             return Err(shared.full());
         }
+        let abandonment = request.abandonment.clone().unless(request.key.is_some());
         let row = shared.row(caller, request);
-        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), Some(stream));
+        let exec = LiveExec::new(
+            row.clone(),
+            Arc::downgrade(shared),
+            Some(stream),
+            abandonment,
+        );
         let exec = Arc::new(exec);
         let noted = shared.note_and_queue(caller, row, Arc::clone(&exec));
         noted.await.map(|_| exec)

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::live::LiveExec;
 use super::{Message, Start};
 use crate::environment::Environment;
-use crate::{Action, Service, ServiceError};
+use crate::{Abandonment, Action, Service, ServiceError};
 
 /// Messages that wait for whoever follows the exec.
 const WAITING_MAX: usize = 2;
@@ -59,7 +59,11 @@ impl Service {
             let container = inner.running_container(caller, target).await?;
             inner.environment.has_room()?;
             let (sender, messages) = mpsc::channel(WAITING_MAX);
-            let request = Start { command, key: None };
+            let request = Start {
+                command,
+                key: None,
+                abandonment: Abandonment::default(),
+            };
             let execs = container.execs();
             Ok(ExecStream {
                 exec: execs.start_streamed(caller, request, sender).await?,

@@ -271,6 +271,7 @@ async fn on_a_small_disk(disk: &Path) {
     let request = Start {
         command: sh("true"),
         key: None,
+        abandonment: hotcell_service::Abandonment::default(),
     };
     let started = world.service.exec_start(&world.caller, &container, request);
     assert!(said(started.await).starts_with("exhausted: "));

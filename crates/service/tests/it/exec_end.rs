@@ -129,6 +129,7 @@ async fn callers_take_turns_and_the_queue_is_bounded() {
         let request = Start {
             command: sh(&format!("echo {word} >> order")),
             key: (word == "busy4").then(|| name("key")),
+            abandonment: hotcell_service::Abandonment::default(),
         };
         world.service.exec_start(caller, &container, request).await
     };
@@ -172,7 +173,11 @@ async fn what_waits_is_bounded_in_bytes_too() {
         command
             .set_stdin(hotcell_domain::Stdin::Text(text))
             .unwrap();
-        Start { command, key: None }
+        Start {
+            command,
+            key: None,
+            abandonment: hotcell_service::Abandonment::default(),
+        }
     };
     let gate = world.start(&container, open_sh("cat")).await;
     world.until(&gate, ExecStatus::Running).await;
@@ -233,6 +238,7 @@ async fn killing_the_container_cancels_its_execs_and_keeps_what_they_wrote() {
         let request = Start {
             command: sh("true"),
             key: None,
+            abandonment: hotcell_service::Abandonment::default(),
         };
         let refused = world.service.exec_start(&world.caller, &container, request);
         assert!(said(refused.await).starts_with("not found"));
@@ -284,6 +290,7 @@ async fn an_exec_that_nobody_waited_for_runs_all_the_same_or_not_at_all() {
         let request = Start {
             command: sh("true"),
             key: None,
+            abandonment: hotcell_service::Abandonment::default(),
         };
         let start = world.service.exec_start(&world.caller, &container, request);
         let _ = tokio::time::timeout(Duration::from_micros(delay_us * 20), start).await;

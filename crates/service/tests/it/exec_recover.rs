@@ -58,6 +58,7 @@ async fn a_server_that_dies_at_any_moment_of_an_exec_runs_it_once() {
         let request = || Start {
             command: sh(&format!("echo {moment} | tee -a runs")),
             key: Some(name(&format!("key {moment}"))),
+            abandonment: hotcell_service::Abandonment::default(),
         };
         let first = world
             .service
@@ -116,6 +117,7 @@ async fn what_waited_runs_once_after_a_restart_and_in_its_order() {
         let request = Start {
             command: sh(&format!("echo {number} >> runs")),
             key: Some(name(&format!("key {number}"))),
+            abandonment: hotcell_service::Abandonment::default(),
         };
         let started = world.service.exec_start(&world.caller, &container, request);
         ids.push(started.await.unwrap());
@@ -124,6 +126,7 @@ async fn what_waited_runs_once_after_a_restart_and_in_its_order() {
     let request = Start {
         command: sh("echo 0 >> runs"),
         key: Some(name("key 0")),
+        abandonment: hotcell_service::Abandonment::default(),
     };
     let again = world.service.exec_start(&world.caller, &container, request);
     assert_eq!(again.await.unwrap(), ids[0]);
@@ -259,6 +262,7 @@ async fn one_seed(seed: u64) -> bool {
     let request = |command| Start {
         command,
         key: Some(name("key")),
+        abandonment: hotcell_service::Abandonment::default(),
     };
     let started = world
         .service

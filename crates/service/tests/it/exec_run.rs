@@ -151,6 +151,7 @@ async fn a_key_raced_by_sixteen_callers_runs_once() {
             let request = Start {
                 command: sh("echo once >> ran"),
                 key: Some(name("the same")),
+                abandonment: hotcell_service::Abandonment::default(),
             };
             service
                 .exec_start(&caller, &container, request)
@@ -170,6 +171,7 @@ async fn a_key_raced_by_sixteen_callers_runs_once() {
     let request = Start {
         command: sh("echo once >> ran"),
         key: Some(name("the same")),
+        abandonment: hotcell_service::Abandonment::default(),
     };
     let again = world
         .service
@@ -199,6 +201,7 @@ async fn sixteen_execs_at_once_all_succeed() {
                 let request = Start {
                     command: sh(&format!("echo {number}")),
                     key: None,
+                    abandonment: hotcell_service::Abandonment::default(),
                 };
                 let id = service
                     .exec_start(&caller, &container, request)
@@ -251,7 +254,11 @@ async fn root_is_refused_by_name_of_the_rule() {
     let container = world.spawn().await;
     let mut command = sh("true");
     command.as_root = true;
-    let request = Start { command, key: None };
+    let request = Start {
+        command,
+        key: None,
+        abandonment: hotcell_service::Abandonment::default(),
+    };
     let refused = world.service.exec_start(&world.caller, &container, request);
     assert_eq!(
         said(refused.await),

@@ -1,5 +1,6 @@
 //! What callers ask of the service, on the fake engine and a real store.
 
+mod abandonment;
 mod containers;
 mod disk;
 mod exec_end;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::create::create;
 pub(crate) use self::create::{CreateError, fetch_image};
 use super::live::{EndMode, EndRequest, LiveContainer};
-use crate::{Inner, ServiceError};
+use crate::{Abandonment, Inner, ServiceError};
 
 /// From an engine that could not watch a container to the next attempt.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -27,15 +27,17 @@ pub(crate) struct Supervisor {
     pub(super) requests: mpsc::Receiver<EndRequest>,
     /// Who waits for the end.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), ServiceError>>>,
+    /// Whether whoever asked for it is gone without an answer.
+    abandonment: Abandonment,
 }
 
 /// Where a container comes from when its supervisor starts.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// It is to be made, and somebody wants to hear how far its image is.
-    New(Box<Admitted<ContainerSpec>>, Progress),
+    /// It is to be created.
+    New(Box<Creation>),
     /// It was ready before it was asked for, and its row says that it runs.
-    Warm(Box<Container>),
+    Warm(Box<Container>, Abandonment),
     /// It runs already.
     Found,
     /// It is to run, but has exited.
@@ -44,6 +46,14 @@ pub(crate) enum Origin {
     OtherEngine,
     /// It was being ended when the last server died, or is of no use.
     Ending(EndCause),
+}
+
+/// What a container is created from, and who waits for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Creation {
+    pub(crate) spec: Admitted<ContainerSpec>,
+    pub(crate) progress: Progress,
+    pub(crate) abandonment: Abandonment,
 }
 
 /// Why a container ends.
@@ -77,14 +87,16 @@ impl Supervisor {
             container: Arc::clone(container),
             requests,
             waiting: Vec::new(),
+            abandonment: Abandonment::default(),
         };
         inner.environment.tasks.spawn(supervisor.supervise(origin));
     }
 
     async fn supervise(mut self, origin: Origin) {
         let cause = match origin {
-            Origin::New(spec, progress) => match self.create_unless_ended(&spec, &progress).await {
+            Origin::New(creation) => match self.create_unless_ended(&creation).await {
                 Ok(made) => {
+                    self.abandonment = creation.abandonment;
                     self.container.record_created(made);
                     self.inner.sync_soon(&self.container);
                     self.set_phase(Phase::Running);
@@ -98,7 +110,8 @@ impl Supervisor {
                     cause
                 }
             },
-            Origin::Warm(info) => {
+            Origin::Warm(info, abandonment) => {
+                self.abandonment = abandonment;
                 self.container.record_created(*info);
                 self.inner.sync_soon(&self.container);
                 self.set_phase(Phase::Running);
@@ -116,21 +129,20 @@ impl Supervisor {
         self.end(cause).await;
     }
 
-    /// Makes it and connects to it, unless somebody wants its end before, or whoever asked
-    /// goes away: without a key nobody else can wait for it. On `Err` something may be left.
+    /// Creates it and connects to it, unless somebody wants its end before, or the request is
+    /// abandoned: then the engine's future is dropped. On `Err` something may be left.
     async fn create_unless_ended(
         &mut self,
-        spec: &Admitted<ContainerSpec>,
-        progress: &Progress,
+        creation: &Creation,
     ) -> Result<Container, (EndCause, ServiceError)> {
         let (environment, container) = (&self.inner.environment, &self.container);
         let connection = container.connection();
         tokio::select! {
             biased;
-            made = create(environment, container.id(), spec, progress, &connection) => {
+            made = create(environment, container.id(), &creation.spec, &creation.progress, &connection) => {
                 made.map_err(|failure| (EndCause::NotCreated, failure.into()))
             }
-            () = progress.unwatched(), if container.row.key.is_none() => {
+            () = creation.abandonment.abandoned() => {
                 Err((EndCause::NotCreated, not_made("nobody waits for it any more")))
             }
             request = self.requests.recv() => {
@@ -164,12 +176,14 @@ impl Supervisor {
         let environment = Arc::clone(&self.inner.environment);
         let container = Arc::clone(&self.container);
         let connection = container.connection();
+        let abandonment = self.abandonment.clone();
         tokio::select! {
             biased;
             request = self.requests.recv() => request.map_or(EndCause::Exited, |request| self.take(request)),
             () = exited(&*environment.engine, &container) => EndCause::Exited,
             _ = connection.distrusted() => EndCause::Distrusted,
             () = expired(&self.inner, &container) => EndCause::Requested { force: false },
+            () = abandonment.abandoned() => EndCause::Requested { force: true },
         }
     }
 

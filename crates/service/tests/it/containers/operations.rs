@@ -31,7 +31,11 @@ async fn an_operation_ends_as_done_denied_failed_or_abandoned() {
         .await
         .unwrap_err();
     let command = Command::new(vec!["sleep".into(), "1000".into()]).unwrap();
-    let start = Start { command, key: None };
+    let start = Start {
+        command,
+        key: None,
+        abandonment: hotcell_service::Abandonment::default(),
+    };
     let exec = service.exec_start(&me(), &target, start).await.unwrap();
     let poll = Poll {
         after_seq: 0,

@@ -26,6 +26,7 @@ pub(crate) async fn start(service: &Service, view: &ContainerView, script: &str)
     let request = Start {
         command: hotcell_domain::Command::new(command).expect("a command"),
         key: None,
+        abandonment: hotcell_service::Abandonment::default(),
     };
     let started = service.exec_start(&me(), &by_id(view), request).await;
     started.expect("it starts")
