@@ -14,10 +14,13 @@ use crate::spec::{IdMap, USER_ID};
 
 /// The host id of the first range that containers of host root get.
 pub const RANGE_FIRST: u32 = 0x7000_0000;
-/// How many ranges there are.
-pub const RANGE_COUNT: u32 = 4096;
+/// How many ranges there are: up to where systemd's foreign ids begin, which own files on disks and must never run anything.
+pub const RANGE_COUNT: u32 = (FOREIGN_IDS_FIRST - RANGE_FIRST) / RANGE_LEN;
 /// Ids of one range.
 pub const RANGE_LEN: u32 = 65536;
+
+/// The first of the 65,536 ids that systemd keeps for files of foreign origin (its document UIDS-GIDS).
+const FOREIGN_IDS_FIRST: u32 = 0x7ffe_0000;
 
 const NEWUIDMAP: &str = "newuidmap";
 const NEWGIDMAP: &str = "newgidmap";
@@ -202,13 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_range_ends_below_the_invalid_id() {
+    fn the_last_range_ends_below_the_foreign_ids_of_systemd() {
         assert_eq!(range_base(RANGE_COUNT), None);
         let last = range_base(RANGE_COUNT - 1).unwrap();
-        assert!(
-            last.checked_add(RANGE_LEN)
-                .is_some_and(|end| end <= 0x8000_0000)
-        );
+        let end = last.checked_add(RANGE_LEN);
+        assert!(end.is_some_and(|end| end <= FOREIGN_IDS_FIRST), "{end:?}");
     }
 
     #[test]

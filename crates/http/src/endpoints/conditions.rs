@@ -1,4 +1,7 @@
-//! What must be true of a file for a request to go ahead, as headers say it.
+//! Conditional requests: `If-Match`, `If-None-Match` and `If-Range` (RFC 9110, section 13).
+//!
+//! Parsed by hand, because the crate `headers` compares entity tags but does not hand them out, and a `PUT` passes its tag on
+//! to the agent.
 
 use hotcell_service::Precondition;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE};
@@ -6,24 +9,24 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::HttpError;
 
-/// What a reader knows already.
+/// What a reader has of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CacheMatch {
-    /// It has what is there.
+    /// The reader has the current content.
     Same,
-    /// It wants another than what is there.
+    /// `If-Match` names other content.
     Other,
-    /// It has something else, or nothing.
+    /// The reader has other content, or none.
     New,
 }
 
 /// What a reader that sent these headers knows about a file with this etag.
 pub(super) fn known(headers: &HeaderMap, etag: &str) -> CacheMatch {
-    let wanted = tags(headers, &IF_MATCH);
+    let wanted = tags(headers, &IF_MATCH, Comparison::Strong);
     if wanted.is_some_and(|tags| !tags.matches(etag)) {
         return CacheMatch::Other;
     }
-    let had = tags(headers, &IF_NONE_MATCH);
+    let had = tags(headers, &IF_NONE_MATCH, Comparison::Weak);
     if had.is_some_and(|tags| tags.matches(etag)) {
         return CacheMatch::Same;
     }
@@ -32,12 +35,14 @@ pub(super) fn known(headers: &HeaderMap, etag: &str) -> CacheMatch {
 
 /// Whether a range is wanted of a file with this etag, and not rather all of it.
 pub(super) fn wants_range(headers: &HeaderMap, etag: &str) -> bool {
-    tags(headers, &IF_RANGE).is_none_or(|tags| tags.0.len() == 1 && tags.matches(etag))
+    let begun = tags(headers, &IF_RANGE, Comparison::Strong);
+    begun.is_none_or(|tags| tags.0.len() == 1 && tags.matches(etag))
 }
 
 /// What a writer demands of the file before.
 pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, HttpError> {
-    match (tags(headers, &IF_MATCH), tags(headers, &IF_NONE_MATCH)) {
+    let wanted = tags(headers, &IF_MATCH, Comparison::Strong);
+    match (wanted, tags(headers, &IF_NONE_MATCH, Comparison::Weak)) {
         (None, None) => Ok(Precondition::Any),
         (None, Some(EntityTags(tags))) if tags == ["*"] => Ok(Precondition::Absent),
         (Some(EntityTags(tags)), None) if tags != ["*"] && tags.len() == 1 => {
@@ -63,14 +68,27 @@ impl EntityTags {
     }
 }
 
-/// The etags in a header. Ours hold no comma and no quote, so others need not be read well.
-fn tags(headers: &HeaderMap, name: &HeaderName) -> Option<EntityTags> {
+/// How a header compares entity tags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// A weak tag equals nothing: it stands for content that is only equivalent.
+    Strong,
+    /// `W/` is ignored.
+    Weak,
+}
+
+/// The etags in a header. Ours hold no comma and no quote, so others need not be parsed exactly: a tag that keeps its `W/`
+/// and its quotes is equal to none of ours.
+fn tags(headers: &HeaderMap, name: &HeaderName, comparison: Comparison) -> Option<EntityTags> {
     let values = headers.get_all(name).iter().peekable();
     let mut tags = Vec::new();
     for value in values {
         for tag in value.to_str().unwrap_or_default().split(',') {
             let tag = tag.trim();
-            let tag = tag.strip_prefix("W/").unwrap_or(tag);
+            let tag = match tag.strip_prefix("W/") {
+                Some(opaque) if comparison == Comparison::Weak => opaque,
+                _ => tag,
+            };
             tags.push(tag.trim_matches('"').to_owned());
         }
     }
@@ -104,6 +122,15 @@ mod tests {
         assert!(wants_range(&HeaderMap::new(), "abc"));
         assert!(wants_range(&headers(&[(IF_RANGE, "\"abc\"")]), "abc"));
         assert!(!wants_range(&headers(&[(IF_RANGE, "\"x\"")]), "abc"));
+    }
+
+    #[test]
+    fn a_weak_tag_is_no_reason_to_change_or_continue_a_file() {
+        let weak = |name| headers(&[(name, "W/\"abc\"")]);
+        assert_eq!(known(&weak(IF_MATCH), "abc"), CacheMatch::Other);
+        assert!(!wants_range(&weak(IF_RANGE), "abc"));
+        let demanded = precondition(&weak(IF_MATCH)).unwrap();
+        assert_ne!(demanded, Precondition::Matches("abc".to_owned()));
     }
 
     #[test]
