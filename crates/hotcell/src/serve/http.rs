@@ -47,7 +47,7 @@ pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Resu
 fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
     tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", urls.here);
     if let Some(there) = &urls.elsewhere {
-        tracing::info!("clients on other machines urls it at {there}{MCP_PATH}");
+        tracing::info!("clients on other machines reach it at {there}{MCP_PATH}");
         if arguments.allowed_hosts.is_empty() {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }

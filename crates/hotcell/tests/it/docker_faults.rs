@@ -38,19 +38,28 @@ impl Rig {
     }
 
     fn of(flavor: Flavor) -> Option<Self> {
-        let private = Private::start(flavor)?;
+        Private::start(flavor).map(|private| Self::on(private, flavor))
+    }
+
+    /// On an engine that no other test uses at the same time: agents' volumes belong to no scope.
+    fn own() -> Option<Self> {
+        let private = Private::start_own(Flavor::Docker, &[])?;
+        Some(Self::on(private, Flavor::Docker))
+    }
+
+    fn on(private: Private, flavor: Flavor) -> Self {
         let config = private.config(flavor, None);
         let proxy = Proxy::start(&private.socket);
         let spoiled = DockerConfig {
             host: Host::Unix(proxy.socket.clone()),
             ..config.clone()
         };
-        Some(Self {
+        Self {
             private,
             proxy,
             spoiled,
             direct: Docker::new(config),
-        })
+        }
     }
 
     /// An engine that knows nothing yet, so that it makes every call again.
@@ -276,7 +285,7 @@ fn leave(rig: &Rig, fillers: usize, volumes: usize) {
 
 #[tokio::test]
 async fn one_thing_that_cannot_be_removed_keeps_a_sweep_from_nothing_else() {
-    let Some(rig) = Rig::new() else { return };
+    let Some(rig) = Rig::own() else { return };
     let engine = rig.engine();
     // An agent that something uses is not left over.
     leave(&rig, 0, 1);

@@ -54,19 +54,12 @@ impl Inner {
         caller: &Caller,
         include_stopped: bool,
     ) -> Result<Vec<ContainerView>, ServiceError> {
-        let mut views = Vec::new();
-        if include_stopped {
-            let principal = caller.principal.clone();
-            let ended = self
-                .environment
-                .store
-                .ended_containers_page(principal, None, ENDED_MAX);
-            views.extend(ended.await?.iter().map(view_of_row));
-        }
+        // What lives comes first: one that ends while we look is then seen twice, and not missed.
         let engine = self.engine_infos().await;
         let principal = caller.principal.clone();
         let attachments = self.environment.store.attachments_of(principal);
         let mut attachments = attachments.await?;
+        let mut views = Vec::new();
         for container in self.registry.owned_by(&caller.principal) {
             let attached = attachments.remove(container.id()).unwrap_or_default();
             let attached = attached.into_iter().map(Attached::from).collect();
@@ -75,6 +68,14 @@ impl Inner {
             if !view.phase.is_final() {
                 views.push(view);
             }
+        }
+        if include_stopped {
+            let principal = caller.principal.clone();
+            let ended = self
+                .environment
+                .store
+                .ended_containers_page(principal, None, ENDED_MAX);
+            views.extend(ended.await?.iter().map(view_of_row));
         }
         views.sort_by(|one, other| age(one).cmp(&age(other)));
         // One that ended while we looked was seen twice.

@@ -23,7 +23,7 @@ async fn run(requirements: &str) {
     let served = Served::start().await;
     let expected = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/wire/expected-failures.yaml"
+        "/tests/it/wire/expected-failures.yaml"
     );
     let running = Command::new(suite)
         .args([
