@@ -96,6 +96,13 @@ impl Service {
         self.inner.without_operation().is_ready()
     }
 
+    /// Returns once the database has answered. A process whose disk or database thread is stuck
+    /// never does.
+    pub async fn responds(&self) -> Result<(), ServiceError> {
+        let store = &self.inner.without_operation().environment.store;
+        Ok(store.responds().await?)
+    }
+
     /// The metrics, as Prometheus reads them: `application/openmetrics-text; version=1.0.0;
     /// charset=utf-8`.
     pub fn metrics_text(&self, caller: &Caller) -> String {

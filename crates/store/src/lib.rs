@@ -108,6 +108,14 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Returns once the database thread has answered: whoever watches this process learns that
+    /// it is not stuck.
+    pub async fn responds(&self) -> Result<(), StoreError> {
+        self.database.run("answer", |_| Ok(())).await
+    }
+}
+
 /// How much room a disk has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {

@@ -7,12 +7,27 @@ use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 
-/// Takes the port. Nothing is accepted yet: clients that connect wait.
+/// Takes the port, or the socket that the service manager has opened for us. Nothing is
+/// accepted yet: clients that connect wait.
 ///
 /// An address that others can reach is refused as long as nobody has to say who they are,
 /// unless that is what was asked for.
-pub(super) async fn bind(arguments: &ServeArgs) -> Result<TcpListener> {
+pub(super) async fn bind(
+    arguments: &ServeArgs,
+    inherited: Option<std::net::TcpListener>,
+) -> Result<TcpListener> {
+    if let Some(listener) = inherited {
+        let address = listener.local_addr().context("ask for our address")?;
+        refuse_strangers(arguments, &[address])?;
+        return TcpListener::from_std(listener).context("use the service manager's socket");
+    }
     let addresses = resolve(arguments).await?;
+    refuse_strangers(arguments, &addresses)?;
+    let bound = TcpListener::bind(addresses.as_slice()).await;
+    bound.map_err(|error| refusal(error, arguments))
+}
+
+fn refuse_strangers(arguments: &ServeArgs, addresses: &[SocketAddr]) -> Result<()> {
     let reachable = addresses.iter().find(|address| !address.ip().is_loopback());
     if let Some(address) = reachable
         && !arguments.allow_anonymous
@@ -23,8 +38,7 @@ pub(super) async fn bind(arguments: &ServeArgs) -> Result<TcpListener> {
             address.ip()
         );
     }
-    let bound = TcpListener::bind(addresses.as_slice()).await;
-    bound.map_err(|error| refusal(error, arguments))
+    Ok(())
 }
 
 fn refusal(error: std::io::Error, arguments: &ServeArgs) -> anyhow::Error {

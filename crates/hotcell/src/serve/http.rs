@@ -1,6 +1,6 @@
 //! Serving over HTTP.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,15 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::{self, ListenUrls};
 use super::backend::Backend;
-use super::state_directory;
 use super::stop::StopSignals;
+use super::{state_directory, systemd};
 use crate::cli::ServeArgs;
 use crate::state;
 
 /// Serves until told to stop. While it drains it still answers, so that clients learn how
 /// their execs end; new work is refused. Answers whether it came to a good end.
-pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Result<bool> {
-    let listener = address::bind(arguments).await?;
+pub(super) async fn serve(
+    arguments: &ServeArgs,
+    inherited: Option<TcpListener>,
+    mut stops: StopSignals,
+) -> Result<bool> {
+    let listener = address::bind(arguments, inherited).await?;
     let bound = listener.local_addr().context("ask for our address")?;
     let settings = settings(arguments, bound)?;
     let urls = ListenUrls::of(bound);
@@ -34,6 +38,8 @@ pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Resu
     let limits = settings.limits.clone();
     let served = tokio::spawn(serve_http(listener, http.router, limits, stop.clone()));
     tell(arguments, &urls, &directory);
+    systemd::tell_ready(&format!("serving at {}{MCP_PATH}", urls.here));
+    systemd::keep_watchdog_fed(backend.service.clone());
     stops.next().await;
     let is_drained = backend.stop(arguments, &mut stops).await;
     stop.cancel();
@@ -52,7 +58,7 @@ fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }
         if arguments.admin_over_http {
-            tracing::warn!("--admin-over-http: whoever can urls this server is its operator");
+            tracing::warn!("--admin-over-http: everyone who can reach this server is its operator");
         }
     }
 }

@@ -14,8 +14,10 @@ mod settings;
 mod state_directory;
 mod stdio;
 mod stop;
+mod systemd;
 mod warm;
 
+use std::net::TcpListener;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -25,6 +27,8 @@ use crate::cli::{ServeArgs, Transport};
 
 /// Serves until told to stop.
 pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
+    // Before there is a second thread, because it changes the environment.
+    let inherited = systemd::inherited_listener()?;
     // One per core unless it is set. Whatever waits for a disk has other threads.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(count) = arguments.worker_threads {
@@ -34,7 +38,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(serve_transport(arguments));
+    let outcome = runtime.block_on(serve_transport(arguments, inherited));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     Ok(if outcome? {
@@ -45,10 +49,12 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
 }
 
 /// Answers whether it came to a good end.
-async fn serve_transport(arguments: &ServeArgs) -> Result<bool> {
+async fn serve_transport(arguments: &ServeArgs, inherited: Option<TcpListener>) -> Result<bool> {
     let stops = StopSignals::listen()?;
     match arguments.transport {
         Transport::Stdio => stdio::serve(arguments, stops).await,
-        Transport::StreamableHttp | Transport::Sse => http::serve(arguments, stops).await,
+        Transport::StreamableHttp | Transport::Sse => {
+            http::serve(arguments, inherited, stops).await
+        }
     }
 }

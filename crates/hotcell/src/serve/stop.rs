@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use hotcell_service::Service;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::systemd;
+
 /// The signals that end a server.
 pub(super) struct StopSignals {
     interrupt: Signal,
@@ -38,6 +40,7 @@ impl StopSignals {
 /// ones. One more signal, and it leaves everything as it is: the next server finds it.
 /// Answers whether it came to its end.
 pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut StopSignals) -> bool {
+    systemd::tell_stopping(grace);
     tracing::info!(
         grace_s = grace.as_secs(),
         "stopping; one more signal quits at once"

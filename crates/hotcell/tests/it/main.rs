@@ -27,6 +27,7 @@ mod server_remote;
 mod server_revisions;
 mod server_state;
 mod server_stories;
+mod server_systemd;
 mod server_traps;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
-const WITHOUT_OPERATION: [&str; 5] = [
+const WITHOUT_OPERATION: [&str; 6] = [
     "default_image",
     "default_limits",
     "is_ready",
     "maxima",
+    "responds",
     "stop",
 ];
 
