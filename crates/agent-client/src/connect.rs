@@ -1,4 +1,4 @@
-//! Making a connection out of a byte stream.
+//! Connects to an agent over a byte stream.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use tonic::transport::{Channel, Endpoint};
 use crate::error::printable;
 use crate::{Agent, AgentError, Features, Hello, Variable};
 
-/// How long an agent may take to say hello. A starting one needs a few milliseconds;
-/// a host under load, or an emulated one, needs more.
+/// How long an agent may take to answer `Hello`: a few milliseconds after its start, longer on a
+/// busy or emulated host.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers an agent may send with one answer.
@@ -29,7 +29,7 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const CALLS_QUEUED_MAX: usize = 1024;
 
 impl Agent {
-    /// Shakes hands over a stream that an engine opened.
+    /// Performs the handshake over a stream that an engine opened.
     pub async fn connect<S>(stream: S) -> Result<Self, AgentError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -54,8 +54,8 @@ impl Agent {
     }
 }
 
-/// A channel over exactly this stream: when it ends, so does the channel, and the
-/// engine is asked for a new one.
+/// A channel over exactly this stream. When the stream ends, so does the channel, and the caller
+/// asks the engine for a new one.
 async fn channel<S>(stream: S) -> Result<Channel, AgentError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -69,13 +69,13 @@ where
                 .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
         }
     });
-    // The name is never resolved: the connector above has the stream already.
+    // The name is never resolved: the connector above already has the stream.
     Endpoint::from_static("http://agent")
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
-        // Streams that we drop with frames on their way are no misbehaviour of the agent's.
+        // Frames that arrive for calls that we have dropped are not a protocol violation.
         .http2_max_concurrent_reset_streams(STREAMS_MAX as usize)
         .buffer_size(CALLS_QUEUED_MAX)
         .connect_with_connector(connector)
@@ -105,7 +105,7 @@ impl Hello {
     }
 }
 
-/// The newest version of both. An agent of version 1 tells no range.
+/// The newest version that both support. An agent of version 1 sends no range.
 fn agreed_version(reply: &HelloReply) -> Result<u32, AgentError> {
     let (oldest, newest) = match reply.protocol_max {
         0 => (reply.protocol, reply.protocol),

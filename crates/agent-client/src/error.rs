@@ -1,4 +1,4 @@
-//! Why an agent did not do it.
+//! Why a call to an agent failed.
 
 use hotcell_agent_api::bounds::{
     BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, BATCH_OPERATIONS_MAX,
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 use crate::Feature;
 
-/// How much of a container's words we repeat.
+/// How much of a container's message we repeat.
 pub(crate) const MESSAGE_CHARS_MAX: usize = 512;
 
 /// The longest etag; ours are shorter.
@@ -17,66 +17,67 @@ pub(crate) const ETAG_BYTES_MAX: usize = 64;
 /// Why a call to an agent failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The agent understood and said no.
+    /// The agent refused the request.
     #[error("{message}")]
     Refused {
-        /// What kind of no.
+        /// The kind of refusal.
         refusal: AgentRefusal,
-        /// The agent's sentence, shortened and without control characters.
+        /// The agent's message, shortened and without control characters.
         message: String,
     },
-    /// The connection ended; the container may live on.
+    /// The connection was lost; the container may still run.
     #[error("the connection to the agent was lost")]
     Lost,
-    /// The agent broke the protocol, so the container is not to be trusted.
+    /// The agent violated the protocol, so the container is compromised or broken.
     #[error("the agent broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The agent and this server have no version of the protocol in common.
+    /// The agent and this server have no protocol version in common.
     #[error(
         "the agent speaks protocol {oldest} to {newest}, this server \
          {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX}"
     )]
     Version {
-        /// The oldest that the agent speaks.
+        /// The oldest version that the agent supports.
         oldest: u32,
-        /// The newest that the agent speaks.
+        /// The newest version that the agent supports.
         newest: u32,
     },
-    /// The agent is from before this feature; everything else it still serves.
+    /// The agent is older than this feature; it still serves everything else.
     #[error("the agent of this container is too old for {feature}")]
     TooOld {
-        /// What it lacks.
+        /// The feature that it lacks.
         feature: Feature,
     },
 }
 
-/// Kinds of refusal, sorted by what a caller can do about them.
+/// Kinds of refusal, grouped by what a caller can do about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentRefusal {
-    /// The request cannot be right.
+    /// The request is invalid.
     InvalidArgument,
     /// No such exec, file or directory.
     NotFound,
     /// The exec or the file exists already.
     AlreadyExists,
-    /// An etag did not match, or the state does not allow it.
+    /// An etag did not match, or the state does not allow the operation.
     Conflict {
-        /// The file's etag as it is now, if that was the reason and there is a file.
+        /// The file's current etag, if an etag did not match and the file exists.
         current_etag: Option<String>,
     },
-    /// The path leaves the root or the kernel forbids it.
+    /// The path leaves the root, or the kernel denies access.
     Denied,
-    /// A bound, the disk or the process table.
+    /// A bound was reached, or the disk or the process table is full.
     Exhausted,
-    /// A follower was replaced by another, or something was undone.
+    /// Another follower took over, or the operation was undone.
     Aborted,
-    /// An operation of a batch failed or cannot be right, and the batch was not done.
+    /// An operation of a batch failed or is invalid, and the batch was not applied.
     Batch {
-        /// Which operation, counted from 0.
+        /// The index of the operation, from 0.
         index: usize,
-        /// Whether nothing was changed; else the message says what is left where.
+        /// True if nothing was changed. Otherwise the message names the directory with the
+        /// displaced files.
         is_undone: bool,
-        /// What kind of no it was to that operation.
+        /// Why that operation was refused.
         refusal: Box<AgentRefusal>,
     },
     /// Anything else.
@@ -84,7 +85,7 @@ pub enum AgentRefusal {
 }
 
 impl AgentError {
-    /// Whether the agent said that the thing does not exist.
+    /// Whether the agent answered that the exec or file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
             self,
@@ -103,8 +104,8 @@ impl From<Status> for AgentError {
         }
         let refusal = match status.code() {
             Code::InvalidArgument => AgentRefusal::InvalidArgument,
-            // What the client library says of a message that is too large; an agent of
-            // ours never does.
+            // The client library's own error for a message that is too large; our agent never sends
+            // this code.
             Code::OutOfRange => return Self::Protocol("it sent a message over the bound"),
             Code::NotFound => AgentRefusal::NotFound,
             Code::AlreadyExists => AgentRefusal::AlreadyExists,
@@ -115,8 +116,8 @@ impl From<Status> for AgentError {
             Code::ResourceExhausted => AgentRefusal::Exhausted,
             Code::Aborted => AgentRefusal::Aborted,
             Code::Unavailable | Code::Cancelled => return Self::Lost,
-            // Status is also how the client library tells of a broken connection:
-            // then there is a source, while an agent's own words have none.
+            // The client library also reports a broken connection as a status. Then it has a
+            // source, which a status sent by an agent never has.
             Code::Unknown | Code::Internal if std::error::Error::source(&status).is_some() => {
                 return Self::Lost;
             }
@@ -135,7 +136,7 @@ impl From<Status> for AgentError {
     }
 }
 
-/// What an operation of a batch failed of.
+/// Reads which operation of a batch failed, and why.
 fn of_batch(index: usize, status: &Status) -> AgentError {
     let code = number(status, BATCH_CODE_METADATA_KEY).and_then(|code| i32::try_from(code).ok());
     let mut own = Status::new(Code::from(code.unwrap_or(-1)), status.message());
@@ -170,7 +171,7 @@ fn current_etag(status: &Status) -> Option<String> {
     parse_etag(etag.to_owned()).ok()
 }
 
-/// An etag as agents make them; the container chooses which, but not how it looks.
+/// Checks the format of an etag: the container chooses its value, but not its characters.
 pub(crate) fn parse_etag(etag: String) -> Result<String, AgentError> {
     let is_legal = (1..=ETAG_BYTES_MAX).contains(&etag.len())
         && etag.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -179,8 +180,8 @@ pub(crate) fn parse_etag(etag: String) -> Result<String, AgentError> {
         .ok_or(AgentError::Protocol("an etag is not a hexadecimal number"))
 }
 
-/// The first characters of a container's words, with nothing in them that a terminal
-/// or a log would obey.
+/// The first characters of a container's message, without anything that a terminal or a log would
+/// interpret.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .take(MESSAGE_CHARS_MAX)

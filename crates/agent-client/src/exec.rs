@@ -1,4 +1,4 @@
-//! Running commands.
+//! Execs: start, follow, input, signals, end.
 
 use std::time::Duration;
 
@@ -18,28 +18,28 @@ use crate::error::printable;
 use crate::transfer::check_chunk;
 use crate::{Agent, AgentError};
 
-/// Acknowledgements that wait to be sent. Each covers all before it, so one that
-/// finds no room is dropped: a later one will do.
+/// Acknowledgements that wait to be sent. Each one covers all before it, so one that finds the
+/// queue full is dropped: the next one does.
 const ACKS_QUEUED_MAX: usize = 16;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The program and its arguments.
+    /// The program, then its arguments.
     pub argv: Vec<Vec<u8>>,
-    /// The whole environment.
+    /// The complete environment: nothing is inherited.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// An absolute directory.
+    /// An absolute path.
     pub cwd: Vec<u8>,
-    /// User and group, if not the agent's own.
+    /// User and group id, if not the agent's own.
     pub user: Option<(u32, u32)>,
-    /// When the agent ends it.
+    /// The agent enforces it, even while no server is connected.
     pub timeout: Option<Duration>,
-    /// From TERM to KILL after the timeout.
+    /// Time between SIGTERM and SIGKILL after the timeout.
     pub grace: Duration,
     /// Keep stdin open for [`Agent::input`].
     pub stdin: bool,
-    /// Give it a terminal of this size.
+    /// The size of its terminal; `None`: pipes.
     pub tty: Option<Winsize>,
 }
 
@@ -52,14 +52,14 @@ pub struct Winsize {
     pub cols: u16,
 }
 
-/// Something an exec did.
+/// An event of an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Numbered from 1, without gaps.
+    /// From 1, without gaps.
     pub seq: u64,
-    /// By the container's clock, in milliseconds.
+    /// The container's clock, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// What it was.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -68,13 +68,13 @@ pub struct Event {
 pub enum EventKind {
     /// It runs, with this pid inside the container.
     Started(u32),
-    /// It wrote.
+    /// It wrote these bytes; never empty.
     Output(Output, Bytes),
-    /// It ended. Always the last.
+    /// It ended. Always the last event.
     Exit(Exit),
 }
 
-/// Where an exec wrote.
+/// The stream to which an exec wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// Standard output, or the terminal.
@@ -86,46 +86,46 @@ pub enum Output {
 /// How an exec ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// Who ended it.
+    /// Whether it ended by itself or was ended.
     pub cause: ExitCause,
     /// Its exit code, if it exited.
     pub code: Option<u8>,
-    /// The signal that ended it, if one did.
+    /// The signal that killed it, if any.
     pub signal: Option<u8>,
-    /// What it used.
+    /// The resources it used.
     pub usage: Usage,
 }
 
-/// Who ended an exec.
+/// Why an exec ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitCause {
-    /// It ended by itself, or by a signal that was not ours.
+    /// It exited, or was killed by a signal that the agent did not send.
     Exited,
-    /// Its time was up.
+    /// The agent ended it after its timeout.
     TimedOut,
     /// It was cancelled.
     Cancelled,
-    /// It never ran.
+    /// The command could not be started.
     NotStarted {
-        /// What could not be done.
+        /// The failed step, such as `execve`.
         step: String,
-        /// Why.
+        /// The error of that step.
         errno: i32,
     },
-    /// Something inside killed the process that keeps it together.
+    /// A process inside killed its keeper.
     KeeperKilled,
 }
 
-/// What an exec used.
+/// Resources used by an exec.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// From start to end.
     pub wall: Duration,
-    /// Processor time in user space.
+    /// CPU time in user space.
     pub user: Duration,
-    /// Processor time in the kernel.
+    /// CPU time in the kernel.
     pub system: Duration,
-    /// The most memory one of its processes had.
+    /// The largest resident size of one of its processes.
     pub max_rss_bytes: u64,
     /// Written to standard output.
     pub stdout_bytes: u64,
@@ -133,18 +133,18 @@ pub struct Usage {
     pub stderr_bytes: u64,
 }
 
-/// An exec that the agent holds.
+/// An exec as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecInfo {
     /// The id it was started with.
     pub exec_id: String,
-    /// Whether its leader runs.
+    /// Whether its leader still runs.
     pub running: bool,
-    /// The last number it has.
+    /// The number of its last event.
     pub last_seq: u64,
-    /// The last number that was acknowledged.
+    /// The last acknowledged event.
     pub acked_seq: u64,
-    /// Bytes of stdin it has accepted.
+    /// Bytes of stdin accepted so far.
     pub stdin_accepted: u64,
 }
 
@@ -156,8 +156,7 @@ pub struct Follow {
     order: SequenceCheck,
 }
 
-/// The order in which events must come: numbered one by one, a start first and the exit
-/// last.
+/// Checks the order of events: consecutive numbers, the start first, the exit last.
 #[derive(Debug)]
 pub(crate) struct SequenceCheck {
     last_seq: u64,
@@ -165,29 +164,28 @@ pub(crate) struct SequenceCheck {
 }
 
 impl Agent {
-    /// Starts a command under an id of the caller's choice and follows it. Repeating
-    /// the call with the same id and command follows the one that runs.
+    /// Starts a command under an id that the caller chooses, and follows it. Idempotent: repeating
+    /// the call with the same id and command follows the running exec.
     pub async fn start(&self, exec_id: &str, command: &Command) -> Result<Follow, AgentError> {
         self.follow(Request::Start(start_request(exec_id, command)), 0)
             .await
     }
 
-    /// Goes on following an exec after the last number the caller has, which is
-    /// acknowledged by that.
+    /// Follows an exec after the last event that the caller has, which also acknowledges it.
     pub async fn resume(&self, exec_id: &str, after_seq: u64) -> Result<Follow, AgentError> {
         let resume = ExecResume {
             exec_id: exec_id.to_owned(),
             after_seq,
         };
         let follow = self.follow(Request::Resume(resume), after_seq).await?;
-        // An acknowledgement that was under way when the last stream broke is lost.
+        // The last acknowledgement may have been lost with the previous stream.
         follow.ack(after_seq);
         Ok(follow)
     }
 
     async fn follow(&self, first: Request, last_seq: u64) -> Result<Follow, AgentError> {
         let (requests, outgoing) = mpsc::channel(ACKS_QUEUED_MAX);
-        // The receiver is right here and the queue is empty, so this cannot fail.
+        // The receiver exists and the queue is empty, so this cannot fail.
         let _ = requests.try_send(ExecRequest {
             request: Some(first),
         });
@@ -203,8 +201,8 @@ impl Agent {
         })
     }
 
-    /// Writes to an exec's stdin, `offset` bytes after its beginning, and answers how
-    /// many bytes it has accepted in all. Safe to repeat.
+    /// Writes to an exec's stdin at `offset`; returns how many bytes were accepted in total.
+    /// Idempotent.
     pub async fn input(
         &self,
         exec_id: &str,
@@ -226,7 +224,7 @@ impl Agent {
         Ok(accepted)
     }
 
-    /// Sends a signal to the exec's leader and its process group, or to all of it.
+    /// Signals the process group of the exec's leader, or all its processes.
     pub async fn signal(
         &self,
         exec_id: &str,
@@ -252,7 +250,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends an exec and everything it started; returns when all of it is gone.
+    /// Ends all processes of an exec; returns when the last one has exited.
     pub async fn cancel(&self, exec_id: &str, grace: Duration) -> Result<(), AgentError> {
         let request = CancelRequest {
             exec_id: exec_id.to_owned(),
@@ -262,7 +260,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Every exec the agent holds.
+    /// All execs of the agent, running and finished.
     pub async fn list_execs(&self) -> Result<Vec<ExecInfo>, AgentError> {
         let execs = self
             .calls()
@@ -273,7 +271,7 @@ impl Agent {
         parse_execs(execs)
     }
 
-    /// Drops a finished exec.
+    /// Makes the agent drop a finished exec and its output.
     pub async fn forget(&self, exec_id: &str) -> Result<(), AgentError> {
         self.calls()
             .forget(ForgetRequest {
@@ -283,7 +281,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends every exec and then the container.
+    /// Ends every exec, then the container.
     pub async fn shutdown(&self, grace: Duration) -> Result<(), AgentError> {
         self.calls()
             .shutdown(ShutdownRequest {
@@ -295,7 +293,7 @@ impl Agent {
 }
 
 impl Follow {
-    /// The next event; `None` after the exit and only there.
+    /// The next event; `None` only after the exit.
     pub async fn next(&mut self) -> Result<Option<Event>, AgentError> {
         match self.events.message().await? {
             Some(event) => self.order.take(event).map(Some),
@@ -304,7 +302,7 @@ impl Follow {
         }
     }
 
-    /// Lets the agent forget everything up to `seq`. Call it for what is stored.
+    /// Acknowledges all events up to `seq`: the agent drops them. Call it once they are stored.
     pub fn ack(&self, seq: u64) {
         let ack = ExecRequest {
             request: Some(Request::Ack(ExecAck { seq })),
@@ -321,7 +319,7 @@ impl SequenceCheck {
         }
     }
 
-    /// Takes the next event if it is one that may come now.
+    /// Checks an event against the order and returns it.
     pub(crate) fn take(&mut self, event: ExecEvent) -> Result<Event, AgentError> {
         if self.has_exited {
             return Err(AgentError::Protocol("it sent an event after the exit"));
@@ -332,8 +330,8 @@ impl SequenceCheck {
             ));
         }
         let event = Event::parse(event)?;
-        // Output may come first: of a command that killed its keeper before that could
-        // tell of the start.
+        // Output may come before the start, if the command killed its keeper before the keeper
+        // could report the start.
         if matches!(event.kind, EventKind::Started(_)) && event.seq != 1 {
             return Err(AgentError::Protocol("an exec starts in the middle"));
         }
@@ -475,7 +473,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Command {
-    /// A command with nothing but its arguments, a `PATH` and `/` to run in.
+    /// A command with only arguments, a `PATH` and the working directory `/`.
     pub fn new<A: Into<Vec<u8>>>(argv: impl IntoIterator<Item = A>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),

@@ -1,8 +1,7 @@
-//! What an agent can do beyond the first version of the protocol.
+//! Features that agents have beyond the first version of the protocol.
 //!
-//! An agent stays in its container as long as that lives, so a server meets older ones. It
-//! asks for a feature instead of a version: an agent that lacks one still serves everything
-//! else.
+//! An agent lives as long as its container, so a server meets older ones. It asks for a feature
+//! rather than a version: an agent that lacks one still serves everything else.
 
 use std::fmt;
 
@@ -33,14 +32,14 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A set of features. Those that this server does not know are in no set.
+/// A set of features. Features that this server does not know are never in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features(u64);
 
 impl Features {
     const KNOWN: [Feature; 1] = [Feature::Tunnel];
 
-    /// The known ones of what an agent claims.
+    /// The known features among those that an agent claims.
     pub(crate) fn parse(claimed: u64) -> Self {
         let known = Self::KNOWN.iter().map(|feature| feature.bit());
         Self(claimed & known.fold(0, |bits, bit| bits | bit))

@@ -1,4 +1,4 @@
-//! Files beneath the agent's root.
+//! File operations beneath the agent's root.
 
 use bytes::Bytes;
 use hotcell_agent_api::bounds::{BATCH_OPERATIONS_MAX, LIST_ENTRIES_MAX, PATH_BYTES_MAX};
@@ -13,12 +13,12 @@ use tonic::{Code, Status};
 use crate::error::parse_etag;
 use crate::{Agent, AgentError, AgentRefusal};
 
-/// A file, as stat tells it.
+/// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     /// Relative to the root.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The type of file.
     pub kind: FileKind,
     /// In bytes.
     pub size: u64,
@@ -26,13 +26,13 @@ pub struct FileInfo {
     pub mode: u32,
     /// When its content last changed, in nanoseconds.
     pub mtime_ns: i64,
-    /// Changes whenever the content may have.
+    /// Changes whenever the content may have changed.
     pub etag: String,
-    /// Of a symlink.
+    /// Where a symlink points.
     pub target: Option<Vec<u8>>,
 }
 
-/// Kinds of files.
+/// Types of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -48,97 +48,97 @@ pub enum FileKind {
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// In the order of their paths.
+    /// In path order.
     pub entries: Vec<FileInfo>,
     /// Where the next page begins, if there is one.
     pub next_cursor: Option<Vec<u8>>,
 }
 
-/// What must be true of a file for a change to go ahead.
+/// A condition on a file, checked before a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Precondition {
-    /// Nothing.
+    /// Always true.
     #[default]
     Any,
-    /// It has this etag.
+    /// The file has this etag.
     Matches(String),
-    /// It does not exist.
+    /// The file does not exist.
     Absent,
 }
 
-/// How to write a file.
+/// Options of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// What must be true of the file before.
+    /// Checked before the write.
     pub precondition: Precondition,
-    /// Its permission bits, if not those of the file it replaces.
+    /// Permission bits; `None`: those of the replaced file, or the default.
     pub mode: Option<u32>,
-    /// Make missing directories.
+    /// Create missing parent directories.
     pub create_parents: bool,
-    /// Add to the end instead of replacing.
+    /// Append instead of replacing.
     pub append: bool,
 }
 
-/// One step of a batch.
+/// One operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Read all of a file.
+    /// Read a whole file.
     Read {
-        /// Which.
+        /// Relative to the root.
         path: Vec<u8>,
     },
-    /// Write all of a file.
+    /// Write a whole file.
     Write {
-        /// Which.
+        /// Relative to the root.
         path: Vec<u8>,
-        /// With what.
+        /// The content.
         data: Bytes,
-        /// How.
+        /// As for a single write.
         options: WriteOptions,
     },
-    /// Remove.
+    /// Remove a file or a directory.
     Delete {
-        /// Which.
+        /// Relative to the root.
         path: Vec<u8>,
-        /// With all it holds.
+        /// Remove a directory with its content.
         recursive: bool,
-        /// What must be true of it.
+        /// Checked before the removal.
         precondition: Precondition,
     },
-    /// Rename.
+    /// Rename a file or a directory.
     Move {
-        /// From.
+        /// The source.
         path: Vec<u8>,
-        /// To.
+        /// The destination.
         dest: Vec<u8>,
-        /// What must be true of the source.
+        /// Checked on the source.
         precondition: Precondition,
     },
-    /// Duplicate.
+    /// Copy a file.
     Copy {
-        /// From.
+        /// The source.
         path: Vec<u8>,
-        /// To.
+        /// The destination.
         dest: Vec<u8>,
     },
-    /// Make a directory and those above it.
+    /// Create a directory and its missing parents.
     Mkdir {
-        /// Which.
+        /// Relative to the root.
         path: Vec<u8>,
     },
 }
 
-/// How one step of a batch went.
+/// The result of one operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchOutcome {
-    /// What it is now.
+    /// The file after the operation; `None` after a delete.
     pub info: Option<FileInfo>,
-    /// What a read found.
+    /// The content that a read returned.
     pub data: Bytes,
 }
 
 impl Agent {
-    /// Describes a file, or with `follow` what a symlink points to.
+    /// Metadata of a file; with `follow`, of a symlink's target.
     pub async fn stat(&self, path: &[u8], follow: bool) -> Result<FileInfo, AgentError> {
         let request = StatRequest {
             path: owned(path),
@@ -165,7 +165,7 @@ impl Agent {
         };
         let reply = self.calls().list(request).await?.into_inner();
         let page = Page::parse(reply, limit)?;
-        // A listing that comes back to where it was would never end.
+        // A cursor that does not advance would make the listing endless.
         if page
             .next_cursor
             .as_deref()
@@ -176,7 +176,7 @@ impl Agent {
         Ok(page)
     }
 
-    /// Removes a file or, with `recursive`, a tree; answers how many files went.
+    /// Removes a file or, with `recursive`, a tree; returns the number of entries removed.
     pub async fn delete(
         &self,
         path: &[u8],
@@ -187,7 +187,7 @@ impl Agent {
         Ok(self.calls().delete(request).await?.into_inner().removed)
     }
 
-    /// Renames.
+    /// Moves a file or a directory.
     pub async fn rename(
         &self,
         path: &[u8],
@@ -198,7 +198,7 @@ impl Agent {
         FileInfo::parse(self.calls().r#move(request).await?.into_inner())
     }
 
-    /// Duplicates a file or, with `recursive`, a tree.
+    /// Copies a file or, with `recursive`, a tree.
     pub async fn copy(
         &self,
         path: &[u8],
@@ -210,8 +210,8 @@ impl Agent {
         FileInfo::parse(self.calls().copy(request).await?.into_inner())
     }
 
-    /// Makes a directory; with `parents` also those above it, and an existing one is
-    /// fine.
+    /// Creates a directory. With `parents`, also creates its parents, and accepts an existing
+    /// directory.
     pub async fn mkdir(&self, path: &[u8], parents: bool) -> Result<FileInfo, AgentError> {
         let request = MkdirRequest {
             path: owned(path),
@@ -221,8 +221,8 @@ impl Agent {
         FileInfo::parse(self.calls().mkdir(request).await?.into_inner())
     }
 
-    /// Does several operations, all or none of them if `atomic`. The outer error is
-    /// of the batch as a whole, the inner ones of single operations.
+    /// Applies several operations, all or none of them if `atomic`. The outer error is about the
+    /// whole batch, the inner ones are about single operations.
     pub async fn batch(
         &self,
         operations: Vec<Operation>,

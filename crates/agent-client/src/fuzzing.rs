@@ -1,7 +1,7 @@
-//! What an agent answers, parsed without a connection: for fuzz targets and tests.
+//! Parses an agent's answers without a connection, for fuzz targets and tests.
 //!
-//! Every function takes whatever a container may have sent and panics if a value over
-//! its bound comes out.
+//! Each function takes arbitrary bytes or messages and panics if a value beyond its bound gets
+//! through.
 
 use hotcell_agent_api::bounds::{
     CHUNK_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, EXECS_MAX, IMAGE_ENV_MAX, LIST_ENTRIES_MAX,
@@ -20,7 +20,7 @@ use crate::file::parse_result;
 use crate::tunnel::{IncomingCheck, check_reply};
 use crate::{AgentError, AgentRefusal, Event, EventKind, ExitCause, FileInfo, Hello, Page};
 
-/// Takes bytes for each kind of answer in turn; those that are none of it are fine.
+/// Parses the bytes as each kind of answer; a parse error is fine.
 pub fn answers(bytes: &[u8]) {
     if let Ok(reply) = HelloReply::decode(bytes) {
         hello(reply);
@@ -63,7 +63,7 @@ pub fn hello(reply: HelloReply) {
     }
 }
 
-/// What the container wants to open: the table, then connections.
+/// The list of listeners, then incoming connections.
 pub fn tunnels(table: TunnelListeners, events: impl IntoIterator<Item = TunnelEvent>) {
     let Ok(mut check) = IncomingCheck::parse(table) else {
         return;
@@ -78,7 +78,7 @@ pub fn tunnels(table: TunnelListeners, events: impl IntoIterator<Item = TunnelEv
     }
 }
 
-/// A piece of a tunnel.
+/// One message of a tunnel.
 pub fn tunnel_reply(reply: TunnelReply) {
     assert!(check_reply(reply.clone(), true).is_err());
     if let Ok(Some(data)) = check_reply(reply, false) {
@@ -113,7 +113,7 @@ fn assert_event(event: &Event) {
     }
 }
 
-/// The execs an agent says it holds.
+/// A list of execs.
 pub fn execs(reply: ListExecsReply) {
     if let Ok(execs) = parse_execs(reply.execs) {
         assert!(execs.len() <= EXECS_MAX);
@@ -125,7 +125,7 @@ pub fn execs(reply: ListExecsReply) {
     }
 }
 
-/// A page that was asked to have at most `limit` entries.
+/// A page of a listing with at most `limit` entries.
 pub fn page(reply: ListReply, limit: u32) {
     if let Ok(page) = Page::parse(reply, limit) {
         assert!(page.entries.len() <= limit.min(LIST_ENTRIES_MAX) as usize);
@@ -137,7 +137,7 @@ pub fn page(reply: ListReply, limit: u32) {
     }
 }
 
-/// A file's description.
+/// The metadata of a file.
 pub fn file(info: v1::FileInfo) {
     if let Ok(info) = FileInfo::parse(info) {
         assert_file(&info);
@@ -153,7 +153,7 @@ fn assert_file(info: &FileInfo) {
     assert_etag(&info.etag);
 }
 
-/// How one operation of a batch went.
+/// The result of one operation of a batch.
 pub fn batch_result(result: BatchResult) {
     match parse_result(result) {
         Ok(outcome) => outcome.info.iter().for_each(assert_file),
@@ -161,7 +161,7 @@ pub fn batch_result(result: BatchResult) {
     }
 }
 
-/// What an agent says when it refuses.
+/// A gRPC status.
 pub fn status(status: &Status) {
     assert_error(&AgentError::from(status.clone()));
 }
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Mostly what an agent of ours might say, and everything else too.
+    /// Mostly text that a real agent could send, sometimes anything.
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![
             "[0-9a-f]{0,70}",
@@ -242,7 +242,7 @@ mod tests {
         ])
     }
 
-    /// Numbers that are right most of the time, or nothing but the first would be seen.
+    /// Numbers are mostly correct; otherwise only the first event would be tested.
     fn stream() -> impl Strategy<Value = Vec<ExecEvent>> {
         vec((happening(), 0_u8..10, any::<u64>()), 0..12).prop_map(|happenings| {
             let numbered = happenings.into_iter().zip(1_u64..);

@@ -1,9 +1,8 @@
 //! The server's half of the agent protocol.
 //!
-//! An [`Agent`] speaks over one byte stream that an engine opened. The container at
-//! the other end is hostile: whatever arrives is checked against the protocol's
-//! bounds here, once, and becomes a type of ours or an error. No type of the wire
-//! protocol leaves this crate.
+//! An [`Agent`] speaks over one byte stream that an engine opened. The container at the other end
+//! is hostile: whatever arrives is checked against the protocol's bounds here, once, and becomes
+//! one of our types or an error. No type of the wire protocol leaves this crate.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -39,51 +38,51 @@ pub struct Agent {
     hello: Hello,
 }
 
-/// What an agent says about itself.
+/// What an agent reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Its package version.
     pub version: String,
-    /// Another value means that another agent answers.
+    /// Random per agent process: a new value means that the agent was restarted.
     pub boot_id: [u8; 16],
-    /// The directory below which it serves files.
+    /// The directory whose files it serves.
     pub root: String,
-    /// The user execs run as.
+    /// The user id of execs.
     pub uid: u32,
-    /// The group execs run as.
+    /// The group id of execs.
     pub gid: u32,
-    /// Whether an exec may ask for another user.
+    /// Whether execs may run as another user.
     pub can_switch_user: bool,
-    /// What it was started with: the image's variables, and what the engine adds.
+    /// The environment of the agent: the image's variables and those that the engine adds.
     pub env: Vec<Variable>,
-    /// The newest protocol version that it and this server speak.
+    /// The newest protocol version that both sides support.
     pub protocol: u32,
-    /// What it can do beyond the first version.
+    /// What it supports beyond the first version.
     pub features: Features,
 }
 
-/// The name and the value of an environment variable.
+/// Name and value of an environment variable.
 pub type Variable = (Vec<u8>, Vec<u8>);
 
 impl Hello {
-    /// The variables it was started with.
+    /// The environment of the agent.
     pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.env.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 }
 
 impl Agent {
-    /// What the agent said when the connection was made.
+    /// The agent's answer to `Hello`, from when the connection was made.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Whether the agent can do this; one that is older than the feature cannot.
+    /// Whether the agent supports a feature; one that is older than the feature does not.
     pub fn has(&self, feature: Feature) -> bool {
         self.hello.features.contains(feature)
     }
 
-    /// Fails with [`AgentError::TooOld`] where the agent cannot do this.
+    /// Fails with [`AgentError::TooOld`] if the agent does not support a feature.
     pub fn require(&self, feature: Feature) -> Result<(), AgentError> {
         let too_old = AgentError::TooOld { feature };
         self.has(feature).then_some(()).ok_or(too_old)

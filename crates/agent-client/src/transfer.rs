@@ -1,4 +1,4 @@
-//! Moving bytes: file content and archives, in bounded pieces both ways.
+//! Transfers file content and archives, in bounded chunks.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use tonic::Streaming;
 use crate::file::write_header;
 use crate::{Agent, AgentError, FileInfo, WriteOptions};
 
-/// Pieces on their way to the agent.
+/// Chunks queued for the agent.
 const PIECES_QUEUED_MAX: usize = 4;
 
-/// Bytes that come from the agent.
+/// Bytes from the agent.
 #[derive(Debug)]
 pub struct ByteReader {
     source: Source,
-    /// How much may still come, if it is known.
+    /// How many bytes may still come, if known.
     left: Option<u64>,
 }
 
@@ -34,8 +34,8 @@ enum Source {
     Archive(Streaming<ExportReply>),
 }
 
-/// Bytes that go to the agent. Dropping it before [`ByteWriter::finish`] abandons the
-/// transfer: a file stays as it was.
+/// Bytes to the agent. Dropping it before [`ByteWriter::finish`] abandons the transfer: the file is
+/// unchanged.
 pub struct ByteWriter<T> {
     pieces: mpsc::Sender<Piece>,
     outcome: Pin<Box<dyn Future<Output = Result<T, AgentError>> + Send>>,
@@ -43,12 +43,12 @@ pub struct ByteWriter<T> {
 
 enum Piece {
     Data(Bytes),
-    /// Tells the end apart from a writer that was dropped half way.
+    /// Distinguishes the end from a writer that was dropped halfway.
     End,
 }
 
 impl Agent {
-    /// Reads a file from `offset`, at most `limit` bytes, or to its end.
+    /// Reads at most `limit` bytes of a file from `offset`, or to its end.
     pub async fn read(
         &self,
         path: &[u8],
@@ -75,7 +75,7 @@ impl Agent {
         Ok((info, reader))
     }
 
-    /// Writes a whole file that is in memory.
+    /// Writes a file from memory.
     pub async fn write_all(
         &self,
         path: &[u8],
@@ -88,7 +88,7 @@ impl Agent {
             let start = n * CHUNK_BYTES_MAX;
             Request::Data(data.slice(start..data.len().min(start + CHUNK_BYTES_MAX)))
         });
-        // All is at hand, so a small file leaves in one frame.
+        // All content is in memory, so a small file is sent in one frame.
         let requests = std::iter::once(Request::Header(write_header(path, options)))
             .chain(pieces)
             .chain([Request::End(true)])
@@ -99,7 +99,7 @@ impl Agent {
         FileInfo::parse(written.into_inner())
     }
 
-    /// Begins to write a file.
+    /// Starts writing a file.
     pub fn write(&self, path: &[u8], options: WriteOptions) -> ByteWriter<FileInfo> {
         let header = write_header(path, options);
         let first = WriteRequest {
@@ -119,8 +119,8 @@ impl Agent {
         )
     }
 
-    /// Begins to unpack a tar stream into a directory; ends with the number of
-    /// members and bytes. Bounds of 0 are the agent's own.
+    /// Starts unpacking a tar stream into a directory; finishes with the number of members and
+    /// bytes. A bound of 0 means the agent's own.
     pub fn import(&self, dest: &[u8], bytes_max: u64, entries_max: u64) -> ByteWriter<(u64, u64)> {
         let header = ImportHeader {
             dest: Bytes::copy_from_slice(dest),
@@ -136,7 +136,7 @@ impl Agent {
             |data| ImportRequest {
                 request: Some(import_request::Request::Data(data)),
             },
-            // An archive has an end of its own.
+            // An archive has an end marker of its own.
             None,
             move |requests| async move {
                 let reply = calls.import(requests).await?.into_inner();
@@ -166,7 +166,7 @@ impl Agent {
 }
 
 impl ByteReader {
-    /// The next piece, of at most [`CHUNK_BYTES_MAX`] bytes; `None` at the end.
+    /// The next chunk, of at most [`CHUNK_BYTES_MAX`] bytes; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, AgentError> {
         let piece = match &mut self.source {
             Source::File(replies) => match replies.message().await?.map(|reply| reply.reply) {
@@ -189,7 +189,7 @@ impl ByteReader {
         Ok(data)
     }
 
-    /// Everything that is left, if it is at most `bytes_max`.
+    /// Reads the rest, which must be at most `bytes_max`.
     pub async fn collect(mut self, bytes_max: usize) -> Result<Vec<u8>, AgentError> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await? {
@@ -202,8 +202,8 @@ impl ByteReader {
     }
 }
 
-/// A piece of a stream: not over the bound, and not empty, or a stream of nothing could go
-/// on for ever.
+/// Checks the size of a chunk. It must not be empty either, or a stream of nothing could go on for
+/// ever.
 pub(crate) fn check_chunk(data: &Bytes) -> Result<(), AgentError> {
     match data.len() {
         1..=CHUNK_BYTES_MAX => Ok(()),
@@ -247,7 +247,7 @@ impl<T: Send + 'static> ByteWriter<T> {
         }
     }
 
-    /// Sends bytes. Waits while the agent is not ready for them.
+    /// Sends bytes. Waits while the agent is busy.
     pub async fn write(&mut self, data: Bytes) -> Result<(), AgentError> {
         let mut rest = data;
         while !rest.is_empty() {
@@ -257,13 +257,13 @@ impl<T: Send + 'static> ByteWriter<T> {
         Ok(())
     }
 
-    /// Says that this was all and waits for the agent's answer.
+    /// Marks the end and waits for the agent's answer.
     pub async fn finish(mut self) -> Result<T, AgentError> {
         self.send(Piece::End).await?;
         self.outcome.await
     }
 
-    /// Queues a piece while driving the call, which nothing else does.
+    /// Queues a chunk while driving the call, which nothing else does.
     async fn send(&mut self, piece: Piece) -> Result<(), AgentError> {
         tokio::select! {
             biased;
@@ -279,8 +279,8 @@ impl<T: Send + 'static> ByteWriter<T> {
     }
 }
 
-/// Drives both until the call is answered. A writer that was dropped drops this too,
-/// and with it the call: the agent sees a cancelled stream, not an end.
+/// Drives both until the call is answered. Dropping the writer drops this future and with it the
+/// call: the agent sees a cancelled stream, not an end.
 async fn feed_and_call<T>(
     feed: impl Future<Output = bool>,
     call: impl Future<Output = Result<T, AgentError>>,

@@ -1,9 +1,9 @@
-//! Tunnels: byte streams between the server and a process of the container.
+//! Tunnels: byte streams between the server and a process in the container.
 //!
-//! [`Tunnels`] tells what the container wants to open; [`Agent::open_tunnel`] opens one the
-//! other way round. Both give a [`TunnelStream`], which is one HTTP/2 stream of the
-//! connection, with flow control of its own. When the connection is lost, so is each of its
-//! tunnels; the agent's listeners stay, and a new [`Tunnels`] begins with them.
+//! [`Tunnels`] delivers connections that processes inside open; [`Agent::open_tunnel`] connects to
+//! an address inside. Both give a [`TunnelStream`], which is one HTTP/2 stream of the connection,
+//! with its own flow control. When the connection to the agent is lost, all its tunnels fail; the
+//! agent's listeners stay, and a new [`Tunnels`] starts with them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,26 +35,26 @@ use tonic::Streaming;
 
 use crate::{Agent, AgentError, AgentRefusal, Feature};
 
-/// How long a process inside may take to read the last bytes of a tunnel that has ended.
+/// How long a process inside may take to read the last bytes of an ended tunnel.
 const LINGER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Chunks that wait for room in the HTTP/2 window.
 const CHUNKS_QUEUED_MAX: usize = 1;
 
-/// Purposes that are bound over one connection, one after the other or at a time.
+/// Purposes that one connection can bind in total.
 const PURPOSES_MAX: usize = 4096;
 
-/// An address inside the container, of which only loopback ones are served.
+/// An address inside the container; only loopback and unix addresses are allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelAddress {
-    /// With port 0, a listener gets any that is free.
+    /// Port 0 lets a listener use any free port.
     Tcp(SocketAddr),
     /// An absolute path.
     Unix(Vec<u8>),
 }
 
-/// What the container wants to open. A second one for the same agent takes over: the first
-/// answers [`AgentRefusal::Aborted`].
+/// Connections that processes inside open. A second one for the same agent takes over: the first
+/// gets [`AgentRefusal::Aborted`].
 #[derive(Debug)]
 pub struct Tunnels {
     agent: Agent,
@@ -63,8 +63,8 @@ pub struct Tunnels {
     permits: Arc<Semaphore>,
 }
 
-/// A process of the container that has connected to a listener and waits for an answer, at
-/// most ten seconds from when it connected.
+/// A process in the container that has connected to a listener and waits for an answer, at most ten
+/// seconds.
 #[derive(Debug)]
 pub struct IncomingTunnel {
     purpose: String,
@@ -73,36 +73,35 @@ pub struct IncomingTunnel {
     permit: OwnedSemaphorePermit,
 }
 
-/// What an agent may announce: purposes that it was asked to listen for, under ids that only
-/// grow.
+/// What an agent may announce: connections for purposes that were bound, with increasing ids.
 #[derive(Debug)]
 pub(crate) struct IncomingCheck {
-    /// What was ever bound: a connection may still wait where nothing listens any more.
+    /// Every purpose ever bound: connections may still wait after their listener was closed.
     purposes: BTreeMap<String, TunnelAddress>,
     last_id: u64,
 }
 
-/// An open tunnel. Shutting down its writing half is a half close; dropping it before both
-/// halves have ended resets the connection inside.
+/// An open tunnel. Shutting down its writing half is a half-close; dropping it before both halves
+/// have ended resets the connection inside.
 ///
 /// Reading fails with `ConnectionReset` if the connection inside was reset, with
-/// `ConnectionAborted` if the connection to the agent was lost, and with `InvalidData` if
-/// the agent broke the protocol; the cause is an [`AgentError`].
+/// `ConnectionAborted` if the connection to the agent was lost, and with `InvalidData` if the agent
+/// violated the protocol; the cause is an [`AgentError`].
 #[derive(Debug)]
 pub struct TunnelStream {
-    /// Present until it is dropped.
+    /// `None` only while it is dropped.
     replies: Option<Streaming<TunnelReply>>,
-    /// Absent once the writing half has ended.
+    /// `None` once the writing half has ended.
     requests: Option<PollSender<TunnelRequest>>,
-    /// Received and not yet read.
+    /// Received but not yet read.
     received: Bytes,
     reading: Reading,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for TunnelStream {
-    /// Where both halves have ended, what was written may still be on its way: the call is
-    /// given up, which would reset the connection inside, only once the agent is done.
+    /// When both halves have ended, the last bytes may still be in flight. Ending the call would
+    /// reset the connection inside, so a task keeps it open until the agent is done.
     fn drop(&mut self) {
         let is_done = self.reading == Reading::Ended && self.requests.is_none();
         let (Some(mut replies), true) = (self.replies.take(), is_done) else {
@@ -126,7 +125,7 @@ enum Reading {
 }
 
 impl Agent {
-    /// Asks what the container wants to open, now and from now on.
+    /// Starts receiving connections that processes inside open.
     pub async fn tunnels(&self) -> Result<Tunnels, AgentError> {
         self.require(Feature::Tunnel)?;
         let events = self.calls().tunnel_events(TunnelEventsRequest {}).await?;
@@ -145,8 +144,7 @@ impl Agent {
         })
     }
 
-    /// Connects to an address inside. Where nobody listens it is
-    /// [`AgentRefusal::NotFound`].
+    /// Connects to an address inside. [`AgentRefusal::NotFound`] if nobody listens there.
     pub async fn open_tunnel(&self, address: &TunnelAddress) -> Result<TunnelStream, AgentError> {
         self.require(Feature::Tunnel)?;
         self.tunnel(Request::Open(address.into()), None).await
@@ -175,7 +173,7 @@ impl Agent {
         first: Request,
     ) -> Result<(mpsc::Sender<TunnelRequest>, Streaming<TunnelReply>), AgentError> {
         let (requests, outgoing) = mpsc::channel(CHUNKS_QUEUED_MAX);
-        // The receiver is right here and the queue is empty, so this cannot fail.
+        // The receiver exists and the queue is empty, so this cannot fail.
         let _ = requests.try_send(TunnelRequest {
             request: Some(first),
         });
@@ -185,13 +183,13 @@ impl Agent {
 }
 
 impl Tunnels {
-    /// Each purpose that was ever bound, and where.
+    /// Every purpose ever bound, with its address.
     pub fn listeners(&self) -> &BTreeMap<String, TunnelAddress> {
         &self.incoming.purposes
     }
 
-    /// Lets the agent listen for a purpose, at an address where nothing else does, and
-    /// answers where that is. Idempotent.
+    /// Makes the agent listen for a purpose on an unused address; returns the bound address.
+    /// Idempotent.
     ///
     /// A purpose has 1 to 64 characters of a-z, 0-9, '.', '-' and '_'.
     pub async fn listen(
@@ -203,8 +201,8 @@ impl Tunnels {
         if known.len() >= PURPOSES_MAX && !known.contains_key(purpose) {
             return Err(too_many_purposes());
         }
-        // Before the call: the first connection may be told before its answer. A purpose
-        // whose call failed stays known, for what was done is not known then.
+        // Inserted before the call, because the first connection may be announced before the
+        // answer. Kept if the call fails, because it is unknown what the agent did.
         known.insert(purpose.to_owned(), address.clone());
         let request = TunnelListenRequest {
             purpose: purpose.to_owned(),
@@ -217,7 +215,7 @@ impl Tunnels {
         Ok(bound)
     }
 
-    /// Closes a purpose's listener and resets what waits there; open tunnels go on.
+    /// Closes the listener of a purpose and resets its waiting connections; open tunnels continue.
     pub async fn unlisten(&mut self, purpose: &str) -> Result<(), AgentError> {
         let request = TunnelUnlistenRequest {
             purpose: purpose.to_owned(),
@@ -226,8 +224,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// The next process that has connected. Waits while `TUNNELS_MAX` that were accepted
-    /// here are in use. Nothing is lost if the future is dropped.
+    /// The next incoming connection. Waits while `TUNNELS_MAX` accepted ones are open. Cancel-safe.
     pub async fn accept(&mut self) -> Result<IncomingTunnel, AgentError> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|_| AgentError::Lost)?;
@@ -244,12 +241,12 @@ impl Tunnels {
 }
 
 impl IncomingTunnel {
-    /// Which listener it connected to.
+    /// The purpose of the listener it connected to.
     pub fn purpose(&self) -> &str {
         &self.purpose
     }
 
-    /// Begins the tunnel. A process that has given up is [`AgentRefusal::NotFound`].
+    /// Opens the tunnel. [`AgentRefusal::NotFound`] if the process has given up.
     pub async fn accept(self) -> Result<TunnelStream, AgentError> {
         let Self {
             agent, id, permit, ..
@@ -257,7 +254,7 @@ impl IncomingTunnel {
         agent.tunnel(Request::Accept(id), Some(permit)).await
     }
 
-    /// Resets the connection. One that is gone already is fine.
+    /// Resets the connection. It is no error if it is gone already.
     pub async fn refuse(self) -> Result<(), AgentError> {
         let refused = self.agent.call_tunnel(Request::Refuse(self.id)).await;
         match refused {
@@ -290,7 +287,7 @@ impl IncomingCheck {
         })
     }
 
-    /// Takes the next event if it is one that may come now.
+    /// Checks an event and returns its connection.
     pub(crate) fn take(&mut self, event: TunnelEvent) -> Result<(u64, String), AgentError> {
         let Some(Event::Incoming(TunnelIncoming { tunnel_id, purpose })) = event.event else {
             return Err(AgentError::Protocol("it sent an empty or a second table"));
@@ -363,7 +360,7 @@ impl TunnelStream {
         }
     }
 
-    /// Takes the next reply if there is one: bytes to read, the end, or a failure.
+    /// Processes the next reply: bytes to read, the end, or a failure.
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let reply = ready!(self.poll_next(cx));
         self.reading = match reply {
@@ -384,7 +381,7 @@ impl TunnelStream {
         }
     }
 
-    /// Why nothing more can be written: what the other half has heard, if it has.
+    /// Why writing failed: the error that the reading half received, if any.
     fn write_failure(&mut self, cx: &mut Context<'_>) -> io::Error {
         if self.reading == Reading::Open && self.received.is_empty() {
             let _ = self.poll_reply(cx);
@@ -395,7 +392,7 @@ impl TunnelStream {
         }
     }
 
-    /// Sends a request as soon as there is room for it.
+    /// Sends a request as soon as there is room.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -413,7 +410,7 @@ impl TunnelStream {
     }
 }
 
-/// The bytes of a reply, or `None` at the end.
+/// Validates a reply and returns its bytes; `None` at the end.
 pub(crate) fn check_reply(
     reply: TunnelReply,
     has_ended: bool,
@@ -449,7 +446,7 @@ impl AsyncRead for TunnelStream {
             match &self.reading {
                 Reading::Open => ready!(self.poll_reply(cx)),
                 Reading::Failed(error) => return Poll::Ready(Err(io_error(error))),
-                // Only to see whether anything comes that must not.
+                // Polls only to detect an unexpected message.
                 Reading::Ended => match self.poll_next(cx) {
                     Poll::Ready(Some(Ok(reply))) => {
                         if let Err(error) = check_reply(reply, true) {
@@ -482,7 +479,7 @@ impl AsyncWrite for TunnelStream {
         Poll::Ready(Ok(count))
     }
 
-    /// What was written is on its way already.
+    /// Writes are sent without buffering.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,5 +1,4 @@
-//! The command line, parsed by hand: it is short, and the agent is copied into every
-//! container.
+//! The command line. Parsed by hand because it is short and the agent must stay small.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,38 +9,37 @@ use hotcell_agent_api::bounds::{
     CONNECT_ABSTRACT_FLAG, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN,
 };
 
-/// How the program is called.
 pub(crate) const USAGE: &str =
     "usage: hotcell-agent init [--container ID] --root DIR [--linger-ms N] [--become UID GID] [--protocol-max N]
                           [--filter FILE [--own-kernel]] [--listen-path PATH | --listen-abstract NAME UID]
        hotcell-agent connect PATH | --door NAME";
 
-/// What the program was asked to be.
+/// The subcommand.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// PID 1 of a container.
     Init(Options),
-    /// A bridge from stdin and stdout to an agent's socket.
+    /// Bridges stdin and stdout to an agent's socket.
     Connect(Target),
 }
 
-/// Where an agent can be reached.
+/// The address of a running agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// At a path of the file system, by whoever may write there.
+    /// A socket in the file system; its permissions decide who may connect.
     Path(PathBuf),
-    /// Under an abstract name: see [`crate::handshake`].
+    /// An abstract socket: see [`crate::handshake`].
     Abstract(String),
 }
 
-/// Where an agent listens.
+/// The address on which an agent listens.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// At the descriptor that the engine passed.
+    /// The listening descriptor that the engine passed.
     Inherited,
-    /// At a path of the file system.
+    /// A socket in the file system.
     Path(PathBuf),
-    /// Under an abstract name, for one user only: see [`crate::handshake`].
+    /// An abstract socket that accepts only one user: see [`crate::handshake`].
     Abstract {
         /// Without the leading NUL.
         name: String,
@@ -50,40 +48,36 @@ pub(crate) enum Listen {
     },
 }
 
-/// How to be PID 1.
+/// Options of `init`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// The directory below which files are served.
+    /// The directory whose files are served.
     pub(crate) root: String,
-    /// Exit this long after the last connection closed; absent: never.
+    /// Exit this long after the last connection closed; `None`: never.
     pub(crate) linger: Option<Duration>,
-    /// Where to listen.
     pub(crate) listen: Listen,
-    /// The user and group to become first, if the engine starts us as root.
+    /// The user and group to switch to, if the engine starts us as root.
     pub(crate) user: Option<(u32, u32)>,
-    /// A file with the seccomp program to load first, if the engine has not.
+    /// A seccomp program to load, if the engine has not loaded one.
     pub(crate) filter: Option<PathBuf>,
-    /// Whether the kernel serves this container alone, as gVisor's does.
+    /// Whether the kernel serves only this container, as gVisor does.
     pub(crate) has_own_kernel: bool,
-    /// The newest protocol version to speak: an older one is how tests get an older agent.
+    /// The newest protocol version to offer. Tests lower it to get an older agent.
     pub(crate) protocol_max: u32,
 }
 
-/// Why the command line cannot be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgsError {
-    /// Neither `init` nor `connect`.
     #[error("a command is missing: init or connect")]
     Command,
-    /// Not an argument we know.
     #[error("argument {0:?} is unknown")]
     Unknown(OsString),
-    /// An option without its value, or a value that cannot be one.
+    /// A missing or invalid value.
     #[error("option {0} needs a value")]
     Value(&'static str),
 }
 
-/// Turns arguments (without the program's name) into what they ask for.
+/// Parses the arguments after the program name.
 pub(crate) fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Command, ArgsError> {
     let command = args.next().ok_or(ArgsError::Command)?;
     match command.to_str() {
@@ -111,7 +105,7 @@ fn parse_init(mut args: impl Iterator<Item = OsString>) -> Result<Options, ArgsE
     let mut protocol_max = PROTOCOL_VERSION_MAX;
     while let Some(name) = args.next() {
         match name.to_str() {
-            // For whoever looks for us in a list of processes; we need no name.
+            // Only makes us recognizable in a process list.
             Some("--container") => drop(text(args.next(), "--container")?),
             Some("--root") => root = Some(text(args.next(), "--root")?),
             Some("--linger-ms") => {

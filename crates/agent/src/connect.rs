@@ -1,8 +1,8 @@
-//! The bridge that engines without a socket of their own run inside the container, once
-//! per connection: stdin and stdout on one side, the agent's socket on the other.
+//! The bridge that engines without a socket of their own run inside the container, once per
+//! connection: stdin and stdout on one side, the agent's socket on the other.
 //!
-//! One thread, because each counts as a process of the container; so nothing here may
-//! block but the wait for news from either side.
+//! It has one thread, because every thread counts against the container's pids limit. So nothing
+//! may block here except the poll for both sides.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,16 +18,16 @@ use rustix::io::Errno;
 use crate::args::Target;
 use crate::handshake;
 
-/// Bytes held for each direction.
+/// Buffer size per direction.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long an agent that is just starting may take to listen.
+/// How long to wait for an agent that is just starting.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between two attempts to reach it.
+/// Pause between two connection attempts.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Copies both ways until either side ends.
+/// Copies in both directions until one side closes.
 pub(crate) fn run(target: &Target) -> io::Result<()> {
     let socket = match target {
         Target::Path(path) => at_path(path)?,
@@ -42,7 +42,7 @@ pub(crate) fn run(target: &Target) -> io::Result<()> {
     while inward.step()? && outward.step()? {
         wait(&[&inward, &outward])?;
     }
-    // What the agent said before it ended is still on its way.
+    // Forward what the agent sent before it closed.
     outward.drain()
 }
 
@@ -50,7 +50,7 @@ fn at_path(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// Waits for an agent that is not there yet: the engine may be faster than PID 1.
+/// Connects, retrying while PID 1 is not listening yet.
 fn connect_abstract(name: &str) -> io::Result<UnixStream> {
     let address = handshake::address(name)?;
     let deadline = Instant::now() + LISTEN_TIMEOUT;
@@ -77,12 +77,12 @@ fn wait(pumps: &[&Pump<'_>]) -> io::Result<()> {
     }
 }
 
-/// One direction.
+/// Copies one direction.
 struct Pump<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,
     buffer: Vec<u8>,
-    /// What was read and not yet written.
+    /// The part of the buffer that is read but not yet written.
     held: std::ops::Range<usize>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// What must happen before there is something to do.
+    /// The event that this direction waits for.
     fn watched(&self) -> PollFd<'a> {
         if self.held.is_empty() {
             PollFd::from_borrowed_fd(self.from, PollFlags::IN)
@@ -105,7 +105,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Moves what can be moved without waiting; false at the end.
+    /// Copies what is possible without blocking; false at end of file.
     fn step(&mut self) -> io::Result<bool> {
         loop {
             if !self.write_held()? {
@@ -121,7 +121,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Writes what is held; false if the other side takes no more for now.
+    /// Writes buffered bytes; false if the other side would block.
     fn write_held(&mut self) -> io::Result<bool> {
         while !self.held.is_empty() {
             match rustix::io::write(self.to, &self.buffer[self.held.clone()]) {
@@ -134,7 +134,7 @@ impl<'a> Pump<'a> {
         Ok(true)
     }
 
-    /// Waits until everything that was sent has been passed on.
+    /// Forwards what the sender has already sent.
     fn drain(&mut self) -> io::Result<()> {
         while self.step()? && !self.held.is_empty() {
             wait(&[self])?;

@@ -32,7 +32,7 @@ use crate::sys;
 /// honest peer sends its request as soon as it is connected.
 const PENDING_MAX: usize = 16;
 
-/// The abstract socket address of that name.
+/// The abstract socket address `name`.
 pub(crate) fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
@@ -56,7 +56,7 @@ pub(crate) fn send_credentials(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the peer that it is accepted; false if it has left.
+/// Tells the peer that it is accepted; false if it has disconnected.
 pub(crate) fn confirm(stream: &UnixStream) -> bool {
     matches!(stream.try_write(&[HANDSHAKE_ACCEPTED]), Ok(1))
 }

@@ -1,7 +1,7 @@
-//! Being PID 1: what is set up once, before the first connection, and the end.
+//! PID 1: one-time setup before the first connection, and shutdown.
 //!
-//! The agent handles no signal but SIGCHLD and ignores all others, so nothing inside its
-//! container can end it by one. Any end of this function ends the container.
+//! The agent handles only SIGCHLD and ignores all other signals, so that nothing in its container
+//! can kill it. When `run` returns, the container ends.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,26 +25,26 @@ use crate::serve::{self, Connections, Incoming};
 use crate::service::{AgentService, HelloInfo};
 use crate::sys;
 
-/// The descriptor at which the engine passes the listener.
+/// Descriptor number of the listening socket that the engine passes.
 const LISTENER_FD: i32 = 3;
 
-/// The descriptor at which the engine passes the listener of the system call filter.
+/// Descriptor number of the seccomp listener that the engine passes.
 const NOTIFY_FD: i32 = 32;
 
-/// Threads for work with files; each counts as a process of the container.
+/// Threads for file operations; each counts against the container's pids limit.
 const FILE_THREADS_MAX: usize = 16;
 
-/// Keeps every process of the same user from tracing us and from reading our memory.
+/// Prevents processes of the same user from tracing us or reading our memory.
 pub(crate) fn deny_tracing() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Serves until the server shuts the agent down or nobody is left to serve.
+/// Serves until the server shuts the agent down, or until it lingered without a connection.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     sys::ignore_signals();
     if let Some((uid, gid)) = options.user {
         privilege::become_user(uid, gid)?;
-        // A change of user may make us readable again.
+        // Changing the user may have made us dumpable again.
         deny_tracing()?;
     }
     let notifications = match &options.filter {
@@ -57,15 +57,15 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         Listen::Abstract { name, .. } => UnixListener::bind_addr(&handshake::address(name)?)?,
     };
     listener.set_nonblocking(true)?;
-    // PID 1 gets orphans anyway; elsewhere they must come to us as well.
+    // PID 1 receives orphans anyway; an agent that is not PID 1 must become a subreaper.
     set_child_subreaper(Some(Pid::INIT))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(FILE_THREADS_MAX)
         .thread_keep_alive(Duration::MAX)
         .build()?;
-    // A container that has used up its processes leaves no room for a thread, and without
-    // any thread a job would be the end of us; with one it waits its turn.
+    // Start one blocking thread now. If the container later uses up its pids limit, no thread can
+    // be started, and a job without any thread would abort the agent; with one thread it waits.
     drop(runtime.spawn_blocking(|| ()));
     runtime.block_on(serve(options, listener, notifications))
 }
@@ -92,12 +92,12 @@ async fn serve(
     let service = AgentService::new(about, execs.clone(), files, connections.clone());
     let incoming = Incoming::new(listener, allowed_uid, &connections)?;
     let result = serve::serve(incoming, service, &connections, options.linger).await;
-    // After a shutdown nothing is left; otherwise nobody is left to ask for more grace.
+    // After a shutdown no exec is left; otherwise nobody is left to grant a grace period.
     execs.shut_down(Duration::ZERO).await;
     result
 }
 
-/// The listener of the filter that the engine loaded, if it has one.
+/// The seccomp listener that the engine passed, if any.
 fn inherited_notifications() -> Option<OwnedFd> {
     let fd = sys::inherited_listener(NOTIFY_FD).ok()?;
     sys::is_seccomp_listener(fd.as_fd()).then_some(fd)

@@ -1,18 +1,21 @@
-//! PID 1 of every container: runs commands for the server and tells it what they do.
+//! PID 1 of every container: runs commands for the server and reports what they do.
 //!
 //! ```text
 //!  server ──gRPC over a unix socket──▶ service ──▶ exec: one per command, output held until acknowledged
 //!                                                   │
-//!                      agent (PID 1) ──fork──▶ keeper ──▶ leader ──▶ whatever the command starts
+//!                      agent (PID 1) ──fork──▶ keeper ──▶ leader ──▶ its descendants
 //! ```
 //!
-//! Two invariants hold the rest up. The agent's only children are keepers, and every
-//! process of an exec is a descendant of its keeper, so "the whole tree" is always
-//! well defined. And everything beneath a keeper is hostile: it may kill, stop or
-//! flood, and the agent goes on serving the others.
+//! Two invariants: the agent's only children are keepers, and every process of an exec is a
+//! descendant of its keeper, so the process tree of an exec is always well defined. Everything
+//! below a keeper is hostile: it may kill, stop or flood, and the agent keeps serving the others.
 
 #![deny(unsafe_code)]
 #![warn(unreachable_pub)]
+#![expect(
+    missing_docs,
+    reason = "a program: only its own tests and fuzz targets use the library"
+)]
 
 mod args;
 mod connect;
@@ -38,10 +41,10 @@ use std::process::ExitCode;
 
 use args::Command;
 
-/// Runs the program with its arguments, without its name.
+/// Runs the agent. `args` does not include the program name.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // First of all: from here on no process of the same user can trace us or read our
-    // memory. It fails on no kernel we run on, and without it we must not serve.
+    // First of all: from here on no process of the same user can trace us or read our memory. We
+    // must not serve without this; it works on every supported kernel.
     if init::deny_tracing().is_err() {
         return ExitCode::FAILURE;
     }

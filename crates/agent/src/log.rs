@@ -1,13 +1,13 @@
-//! The agent's few words to its log, which is a file of the host.
+//! The agent's log, a file on the host.
 //!
-//! What runs in the container can cause a line, so their number is bounded; and a full
-//! disk must not end PID 1, so a line that cannot be written is dropped.
+//! Processes in the container can cause log lines, so their number is limited. A line that cannot
+//! be written is dropped, because a full disk must not end PID 1.
 
 use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Lines written in the agent's whole life.
+/// Lines written during the agent's lifetime; later ones are dropped.
 const LINES_MAX: usize = 1000;
 
 static LINES: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! The agent's program: see the library.
+//! The agent's program; the library has the code.
 
 use std::process::ExitCode;
 

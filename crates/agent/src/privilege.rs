@@ -1,8 +1,8 @@
-//! What the agent gives up before it serves, where the engine has not seen to it.
+//! Drops privileges before serving, for engines that do not do it themselves.
 //!
-//! From root to the container's user, for engines that cannot pass capabilities to an
-//! ordinary user: keeps what it takes to run execs as another user, and nothing else. And a
-//! filter of system calls of our own, for engines whose own lets through too much.
+//! Engines that cannot give capabilities to an ordinary user start the agent as root: it becomes
+//! the container's user and keeps only the capabilities to run execs as other users. Engines whose
+//! own seccomp profile allows too much have the agent load our filter.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,27 +19,26 @@ use rustix::thread::{
 
 use crate::sys;
 
-/// The instruction that returns a verdict.
+/// The BPF instruction that returns a verdict.
 const BPF_RETURN: u16 = 0x06;
 
-/// Bytes of one instruction.
 const INSTRUCTION_BYTES: usize = 8;
 
-/// Instructions that the kernel takes.
+/// The kernel's limit on the length of a program.
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// What running execs as another user and ending them takes.
+/// The capabilities to run execs as another user and to kill them.
 const KEPT: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
-/// Becomes the user, with empty bounding and inheritable sets. Only while there is no
-/// other thread: each thread has credentials of its own.
+/// Switches to the user, with empty bounding and inheritable sets. Call this only while there is
+/// one thread: credentials are per thread.
 pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     for capability in CapabilitySet::all().iter() {
         match remove_capability_from_bounding_set(capability) {
-            // The kernel is older than that capability.
+            // EINVAL: the kernel is too old to know this capability.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -57,11 +56,11 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Loads a seccomp program, for this process and everything it starts, and returns its
-/// listener. Only while there is no other thread.
+/// Loads a seccomp program for this process and its descendants, and returns its listener. Call
+/// this only while there is one thread.
 ///
-/// Where there can be no listener, nobody could answer, and what it would have been asked
-/// about is refused; or allowed, if the kernel is the container's own.
+/// Where no listener is possible, nobody could answer its notifications. Those calls are then
+/// refused, or allowed if the kernel serves only this container.
 pub(crate) fn load_filter(path: &Path, has_own_kernel: bool) -> io::Result<Option<OwnedFd>> {
     let program = std::fs::read(path)?;
     let is_complete = program.len() % INSTRUCTION_BYTES == 0;
@@ -89,7 +88,7 @@ fn instructions(program: &[u8]) -> Vec<sock_filter> {
     instructions.map(instruction).collect()
 }
 
-/// Makes a verdict of its own of each question to the listener.
+/// Replaces each notification by a fixed verdict.
 fn decide_instead(program: &mut [sock_filter], allow: bool) {
     let verdict = if allow {
         libc::SECCOMP_RET_ALLOW
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn without_a_listener_its_questions_are_decided_and_nothing_else_changes() {
-        // A comparison with the same number is none of them.
+        // A comparison with the same number is not a verdict and must stay.
         let program: Vec<(u16, u32)> = vec![
             (0x20, 0),
             (0x15, libc::SECCOMP_RET_USER_NOTIF),

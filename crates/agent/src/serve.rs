@@ -1,4 +1,4 @@
-//! Connections: accepting them, bounding them, noticing when the last one is gone.
+//! Accepts connections, limits their number, and notices when the last one closes.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdListener;
@@ -23,16 +23,16 @@ use crate::handshake::{self, PendingPeers};
 use crate::log;
 use crate::service::AgentService;
 
-/// Connections at once; a further one is closed as soon as it is accepted.
+/// Concurrent connections; another one is closed as soon as it is accepted.
 const CONNECTIONS_MAX: usize = 8;
 
-/// The pause after an accept that failed, for lack of descriptors say.
+/// The pause after a failed accept, for example when out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long answers may take to leave after the agent was told to stop.
+/// How long answers may take to be sent after the agent was told to stop.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
 
-/// How many connections are open, and whether the agent is to stop.
+/// The number of open connections, and whether the agent should stop.
 #[derive(Default)]
 pub(crate) struct Connections {
     open: watch::Sender<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes [`serve`] come back once the calls in flight are answered.
+    /// Makes [`serve`] return once the calls in flight are answered.
     pub(crate) fn close(&self) {
         self.is_closed.send_replace(true);
     }
@@ -49,7 +49,7 @@ impl Connections {
         let _ = self.is_closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Closes once nobody has been connected for `linger` after somebody was.
+    /// Closes once no connection has been open for `linger`, counted from the end of the last one.
     async fn close_when_left(&self, linger: Duration) {
         let mut connections = self.open.subscribe();
         let _ = connections.wait_for(|count| *count > 0).await;
@@ -78,8 +78,9 @@ pub(crate) async fn serve(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(STREAMS_MAX)
-        // A late frame for a call that we have ended is counted over the connection's whole
-        // life and ends it at the default of 1024, which takes a server a day of execs.
+        // A late frame for a call that we have ended counts as an error. The count is never reset,
+        // and the default limit of 1024, which a day of execs can reach, would close the
+        // connection.
         .http2_max_local_error_reset_streams(None)
         .serve_with_incoming_shutdown(service, incoming, connections.closed());
     let lingering = async {
@@ -104,14 +105,14 @@ pub(crate) async fn serve(
 /// Accepted connections. Never ends and never fails.
 pub(crate) struct Incoming {
     listener: UnixListener,
-    /// Authenticates peers, where every process can connect.
+    /// Authenticates peers where every process can connect.
     pending_peers: Option<PendingPeers>,
     connections: Arc<Connections>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
-    /// Accepts whoever connects, or only that user if one is given.
+    /// Accepts every peer, or only that of one user if it is given.
     pub(crate) fn new(
         listener: StdListener,
         allowed_uid: Option<u32>,
@@ -125,7 +126,6 @@ impl Incoming {
         })
     }
 
-    /// The next connection to serve.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         loop {
             if let Some(pending_peers) = &mut self.pending_peers
@@ -172,14 +172,14 @@ impl Stream for Incoming {
     }
 }
 
-/// A connection that is counted as long as it lives.
+/// An open connection, counted until it is dropped.
 pub(crate) struct Connection {
     stream: UnixStream,
     connections: Arc<Connections>,
 }
 
 impl Connection {
-    /// Counts it in, or drops it if there are enough.
+    /// Counts the connection, or drops it if there are too many.
     fn new(stream: UnixStream, connections: &Arc<Connections>) -> Option<Self> {
         let has_room = connections.open.send_if_modified(|count| {
             let has_room = *count < CONNECTIONS_MAX;

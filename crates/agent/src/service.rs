@@ -1,5 +1,5 @@
-//! The agent's calls. Each finds its exec or its file, asks it, and turns what went wrong
-//! into a status; nothing is decided here.
+//! The gRPC service: each method finds its exec or file, calls it, and translates errors into
+//! statuses. Nothing is decided here.
 
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -32,10 +32,9 @@ use crate::serve::Connections;
 use crate::sys;
 use crate::tunnel::{self, Tunnels};
 
-/// Bytes of a boot id.
 const BOOT_ID_BYTES: usize = 16;
 
-/// What Hello tells.
+/// What `Hello` reports.
 pub(crate) struct HelloInfo {
     root: String,
     boot_id: Vec<u8>,
@@ -44,10 +43,10 @@ pub(crate) struct HelloInfo {
 }
 
 impl HelloInfo {
-    /// Of the agent that starts now and speaks no version above `protocol_max`.
+    /// For an agent that supports no version above `protocol_max`.
     pub(crate) fn new(root: &str, protocol_max: u32) -> io::Result<Self> {
         let mut boot_id = vec![0; BOOT_ID_BYTES];
-        // So few bytes come whole, or not at all before the kernel has any.
+        // A read of so few bytes is never partial.
         rustix::rand::getrandom(&mut boot_id[..], rustix::rand::GetRandomFlags::empty())?;
         Ok(Self {
             root: root.to_owned(),
@@ -66,7 +65,7 @@ impl HelloInfo {
     }
 }
 
-/// What we were started with. Engines refuse images whose variables are more than this.
+/// Our own environment, which is the image's. Engines refuse images with more variables than this.
 fn process_environment() -> Vec<EnvVar> {
     let mut bytes_left = IMAGE_ENV_BYTES_MAX + ENGINE_ENV_BYTES_MAX;
     std::env::vars_os()
@@ -83,7 +82,6 @@ fn process_environment() -> Vec<EnvVar> {
         .collect()
 }
 
-/// Answers the server.
 pub(crate) struct AgentService {
     about: HelloInfo,
     execs: Arc<Execs>,
@@ -93,7 +91,7 @@ pub(crate) struct AgentService {
 }
 
 impl AgentService {
-    /// Serves these execs and files; a shutdown closes the connections.
+    /// Serves these execs and files; `Shutdown` closes the connections.
     pub(crate) fn new(
         about: HelloInfo,
         execs: Arc<Execs>,
@@ -109,7 +107,7 @@ impl AgentService {
         }
     }
 
-    /// The tunnels, if the version that we speak has them.
+    /// The tunnels, if our protocol version has them.
     fn tunnels(&self) -> Result<&Tunnels, Status> {
         let has_tunnels = self.about.features() & (1 << Feature::Tunnel as u32) != 0;
         let missing = || Status::unimplemented("this version of the protocol has no tunnels");
@@ -128,7 +126,7 @@ type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Agent for AgentService {
-    /// Answers whatever version asks: the server sees ours and decides.
+    /// Answers any protocol version: the server sees ours and decides.
     async fn hello(&self, _: Request<HelloRequest>) -> RpcResult<HelloReply> {
         Ok(Response::new(HelloReply {
             protocol: PROTOCOL_VERSION_MIN,
@@ -139,7 +137,7 @@ impl Agent for AgentService {
             gid: rustix::process::getegid().as_raw(),
             can_switch_user: self.execs.can_switch_user(),
             env: self.about.env.clone(),
-            // Version 1 tells no range.
+            // Version 1 has no range.
             protocol_max: match self.about.protocol_max {
                 1 => 0,
                 newest => newest,
@@ -342,7 +340,7 @@ impl Agent for AgentService {
     }
 }
 
-/// Goes on when the caller is gone: what was begun to be ended is ended.
+/// Completes the future even if the caller disconnects: an end that was begun must be finished.
 async fn to_its_end(
     work: impl Future<Output = Result<(), ExecError>> + Send + 'static,
 ) -> Result<(), Status> {
@@ -352,7 +350,7 @@ async fn to_its_end(
     }
 }
 
-/// Reads a follower's acknowledgements, also those that come after its last event.
+/// Reads a follower's acknowledgements, including those after its last event.
 async fn acknowledge(mut calls: Streaming<ExecRequest>, acks: Acks) {
     while let Ok(Some(call)) = calls.message().await {
         let goes_on = match call.request {
@@ -365,7 +363,7 @@ async fn acknowledge(mut calls: Streaming<ExecRequest>, acks: Acks) {
     }
 }
 
-/// A follower's events as they go to the server.
+/// A follower's events as a gRPC stream.
 pub(crate) struct Events(Follower);
 
 impl Stream for Events {

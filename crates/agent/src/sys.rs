@@ -1,7 +1,7 @@
-//! The kernel calls that have no safe wrapper. All `unsafe` of the agent is here.
+//! System calls without a safe wrapper. All `unsafe` code of the agent is here.
 //!
-//! Between a clone and an exec nothing allocates, locks or unwinds: the functions that
-//! run there take what was prepared before, by reference.
+//! Between clone and exec nothing allocates, locks or unwinds: functions that run there only borrow
+//! what was prepared before.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::MaybeUninit;
@@ -12,30 +12,27 @@ use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
 /// The kernel's `sigaction` for `SIG_DFL` and `SIG_IGN`: no flags, an empty mask.
 const DEFAULT_ACTION: [u64; 4] = [libc::SIG_DFL as u64, 0, 0, 0];
 const IGNORE_ACTION: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
 
-/// Signals with which libc talks to its own threads.
+/// Signals that libc uses for its own threads.
 const SIGNALS_OF_LIBC: [c_int; 2] = [32, 33];
 
-/// The kernel's size of a signal set.
 const SIGSET_BYTES: usize = 8;
 
-/// The stack of a child that borrows our memory: it makes a dozen calls, one deep.
+/// The stack of a vforked child, which makes about a dozen shallow calls.
 const VFORK_STACK_BYTES: usize = 16 << 10;
 
-/// Strings as `execve` takes them: pointers to each and a null at the end.
+/// Strings in the format of `execve`: an array of pointers that ends with null.
 pub struct CStrings {
     pointers: Vec<*const c_char>,
     _strings: Vec<CString>,
 }
 
 impl CStrings {
-    /// Keeps the strings and the array that points to them together.
     pub(crate) fn new(strings: Vec<CString>) -> Self {
         let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
         pointers.push(std::ptr::null());
@@ -46,7 +43,7 @@ impl CStrings {
     }
 }
 
-/// Replaces the program; comes back only with the reason why it could not.
+/// Executes a program; returns only on failure.
 pub(crate) fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     // SAFETY: The path ends with a NUL, both arrays end with a null pointer and each
     // pointer before it leads to a string that ends with a NUL; all live through the call.
@@ -54,11 +51,11 @@ pub(crate) fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     last_errno()
 }
 
-/// Takes over a descriptor that the engine passed; `EBADF` if there is none.
+/// Takes ownership of a descriptor that the engine passed; `EBADF` if there is none.
 ///
-/// What a program opens itself closes on exec, here as in all of Rust; what was passed to it
-/// cannot, or it would not have been. So nothing that somebody in this process owns is taken,
-/// and nothing is taken twice.
+/// All that this process opens itself has `FD_CLOEXEC`, and a descriptor that survived exec cannot
+/// have had it. So this never takes a descriptor that a value in this process owns, nor the same
+/// one twice.
 pub(crate) fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_GETFD reads and writes no memory. It fails if nothing is open there.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
@@ -74,9 +71,9 @@ pub(crate) fn inherited_listener(fd: RawFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Receives one byte and the user who sent it, if the kernel tells.
+/// Receives one byte and the sender's user id, if the kernel provides it.
 ///
-/// The buffer has no room for descriptors, so none that a sender attaches gets in.
+/// The control buffer has no room for descriptors, so a sender cannot attach any.
 pub(crate) fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option<u32>), Errno> {
     let (mut byte, mut control) = (0_u8, ControlBuffer::default());
     let mut part = libc::iovec {
@@ -105,7 +102,7 @@ pub(crate) fn receive_with_uid(fd: BorrowedFd<'_>) -> Result<(Option<u8>, Option
     ))
 }
 
-/// One control message with credentials, as the kernel lays it out.
+/// The layout of a control message with credentials.
 #[repr(C)]
 #[derive(Default)]
 struct ControlBuffer {
@@ -118,13 +115,12 @@ struct ControlBuffer {
     padding: u32,
 }
 
-/// Loads a seccomp program.
 pub(crate) fn load_filter(program: &[libc::sock_filter]) -> Result<(), Errno> {
     seccomp(program, 0).map(drop)
 }
 
-/// Loads a seccomp program and returns its listener. A call that somebody is answering for
-/// is interrupted by nothing but KILL, where the kernel can.
+/// Loads a seccomp program and returns its listener. Where the kernel supports it, only SIGKILL
+/// interrupts a call that waits for an answer.
 pub(crate) fn load_filter_with_listener(program: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let killable = libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
@@ -155,9 +151,9 @@ fn seccomp(program: &[libc::sock_filter], flags: c_ulong) -> Result<c_long, Errn
     Ok(result)
 }
 
-/// Whether a descriptor is the listener of a seccomp filter.
+/// Whether a descriptor is a seccomp listener.
 pub(crate) fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
-    // No call that waits has this number.
+    // An id that no notification has.
     let id = 0_u64;
     // SAFETY: The kernel reads one u64, which lives through the call.
     let result = unsafe {
@@ -170,21 +166,19 @@ pub(crate) fn is_seccomp_listener(fd: BorrowedFd<'_>) -> bool {
     result < 0 && last_errno() == Errno::NOENT
 }
 
-/// A call that waits for an answer.
+/// A system call that waits for our answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Notification {
-    /// What the answer has to name.
+    /// Identifies the notification in the answer.
     pub(crate) id: u64,
-    /// The thread that makes the call.
+    /// The calling thread.
     pub(crate) tid: u32,
-    /// The call's arguments.
     pub(crate) args: [u64; 6],
 }
 
-/// Takes the next call that waits; waits itself if there is none. `ENOENT` if it has been
-/// given up.
+/// Receives the next notification; blocks if there is none. `ENOENT` if the caller was interrupted.
 pub(crate) fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notification, Errno> {
-    /// Room for a kernel that tells more than we know of.
+    /// Room for a newer kernel's larger structure.
     const SPARE: usize = 32;
     #[repr(C)]
     struct Buffer {
@@ -211,18 +205,18 @@ pub(crate) fn receive_notification(listener: BorrowedFd<'_>) -> Result<Notificat
     })
 }
 
-/// What a call that waits is told.
+/// The answer to a notification.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NotificationReply {
-    /// It is made after all.
+    /// Execute the call.
     Continue,
-    /// It returns this.
+    /// Return this value.
     Return(i64),
-    /// It fails with this.
+    /// Fail with this errno.
     Fail(Errno),
 }
 
-/// Answers a call. `ENOENT` if it has been given up.
+/// Answers a notification. `ENOENT` if the caller was interrupted.
 pub(crate) fn answer_notification(
     listener: BorrowedFd<'_>,
     id: u64,
@@ -253,8 +247,8 @@ pub(crate) fn answer_notification(
     Ok(())
 }
 
-/// Gives a copy of `fd` to the process whose call waits. With `answers`, the call returns
-/// its number, which Linux before 5.14 cannot: `EINVAL`. The number over there.
+/// Installs a copy of `fd` in the process whose call waits, and returns its number there. With
+/// `answers`, the call also returns that number; Linux before 5.14 does not support this: `EINVAL`.
 pub(crate) fn give_to_notifier(
     listener: BorrowedFd<'_>,
     id: u64,
@@ -287,7 +281,7 @@ pub(crate) fn give_to_notifier(
     Ok(result)
 }
 
-/// Lets the runtime watch a descriptor that does not block.
+/// Registers a non-blocking descriptor with the runtime.
 pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Errno> {
     // SAFETY: An `OwnedFd` keeps naming the same open descriptor until it is dropped, and
     // the `AsyncFd` owns it from here on.
@@ -295,14 +289,14 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>,
     watched.map_err(|error| Errno::from_io_error(&error.into_parts().1).unwrap_or(Errno::NOMEM))
 }
 
-/// Says that this process was just cloned, has a table of descriptors of its own and ends
-/// without running any destructor. Only [`fork`] and [`vfork`] make one, for their child.
+/// Proof of running in a cloned child that has its own descriptor table and exits without running
+/// destructors. Only [`fork`] and [`vfork`] create one, for their child.
 pub(crate) struct InChild(());
 
-/// Forks; the child has its own memory, runs `body` and never comes back.
+/// Forks. The child has its own memory, runs `body` and exits.
 ///
-/// All signals are blocked in the child. It is a copy of one thread of a process that
-/// may have several, so `body` must not allocate nor take a lock.
+/// All signals are blocked in the child. It is a copy of one thread of a process that may have
+/// several, so `body` must not allocate or take a lock.
 pub(crate) fn fork<T>(arg: &T, body: fn(&InChild, &T) -> c_int) -> Result<Pid, Errno> {
     let before = replace_signal_mask(u64::MAX);
     // SAFETY: Without CLONE_VM and without a stack this is fork: the child goes on here
@@ -316,8 +310,8 @@ pub(crate) fn fork<T>(arg: &T, body: fn(&InChild, &T) -> c_int) -> Result<Pid, E
     result.map(|pid| pid_from(pid).expect("clone returned a positive number"))
 }
 
-/// Starts a child that borrows our memory and runs `body` while we are suspended, until
-/// it has replaced its program or ended.
+/// Starts a child that shares our memory and runs `body`. We are suspended until it has executed a
+/// program or exited.
 pub(crate) fn vfork<T>(arg: &T, body: fn(&InChild, &T) -> c_int) -> Result<Pid, Errno> {
     let call = Call { arg, body };
     let mut stack = [const { MaybeUninit::<u8>::uninit() }; VFORK_STACK_BYTES];
@@ -351,25 +345,22 @@ extern "C" fn run_call<T>(call: *mut c_void) -> c_int {
     exit((call.body)(&InChild(()), call.arg))
 }
 
-/// Ends the process without running anything that was registered for its end.
+/// Exits without running exit handlers.
 pub(crate) fn exit(code: c_int) -> ! {
     // SAFETY: `_exit` takes no memory and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// What `wait4` tells of a child that ended.
+/// The result of `wait4` for an exited child.
 pub(crate) struct Ended {
-    /// Which child.
     pub(crate) pid: i32,
-    /// Its wait status.
     pub(crate) status: i32,
-    /// User time, system time in microseconds.
+    /// User and system time in microseconds.
     pub(crate) cpu_us: (u64, u64),
-    /// Its largest resident size.
     pub(crate) max_rss_bytes: u64,
 }
 
-/// Waits for the end of any child, of whatever kind; `None` if `no_hang` and none has.
+/// Waits for any child of any kind; `None` if `no_hang` and none has exited.
 pub(crate) fn wait_any(no_hang: bool) -> Result<Option<Ended>, Errno> {
     let options = libc::__WALL | if no_hang { libc::WNOHANG } else { 0 };
     let mut status = 0;
@@ -396,7 +387,7 @@ fn micros(time: libc::timeval) -> u64 {
     seconds * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
 }
 
-/// Gives every signal its default action, then blocks none.
+/// Resets every signal to its default action, then unblocks all.
 ///
 /// The order matters: a pending signal must not run a handler of the agent.
 pub(crate) fn reset_signals(_: &InChild) {
@@ -404,12 +395,12 @@ pub(crate) fn reset_signals(_: &InChild) {
     replace_signal_mask(0);
 }
 
-/// Ignores every signal that can be ignored, but for SIGCHLD, which tells of children, and
-/// those that libc keeps for its threads. A fault of our own still ends us.
+/// Ignores every signal that can be ignored, except SIGCHLD and those that libc uses for its
+/// threads. A fault of our own still kills us.
 ///
-/// Being PID 1 is not enough: the kernel may deliver a signal to one thread that another had
-/// blocked when it was sent, and that kills PID 1 too. Rust's own handlers for faults go as
-/// well: two of those signals at once overflow their stack.
+/// The kernel's protection of PID 1 is not enough: a signal that one thread had blocked when it was
+/// sent can be delivered to another thread, and then kills PID 1 too. Rust's handlers for faults
+/// are removed as well: two such signals at once would overflow their stack.
 pub(crate) fn ignore_signals() {
     (1..=SIGNAL_MAX)
         .filter(|signal| *signal != libc::SIGCHLD && !SIGNALS_OF_LIBC.contains(signal))
@@ -449,10 +440,10 @@ fn replace_signal_mask(mask: u64) -> u64 {
     before
 }
 
-/// Closes every descriptor but these.
+/// Closes every descriptor except these.
 ///
-/// In the child the values that own the others are copies that nobody drops; whoever uses one
-/// all the same is told `EBADF`.
+/// The values that own the other descriptors are copies in the child that nobody drops; using one
+/// fails with `EBADF`.
 pub(crate) fn close_all_but<const N: usize>(child: &InChild, kept: [BorrowedFd<'_>; N]) {
     let mut kept = kept.map(|fd| fd.as_raw_fd().cast_unsigned());
     kept.sort_unstable();
@@ -474,7 +465,7 @@ fn close_range(_: &InChild, first: u32, last: u32) {
     }
 }
 
-/// Any signal the kernel has, also those without a name.
+/// Any signal number of the kernel, including those without a name.
 pub(crate) fn signal(number: u32) -> Option<rustix::process::Signal> {
     let number = c_int::try_from(number)
         .ok()
@@ -503,7 +494,7 @@ mod tests {
         let refused = inherited_listener(ours.as_raw_fd());
         assert_eq!(refused.unwrap_err(), Errno::BADF);
         assert_eq!(inherited_listener(1 << 20).unwrap_err(), Errno::BADF);
-        // One that exec leaves open, as an engine passes it, is taken once.
+        // A descriptor without FD_CLOEXEC, as an engine passes it, is taken once.
         let passed = rustix::io::dup(&ours).unwrap();
         let number = std::os::fd::IntoRawFd::into_raw_fd(passed);
         let taken = inherited_listener(number).unwrap();

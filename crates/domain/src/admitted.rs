@@ -1,11 +1,11 @@
-//! Who lets a container in.
+//! Policy: which containers are allowed.
 
 use crate::{ContainerSpec, ImagePolicy, ImageRef, Maxima, Network, Reference, Source};
 
-/// A value that has passed policy, with the name of the rule that let it in.
+/// A value that has passed policy, with the name of the rule that admitted it.
 ///
-/// Only [`Policy::admit`] and [`ImagePolicy::admit`] make one, and engines and pullers take
-/// nothing else: a caller that forgets to ask does not compile.
+/// Only [`Policy::admit`] and [`ImagePolicy::admit`] create one, and engines and registries accept
+/// nothing else: a caller that forgets to ask for admission does not compile.
 #[derive(Clone, Debug)]
 pub struct Admitted<T> {
     value: T,
@@ -22,113 +22,112 @@ impl<T> Admitted<T> {
         }
     }
 
-    /// What was let in.
+    /// The admitted value.
     pub fn value(&self) -> &T {
         &self.value
     }
 
-    /// The rule that let it in.
+    /// The rule that admitted it.
     pub fn rule(&self) -> &'static str {
         self.rule
     }
 }
 
 impl Admitted<ContainerSpec> {
-    /// What was decided on the container's image, if it is one of a registry.
+    /// The decision on the container's image, if it comes from a registry.
     pub fn image(&self) -> Option<Admitted<Source>> {
         let source = self.source.clone()?;
         Some(Admitted::new(source, self.rule))
     }
 }
 
-/// What the operator allows.
+/// The operator's policy.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Allow `rootfs:` images. They name host directories, so only someone who may
-    /// read the host's files anyway should be allowed them.
+    /// Allow `rootfs:` images. They name host directories, so allow them only for callers who may
+    /// read the host's files anyway.
     pub allow_rootfs: bool,
     /// Allow execs as the container's root.
     pub allow_root: bool,
-    /// Allow containers that reach what the engine's host reaches. Only where the engine has
-    /// such.
+    /// Allow containers with the network of the engine's host, where the engine supports it.
     pub allow_network: bool,
-    /// Which images of registries are allowed.
+    /// Which registry images are allowed.
     pub images: ImagePolicy,
-    /// How much a container may ask for; `None` where the operator asks for it.
+    /// Limits per container; `None` if the operator is the caller.
     pub maxima: Option<Maxima>,
 }
 
-/// Why a container was not let in, with the rule that says so.
+/// Why a container was refused, and by which rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// `rootfs:` was asked for.
+    /// The caller requested `rootfs:`.
     #[error("images of the form rootfs:PATH are not allowed here (rule `allow_rootfs`)")]
     Rootfs,
-    /// A network was asked for.
+    /// The caller requested a network.
     #[error("only network \"none\" is allowed here (rule `allow_network`)")]
     Network,
-    /// Root was asked for.
+    /// The caller requested root.
     #[error("running as root is not allowed here (rule `allow_as_root`)")]
     Root,
     /// The image's registry is not allowed.
     #[error("registry {registry} is not one of {allowed} (rule `allowed_registries`)")]
     Registry {
-        /// The one asked for.
+        /// The requested registry.
         registry: String,
-        /// Those that are.
+        /// The allowed registries, comma-separated.
         allowed: String,
     },
     /// No glob matches the image.
     #[error("image {reference} is not among those allowed here (rule `allowed_images`)")]
     Image {
-        /// The one asked for.
+        /// The requested image.
         reference: Reference,
     },
-    /// The reference names no content.
+    /// The reference has no digest.
     #[error("image {reference} must be given with its digest (rule `require_digest`)")]
     NoDigest {
-        /// The one asked for.
+        /// The requested image.
         reference: Reference,
     },
-    /// More was asked for than one container may have.
+    /// The request exceeds the maximum per container.
     #[error(
         "{limit} {asked} is more than the {max} that a container may have here (rule `{rule}`)"
     )]
     AboveMaximum {
-        /// `memory`, `cpus`, `pids`.
+        /// `memory`, `cpus` or `pids`.
         limit: &'static str,
         /// The same with `_max`.
         rule: &'static str,
-        /// What was asked for.
+        /// The requested amount.
         asked: String,
-        /// What may be.
+        /// The maximum.
         max: String,
     },
-    /// More was asked for than is left of what all containers may have. What the others
-    /// hold is not told: they may be somebody else's.
+    /// The request exceeds what is left of the total. The message does not say how much others use:
+    /// they may be other callers.
     #[error(
         "{limit} {asked} is more than is free of the {total} that all containers may have together (rule `{rule}`)"
     )]
     AboveTotal {
-        /// `memory`, `pids`.
+        /// `memory` or `pids`.
         limit: &'static str,
         /// The same with `_total`.
         rule: &'static str,
-        /// What was asked for.
+        /// The requested amount.
         asked: String,
-        /// What all may have.
+        /// The total of all containers.
         total: String,
     },
-    /// The image is of this host alone.
+    /// The image exists only on this host.
     #[error("image {reference} is local to this host, which is not allowed (rule `local_images`)")]
     LocalImage {
-        /// The one asked for.
+        /// The requested image.
         reference: Reference,
     },
 }
 
 impl PolicyError {
-    /// The rule that refused, as it is called in the configuration and in events.
+    /// The rule that refused, by its name in the configuration and in events.
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Rootfs => "allow_rootfs",
@@ -144,7 +143,7 @@ impl PolicyError {
 }
 
 impl Policy {
-    /// Decides on a container.
+    /// Admits or refuses a container.
     pub fn admit(&self, spec: ContainerSpec) -> Result<Admitted<ContainerSpec>, PolicyError> {
         if spec.network != Network::None && !self.allow_network {
             return Err(PolicyError::Network);

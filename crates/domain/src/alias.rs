@@ -1,4 +1,4 @@
-//! What people call a container.
+//! Aliases: names that callers choose for containers.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use crate::ContainerId;
 /// The longest alias.
 const ALIAS_BYTES_MAX: usize = 63;
 
-/// A container's second name, unique per principal while the container lives.
+/// A container's second name, unique per principal while the container exists.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Alias(String);
 
-/// A name that cannot be an alias.
+/// Why a text cannot be an alias.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AliasError {
-    /// Characters or length.
+    /// Invalid characters or length.
     #[error(
         "an alias is 1 to {ALIAS_BYTES_MAX} characters of a-z, 0-9, `.`, `_` and `-`, and starts with a letter or digit"
     )]
     Form,
-    /// It could not be told from a handle.
+    /// It could be confused with an id.
     #[error("an alias must not look like a container id")]
     LooksLikeAnId,
 }
@@ -34,7 +34,7 @@ pub enum ContainerRef {
 }
 
 impl Alias {
-    /// Reads an alias that a caller chose.
+    /// Validates an alias that a caller chose.
     pub fn parse(text: &str) -> Result<Self, AliasError> {
         let head = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let legal = text.starts_with(head)
@@ -49,14 +49,14 @@ impl Alias {
         Ok(Self(text.to_owned()))
     }
 
-    /// The alias as callers write it.
+    /// The text that the caller chose.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl ContainerRef {
-    /// Reads an id or an alias. What is neither names nothing that could exist.
+    /// Parses an id or an alias; `None` for a text that no container can have.
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(id) = ContainerId::parse(text) {
             return Some(Self::Id(id));

@@ -1,21 +1,21 @@
-//! Who asks.
+//! Who makes a request.
 
 use std::fmt;
 
 use crate::Name;
 
-/// Who owns containers, execs and quotas.
+/// The owner of containers and execs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal(Name);
 
-/// Who asks, as every layer sees it.
+/// Who makes a request, known to every layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// Whose things it sees.
+    /// The owner whose containers and execs the caller sees.
     pub principal: Principal,
-    /// The program it uses, as that calls itself.
+    /// The client program, by the name that it reports.
     pub client: Option<Name>,
-    /// Whether it may use the operator's tools.
+    /// Whether the caller may use the admin tools.
     pub is_admin: bool,
 }
 
@@ -40,7 +40,7 @@ impl Principal {
 }
 
 impl Caller {
-    /// Whoever is on this machine, where nobody has to say who they are.
+    /// The caller of a server without authentication, on this machine.
     pub fn local() -> Self {
         Self {
             principal: Principal::local(),

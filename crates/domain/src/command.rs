@@ -1,4 +1,4 @@
-//! What an exec shall run.
+//! The command of an exec.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use crate::Env;
 /// Arguments of one exec.
 const ARGV_MAX: usize = 4096;
 
-/// Bytes of all its arguments together.
+/// Total size of the arguments.
 const ARGV_BYTES_MAX: usize = 512 << 10;
 
 /// The longest working directory.
 const CWD_BYTES_MAX: usize = 4095;
 
-/// Bytes of standard input given with the command.
+/// Size of standard input that is given with the command.
 const STDIN_BYTES_MAX: usize = 4 << 20;
 
 /// The longest timeout: a week.
 const TIMEOUT_S_MAX: f64 = 604_800.0;
 
-/// Everything an agent needs to know to run a command.
+/// All that an agent needs to run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     argv: Vec<String>,
     cwd: String,
-    /// Variables beside those of the container.
+    /// Added to the container's variables.
     pub env: Env,
-    /// As the container's root instead of its user.
+    /// Run as root of the container instead of its user.
     pub as_root: bool,
     timeout: Option<Duration>,
     stdin: Stdin,
-    /// With a terminal instead of pipes.
+    /// Use a terminal instead of pipes.
     pub tty: bool,
-    /// How large that is at first.
+    /// The initial size of the terminal.
     pub size: TerminalSize,
 }
 
@@ -46,27 +46,27 @@ pub struct TerminalSize {
 }
 
 impl Default for TerminalSize {
-    /// As terminals always were.
+    /// 24 lines of 80 characters.
     fn default() -> Self {
         Self { rows: 24, cols: 80 }
     }
 }
 
-/// What an exec reads.
+/// The standard input of an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stdin {
-    /// Nothing: the end at once.
+    /// End of file at once.
     Empty,
     /// What callers send while it runs.
     Open,
-    /// This, then the end.
+    /// This text, then end of file.
     Text(String),
-    /// This, then what callers send while it runs.
+    /// This text, then what callers send while it runs.
     TextThenOpen(String),
 }
 
 impl Stdin {
-    /// What it is given when it is started.
+    /// The text that is given at the start.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Empty | Self::Open => None,
@@ -83,30 +83,30 @@ impl Stdin {
     }
 }
 
-/// A command that cannot be run.
+/// Why a command is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// No program.
     #[error("cmd must name a program: a list such as [\"ls\", \"-l\"], its first entry not empty")]
     NoProgram,
-    /// Too much, or with a NUL.
+    /// Too long, or with a NUL byte.
     #[error(
         "cmd may have {ARGV_MAX} entries and {ARGV_BYTES_MAX} bytes, without NUL; write longer input to a file or pass it as stdin"
     )]
     Argv,
-    /// Not a directory's name.
+    /// Too long, or with a NUL byte.
     #[error("cwd must be a path of at most {CWD_BYTES_MAX} bytes without NUL")]
     Cwd,
-    /// Too long or senseless.
+    /// Out of range, or not a number.
     #[error("timeout_s must be more than 0 and at most {TIMEOUT_S_MAX}")]
     Timeout,
-    /// Too much.
+    /// The text is too long.
     #[error("stdin may have {STDIN_BYTES_MAX} bytes; write longer input to a file with fs_write")]
     Stdin,
 }
 
 impl Command {
-    /// A command in `/workspace`, with nothing to read, that may take ten minutes.
+    /// A command in `/workspace` with empty stdin and a timeout of ten minutes.
     pub fn new(argv: Vec<String>) -> Result<Self, CommandError> {
         if argv.first().is_none_or(String::is_empty) {
             return Err(CommandError::NoProgram);
@@ -141,7 +141,7 @@ impl Command {
         Ok(())
     }
 
-    /// Sets when it is ended.
+    /// Sets the timeout.
     pub fn set_timeout_s(&mut self, seconds: f64) -> Result<(), CommandError> {
         if seconds > 0.0 && seconds <= TIMEOUT_S_MAX {
             let timeout = Duration::from_secs_f64(seconds).max(Duration::from_millis(1));
@@ -151,7 +151,7 @@ impl Command {
         Err(CommandError::Timeout)
     }
 
-    /// Lets it run for as long as its container: only for who watches it, as a person does.
+    /// Removes the timeout. Only for callers who watch the exec, such as a person at a terminal.
     pub fn set_no_timeout(&mut self) {
         self.timeout = None;
     }
@@ -173,12 +173,12 @@ impl Command {
         &self.argv
     }
 
-    /// An absolute directory.
+    /// The working directory, an absolute path.
     pub fn cwd(&self) -> &str {
         &self.cwd
     }
 
-    /// When it is ended; `None`: not before its container.
+    /// `None`: it may run as long as its container.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

@@ -1,4 +1,4 @@
-//! The name of content: a hash that says exactly which bytes are meant.
+//! Content digests, which identify exact bytes.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ const HEX_DIGITS: usize = 64;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(String);
 
-/// Text that is no digest.
+/// The text is not a valid digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is `sha256:` and {HEX_DIGITS} hexadecimal digits in lower case")]
 pub struct DigestError;
 
 impl Digest {
-    /// Reads a digest. Other algorithms are refused: no registry that matters uses them.
+    /// Parses a digest. Refuses other algorithms: no relevant registry uses them.
     pub fn parse(text: &str) -> Result<Self, DigestError> {
         let hex = text.strip_prefix(PREFIX).ok_or(DigestError)?;
         let legal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -37,7 +37,7 @@ impl Digest {
         Self(text)
     }
 
-    /// With the algorithm.
+    /// With the algorithm: `sha256:…`.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,19 +1,19 @@
-//! Which engine holds a container.
+//! Identifies the engine of a container.
 
 use std::fmt;
 
-/// An engine among all that a server may ever run on: its name, and where it is.
+/// Identifies an engine among all that a server may ever use: by name and address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineId {
-    /// Its name as users write it: `embedded`, `docker`.
+    /// The name that users write: `embedded`, `docker`.
     pub name: String,
-    /// Its address, without credentials; `None` if it is in one place only, or if nobody
-    /// noted where it was.
+    /// The address, without credentials. `None` if the engine is always local, or if the address
+    /// was not recorded.
     pub host: Option<String>,
 }
 
 impl EngineId {
-    /// An engine of which there is one only.
+    /// An engine without an address.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -21,7 +21,7 @@ impl EngineId {
         }
     }
 
-    /// An engine that may be at several places.
+    /// An engine at an address.
     pub fn at(name: &str, host: String) -> Self {
         Self {
             host: Some(host),
@@ -29,7 +29,7 @@ impl EngineId {
         }
     }
 
-    /// Whether the two can be the same engine: one whose place is not known may be anywhere.
+    /// Whether both can be the same engine: an unknown address matches any.
     pub fn may_be(&self, other: &Self) -> bool {
         let is_there = match (&self.host, &other.host) {
             (Some(one), Some(two)) => one == two,

@@ -8,26 +8,26 @@ const VARIABLES_MAX: usize = 1024;
 /// The largest value.
 const VALUE_BYTES_MAX: usize = 128 << 10;
 
-/// Variables that an image may set for its processes; one with more is refused.
+/// Variables of an image; an image with more is refused.
 pub const IMAGE_VARIABLES_MAX: usize = 1024;
 
-/// Those variables together, each with its `=` and its NUL.
+/// Their total size, including `=` and NUL.
 pub const IMAGE_ENV_BYTES_MAX: usize = 32 << 10;
 
-/// Variables that engines set by themselves, each in its way: not for execs.
+/// Variables that engines set themselves, each differently; execs do not inherit them.
 const OF_ENGINES: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
 
-/// Where commands are looked up in a container.
+/// The default `PATH` in a container.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Names and values that a process can really be given.
+/// Valid environment variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env(BTreeMap<String, String>);
 
-/// A variable that no process can be given.
+/// Why a variable is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// The name would not survive `NAME=value`.
+    /// The name cannot be written as `NAME=value`.
     #[error("`{0}` is not a variable's name: letters, digits and `_`, not starting with a digit")]
     Name(String),
     /// The value has a NUL or is too large.
@@ -39,11 +39,10 @@ pub enum EnvError {
 }
 
 impl Env {
-    /// What every command in a container is given: UTF-8 and where programs are, unless
-    /// its image says otherwise; what else the image says; where its files are, and with a
-    /// terminal which.
+    /// The environment of every command in a container: a UTF-8 locale and `PATH` unless the image
+    /// sets them, the image's other variables, `HOME`, and `TERM` for a terminal.
     ///
-    /// What cannot be a variable is left out: the image chose it, and nobody can mend it.
+    /// Invalid variables of the image are dropped: the caller cannot fix the image.
     pub fn of_container<'a>(
         home: &str,
         term: Option<&str>,
@@ -68,7 +67,7 @@ impl Env {
         env
     }
 
-    /// Sets every variable of another one, replacing earlier values.
+    /// Sets all variables of `other`, replacing earlier values.
     pub fn extend(&mut self, other: &Self) {
         let other = other.0.iter();
         self.0
@@ -94,7 +93,7 @@ impl Env {
         Ok(())
     }
 
-    /// The variables in the order of their names.
+    /// The variables, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

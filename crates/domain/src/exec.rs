@@ -5,28 +5,28 @@
 //!    └─────────────────▶ Cancelled | Failed | Lost
 //! ```
 
-/// Where an exec is in its life.
+/// The status of an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExecStatus {
-    /// It waits for a place.
+    /// It waits for a free slot.
     Queued,
     /// It runs.
     Running,
     /// It exited with 0.
     Succeeded,
-    /// It exited with something else, was killed by a signal, or could not be started.
+    /// It exited with another code, was killed by a signal, or could not be started.
     Failed,
-    /// Its time was up.
+    /// It was ended after its timeout.
     TimedOut,
     /// It was cancelled.
     Cancelled,
-    /// Memory ran out and the kernel killed it.
+    /// The kernel's OOM killer killed it.
     OomKilled,
-    /// Its container ended under it.
+    /// Its container ended first.
     Lost,
 }
 
-/// Where an exec wrote.
+/// The stream to which an exec wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// Standard output, or the terminal.
@@ -42,37 +42,37 @@ pub struct ExecEnd {
     pub status: ExecStatus,
     /// Its exit code, if it exited.
     pub exit_code: Option<u8>,
-    /// The signal that ended it, if one did.
+    /// The signal that killed it, if any.
     pub signal: Option<u8>,
-    /// Why, where the status alone does not say it.
+    /// The reason, where the status alone is not enough.
     pub reason: Option<String>,
-    /// Why the kernel did not start it, if that is how it ended.
+    /// Why it could not be started, if that is how it ended.
     pub not_started: Option<NotStarted>,
-    /// What it used, where that is known.
+    /// Resources used, if known.
     pub usage: Option<Usage>,
 }
 
-/// Why the kernel did not start a command, as far as programs tell these apart.
+/// Why a command could not be started, as far as the exit codes 126 and 127 distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NotStarted {
-    /// There is no such program, or not the interpreter it needs.
+    /// The program or its interpreter does not exist.
     NoProgram,
-    /// What is there cannot be executed.
+    /// The file is not executable.
     NotExecutable,
-    /// Its directory, its arguments, a bound: the reason says which.
+    /// Working directory, arguments or a limit; the reason says which.
     Other,
 }
 
-/// What an exec used.
+/// Resources used by an exec.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// From start to end.
     pub wall_ms: u64,
-    /// Processor time in user space.
+    /// CPU time in user space.
     pub user_ms: u64,
-    /// Processor time in the kernel.
+    /// CPU time in the kernel.
     pub system_ms: u64,
-    /// The most memory one of its processes had.
+    /// The largest resident size of one of its processes.
     pub max_rss_bytes: u64,
     /// Written to standard output.
     pub stdout_bytes: u64,
@@ -81,7 +81,7 @@ pub struct Usage {
 }
 
 impl Stream {
-    /// The word callers read.
+    /// The name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -94,7 +94,7 @@ impl NotStarted {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::NoProgram, Self::NotExecutable, Self::Other];
 
-    /// The word callers read.
+    /// The name in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoProgram => "no_program",
@@ -103,7 +103,7 @@ impl NotStarted {
         }
     }
 
-    /// Reads the word back.
+    /// The inverse of `as_str`.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.as_str() == word)
     }
@@ -122,12 +122,12 @@ impl ExecStatus {
         Self::Lost,
     ];
 
-    /// Whether it has ended.
+    /// Whether the exec has ended.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }
 
-    /// Every legal move is listed here and nowhere else.
+    /// All legal transitions are listed here, and only here.
     pub fn can_become(self, next: Self) -> bool {
         match self {
             Self::Queued => matches!(
@@ -144,7 +144,7 @@ impl ExecStatus {
         }
     }
 
-    /// The word callers read.
+    /// The name in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -158,7 +158,7 @@ impl ExecStatus {
         }
     }
 
-    /// Reads the word back.
+    /// The inverse of `as_str`.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }

@@ -1,4 +1,4 @@
-//! Handles: opaque, unguessable, and safe to use as a file name.
+//! Ids: opaque, unguessable, and safe as file names.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 128 bits in base 32.
 const DIGITS: usize = 26;
 
-/// A container's handle: `c_` and 26 characters.
+/// A container's id: `c_` and 26 characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerId(String);
 
-/// An exec's handle: `e_` and 26 characters.
+/// An exec's id: `e_` and 26 characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExecId(String);
 
-/// A handle that is not one of ours.
+/// The text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a {kind} id is `{prefix}` and 26 characters of 0-9 and a-z")]
 pub struct IdError {
@@ -27,13 +27,13 @@ pub struct IdError {
 macro_rules! handle {
     ($name:ident, $kind:literal, $prefix:literal) => {
         impl $name {
-            /// Makes a handle from the time and ten random bytes, so that handles
-            /// sort by age and cannot be guessed.
+            /// Creates an id from the time and ten random bytes, so that ids sort by age and cannot
+            /// be guessed.
             pub fn from_parts(unix_ms: u64, random: [u8; 10]) -> Self {
                 Self(format!("{}{}", $prefix, encode(unix_ms, random)))
             }
 
-            /// Reads a handle that a caller or a file gave us.
+            /// Parses an id from a caller or a file.
             pub fn parse(text: &str) -> Result<Self, IdError> {
                 let digits = text.strip_prefix($prefix).map(str::as_bytes);
                 match digits {
@@ -50,12 +50,12 @@ macro_rules! handle {
                 }
             }
 
-            /// When it was made, in milliseconds since 1970.
+            /// When the id was created, in milliseconds since 1970.
             pub fn unix_ms(&self) -> u64 {
                 decode_unix_ms(&self.0[$prefix.len()..])
             }
 
-            /// The handle as callers see it.
+            /// The id as callers see it.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -78,7 +78,7 @@ macro_rules! handle {
 handle!(ContainerId, "container", "c_");
 handle!(ExecId, "exec", "e_");
 
-/// 48 bits of time, then 80 of chance, five bits a digit from the top.
+/// 48 bits of time, then 80 random bits; five bits per digit, most significant first.
 fn encode(unix_ms: u64, random: [u8; 10]) -> String {
     let mut low = [0_u8; 16];
     low[..6].copy_from_slice(&unix_ms.to_be_bytes()[2..]);
@@ -90,8 +90,8 @@ fn encode(unix_ms: u64, random: [u8; 10]) -> String {
         .collect()
 }
 
-/// The time in a handle's digits: they are 128 bits with two zeros before them, and the time
-/// is the first 48.
+/// Decodes the time: the digits encode two zero bits and then 128 bits, of which the first 48 are
+/// the time.
 fn decode_unix_ms(digits: &str) -> u64 {
     let value = digits.bytes().fold(0_u128, |value, digit| {
         let digit = ALPHABET.iter().position(|known| *known == digit);

@@ -1,36 +1,36 @@
-//! What a container's root is made of.
+//! The root filesystem of a container.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::Reference;
 
-/// Names the root of a container.
+/// Selects the root filesystem of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ImageRef {
-    /// The host's own `/usr`, read-only, and nothing else of it.
+    /// The host's own `/usr`, read-only, and nothing else of the host.
     Host,
     /// An unpacked root filesystem on the host.
     Rootfs(PathBuf),
-    /// An image of a registry, or one that was loaded under such a name.
+    /// An image from a registry, or one that was loaded under such a name.
     Oci(Reference),
 }
 
-/// A reference that cannot be read.
+/// Why a reference is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// Too long, or empty, or with characters no reference has.
+    /// Empty, too long, or with invalid characters.
     #[error(
         "not an image reference; write for example `host` or `docker.io/library/python:3.12-slim`"
     )]
     NotAReference,
-    /// A root filesystem that is not an absolute, plain path.
+    /// The path of a root filesystem is not absolute, or contains `..`.
     #[error("the path of a root filesystem must be absolute and without `..`")]
     RootfsPath,
 }
 
 impl ImageRef {
-    /// Reads `host`, `rootfs:/path` or an OCI reference.
+    /// Parses `host`, `rootfs:/path` or an OCI reference.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         if text == "host" {
             return Ok(Self::Host);

@@ -1,53 +1,53 @@
-//! Which images may be used, decided in one place.
+//! Which images may be used.
 //!
-//! The decision looks at the name alone and asks nobody, so it is the same for every
-//! engine. What it lets in is a [`Source`], which says how far the permission goes: an
-//! engine or a puller that has one need not ask again.
+//! The decision depends only on the name, so it is the same for every engine. An admitted image is
+//! a [`Source`], which says how its registry may be contacted: an engine or a puller that has one
+//! need not ask again.
 
 use crate::reference::split_registry;
 use crate::{Admitted, PolicyError, Reference};
 
-/// What the operator allows of images.
+/// The operator's rules about images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePolicy {
-    /// Registries that images may come from.
+    /// The allowed registries.
     pub registries: Vec<String>,
-    /// Globs of names, completed like a reference: `python`, `ghcr.io/acme/**`,
-    /// `python:3.*`. With none, every name of the registries is allowed.
+    /// Allowed names, as globs that are completed like a reference: `python`, `ghcr.io/acme/**`,
+    /// `python:3.*`. If empty, all names of the allowed registries are.
     pub images: Vec<String>,
-    /// Allow only references that say their content by a digest.
+    /// Allow only references with a digest.
     pub require_digest: bool,
-    /// Allow images that were loaded from a file or made on this host, and the names
+    /// Allow images that were loaded from a file or built on this host, and the names
     /// `localhost/NAME`, which only such images have.
     pub local_images: bool,
-    /// Registries that may be spoken to without TLS, besides those on this host.
+    /// Registries that may be contacted without TLS, besides those on this host.
     pub plain_http: Vec<String>,
 }
 
-/// An image that may be used, and from where.
+/// An allowed image and where it may come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// Its name.
     pub reference: Reference,
-    /// How its registry may be spoken to.
+    /// How its registry may be contacted.
     pub transport: Transport,
-    /// Whether content that came from a file may stand behind the name.
+    /// Whether an image loaded from a file may have this name.
     pub local: bool,
 }
 
-/// How a registry may be spoken to.
+/// How a registry may be contacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// Not at all: only what is here already.
+    /// Not at all: only images that are already on this host.
     Nowhere,
-    /// With TLS.
+    /// Only with TLS.
     Tls,
-    /// With TLS if it has that, else without.
+    /// With TLS if the registry has it, else without.
     TlsOrPlain,
 }
 
 impl Default for ImagePolicy {
-    /// Docker Hub, GitHub's registry, and what is on this host already.
+    /// Docker Hub, GitHub's registry, and images on this host.
     fn default() -> Self {
         Self {
             registries: vec!["docker.io".to_owned(), "ghcr.io".to_owned()],
@@ -60,7 +60,7 @@ impl Default for ImagePolicy {
 }
 
 impl ImagePolicy {
-    /// Decides on an image. Every refusal names its rule.
+    /// Admits or refuses an image; a refusal names its rule.
     pub fn admit(&self, reference: Reference) -> Result<Admitted<Source>, PolicyError> {
         let rule = self.origin(&reference)?;
         if self.require_digest && reference.digest().is_none() {
@@ -112,8 +112,8 @@ impl ImagePolicy {
     }
 }
 
-/// A glob without a version matches every version. Beside a digest a tag says nothing:
-/// the digest decides what is run, and the tag need not be its own.
+/// A glob without a version matches every version. If the reference has a digest, its tag is
+/// ignored: the digest decides what runs, and the tag may not belong to it.
 fn matches(glob: &str, reference: &Reference) -> bool {
     let glob = complete(glob);
     let name = reference.name();
@@ -128,7 +128,7 @@ fn matches(glob: &str, reference: &Reference) -> bool {
         .any(|text| fast_glob::glob_match(&glob, &text))
 }
 
-/// `python` is Docker Hub's; `*` alone is everything.
+/// Completes `python` to Docker Hub's name; `*` alone matches everything.
 fn complete(glob: &str) -> String {
     if matches!(glob, "*" | "**") {
         return "**".to_owned();
@@ -137,7 +137,7 @@ fn complete(glob: &str) -> String {
     if glob.contains('/') && first.contains(['*', '?', '{']) {
         return glob.to_owned();
     }
-    // The colon of a tag is not that of a port.
+    // The colon of a tag, not of a port.
     let (name, tag) = match glob.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, format!(":{tag}")),
         _ => (glob, String::new()),

@@ -1,29 +1,29 @@
-//! The languages a snippet can be in, and how each is run.
+//! The languages of snippets, and how each is run.
 
-/// A language, known by its names and its file extension.
+/// A language, recognized by its names and its file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Language {
-    /// What users write.
+    /// The name that users write.
     pub name: &'static str,
-    /// What they may write as well.
+    /// Other names that users may write.
     pub aliases: &'static [&'static str],
-    /// Of a source file, without the dot.
+    /// The extension of its source files, without the dot.
     pub extension: &'static str,
-    /// The program that must be there.
+    /// The program that the image must contain.
     pub program: &'static str,
     how: How,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// The program takes the source file after these arguments.
+    /// Runs the program with these arguments, then the source file.
     Interpret(&'static [&'static str]),
-    /// A shell script that compiles and runs the source file `$2` in a directory `$1`, which it
-    /// makes where temporary files go; the rest are the program's arguments.
+    /// A shell script that compiles and runs the source file `$2` in a new directory `$1` below the
+    /// temporary directory; further arguments are the program's.
     Script(&'static str),
 }
 
-/// Every language we know how to run; an image may have fewer.
+/// All supported languages; an image may lack some of the programs.
 pub const LANGUAGES: &[Language] = &[
     language(
         "python",
@@ -58,7 +58,7 @@ pub const LANGUAGES: &[Language] = &[
     language("c++", &["cpp", "cxx"], "cpp", "c++", How::Script(CPP)),
 ];
 
-// Go has its own directory for what it builds, and shares only a cache, which it locks.
+// Go creates its own build directory and shares only a cache, which it locks.
 const GO: &str = r#"f=$2; shift 2; export GOCACHE=/tmp/go GOFLAGS=-mod=mod; exec go run "$f" "$@""#;
 const RUST: &str = r#"d=${TMPDIR:-/tmp}/$1; f=$2; shift 2; mkdir "$d" && rustc -o "$d/main" "$f" && exec "$d/main" "$@""#;
 const C: &str = r#"d=${TMPDIR:-/tmp}/$1; f=$2; shift 2; mkdir "$d" && cc -o "$d/main" "$f" -lm && exec "$d/main" "$@""#;
@@ -81,7 +81,7 @@ const fn language(
 }
 
 impl Language {
-    /// Finds a language by a name that a user wrote.
+    /// Finds a language by name or alias.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         let name = name.to_ascii_lowercase();
         LANGUAGES
@@ -89,13 +89,13 @@ impl Language {
             .find(|one| one.name == name || one.aliases.contains(&name.as_str()))
     }
 
-    /// Finds a language by a file's extension.
+    /// Finds a language by file extension.
     pub fn by_extension(extension: &str) -> Option<&'static Self> {
         LANGUAGES.iter().find(|one| one.extension == extension)
     }
 
-    /// The command that runs a source file. What it compiles goes into a directory of this name
-    /// where temporary files go, which must not exist yet.
+    /// The command that runs a source file. Compiled files go to a new directory of this name below
+    /// the temporary directory.
     pub fn argv(&self, source: &str, directory: &str) -> Vec<String> {
         let (program, arguments) = match self.how {
             How::Interpret(arguments) => (self.program, arguments.to_vec()),

@@ -1,7 +1,7 @@
-//! The words of Hotcell and its pure rules: what a container is, which moves its
-//! life may make, how large anything may be, and who lets it in.
+//! The terms and pure rules of Hotcell: what a container is, how its phase may change, how large
+//! things may be, and what policy admits.
 //!
-//! No I/O, no async, no clock, no JSON, no SQL lives here.
+//! No I/O, async, clocks, JSON or SQL here.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

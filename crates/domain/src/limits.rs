@@ -1,4 +1,4 @@
-//! How much a container may use.
+//! Limits of a container.
 
 use std::fmt;
 
@@ -16,8 +16,7 @@ pub struct CpuMillis(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pids(u32);
 
-/// What a container may use. Whether its host can enforce each is for the engine
-/// to say.
+/// The limits of a container. The engine reports which of them the host can enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Memory of all processes together, page cache and tmpfs included.
@@ -30,7 +29,7 @@ pub struct Limits {
     pub tmp: Bytes,
 }
 
-/// A limit that makes no sense.
+/// Why a limit is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// Not a number with a unit.
@@ -39,20 +38,20 @@ pub enum LimitError {
     /// Not a number of cores.
     #[error("`{0}` is not a number of cores; write for example 0.5 or 2")]
     NotCores(String),
-    /// A number outside what Hotcell supports.
+    /// Outside the supported range.
     #[error("{what} must be from {min} to {max}")]
     OutOfRange {
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
-        /// The smallest that works.
+        /// The smallest value that works.
         min: String,
-        /// The largest we accept.
+        /// The largest accepted value.
         max: String,
     },
 }
 
 impl Bytes {
-    /// The least memory in which the agent and a shell can live.
+    /// The least memory with which the agent and a shell can run.
     pub const MIN: Self = Self(16 * MIB);
     /// More than any machine has.
     pub const MAX: Self = Self(16 << 40);
@@ -109,7 +108,7 @@ impl fmt::Display for Bytes {
 }
 
 impl CpuMillis {
-    /// The least quota the kernel's scheduler takes.
+    /// The smallest quota that the kernel accepts.
     pub const MIN: Self = Self(10);
     /// More than any machine has.
     pub const MAX: Self = Self(4_096_000);
@@ -149,9 +148,9 @@ impl fmt::Display for CpuMillis {
 }
 
 impl Pids {
-    /// The agent, an exec's keeper, a shell and what it starts.
+    /// The agent, a keeper, a shell and its children.
     pub const MIN: Self = Self(8);
-    /// The kernel's own limit.
+    /// The kernel's maximum.
     pub const MAX: Self = Self(1 << 22);
 
     /// Takes a number of processes.

@@ -1,4 +1,4 @@
-//! What the operator lets containers use at most: each, and all of them together.
+//! The operator's upper limits: per container, and for all containers together.
 
 use std::fmt;
 
@@ -24,18 +24,18 @@ pub struct Totals {
     pub pids: Pids,
 }
 
-/// What containers hold of the [`Totals`], used or not: the sum of their limits.
+/// A part of the [`Totals`]: limits that containers reserve, whether or not they use them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Memory.
+    /// Reserved memory.
     pub memory_bytes: u64,
-    /// Processes and threads.
+    /// Reserved processes and threads.
     pub pids: u64,
 }
 
 impl Maxima {
-    /// Refuses what is above. `/tmp` is the operator's to size: no caller can choose it, and
-    /// what is in it counts as memory.
+    /// Refuses limits above the maxima. `/tmp` is not checked: callers cannot choose its size, and
+    /// its content counts as memory.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
         within("memory", "memory_max", limits.memory, self.memory)?;
         within("cpus", "cpus_max", limits.cpus, self.cpus)?;
@@ -61,7 +61,7 @@ fn within<T: Copy + Ord + fmt::Display>(
 }
 
 impl Totals {
-    /// Decides whether a container with these limits may be made while others hold `held`.
+    /// Decides whether a container with these limits may be created while others reserve `held`.
     pub fn admit(&self, limits: &Limits, held: Share) -> Result<(), PolicyError> {
         let next = held.plus(limits.share());
         if next.memory_bytes > self.memory.get() {
@@ -85,7 +85,7 @@ impl Totals {
 }
 
 impl Limits {
-    /// What a container with these limits holds of the totals.
+    /// What a container with these limits reserves of the totals.
     pub fn share(&self) -> Share {
         Share {
             memory_bytes: self.memory.get(),
@@ -95,7 +95,7 @@ impl Limits {
 }
 
 impl Share {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Share {
         }
     }
 
-    /// What is left without the other.
+    /// The difference; never below zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Short texts that a caller chooses.
+//! Names and labels: short texts that callers choose.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,19 +14,19 @@ const LABELS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
-/// A text that cannot be a name.
+/// The text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to {NAME_BYTES_MAX} bytes of text without control characters")]
 pub struct NameError;
 
-/// What a caller notes on a container.
+/// Labels that a caller sets on a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<Name, String>);
 
-/// A label that is refused.
+/// Why a label is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// A bad name or value.
+    /// An invalid name or value.
     #[error(
         "label names are 1 to {NAME_BYTES_MAX} bytes, values at most {NAME_BYTES_MAX}, both without control characters"
     )]
@@ -37,7 +37,7 @@ pub enum LabelError {
 }
 
 impl Name {
-    /// Reads a name that a caller chose.
+    /// Validates a text that a caller chose.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let legal = (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control);
         legal.then(|| Self(text.to_owned())).ok_or(NameError)
@@ -63,7 +63,7 @@ impl Labels {
         Ok(())
     }
 
-    /// The labels in the order of their names.
+    /// The labels, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

@@ -9,20 +9,20 @@
 //!                  └───────┴───────▶ Failed
 //! ```
 
-/// Where a container is in its life.
+/// The phase of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The engine is making it, or starting it again.
+    /// The engine is creating or restarting it.
     Creating,
     /// Its agent runs.
     Running,
-    /// It does not run, and nobody wanted its end: its files are kept.
+    /// It stopped unexpectedly; its files are kept.
     Halted,
-    /// It was told to end.
+    /// It is being ended on request.
     Stopping,
-    /// It ended as it was told to.
+    /// It was ended on request.
     Stopped,
-    /// It ended otherwise.
+    /// It ended unexpectedly.
     Failed,
 }
 
@@ -37,12 +37,12 @@ impl Phase {
         Self::Failed,
     ];
 
-    /// Whether it has ended.
+    /// Whether the container has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Stopped | Self::Failed)
     }
 
-    /// The word callers read.
+    /// The name in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -54,12 +54,12 @@ impl Phase {
         }
     }
 
-    /// Reads the word back.
+    /// The inverse of `as_str`.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }
 
-    /// Every legal move is listed here and nowhere else.
+    /// All legal transitions are listed here, and only here.
     pub fn can_become(self, next: Self) -> bool {
         use Phase::{Creating, Failed, Halted, Running, Stopped, Stopping};
         matches!(

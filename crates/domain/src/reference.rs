@@ -1,28 +1,28 @@
-//! The name of an image: where it is, what it is called, and which of its versions.
+//! References of images: registry, repository, tag and digest.
 //!
-//! Names are completed as people expect: `python:3.12-slim` is
-//! `docker.io/library/python:3.12-slim`, and without tag or digest the tag is `latest`.
+//! Short names are completed as usual: `python:3.12-slim` is `docker.io/library/python:3.12-slim`,
+//! and without tag or digest the tag is `latest`.
 
 use std::fmt;
 
 use crate::{Digest, ImageError};
 
-/// The longest reference we read.
+/// The longest accepted reference.
 const REFERENCE_BYTES_MAX: usize = 512;
 
-/// The longest tag, as registries have it.
+/// The OCI limit on a tag.
 const TAG_BYTES_MAX: usize = 128;
 
-/// The longest repository, as registries have it.
+/// The OCI limit on a repository name.
 const REPOSITORY_BYTES_MAX: usize = 255;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
 
-/// The registry of names that no registry serves: images that were loaded from a file.
+/// The registry part of images that come from no registry: those that were loaded from a file.
 const LOCAL_REGISTRY: &str = "localhost";
 
-/// A complete name of an image.
+/// A complete reference of an image.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
     registry: String,
@@ -32,7 +32,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads a name as a person writes it.
+    /// Parses a reference as users write it.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         let wrong = ImageError::NotAReference;
         if text.len() > REFERENCE_BYTES_MAX {
@@ -63,32 +63,32 @@ impl Reference {
         })
     }
 
-    /// Where it is: `docker.io`, `localhost:5000`.
+    /// Such as `docker.io` or `localhost:5000`.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// What it is called there: `library/python`.
+    /// Such as `library/python`.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// Which version, as its publisher names it, who may change what that means.
+    /// The publisher may move a tag to other content.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// Which version, for good.
+    /// Identifies the content for good.
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// `registry/repository`, without a version.
+    /// `registry/repository`, without tag and digest.
     pub fn name(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
 
-    /// The same name, pinned to what it meant when it was looked up.
+    /// The same name with the digest to which it resolved.
     #[must_use]
     pub fn pinned(&self, digest: Digest) -> Self {
         Self {
@@ -97,7 +97,8 @@ impl Reference {
         }
     }
 
-    /// Whether no registry is meant: `localhost/NAME`, as images made on this host are called.
+    /// Whether the image comes from no registry: `localhost/NAME`, the usual name of images built
+    /// on this host.
     pub fn is_local(&self) -> bool {
         self.registry == LOCAL_REGISTRY
     }
@@ -141,7 +142,7 @@ fn split_tag(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The first part is a registry if it could be a host's name: with a dot or a port.
+/// The first component is a registry if it looks like a host name: with a dot or a port.
 pub(crate) fn split_registry(name: &str) -> (String, String) {
     let hub = |repository: &str| {
         let library = if repository.contains('/') {
@@ -156,7 +157,7 @@ pub(crate) fn split_registry(name: &str) -> (String, String) {
     };
     match name.split_once('/') {
         Some((first, rest)) if is_host(first) => match first {
-            // Its other names.
+            // Other names of Docker Hub.
             "index.docker.io" | "registry-1.docker.io" | DEFAULT_REGISTRY => hub(rest),
             _ => (first.to_owned(), rest.to_owned()),
         },
@@ -196,7 +197,7 @@ fn is_repository(text: &str) -> bool {
     (1..=REPOSITORY_BYTES_MAX).contains(&text.len()) && text.split('/').all(is_component)
 }
 
-/// Lower case letters and digits, with `.`, `_`, `__` or dashes between them.
+/// Lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
 fn is_component(text: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let between =

@@ -1,44 +1,44 @@
-//! What a container shall be.
+//! The spec of a container.
 
 use crate::{Env, ImageRef, Limits};
 
-/// Everything an engine needs to know to make a container.
+/// All that an engine needs to create a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
-    /// What its root is made of.
+    /// The root filesystem.
     pub image: ImageRef,
-    /// How much it may use.
+    /// Resource limits.
     pub limits: Limits,
-    /// What it may reach.
+    /// Network access.
     pub network: Network,
-    /// When it ends.
+    /// When the container ends.
     pub lifetime: Lifetime,
-    /// Variables that every exec in it is given.
+    /// Environment variables of every exec.
     pub env: Env,
     /// Whether execs may run as root of the container.
     pub allow_root: bool,
 }
 
-/// What a container may reach over the network.
+/// Network access of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// Its own loopback.
+    /// Only its own loopback interface.
     None,
-    /// Whatever the host reaches.
+    /// The network of the engine's host.
     Full,
 }
 
 /// When a container ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lifetime {
-    /// When it is destroyed: it lives on while no server runs.
+    /// When it is destroyed; it keeps running while no server does.
     UntilDestroyed,
-    /// Also when the process that made it is gone.
+    /// Also when the process that created it exits.
     WithOwner,
 }
 
 impl ContainerSpec {
-    /// A container with the defaults of everything but its root.
+    /// A container with default settings.
     pub fn new(image: ImageRef) -> Self {
         Self {
             image,

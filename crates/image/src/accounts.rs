@@ -1,7 +1,7 @@
-//! The accounts of an image, with one for the container's user.
+//! The accounts of an image, plus one for the container's user.
 //!
-//! Programs look their own user up; an image need not have ours. So `/etc/passwd` and
-//! `/etc/group` of a container are made from the image's, and the image is not written to.
+//! Programs look up their own user, which an image may lack. So a container gets its own
+//! `/etc/passwd` and `/etc/group`, made from the image's; the image itself is not changed.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::ACCOUNTS_BYTES_MAX;
 use crate::unpack::OPAQUE;
 
-/// The user and the group of everything in a container.
+/// User and group id of everything in a container.
 const USER_ID: &str = "1000";
 
-/// The text of both files.
+/// The content of both files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
     /// `/etc/passwd`.
@@ -28,8 +28,8 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Reads those of stacked layers, the lowest first, and adds what is missing. Whatever
-    /// cannot be read as such a file counts as missing.
+    /// Reads both files from stacked layers, lowest first, and adds missing entries. A file that
+    /// cannot be parsed counts as missing.
     pub(crate) fn of_layers<P: AsRef<Path>>(layers: &[P]) -> Self {
         let passwd = stacked(layers, "passwd").unwrap_or_default();
         let group = stacked(layers, "group").unwrap_or_default();
@@ -52,7 +52,7 @@ impl Accounts {
     }
 }
 
-/// Adds a line for each id that no line has.
+/// Adds a line for each id that has none.
 fn completed(text: &str, wanted: &[(&str, &str, &str)]) -> String {
     let mut text = text.to_owned();
     if !text.is_empty() && !text.ends_with('\n') {
@@ -66,7 +66,7 @@ fn completed(text: &str, wanted: &[(&str, &str, &str)]) -> String {
         {
             continue;
         }
-        // An image may have a `user` of another number.
+        // An image may have a `user` with another id.
         let is_taken = text
             .lines()
             .any(|line| field(line, 0).as_deref() == Some(name));
@@ -81,7 +81,7 @@ fn completed(text: &str, wanted: &[(&str, &str, &str)]) -> String {
     text
 }
 
-/// A file of `/etc` as the topmost layer that knows of it has it.
+/// A file of `/etc`, from the topmost layer that has or deletes it.
 fn stacked<P: AsRef<Path>>(layers: &[P], name: &str) -> Option<String> {
     for layer in layers.iter().rev() {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -89,7 +89,7 @@ fn stacked<P: AsRef<Path>>(layers: &[P], name: &str) -> Option<String> {
         let etc = match open(root.as_fd(), "etc", OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(etc) => etc,
             Err(Errno::NOENT) => continue,
-            // Deleted, or something else than a directory.
+            // Deleted, or `etc` is not a directory.
             Err(_) => return None,
         };
         match rustix::fs::statat(&etc, name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -1,6 +1,6 @@
-//! Images in a file: what `docker save` writes, and OCI image layouts as a tar.
+//! Images from a file: the output of `docker save`, or an OCI image layout as a tar.
 //!
-//! The file is read once to see what is where, then its parts are read in place.
+//! The file is read once to index it; then its parts are read in place.
 
 mod index;
 mod layout;
@@ -22,8 +22,8 @@ use crate::{ImageError, Images, Progress, Report};
 const WHAT: &str = "an image archive";
 
 impl Images {
-    /// Loads the images of a file under the names they have there, or its only image under
-    /// `name`. Policy decides on each name; where it does not allow local images, on none.
+    /// Loads the images of a file under their own names, or its only image as `name`. Policy must
+    /// admit each name, and must allow local images.
     pub async fn load(
         &self,
         file: &Path,
@@ -38,7 +38,7 @@ impl Images {
             return Err(ImageError::invalid("an image archive", reason));
         }
         let (store, bounds) = (std::sync::Arc::clone(&self.store), self.bounds);
-        // It may be compressed as well.
+        // Indexing may have to decompress the file.
         let permit = self.permits.unpack().await?;
         let read = move || {
             let _permit = permit;
@@ -94,7 +94,7 @@ fn allow(policy: &ImagePolicy, reference: &Reference) -> Result<(), ImageError> 
     Err(PolicyError::LocalImage { reference }.into())
 }
 
-/// Which image gets which name.
+/// Assigns names to images.
 fn named<'a>(
     found: &'a [ArchivedImage],
     name: Option<&Reference>,
@@ -127,7 +127,7 @@ fn named<'a>(
     }
 }
 
-/// A part of a file, read as if it were one.
+/// Reads a part of a file.
 struct PartReader {
     file: File,
     at: u64,
@@ -156,7 +156,7 @@ impl Read for PartReader {
     }
 }
 
-/// The file itself if it is not compressed.
+/// Whether the file is not compressed.
 fn is_plain(file: &mut File) -> io::Result<bool> {
     let mut start = [0_u8; 4];
     let len = file.read(&mut start)?;

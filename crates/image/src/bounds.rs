@@ -1,35 +1,34 @@
-//! How large, how many and how long: everything that a registry or an image chooses.
+//! Bounds on everything that a registry or an image chooses.
 
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The bounds of one image. Those of a store can be changed, for tests and for operators
-/// with less room.
+/// The bounds of one image. Tests and operators with little disk space can change them per store.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// A manifest or an index; registries refuse larger ones too.
+    /// Size of a manifest or an index; registries refuse larger ones too.
     pub manifest_bytes_max: u64,
-    /// An image's configuration.
+    /// Size of an image's configuration.
     pub config_bytes_max: u64,
     /// Layers of one image.
     pub layers_max: usize,
-    /// One layer as it is sent.
+    /// Compressed size of one layer.
     pub blob_bytes_max: u64,
-    /// One layer, decompressed, without the headers of its members.
+    /// Decompressed size of one layer, without the headers of its members.
     pub unpacked_bytes_max: u64,
-    /// Headers of one layer, and the directories that paths in it only imply.
+    /// Members of one layer, plus the directories that its paths only imply.
     pub entries_max: u64,
-    /// The same for all layers of an image that one pull unpacks; those that are here
-    /// already take nothing.
+    /// `unpacked_bytes_max` for all layers that one pull unpacks; layers that are already here do
+    /// not count.
     pub image_unpacked_bytes_max: u64,
-    /// The same, in entries.
+    /// `entries_max` for all layers that one pull unpacks.
     pub image_entries_max: u64,
-    /// Until a registry takes a connection.
+    /// For establishing a connection to a registry.
     pub connect_timeout: Duration,
-    /// Without a byte for so long, an answer is given up; also with fewer than
-    /// `RATE_BYTES_S_MIN` in that time.
+    /// A response without a byte for this long fails, and so does one with fewer than
+    /// `RATE_BYTES_S_MIN` on average in this time.
     pub stall_timeout: Duration,
 }
 
@@ -50,92 +49,87 @@ impl Default for Bounds {
     }
 }
 
-/// What a registry must send of a layer in a second, taken over the time after which one
-/// that sends nothing is given up. Slower ones would take days.
+/// The slowest acceptable download of a layer, averaged over `stall_timeout`. A slower one would
+/// take days.
 pub(crate) const RATE_BYTES_S_MIN: f64 = 1024.0;
 
-/// Times that a registry's small answers may take the time of a stall.
+/// The timeout of small responses, as a multiple of `stall_timeout`.
 pub(crate) const SMALL_ANSWER_STALLS: u32 = 4;
 
-/// Layers fetched at once for one pull.
+/// Concurrent layer downloads per pull.
 pub(crate) const PULL_DOWNLOADS_MAX: usize = 4;
 
-/// Layers fetched at once for all pulls: each takes a thread. Many, so that a few pulls from
-/// slow registries do not keep all others waiting.
+/// Concurrent layer downloads of all pulls; each takes a thread. A high number, so that a few slow
+/// registries do not block all other pulls.
 pub(crate) const DOWNLOADS_MAX: usize = 64;
 
-/// Layers unpacked at once for all pulls: each takes two threads, and the window of a zstd
-/// frame.
+/// Concurrent unpacks of all pulls; each takes two threads and the window of a zstd frame.
 pub(crate) const UNPACKS_MAX: usize = 2;
 
-/// Tries of one request that bring nothing, before it is given up.
+/// Attempts of one request without progress.
 pub(crate) const TRIES_MAX: u32 = 4;
 
-/// Tries of one blob, however much each of them brought.
+/// Attempts for one blob, whatever their progress.
 pub(crate) const BLOB_TRIES_MAX: u32 = 64;
 
-/// Before the second try; doubled for each further one.
+/// Delay before the second attempt; doubles each time.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(200);
 
 /// Redirects followed for one request.
 pub(crate) const REDIRECTS_MAX: usize = 5;
 
-/// A token and what comes with it.
+/// Size of a token response.
 pub(crate) const TOKEN_BYTES_MAX: u64 = 256 << 10;
 
-/// A Docker configuration file, or what a credential helper says.
+/// Size of a Docker configuration file, or of a credential helper's output.
 pub(crate) const CREDENTIALS_BYTES_MAX: u64 = MIB;
 
 /// How long a credential helper may take.
 pub(crate) const HELPER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pieces of a blob that wait for the disk, of some tens of KiB each.
+/// Chunks of a blob that wait for the disk, some tens of KiB each.
 pub(crate) const PIECES_MAX: usize = 32;
 
-/// Decompressed pieces that wait to be unpacked.
+/// Decompressed chunks that wait to be unpacked.
 pub(crate) const DECODED_PIECES_MAX: usize = 8;
 
-/// One decompressed piece.
 pub(crate) const DECODED_PIECE_BYTES: usize = 256 << 10;
 
-/// The window of a zstd frame; what `zstd --long` uses is 128 MiB.
+/// The window of a zstd frame; `zstd --long` uses 128 MiB.
 pub(crate) const ZSTD_WINDOW_BYTES_MAX: u64 = 128 * MIB;
 
 /// Long names and attributes of one member.
 pub(crate) const METADATA_BYTES_MAX: u64 = MIB;
 
-/// What may follow the end of a layer's archive.
+/// Bytes after the end of a layer's archive.
 pub(crate) const TRAILER_BYTES_MAX: u64 = 16 * MIB;
 
-/// A member's path.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
-/// Directories of a layer, held until their times are set.
+/// Memory for the directories of a layer, whose timestamps are set at the end.
 pub(crate) const DIRECTORY_TIMES_BYTES_MAX: usize = 64 << 20;
 
-/// Directories above a member.
+/// Directory depth of a member.
 pub(crate) const DEPTH_MAX: usize = 256;
 
-/// Accounts that an image brings: its `/etc/passwd` and `/etc/group`.
+/// Size of an image's `/etc/passwd` and `/etc/group`.
 pub(crate) const ACCOUNTS_BYTES_MAX: u64 = 16 << 10;
 
-/// Files of an image archive that are not layers: manifests, configurations, repositories.
+/// Size of the files in an image archive that are not layers: manifests, configurations,
+/// repositories.
 pub(crate) const ARCHIVE_SMALL_BYTES_MAX: u64 = 8 * MIB;
 
-/// Headers of an image archive.
 pub(crate) const ARCHIVE_ENTRIES_MAX: u64 = 8192;
 
-/// Images of one image archive.
 pub(crate) const ARCHIVE_IMAGES_MAX: usize = 64;
 
-/// What was fetched of a layer is kept for the next try for so long.
+/// How long a partial download is kept for the next pull.
 pub(crate) const PARTIAL_AGE_MAX: Duration = Duration::from_hours(24);
 
-/// What was fetched of layers and is kept for the next try, of the newest.
+/// Partial downloads that are kept in total, newest first.
 pub(crate) const PARTIAL_BYTES_MAX: u64 = 20 * GIB;
 
-/// Between two looks at a lock that another holds.
+/// Poll interval for a lock that another process holds.
 pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes between two reports of progress.
 pub(crate) const PROGRESS_STEP_BYTES: u64 = 256 << 10;

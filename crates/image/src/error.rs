@@ -1,128 +1,128 @@
-//! What can go wrong with an image, sorted by what the reader can do about it.
+//! Image errors, grouped by what the reader can do about them.
 
 use std::io;
 
 use hotcell_domain::{Digest, PolicyError, Reference};
 
-/// Why an image could not be had. Nothing half made is visible afterwards; what was
-/// fetched of a layer is kept for the next try, or until `gc`.
+/// Why an image is not available. Nothing half-finished is visible afterwards; a partial download
+/// of a layer is kept for the next pull, or until `gc`.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The registry does not have it.
     #[error("{reference} does not exist in its registry, or needs credentials to be seen")]
     NotFound {
-        /// What was asked for.
+        /// The requested image.
         reference: Reference,
     },
     /// It is not in the store.
     #[error("{reference} is not on this host")]
     NotHere {
-        /// What was asked for.
+        /// The requested image.
         reference: Reference,
     },
     /// Policy does not allow it.
     #[error(transparent)]
     Refused(#[from] PolicyError),
-    /// The registry wants other credentials, or any.
+    /// The registry requires other credentials, or any.
     #[error("registry {registry} denies access to {repository}")]
     Denied {
-        /// Which registry.
+        /// The registry's host.
         registry: String,
-        /// To what.
+        /// The repository on it.
         repository: String,
     },
-    /// The registry cannot be reached, or says nothing for too long.
+    /// The registry cannot be reached, or does not answer in time.
     #[error("registry {registry} cannot be reached: {reason}")]
     Unreachable {
-        /// Which registry.
+        /// The registry's host.
         registry: String,
-        /// How that showed itself.
+        /// The cause, for the log and the user.
         reason: String,
     },
-    /// The registry sends a byte now and then.
+    /// The registry sends, but too slowly.
     #[error("registry {registry} is too slow: {reason}")]
     TooSlow {
-        /// Which registry.
+        /// The registry's host.
         registry: String,
-        /// How slow.
+        /// The measured rate.
         reason: String,
     },
     /// The registry answers with an error.
     #[error("registry {registry} answers with status {status}")]
     Status {
-        /// Which registry.
+        /// The registry's host.
         registry: String,
-        /// Its answer.
+        /// The HTTP status.
         status: u16,
     },
-    /// Content is not what its digest says.
+    /// Content does not match its digest.
     #[error("{what} should be {expected} but is {found}")]
     WrongDigest {
-        /// Which content.
+        /// The kind of content.
         what: &'static str,
-        /// What it should be.
+        /// The digest that was asked for.
         expected: Digest,
-        /// What it is.
+        /// The digest of what arrived.
         found: Digest,
     },
-    /// Content is not what it should be in some other way.
+    /// Content is invalid in some other way.
     #[error("{what} is not valid: {reason}")]
     Invalid {
-        /// Which content.
+        /// The kind of content.
         what: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
-    /// Something is larger than its bound.
+    /// A bound is exceeded.
     #[error("{what} is larger than {max}")]
     TooLarge {
-        /// What.
+        /// The kind of content.
         what: &'static str,
-        /// Its bound.
+        /// The bound.
         max: u64,
     },
-    /// There is no such image for this host.
+    /// The image does not support this host's platform.
     #[error("{reference} has nothing for {wanted}, only for {found}")]
     Platform {
-        /// Which image.
+        /// The requested image.
         reference: String,
-        /// What this host is.
+        /// This host's platform.
         wanted: String,
-        /// What there is.
+        /// The platforms of the image.
         found: String,
     },
-    /// The credentials cannot be had.
+    /// The credentials cannot be read.
     #[error("credentials for {registry} cannot be read: {reason}")]
     Credentials {
-        /// Which registry.
+        /// The registry's host.
         registry: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// A container uses it.
     #[error("{reference} is used by a container")]
     InUse {
-        /// Which image.
+        /// The image that is in use.
         reference: Reference,
     },
-    /// Images are being fetched or used; what removes must wait.
+    /// The store is locked by pulls or starting containers.
     #[error("the image store is in use; try again when nothing is pulled or started")]
     Busy,
-    /// Whoever asked for it has gone.
+    /// The caller has gone away.
     #[error("cancelled")]
     Cancelled,
-    /// The disk would not take or give it.
+    /// A file operation failed.
     #[error("could not {step}")]
     Disk {
-        /// What was being done.
+        /// Completes "could not …".
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl ImageError {
-    /// Wraps what the disk said, for `map_err`.
+    /// Converts an I/O error, for `map_err`.
     pub(crate) fn disk<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Disk {
             step,
@@ -137,7 +137,7 @@ impl ImageError {
         }
     }
 
-    /// Whether the next try may do better.
+    /// Whether a retry may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,

@@ -1,4 +1,4 @@
-//! What the fuzz targets call.
+//! Entry points of the fuzz targets.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::Bounds;
 use crate::registry::{parse_config, parse_manifest};
 use crate::unpack::unpack_bytes;
 
-/// Unpacks a layer into an empty directory, with bounds that a fuzzer reaches.
+/// Unpacks a layer into an empty directory, with bounds small enough for a fuzzer to reach.
 pub fn layer(bytes: &[u8], root: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(root) = rustix::fs::openat(CWD, root, flags, Mode::empty()) else {
@@ -25,7 +25,7 @@ pub fn layer(bytes: &[u8], root: &Path) {
     let _ = unpack_bytes(bytes, root, &bounds);
 }
 
-/// Reads a manifest and a configuration.
+/// Parses a manifest and a configuration.
 pub fn manifest(bytes: &[u8]) {
     let Ok(reference) = Reference::parse("fuzz") else {
         return;

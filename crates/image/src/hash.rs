@@ -1,11 +1,11 @@
-//! What content is.
+//! SHA-256 of content.
 
 use std::io::{self, Read};
 
 use hotcell_domain::Digest;
 use sha2::{Digest as _, Sha256};
 
-/// Takes content and says its digest.
+/// Computes a digest incrementally.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hasher(Sha256);
 
@@ -19,7 +19,6 @@ impl Hasher {
     }
 }
 
-/// The digest of bytes that are at hand.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     let mut hasher = Hasher::default();
     hasher.update(bytes);

@@ -1,4 +1,4 @@
-//! One layer, from a file to its place in the store.
+//! Unpacks one layer from a file into the store.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::unpack::{Budget, Unpack};
 use crate::{ImageError, Images, Progress, Report};
 
-/// Tells a thread that nobody waits for it any more.
+/// Stops the unpacking thread when its caller goes away.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -23,7 +23,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Unpacks the layers of one image, which have one budget.
+/// Unpacks the layers of one image, which share a budget.
 #[derive(Clone)]
 pub(crate) struct Unpacker {
     store: Arc<Store>,
@@ -44,8 +44,8 @@ impl Unpacker {
         }
     }
 
-    /// Unpacks a layer out of a part of a file when it has a permit, and puts it into the
-    /// store. On `Err`, and when dropped, nothing of it can be seen.
+    /// Unpacks a layer from a part of a file, once it has a permit, and adds it to the store. On
+    /// `Err`, and if dropped, nothing of the layer is visible.
     pub(crate) async fn unpack(
         &self,
         blob: impl Read + Send + 'static,
@@ -101,7 +101,7 @@ impl Unpacker {
     }
 }
 
-/// Opens what was fetched.
+/// Opens a downloaded blob.
 pub(crate) fn open(path: &std::path::Path) -> Result<File, ImageError> {
     File::open(path).map_err(ImageError::disk("open what was fetched"))
 }

@@ -1,8 +1,8 @@
 //! Images: fetched from a registry or a file, verified, unpacked once per layer, and kept.
 //!
-//! Everything that comes from outside is untrusted: registries, manifests, layers. It is
-//! bounded, verified by digest before anything of it can be seen, and unpacked beneath one
-//! directory. Only what policy let in is fetched ([`Admitted`]).
+//! Everything from outside is untrusted: registries, manifests, layers. It is bounded, verified by
+//! digest before it becomes visible, and unpacked beneath one directory. Only images that policy
+//! has admitted are fetched ([`Admitted`]).
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -40,8 +40,8 @@ pub use store::{Collected, Config, GcHold, Image, Origin};
 use crate::permits::PullPermits;
 use crate::store::Store;
 
-/// The images of one directory. Several processes may use it at once; in one, clones
-/// share what pulls may take of the host.
+/// The image store in one directory. Several processes may use it at once; clones in one process
+/// share the limits on concurrent pulls.
 #[derive(Debug, Clone)]
 pub struct Images {
     store: Arc<Store>,
@@ -50,12 +50,12 @@ pub struct Images {
 }
 
 impl Images {
-    /// Opens a directory of images, and makes it if it is missing.
+    /// Opens the store; creates the directory if it is missing.
     pub fn open(dir: &Path) -> Result<Self, ImageError> {
         Self::open_with(dir, Bounds::default())
     }
 
-    /// The same, with other bounds.
+    /// Opens the store with other bounds.
     pub fn open_with(dir: &Path, bounds: Bounds) -> Result<Self, ImageError> {
         Ok(Self {
             store: Arc::new(Store::open(dir)?),
@@ -64,8 +64,8 @@ impl Images {
         })
     }
 
-    /// What a name that was let in stands for, if it is here. A tag means what it meant
-    /// when it was pulled.
+    /// The image behind an admitted name, if it is here. A tag refers to the image that it had when
+    /// it was pulled.
     pub fn find(&self, source: &Admitted<Source>) -> Option<Image> {
         let source = source.value();
         let reference = &source.reference;
@@ -96,29 +96,29 @@ impl Images {
         }
     }
 
-    /// Every image that is here, by name.
+    /// All images, by name.
     pub fn list(&self) -> Result<Vec<Image>, ImageError> {
         self.store.list()
     }
 
-    /// Keeps everything from being removed until it is dropped. Whoever starts a container
-    /// holds the store from before `find` until the container is known to be one.
+    /// Prevents any removal until it is dropped. To start a container, hold the store from before
+    /// `find` until the container is recorded.
     pub fn hold(&self) -> Result<GcHold, ImageError> {
         self.store.hold()
     }
 
-    /// The directory that holds the unpacked layers, each named by [`layer_name`].
+    /// The directory of unpacked layers, each named by [`layer_name`].
     pub fn layers_dir(&self) -> PathBuf {
         self.store.layers()
     }
 
-    /// Remembers that a container was made of an image.
+    /// Records that a container was created from an image.
     pub fn used(&self, image: &Image) {
         self.store.touch(&image.manifest);
     }
 
-    /// Removes a name, and whatever nothing else needs. `in_use` is asked for the manifests
-    /// of the images of containers, at a moment when none can be made.
+    /// Removes a name, and whatever nothing else needs. `in_use` returns the manifests of images
+    /// that containers use; it is called while no container can be created.
     pub fn remove(
         &self,
         reference: &Reference,
@@ -127,9 +127,9 @@ impl Images {
         self.store.remove(reference, in_use)
     }
 
-    /// Removes what no name and no container needs, and what pulls that died left; with
-    /// `idle`, also images of which no container was made for so long. What was fetched of
-    /// a layer stays for a day, so that the next pull can continue it.
+    /// Removes what no name and no container needs, and what interrupted pulls have left; with
+    /// `idle`, also images from which no container was created for this long. Partial downloads are
+    /// kept for a day, so that the next pull can resume them.
     pub fn gc(&self, in_use: InUse<'_>, idle: Option<Duration>) -> Result<Collected, ImageError> {
         self.store.gc(in_use, idle)
     }
@@ -144,10 +144,10 @@ impl Images {
     }
 }
 
-/// Tells the manifests of the images that containers are made of.
+/// Returns the manifests of the images that containers use.
 pub type InUse<'a> = &'a dyn Fn() -> io::Result<BTreeSet<Digest>>;
 
-/// What the directory of a layer is called.
+/// The directory name of a layer.
 pub fn layer_name(layer: &Digest) -> &str {
     layer.hex()
 }

@@ -1,9 +1,8 @@
-//! What all pulls of a store in this process take together: threads, and memory to
-//! decompress.
+//! Limits that all pulls of a store in this process share: threads, and memory for decompression.
 //!
-//! A permit is the last thing that is waited for: who has one to download waits for the
-//! registry alone, who has one to unpack waits for nothing, and nobody has both. So those
-//! who wait for a lock while others wait for a permit all get theirs.
+//! To prevent deadlock, a permit is the last thing a task waits for: the holder of a download
+//! permit only waits for the registry, the holder of an unpack permit waits for nothing, and nobody
+//! holds both.
 
 use std::sync::Arc;
 
@@ -26,14 +25,14 @@ impl PullPermits {
         }
     }
 
-    /// A permit to fetch a layer, until it is dropped.
+    /// A permit to download a layer, held until dropped.
     pub(crate) async fn download(&self) -> Result<SemaphorePermit<'_>, ImageError> {
         let permit = self.downloads.acquire().await;
         permit.map_err(|_| ImageError::Cancelled)
     }
 
-    /// A permit to decompress, until it is dropped: by the thread that does it, which may
-    /// go on a little after nobody waits for it any more.
+    /// A permit to decompress, held until dropped by the unpacking thread, which may run a little
+    /// longer than its caller waits.
     pub(crate) async fn unpack(&self) -> Result<OwnedSemaphorePermit, ImageError> {
         let permit = Arc::clone(&self.unpacks).acquire_owned().await;
         permit.map_err(|_| ImageError::Cancelled)

@@ -1,4 +1,4 @@
-//! What whoever waits for an image is told.
+//! Progress of a pull.
 
 use std::sync::Arc;
 
@@ -7,45 +7,45 @@ use hotcell_domain::Digest;
 /// One step of a pull.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// The name was looked up: this is what will be fetched.
+    /// The name was resolved; this will be fetched.
     Resolved {
         /// The manifest for this host.
         digest: Digest,
-        /// Its layers and their sizes as they are sent, the lowest first.
+        /// Its layers and their compressed sizes, lowest first.
         layers: Vec<(Digest, u64)>,
     },
     /// A layer is here already.
     Shared {
-        /// Which.
+        /// The digest of its archive.
         layer: Digest,
     },
     /// A layer is being fetched.
     Downloading {
-        /// Which.
+        /// The digest of its archive.
         layer: Digest,
-        /// How much of it is here.
+        /// Downloaded so far.
         bytes: u64,
-        /// Of how much.
+        /// Its compressed size.
         total: u64,
     },
     /// A layer is being unpacked.
     Unpacking {
-        /// Which.
+        /// The digest of its archive.
         layer: Digest,
-        /// How much of its content is written.
+        /// Written so far.
         bytes: u64,
     },
     /// A layer is done.
     Unpacked {
-        /// Which.
+        /// The digest of its archive.
         layer: Digest,
     },
 }
 
-/// Who is told. Called often and from several threads: it should return at once.
+/// Receives progress. Called often and from several threads, so it must return at once.
 pub type Report = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Tells nobody.
+/// Ignores progress.
 pub fn silent() -> Report {
     Arc::new(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Pulling: look the name up, fetch what is missing, make it visible when all of it is here.
+//! Pulls an image: resolve the name, fetch what is missing, make it visible once it is complete.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::registry::{Credentials, Descriptor, Manifest, Registry, parse_config,
 use crate::store::{Config, Image, ImageRecord, Origin, RefRecord, now_s};
 use crate::{ImageError, Images, Progress, Report};
 
-/// What a name stands for.
+/// A resolved name.
 pub(crate) struct Resolved {
     pub(crate) digest: Digest,
     pub(crate) manifest: Digest,
@@ -21,7 +21,7 @@ pub(crate) struct Resolved {
     pub(crate) layers: Vec<Layer>,
 }
 
-/// A layer as it is sent and as it is kept.
+/// A layer with its compressed and its unpacked digest.
 #[derive(Clone)]
 pub(crate) struct Layer {
     pub(crate) blob: Descriptor,
@@ -29,11 +29,10 @@ pub(crate) struct Layer {
 }
 
 impl Images {
-    /// Looks a name up in its registry and fetches what is missing.
+    /// Resolves a name in its registry and fetches what is missing.
     ///
-    /// Those who pull the same at once, in this process or another, wait for the first and
-    /// share what it fetched. On `Err`, and when dropped, the name means what it meant
-    /// before.
+    /// Concurrent pulls of the same image, in this process or another, wait for the first one and
+    /// share its result. On `Err`, and if dropped, the name refers to what it did before.
     pub async fn pull(
         &self,
         source: &Admitted<Source>,
@@ -97,7 +96,7 @@ impl Images {
     ) -> Result<(), ImageError> {
         let unpacker = Unpacker::new(self, report);
         let layers = resolved.unique();
-        // Collected, because a future with that closure in it could not change its thread.
+        // Collected first, because a future that contains this closure is not `Send`.
         let fetched: Vec<_> = layers
             .iter()
             .map(|layer| self.layer(registry, layer, &unpacker, report))
@@ -138,13 +137,13 @@ impl Images {
         let blob = layer::open(&path)?;
         let outcome = unpacker.unpack(blob, diff_id).await;
         if !matches!(outcome, Err(ImageError::Cancelled)) {
-            // Either it is not needed any more, or it is no use.
+            // Either it is no longer needed, or it is unusable.
             let _ = std::fs::remove_file(&path);
         }
         outcome
     }
 
-    /// Makes an image visible whose layers are all here.
+    /// Makes an image visible; all its layers must be here.
     pub(crate) fn keep(
         &self,
         reference: &Reference,
@@ -178,8 +177,8 @@ impl Images {
 }
 
 impl Resolved {
-    /// The layers without repetitions. Of several that are the same only the topmost
-    /// counts: it hides all of the others, and overlayfs takes each directory once.
+    /// The layers without duplicates. Of equal layers only the topmost counts: it hides the others,
+    /// and overlayfs accepts each directory once.
     pub(crate) fn unique(&self) -> Vec<Layer> {
         let mut seen = BTreeSet::new();
         let is_new = |layer: &&Layer| seen.insert(layer.diff_id.clone());
@@ -188,7 +187,7 @@ impl Resolved {
         layers
     }
 
-    /// A name with a digest stands for that alone, whoever gave the name.
+    /// A name with a digest must refer to exactly that content.
     pub(crate) fn check_digest_of(&self, reference: &Reference) -> Result<(), ImageError> {
         match reference.digest() {
             Some(expected) if *expected != self.digest => Err(ImageError::WrongDigest {
@@ -200,7 +199,7 @@ impl Resolved {
         }
     }
 
-    /// What is told before anything is fetched.
+    /// The progress report before anything is fetched.
     pub(crate) fn announced(&self) -> Progress {
         let layers = self.unique();
         let layers = layers
@@ -213,7 +212,7 @@ impl Resolved {
     }
 }
 
-/// The manifest and the configuration list the same layers, each in its own way.
+/// Pairs the layers of the manifest with those of the configuration, which lists other digests.
 pub(crate) fn paired(
     blobs: Vec<Descriptor>,
     diff_ids: Vec<Digest>,

@@ -1,7 +1,7 @@
-//! Carries out a plan in the child, between clone and exec.
+//! Executes a plan in the child, between clone and exec.
 //!
-//! Nothing here allocates, locks or returns: a step that fails is told to the parent by its
-//! index and errno, and the process ends.
+//! Nothing here allocates, locks or returns. If a step fails, the child sends its index and errno
+//! to the parent and exits.
 
 use std::ffi::CStr;
 use std::io::{self, IoSliceMut};
@@ -26,23 +26,23 @@ use crate::seccomp::SeccompFilters;
 use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
 use crate::sys::{self, InChild};
 
-/// In place of a step's index: every step is done, or only exec is left.
+/// Sent in place of a step's index when every step, or every step but exec, is done.
 pub(crate) const DONE: u32 = u32::MAX;
 
 /// The child's ends of the pipes to its parent.
 #[derive(Clone, Copy)]
 pub(crate) struct ParentLink<'fd> {
-    /// Gets `[step, errno]` records; closed by exec.
+    /// Receives `[step, errno]` records; exec closes it.
     pub status: BorrowedFd<'fd>,
-    /// Gives one byte when the ids are mapped; its end means that the parent is gone.
+    /// Delivers one byte once the ids are mapped. End of file means that the parent has died.
     pub go: BorrowedFd<'fd>,
 }
 
-/// Descriptors that steps hand to each other.
+/// Descriptors that one step opens and a later one uses.
 pub(crate) type FdSlots = [Option<OwnedFd>];
 
-/// Does every step and returns the exit code, if none of them was exec; `slots` must have
-/// room for those of the plan.
+/// Executes every step; returns the exit code if none of them is exec. `slots` must have as many
+/// entries as the plan uses.
 pub(crate) fn run(child: &InChild, plan: &Plan, slots: &mut FdSlots, link: ParentLink<'_>) -> i32 {
     for (index, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run_step(child, &step.op, slots, link) {
@@ -55,7 +55,7 @@ pub(crate) fn run(child: &InChild, plan: &Plan, slots: &mut FdSlots, link: Paren
     0
 }
 
-/// Tells the parent; false if it is gone.
+/// Sends a record to the parent; false if the parent has died.
 fn report(link: ParentLink<'_>, step: u32, errno: i32) -> bool {
     let mut record = [0; 8];
     record[..4].copy_from_slice(&step.to_ne_bytes());
@@ -126,7 +126,7 @@ fn run_step(child: &InChild, op: &Op, slots: &mut FdSlots, link: ParentLink<'_>)
         Op::Seccomp(filters) => install_filter(child, filters),
         Op::SeccompListener(filters) => sys::seccomp_listener(child, &filters.asking).map(drop),
         Op::Exec { file, args } => {
-            // Without a parent nobody would know of the init program.
+            // If the parent has died, nobody would ever stop the init program.
             if !report(link, DONE, 0) {
                 return Err(Errno::PIPE.into());
             }
@@ -147,18 +147,19 @@ fn take(slots: &mut FdSlots, slot: FdSlot) -> io::Result<OwnedFd> {
         .ok_or(Errno::BADF)?)
 }
 
-/// The task moves itself, alone: then the kernel need not wait for all other processors,
-/// which costs 10 ms when another process does it through `cgroup.procs`.
+/// The task moves only itself. When another process moves it through `cgroup.procs`, the kernel
+/// waits for all other CPUs, which takes 10 ms.
 fn join_cgroup(tasks: BorrowedFd<'_>) -> io::Result<()> {
     rustix::io::write(tasks, b"0")?;
     Ok(())
 }
 
-/// The key is charged to the host's user who runs the launcher, as whom this is done: root may
-/// have a million, others 200. It goes with the container's last process.
+/// The kernel charges the key to the host user who runs the launcher (this step runs as that user):
+/// root may have a million keys, others 200. It is freed with the container's last process.
 ///
-/// It is a second lock, because the filter lets nobody use keys; so it may be missing where the
-/// kernel has none, the user's quota is used up, or another engine around us forbids it.
+/// The keyring is defence in depth, since the seccomp filter blocks all use of keys. So failure is
+/// accepted: the kernel may have no keyrings, the user's quota may be used up, or an engine around
+/// us may forbid it.
 fn new_keyring() -> io::Result<()> {
     const BEARABLE: [i32; 4] = [libc::ENOSYS, libc::EDQUOT, libc::EPERM, libc::EACCES];
     let is_bearable = |error: &io::Error| {
@@ -172,7 +173,7 @@ fn new_keyring() -> io::Result<()> {
 }
 
 fn private_mounts() -> io::Result<()> {
-    // Modes below are exact.
+    // So that the modes given below are exact.
     rustix::process::umask(Mode::empty());
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change(c"/", private)?)
@@ -194,8 +195,8 @@ fn await_go(link: ParentLink<'_>) -> io::Result<()> {
     }
 }
 
-/// One byte, one more for each mount that says whether the parent could map it, and those
-/// that it could.
+/// Reads one byte, then for each mount one byte that says whether the parent could map it, and the
+/// descriptors of those that it could.
 fn await_mapped(link: ParentLink<'_>, slots: &mut FdSlots, mapped: &[FdSlot]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAPPED_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -311,7 +312,7 @@ fn set(path: &CStr, value: &CStr) -> io::Result<()> {
 
 fn pivot() -> io::Result<()> {
     rustix::process::pivot_root(c".", c".")?;
-    // The host's root now lies on top of ours, at the same place.
+    // After the pivot, the host's root is mounted over ours at the same path.
     rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir(c"/")?)
 }
@@ -361,13 +362,13 @@ fn place_fds(child: &InChild, fds: &InitFds) -> io::Result<()> {
         sys::dup_to(child, fd.as_fd(), next)?;
         next += 1;
     }
-    // `null` may have been in the way of one of these; then it is one of them now.
+    // If `null` had one of these numbers, it now is that descriptor and must stay open.
     std::mem::forget(null);
     sys::cloexec_from(next)
 }
 
-/// Where the filter can have no listener (the kernel is too old, or a filter around us has
-/// one already), the one without it refuses what init would be asked about.
+/// If the filter can have no listener (the kernel is too old, or an outer filter already has one),
+/// a second filter is used that refuses the calls init would have been asked about.
 fn install_filter(child: &InChild, filters: &SeccompFilters) -> io::Result<()> {
     match sys::seccomp_listener(child, &filters.asking) {
         Ok(listener) => sys::move_to(child, listener, NOTIFY_FD),
@@ -382,7 +383,7 @@ fn drop_privileges(child: &InChild, change_user: bool, keep: bool) -> io::Result
     } else {
         CapabilitySet::empty()
     };
-    // Inheritable before the bounding set goes: it cannot be raised past that afterwards.
+    // Inheritable before the bounding set is dropped: after that it can no longer be raised.
     set_capabilities(all, kept)?;
     sys::drop_bounding_set(child)?;
     let bits = CapabilitiesSecureBits::NO_ROOT

@@ -1,7 +1,8 @@
-//! Which host ids stand behind a container's ids.
+//! Maps a container's user and group ids to host ids.
 //!
-//! Host root gives each container a range of ids that nobody else has. An ordinary user
-//! stands behind [`USER_ID`] itself, and behind the other ids if it was given subordinate ones.
+//! For host root, each container gets a range of ids that nothing else uses. For an ordinary user,
+//! [`USER_ID`] maps to that user, and the other ids map to the user's subordinate ids if there are
+//! any.
 
 use std::fs;
 use std::io;
@@ -12,9 +13,10 @@ use rustix::process::{getegid, geteuid};
 
 use crate::spec::{IdMap, USER_ID};
 
-/// The host id of the first range that containers of host root get.
+/// The first host id of the first range, when the server runs as host root.
 pub const RANGE_FIRST: u32 = 0x7000_0000;
-/// How many ranges there are: up to where systemd's foreign ids begin, which own files on disks and must never run anything.
+/// The number of ranges: up to systemd's foreign ids, which own files on disk and must never run a
+/// process.
 pub const RANGE_COUNT: u32 = (FOREIGN_IDS_FIRST - RANGE_FIRST) / RANGE_LEN;
 /// Ids of one range.
 pub const RANGE_LEN: u32 = 65536;
@@ -25,12 +27,12 @@ const FOREIGN_IDS_FIRST: u32 = 0x7ffe_0000;
 const NEWUIDMAP: &str = "newuidmap";
 const NEWGIDMAP: &str = "newgidmap";
 
-/// The base of range `slot`; `None` if there are fewer.
+/// The first host id of range `slot`; `None` if `slot` is not below [`RANGE_COUNT`].
 pub fn range_base(slot: u32) -> Option<u32> {
     (slot < RANGE_COUNT).then(|| RANGE_FIRST + slot * RANGE_LEN)
 }
 
-/// The best map that the calling user can have. `base` is asked for only as host root.
+/// The best map that the calling user can have. `base` is called only for host root.
 pub fn choose(base: impl FnOnce() -> u32) -> IdMap {
     if geteuid().is_root() {
         return IdMap::Range { base: base() };
@@ -41,21 +43,21 @@ pub fn choose(base: impl FnOnce() -> u32) -> IdMap {
 /// Why an ordinary user has no subordinate ids.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSubordinateIds {
-    /// The file gives it none, or too few.
+    /// `file` assigns the user no range, or too small a one.
     #[error("{file} has no {RANGE_LEN} ids for this user")]
     NotGiven {
         /// `/etc/subuid` or `/etc/subgid`.
         file: &'static str,
     },
-    /// A program is missing.
+    /// `newuidmap` or `newgidmap` is missing.
     #[error("{program} is not installed")]
     NoProgram {
-        /// Its name.
+        /// Its file name.
         program: &'static str,
     },
 }
 
-/// The map with subordinate ids, if this user has them.
+/// The map with this user's subordinate ids.
 pub fn subordinate() -> Result<IdMap, NoSubordinateIds> {
     for program in [NEWUIDMAP, NEWGIDMAP] {
         if !is_installed(program) {
@@ -85,7 +87,8 @@ fn user_name(passwd: &str, uid: u32) -> Option<&str> {
     })
 }
 
-/// The first range of at least [`RANGE_LEN`] ids that `name:base:count` lines give to a user.
+/// The first range of at least [`RANGE_LEN`] ids that lines of the form `name:base:count` assign to
+/// a user.
 fn first_range(text: &str, uid: u32, name: Option<&str>) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -103,17 +106,17 @@ fn is_installed(program: &str) -> bool {
 }
 
 impl IdMap {
-    /// The host's user id of a user id of the container; `None` if it stands for nobody.
+    /// The host user id of the container's user id `inner`; `None` if it is not mapped.
     pub fn host_uid(&self, inner: u32) -> Option<u32> {
         self.host_id(inner, geteuid().as_raw(), |uid_base, _| uid_base)
     }
 
-    /// The host's group id of a group id of the container; `None` if it stands for nobody.
+    /// The host group id of the container's group id `inner`; `None` if it is not mapped.
     pub fn host_gid(&self, inner: u32) -> Option<u32> {
         self.host_id(inner, getegid().as_raw(), |_, gid_base| gid_base)
     }
 
-    /// Whether the container has a root user.
+    /// Whether id 0 is mapped.
     pub fn has_root(&self) -> bool {
         !matches!(self, Self::Single)
     }
@@ -134,7 +137,7 @@ impl IdMap {
         }
     }
 
-    /// Gives the process the map, as its parent.
+    /// Writes the map of process `pid`; the caller must be its parent.
     pub(crate) fn apply(&self, pid: u32) -> io::Result<()> {
         let proc = |name: &str| format!("/proc/{pid}/{name}");
         match *self {
@@ -144,7 +147,7 @@ impl IdMap {
                 fs::write(proc("uid_map"), &line)
             }
             Self::Single => {
-                // Without this the kernel takes no group map from an ordinary user.
+                // Without this, the kernel refuses a group map from an ordinary user.
                 fs::write(proc("setgroups"), "deny")?;
                 fs::write(
                     proc("gid_map"),
@@ -167,7 +170,7 @@ impl IdMap {
     }
 }
 
-/// Runs one of the set-user-id programs that may write a map of subordinate ids.
+/// Runs `newuidmap` or `newgidmap`, the setuid programs that may map subordinate ids.
 fn helper(program: &str, pid: u32, own: u32, base: u32, count: u32) -> io::Result<()> {
     let below = (0, base, USER_ID);
     let user = (USER_ID, own, 1);

@@ -1,7 +1,7 @@
-//! Linux namespaces, cgroups, seccomp and the launcher that puts them together.
+//! Linux namespaces, cgroups, seccomp and the launcher that combines them.
 //!
-//! Synchronous, and without any word of our other crates: it starts a given program
-//! as PID 1 of a sealed container and knows nothing of what that program does.
+//! Synchronous, and independent of our other crates: it starts a given program as PID 1 of a sealed
+//! container and does not know what that program does.
 //!
 //! All unsafe code is in `sys.rs`. Needs Linux 5.14 or later.
 

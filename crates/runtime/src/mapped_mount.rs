@@ -1,8 +1,8 @@
-//! Mounts whose files belong to a container's ids, although on disk they belong to others.
+//! Id-mapped mounts: files appear with a container's ids although they have other owners on disk.
 //!
-//! Layers are unpacked once, with the ids that the image gives its files, and shared by
-//! containers that each have host ids of their own; a workspace can have plain ids on disk.
-//! An overlay cannot be mapped: its layers are, before it is made.
+//! Image layers are unpacked once, with the ids that the image gives its files, and shared by
+//! containers that each have their own host ids. A workspace can have plain ids on disk. An overlay
+//! cannot be id-mapped, so its layers are mapped before it is mounted.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -18,10 +18,10 @@ use crate::spec::{DiskIds, IdMap};
 use crate::start;
 use crate::sys;
 
-/// A copy of the mount with its own map and attributes, for a container with these ids whose
-/// first process is `pid`. Needs host root, Linux 5.12, and a filesystem that can.
+/// Clones the mount with its own id map and attributes, for a container with these ids whose first
+/// process is `pid`. Needs host root, Linux 5.12, and a filesystem that supports it.
 pub(crate) fn open(mount: &MappedMount, ids: &IdMap, pid: u32) -> io::Result<OwnedFd> {
-    // The container's own namespace says the same as one that would be made for plain ids.
+    // For plain ids, the container's own user namespace already has the right map.
     let namespace = if mount.disk_ids == DiskIds::PLAIN && matches!(ids, IdMap::Range { .. }) {
         File::open(format!("/proc/{pid}/ns/user"))?
     } else {
@@ -37,8 +37,8 @@ fn clone_mapped(path: &CStr, attributes: u64, namespace: &File) -> io::Result<Ow
     Ok(tree)
 }
 
-/// A user namespace in which the ids on disk are the host ids behind the container's. The
-/// kernel reads a mount's map from one; no process stays in it.
+/// A user namespace that maps ids on disk to the container's host ids. The kernel reads a mount's
+/// map from a user namespace; no process stays in this one.
 fn user_namespace(disk_ids: DiskIds, ids: &IdMap) -> io::Result<File> {
     let line = |host: Option<u32>, last: Option<u32>| {
         let (host, _) = host.zip(last).ok_or(io::ErrorKind::InvalidInput)?;
@@ -50,7 +50,7 @@ fn user_namespace(disk_ids: DiskIds, ids: &IdMap) -> io::Result<File> {
     let gids = line(ids.host_gid(disk_ids.inner), ids.host_gid(last))?;
     let (wait, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let (pid, pidfd) = sys::clone3(libc::CLONE_NEWUSER, None, |child| {
-        // Or the end of the parent would go unnoticed.
+        // Otherwise the child would not notice that the parent has died.
         sys::close_copy(child, end.as_fd());
         i32::from(rustix::io::read(&wait, &mut [0_u8; 1]).is_err())
     })?;

@@ -1,7 +1,7 @@
 //! Processes that this one did not start.
 //!
-//! A process id alone may have been given to another process since; with the time of its
-//! start it names one process until the host restarts.
+//! The kernel reuses process ids. A process id together with the start time identifies one process
+//! until the host restarts.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The field of `/proc/PID/stat` that holds the start time, counted after the name.
+/// The position of the start time in `/proc/PID/stat`, counted after the process name.
 const START_TIME_FIELD: usize = 22 - 3;
 
-/// When the process started, in ticks since the host did; `None` if there is no such process.
+/// When the process started, in clock ticks since boot; `None` if there is no such process.
 pub fn start_time(pid: u32) -> Option<u64> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, time)| time)
 }
 
-/// Whether the process that had this id at that time still runs. One that has ended and
-/// only waits for its parent does not.
+/// Whether the process with this id and start time is still running. A zombie is not.
 pub fn alive(pid: u32, start_time: u64) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -29,21 +28,21 @@ pub fn alive(pid: u32, start_time: u64) -> bool {
         .is_some_and(|(state, time)| time == start_time && !matches!(state, 'Z' | 'X'))
 }
 
-/// A descriptor of the process that had this id at that time; `None` if it has ended.
+/// A pidfd of the process with this id and start time; `None` if it has exited.
 pub fn open_pidfd(pid: u32, start_time: u64) -> io::Result<Option<OwnedFd>> {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(None);
     };
     match pidfd_open(id, PidfdFlags::empty()) {
-        // Checked after opening: from here on the id cannot be given to another.
+        // Checked after opening: an open pidfd keeps referring to the same process.
         Ok(pidfd) => Ok(alive(pid, start_time).then_some(pidfd)),
         Err(Errno::SRCH) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Ends the process at once; if it is the init of a container, everything in that too.
-/// `Ok` if it had already ended.
+/// Kills the process; if it is the init of a container, the kernel kills all its processes. `Ok` if
+/// it has already exited.
 pub fn kill(pidfd: impl AsFd) -> io::Result<()> {
     match pidfd_send_signal(pidfd, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -51,7 +50,7 @@ pub fn kill(pidfd: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Waits until the process has ended; false if it has not after `timeout`.
+/// Waits until the process has exited; false after `timeout`.
 pub fn wait_exit(pidfd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -65,8 +64,8 @@ pub fn wait_exit(pidfd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// State and start time. The name, which the process chooses, may hold anything: only what
-/// follows its last bracket is read.
+/// Parses state and start time. The process chooses its own name, which may contain anything, so
+/// only the text after the last bracket is read.
 fn parse_stat(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');

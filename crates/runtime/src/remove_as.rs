@@ -1,7 +1,7 @@
-//! Removing what belongs to ids that only a container has.
+//! Removes files that belong to ids of a container.
 //!
-//! An ordinary user with subordinate ids cannot remove files that belong to those; root
-//! of a user namespace with the same map can.
+//! An ordinary user cannot remove files owned by its subordinate ids, but root of a user namespace
+//! with the same map can.
 
 use std::fs::File;
 use std::io;
@@ -15,11 +15,11 @@ use crate::spec::IdMap;
 use crate::start::{self, StartError};
 use crate::sys::ExecArgs;
 
-/// Where the program that removes may be.
+/// Candidates for the program that removes the files.
 const PROGRAMS: [&str; 2] = ["/usr/bin/rm", "/bin/rm"];
 
-/// Removes a directory and all it holds as the root of a namespace with these ids, which
-/// must have one. A missing directory is fine.
+/// Removes a directory tree as root of a user namespace with these ids, which must include root. A
+/// missing directory is not an error.
 pub fn remove_tree_as(ids: &IdMap, path: &Path) -> io::Result<()> {
     let program = PROGRAMS.iter().find_map(|path| File::open(path).ok());
     let program = program.ok_or_else(|| io::Error::other("there is no rm on this host"))?;

@@ -1,4 +1,4 @@
-//! How large this host is, as far as containers can use it.
+//! How much memory, how many cores and how many processes containers can use on this host.
 
 use std::fs;
 use std::path::Path;
@@ -6,31 +6,31 @@ use std::str::FromStr;
 
 use crate::cgroup::{Controller, Mounts};
 
-/// What a host without `/proc` is taken for, so that limits are small and not absent.
+/// Assumed for a host without `/proc`, so that limits are small rather than absent.
 const UNKNOWN: HostSize = HostSize {
     memory_bytes: 1 << 30,
     cores: 1,
     pids: 4096,
 };
 
-/// What a host has.
+/// The resources of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSize {
-    /// Memory: the machine's, or that of the container in which we run ourselves.
+    /// The machine's memory, or the limit of the container in which we run.
     pub memory_bytes: u64,
-    /// Processor cores.
+    /// Cores that are online.
     pub cores: u32,
-    /// Processes and threads that there can be.
+    /// The most processes and threads that can exist.
     pub pids: u64,
 }
 
 impl HostSize {
-    /// Reads it from the kernel.
+    /// Reads `/proc` and `/sys`.
     pub fn read() -> Self {
         Self::from_root(Path::new("/"))
     }
 
-    /// The same for a tree that looks like a host's.
+    /// Reads the files below `root`, so that tests can bring their own.
     fn from_root(root: &Path) -> Self {
         let mounts = Mounts::read_from(root);
         let memory = memory_total(root)
@@ -57,14 +57,14 @@ fn memory_total(root: &Path) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The limit of the topmost group that we see: in a container that is the container's own.
+/// The limit of the topmost cgroup that we see, which inside a container is the container's own.
 fn memory_limit(root: &Path, mounts: &Mounts) -> Option<u64> {
     let top = mounts.top(Controller::Memory)?;
     let top = below(root, top);
     number(&top.join("memory.max")).or_else(|| number(&top.join("memory.limit_in_bytes")))
 }
 
-/// The limits of our own group and of those above it.
+/// The pids limits of our own cgroup and its ancestors.
 fn pids_limits(root: &Path, mounts: &Mounts) -> Vec<u64> {
     let Some((top, own)) = mounts
         .top(Controller::Pids)
@@ -80,7 +80,7 @@ fn pids_limits(root: &Path, mounts: &Mounts) -> Vec<u64> {
         .collect()
 }
 
-/// Cores that are switched on: `0-3,6`.
+/// Parses the list of online cores, such as `0-3,6`.
 fn cores(root: &Path) -> Option<u32> {
     let text = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
     let mut cores = 0_u32;
@@ -92,12 +92,12 @@ fn cores(root: &Path) -> Option<u32> {
     Some(cores)
 }
 
-/// What a file holds, if that is a number: `max` is none.
+/// The number in a file; `None` for `max`.
 fn number<T: FromStr>(path: &Path) -> Option<T> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// An absolute path, seen from elsewhere.
+/// Maps an absolute path to one below `root`.
 fn below(root: &Path, path: &Path) -> std::path::PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -106,7 +106,7 @@ fn below(root: &Path, path: &Path) -> std::path::PathBuf {
 mod tests {
     use super::*;
 
-    /// A directory that looks like a host, with these files.
+    /// A directory that contains these files, in place of a host's root.
     fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let usual = [

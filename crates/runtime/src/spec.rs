@@ -1,4 +1,4 @@
-//! What the launcher is asked to make.
+//! The spec of one container, as the launcher receives it.
 
 use std::path::PathBuf;
 
@@ -6,98 +6,96 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::RANGE_LEN;
 
-/// One container, as the kernel needs to know it.
+/// One container in terms of the kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// Names the cgroup and the host inside; a plain file name.
+    /// A plain file name; used as cgroup name and as host name inside.
     pub name: String,
-    /// What `/` is made of.
+    /// The root filesystem.
     pub root: Root,
-    /// A host directory, mounted writable at `/workspace`; owned by the host id that
-    /// [`IdMap`] gives to [`USER_ID`].
+    /// A host directory, mounted read-write at `/workspace`. It belongs to the host id to which
+    /// [`IdMap`] maps [`USER_ID`].
     pub workspace: PathBuf,
-    /// What the ids of the workspace's files on disk mean, if they are not the host ids that
-    /// stand behind the container's. Needs [`IdMap::Range`], Linux 5.12 and a filesystem that
-    /// can; where one is missing the container does not start.
+    /// Id map of the workspace, if its files on disk are not owned by the container's host ids.
+    /// Needs [`IdMap::Range`], Linux 5.12 and a filesystem that supports id-mapped mounts; if one
+    /// is missing, the container does not start.
     #[serde(default)]
     pub workspace_ids: Option<DiskIds>,
-    /// Whose ids the container's ids are outside.
+    /// Maps the container's ids to host ids.
     pub ids: IdMap,
-    /// What it may use.
+    /// Enforced by cgroups where possible, else by rlimits.
     pub limits: Limits,
-    /// Whether to keep what lets init change to another user: only then can
-    /// anything in the container run as its root.
+    /// Whether init keeps the capabilities to change its user. Only then can anything in the
+    /// container run as root.
     pub allow_root: bool,
-    /// Whether to put it into cgroups, where the host has them; without, limits are
-    /// rlimits at best.
+    /// Whether to use the host's cgroups. Without them, limits are rlimits at best.
     pub cgroup: bool,
-    /// Arguments of the init program, its own name first.
+    /// Arguments of init, including `argv[0]`.
     pub argv: Vec<String>,
-    /// `NAME=value` for the init program.
+    /// Environment of init, as `NAME=value`.
     pub env: Vec<String>,
 }
 
-/// The user and the group that init and everything it starts run as, inside.
+/// The user and group id, inside, of init and everything that it starts.
 pub const USER_ID: u32 = 1000;
 
-/// The first of the caller's descriptors in the init program; the others follow.
+/// The number of the first passed descriptor in init; the others follow.
 pub const FIRST_FD: i32 = 3;
 
-/// Where the init program finds the listener of the system call filter, if the kernel gives
-/// one; it has to answer for those who make netlink sockets, who wait for that.
+/// The descriptor at which init finds the listener of the seccomp filter, if the kernel supports
+/// one. Init must answer its notifications: a process that creates a netlink socket waits for the
+/// answer.
 pub const NOTIFY_FD: i32 = 32;
 
-/// What `/` is made of.
+/// What the root filesystem is made of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Root {
     /// The host's programs and libraries, read-only, with a synthetic `/etc`.
     Host,
-    /// Directories stacked by overlayfs, the topmost first; read-only unless there
-    /// is a scratch to take the changes.
+    /// Directories stacked by overlayfs, topmost first. Read-only without `scratch`.
     Overlay {
         /// At least one.
         lowers: Vec<PathBuf>,
-        /// Host directories `upper` and `work` on one filesystem.
+        /// Takes the changes; `upper` and `work` must be on one filesystem.
         scratch: Option<Scratch>,
     },
-    /// Layers of an image in one directory, stacked by overlayfs, read-only. Where the
-    /// kernel can, files of their root are files of the container's root.
+    /// Image layers in one directory, stacked by overlayfs, read-only. Where the kernel supports
+    /// it, files of the image's root belong to the container's root.
     Layers {
-        /// The directory that holds them.
+        /// The directory that contains the layers.
         dir: PathBuf,
-        /// Their names in it, the topmost first; at least one, plain.
+        /// Their plain file names in `dir`, topmost first; at least one.
         names: Vec<String>,
-        /// `/etc/passwd`, in place of the image's.
+        /// Content of `/etc/passwd`; hides the image's.
         passwd: String,
-        /// `/etc/group`, in place of the image's.
+        /// Content of `/etc/group`; hides the image's.
         group: String,
     },
 }
 
-/// Where overlayfs keeps changes.
+/// The directories in which overlayfs keeps changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scratch {
-    /// The changed files.
+    /// Receives the changed files.
     pub upper: PathBuf,
-    /// Overlayfs' own.
+    /// Used by overlayfs internally.
     pub work: PathBuf,
 }
 
-/// Ids on disk that a mount shows as ids of the container: `count` of them, from `on_disk`
-/// and from `inner` on. A file of any other owner is nobody's there, and nobody else can make
-/// one.
+/// Maps a range of ids on disk to ids of the container. Files of any other owner appear as
+/// nobody's, and no other id can create files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskIds {
     /// The first id on disk.
     pub on_disk: u32,
-    /// The container's id that it is.
+    /// The id inside to which it maps.
     pub inner: u32,
-    /// How many follow each other, the first included.
+    /// The length of the range.
     pub count: u32,
 }
 
 impl DiskIds {
-    /// Files belong on disk to the ids that they have inside.
+    /// Files have the same ids on disk as inside.
     pub const PLAIN: Self = Self {
         on_disk: 0,
         inner: 0,
@@ -105,30 +103,31 @@ impl DiskIds {
     };
 }
 
-/// Which host ids stand behind the container's.
+/// Maps the container's ids to host ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdMap {
-    /// As host root: 0 to 65535 inside are `base` and up outside.
+    /// For host root: 0 to 65535 inside are the host ids from `base` on.
     Range {
-        /// The host's id of the container's root.
+        /// The host id of the container's root.
         base: u32,
     },
-    /// As an ordinary user: [`USER_ID`] inside is that user, and there is no other. The
-    /// kernel lets such a container keep the user's supplementary groups, nameless.
+    /// For an ordinary user: [`USER_ID`] maps to that user, and no other id is mapped. The
+    /// container keeps the user's supplementary groups, because the kernel does not allow to drop
+    /// them; inside they have no names.
     Single,
-    /// As an ordinary user with subordinate ids: [`USER_ID`] inside is that user,
-    /// the others are subordinate ids, set by `newuidmap`.
+    /// For an ordinary user with subordinate ids: [`USER_ID`] maps to that user, the other ids map
+    /// to the subordinate ones, by means of `newuidmap`.
     Subordinate {
         /// First subordinate user id.
         uid_base: u32,
         /// First subordinate group id.
         gid_base: u32,
-        /// How many of each are used.
+        /// How many of each are mapped.
         count: u32,
     },
 }
 
-/// What a container may use.
+/// The limits of one container.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory of all processes together.
@@ -145,39 +144,39 @@ pub struct Limits {
     pub open_files: u64,
 }
 
-/// How well each limit of one container is kept on this host.
+/// What enforces each limit of one container on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// Memory.
+    /// Of `memory_bytes`.
     pub memory: Enforcement,
-    /// Processor time.
+    /// Of `cpu_millis`.
     pub cpus: Enforcement,
-    /// Number of processes.
+    /// Of `pids`.
     pub pids: Enforcement,
 }
 
-/// What stands behind a limit.
+/// How a limit is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// A cgroup: the limit holds for the container as a whole.
+    /// By a cgroup, for the container as a whole.
     Cgroup,
-    /// An rlimit: it holds for each process (memory) or for the container's user
-    /// (processes), not for the container as a whole.
+    /// By an rlimit: per process (memory) or per user (number of processes), not for the container
+    /// as a whole.
     Rlimit,
-    /// Nothing.
+    /// Not at all.
     None,
 }
 
 impl Enforced {
-    /// Of a container that does not run yet.
+    /// For a container that is not running yet.
     pub const NOTHING: Self = Self {
         memory: Enforcement::None,
         cpus: Enforcement::None,
         pids: Enforcement::None,
     };
 
-    /// Whether every limit holds for the container as a whole.
+    /// Whether every limit is enforced for the container as a whole.
     pub fn is_complete(&self) -> bool {
         [self.memory, self.cpus, self.pids]
             .iter()

@@ -1,6 +1,6 @@
-//! Clones the first process of a container and sees it through its plan.
+//! Clones the first process of a container and supervises it until its plan is done.
 //!
-//! The child never outlives a failure: on `Err` it has been killed and reaped.
+//! On `Err` the child has been killed and reaped.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -20,13 +20,13 @@ use crate::plan::{MAPPED_MAX, MappedMount, Plan};
 use crate::spec::IdMap;
 use crate::{mapped_mount, process, sys};
 
-/// How long a container may take to reach its init program.
+/// How long a container may take until its init program runs.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Below this the child needs descriptor numbers for itself.
+/// The child needs the descriptor numbers below this for itself.
 const PRIVATE_FD_MIN: i32 = 64;
 
-/// Every namespace of a container but that of cgroups, which the child makes itself.
+/// All namespaces of a container except the cgroup namespace, which the child creates itself.
 pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -34,26 +34,25 @@ pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// A process that has done its plan.
+/// A process that has completed its plan.
 pub(crate) struct Started {
-    /// As this process' namespace numbers it.
+    /// As numbered in this process' pid namespace.
     pub pid: u32,
-    /// The process itself.
     pub pidfd: OwnedFd,
 }
 
-/// Why a plan was not done.
+/// Why a plan was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A step failed.
     #[error("could not {step}")]
     Step {
-        /// What was to be done.
+        /// Completes "could not …".
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The process ended in the middle.
+    /// The process exited before the end of its plan.
     #[error("the process was killed before it reached the init program")]
     Died,
     /// It took longer than [`START_TIMEOUT`].
@@ -67,13 +66,13 @@ impl StartError {
     }
 }
 
-/// Moves a descriptor out of the way of those that init is given.
+/// Moves a descriptor out of the range of numbers that init will use.
 pub(crate) fn private(fd: &impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, PRIVATE_FD_MIN)?)
 }
 
-/// Does `plan` in a new process in new `namespaces`, as a member of the v2 group `cgroup`.
-/// With a user namespace go its `ids`.
+/// Executes `plan` in a new process in new `namespaces`, as a member of the v2 cgroup `cgroup`. A
+/// new user namespace needs `ids`.
 pub(crate) fn start(
     plan: &Plan,
     namespaces: i32,
@@ -83,7 +82,7 @@ pub(crate) fn start(
     let mut slots: Vec<Option<OwnedFd>> = (0..plan.slots).map(|_| None).collect();
     let pipes = || -> io::Result<_> {
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        // A socket, because writing to it when the child is gone raises no signal.
+        // A socket rather than a pipe: writing after the child has died raises no SIGPIPE.
         let (go_end, go) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -94,7 +93,7 @@ pub(crate) fn start(
     };
     let (status, status_end, go_end, go) = pipes().map_err(StartError::step("make a pipe"))?;
     let (pid, pidfd) = sys::clone3(namespaces, cgroup.map(AsFd::as_fd), |child| {
-        // Or the end of the parent would go unnoticed.
+        // Otherwise the child would not notice that the parent has died.
         sys::close_copy(child, go.as_fd());
         let link = ParentLink {
             status: status_end.as_fd(),
@@ -123,12 +122,12 @@ fn see_through(
     let mapped = ids.map_or(Ok(()), |ids| ids.apply(pid));
     if mapped.is_ok() {
         let mounts = mapped_mounts(plan, ids, pid)?;
-        // If the child has ended already, the status says why.
+        // If the child has already exited, its status says why.
         let _ = give_go(&go, &mounts);
     }
     drop(go);
     let outcome = read_status(plan, status);
-    // A step that failed earlier explains more than the map of a process that is gone.
+    // If a step failed earlier, its error explains more than the failed id map of a dead process.
     match (mapped, outcome) {
         (Err(source), Err(StartError::Died) | Ok(())) => Err(StartError::Step {
             step: "map the ids",
@@ -138,7 +137,7 @@ fn see_through(
     }
 }
 
-/// The mounts that the child cannot map itself, one for each of the plan.
+/// Opens the mounts that the child may not map itself, in the order of the plan.
 fn mapped_mounts(
     plan: &Plan,
     ids: Option<&IdMap>,
@@ -162,7 +161,7 @@ fn mapped_mounts(
     plan.mapped.iter().map(open).collect()
 }
 
-/// Sends one byte that says go, and for each mount one that says whether it comes along.
+/// Sends one byte as the go, and per mount one byte that says whether its descriptor is attached.
 fn give_go(go: &OwnedFd, mounts: &[Option<OwnedFd>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAPPED_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -181,7 +180,7 @@ fn give_go(go: &OwnedFd, mounts: &[Option<OwnedFd>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads records until exec closes the pipe; the last one decides.
+/// Reads records until exec closes the pipe; the last record decides.
 fn read_status(plan: &Plan, status: &OwnedFd) -> Result<(), StartError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut outcome = Err(StartError::Died);
@@ -225,9 +224,9 @@ fn wait_readable(fd: &OwnedFd, deadline: Instant) -> Result<(), StartError> {
     }
 }
 
-/// Kills the child and waits for its end.
+/// Kills the child and reaps it.
 pub(crate) fn end(pidfd: &OwnedFd) {
-    // It is our child and not yet reaped: both can only fail if it is gone.
+    // Our own child, not yet reaped: both calls fail only if it has exited.
     let _ = process::kill(pidfd);
     let _ =
         rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED));
@@ -266,7 +265,7 @@ mod tests {
         );
     }
 
-    /// What a host is like whose surrounding filter has the one listener there can be.
+    /// A host where an outer seccomp filter already has the only possible listener.
     #[test]
     fn a_filter_that_cannot_ask_is_told_and_not_replaced_by_one_that_refuses() {
         let filters = std::rc::Rc::new(crate::seccomp::SeccompFilters::compile());
@@ -340,8 +339,7 @@ mod tests {
         );
     }
 
-    /// Only where the unified hierarchy is mounted and root may write there; its controllers
-    /// do not matter here.
+    /// Runs only as root with the unified hierarchy mounted; no controller is needed.
     #[test]
     fn a_child_starts_inside_its_unified_group() {
         let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
@@ -357,7 +355,7 @@ mod tests {
         let group = place.v2_dir().unwrap();
         let (silent, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (pid, pidfd) = sys::clone3(0, group.as_ref().map(AsFd::as_fd), |_| {
-            // Nobody writes; the group's kill ends it.
+            // Nobody writes: the cgroup's kill ends it.
             let mut polled = [PollFd::new(&silent, PollFlags::IN)];
             poll(&mut polled, None).map_or(1, |_| 0)
         })

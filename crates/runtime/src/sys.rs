@@ -1,7 +1,7 @@
 //! System calls that the safe crates do not wrap, one thin function each.
 //!
-//! The only unsafe code of the crate. Nothing here allocates, except
-//! [`ExecArgs::new`], which runs before the clone.
+//! The only unsafe code of this crate. Nothing here allocates, except [`ExecArgs::new`], which runs
+//! before the clone.
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_long, c_uint, c_ulong};
 use std::io;
@@ -11,7 +11,7 @@ use std::ptr;
 
 use libc::sock_filter;
 
-/// What `clone3` takes; the kernel's `struct clone_args`, up to `cgroup`.
+/// The kernel's `struct clone_args`, up to `cgroup`.
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -28,13 +28,13 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// How many signals the kernel has.
+/// The kernel's highest signal number.
 const SIGNALS: c_int = 64;
 
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Ends the process when it is dropped: a panic in a child must not unwind into a
-/// copy of the parent's stack.
+/// Exits the process when dropped: a panic in a child must not unwind into its copy of the parent's
+/// stack.
 struct NeverReturns;
 
 impl Drop for NeverReturns {
@@ -43,19 +43,19 @@ impl Drop for NeverReturns {
     }
 }
 
-/// Proof of being the child of [`clone3`], which alone makes one. Calls that change the whole
-/// process, or descriptors that somebody in the parent owns, take it: the child never goes
-/// back to any owner, it ends or becomes another program.
+/// Proof of running in the child of [`clone3`], which alone creates one. Functions that change the
+/// whole process, or close descriptors that a value in the parent owns, require it: the child never
+/// returns to those owners, it exits or executes another program.
 pub(crate) struct InChild {
-    /// Neither constructed elsewhere nor sent to another thread.
+    /// Cannot be constructed elsewhere or sent to another thread.
     _private: PhantomData<*const ()>,
 }
 
-/// Starts `child` in a copy of this process, in new namespaces, and returns its
-/// process id and a descriptor of it. What `child` returns is its exit code.
+/// Runs `child` in a copy of this process in new namespaces. Returns its process id and pidfd. The
+/// result of `child` is its exit code.
 ///
-/// `child` must neither allocate nor lock if other threads may exist: it sees the
-/// memory as it was at the moment of the clone.
+/// If other threads may exist, `child` must neither allocate nor lock: its copy of the memory may
+/// hold locks of threads that it does not have.
 pub(crate) fn clone3(
     flags: c_int,
     cgroup: Option<BorrowedFd<'_>>,
@@ -89,22 +89,22 @@ pub(crate) fn clone3(
     }
 }
 
-/// Ends the process at once, without running any destructor or exit handler.
+/// Exits at once, without destructors or exit handlers.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(code) }
 }
 
-/// The arguments and the environment of a program, ready for the kernel.
+/// Arguments and environment of a program, in the kernel's format.
 pub(crate) struct ExecArgs {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
-    /// What the pointers above point into; never changed.
+    /// Owns what the pointers above point to; never modified.
     _strings: Vec<CString>,
 }
 
 impl ExecArgs {
-    /// Copies the strings; fails if one holds a NUL byte.
+    /// Copies the strings. Fails if one contains a NUL byte.
     pub(crate) fn new(argv: &[String], env: &[String]) -> Result<Self, NulError> {
         let strings = argv
             .iter()
@@ -125,7 +125,7 @@ impl ExecArgs {
     }
 }
 
-/// Replaces the process by the program in `file`; returns only to say why it could not.
+/// Executes the program in `file`; returns only on failure.
 pub(crate) fn execveat(_: &InChild, file: BorrowedFd<'_>, args: &ExecArgs) -> io::Error {
     // SAFETY: Both vectors end with a null pointer, and their strings live in `args`.
     unsafe {
@@ -141,8 +141,8 @@ pub(crate) fn execveat(_: &InChild, file: BorrowedFd<'_>, args: &ExecArgs) -> io
     io::Error::last_os_error()
 }
 
-/// Sets attributes (`MOUNT_ATTR_*`) of the mount at `path`, relative to `dir`; of `dir`
-/// itself, if `path` is empty.
+/// Sets `MOUNT_ATTR_*` of the mount at `path`, relative to `dir`; an empty `path` means `dir`
+/// itself.
 pub(crate) fn mount_setattr(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -167,8 +167,8 @@ pub(crate) fn mount_setattr(
     })
 }
 
-/// Sets attributes of a mount that nobody else sees, keeps it from spreading, and gives its
-/// files the ids that `namespace`, a user namespace, has for them.
+/// Sets attributes of a detached mount, makes it private, and applies the id map of the user
+/// namespace `namespace`.
 pub(crate) fn mount_idmap(
     mount: BorrowedFd<'_>,
     attributes: u64,
@@ -191,13 +191,13 @@ pub(crate) fn mount_idmap(
     })
 }
 
-/// Puts one more seccomp filter on this thread and all it will start.
+/// Adds a seccomp filter to this thread and everything it starts.
 pub(crate) fn seccomp_filter(_: &InChild, program: &[sock_filter]) -> io::Result<()> {
     seccomp(program, 0).map(drop)
 }
 
-/// The same, and gives back the descriptor at which its notifications are answered. A call
-/// that somebody is answering for is interrupted by nothing but KILL, where the kernel can.
+/// Adds a seccomp filter and returns its listener, at which notifications are answered. Where the
+/// kernel supports it, only SIGKILL interrupts a call that waits for an answer.
 pub(crate) fn seccomp_listener(_: &InChild, program: &[sock_filter]) -> io::Result<OwnedFd> {
     const WAIT_KILLABLE_RECV: c_ulong = 1 << 5;
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
@@ -233,7 +233,7 @@ fn seccomp(program: &[sock_filter], flags: c_ulong) -> io::Result<c_long> {
     done(result).map(|()| result)
 }
 
-/// Leaves the cgroup namespace for a new one, rooted at the present cgroups.
+/// Enters a new cgroup namespace, rooted at the current cgroups.
 pub(crate) fn unshare_cgroup(_: &InChild) -> io::Result<()> {
     // SAFETY: A new cgroup namespace touches neither memory nor descriptors.
     done(c_long::from(unsafe {
@@ -241,7 +241,7 @@ pub(crate) fn unshare_cgroup(_: &InChild) -> io::Result<()> {
     }))
 }
 
-/// Makes an empty session keyring that of this process.
+/// Gives this process a new, empty session keyring.
 pub(crate) fn join_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_ulong = 1;
     // SAFETY: This command takes a name or, as here, none.
@@ -279,7 +279,7 @@ pub(crate) fn drop_bounding_set(_: &InChild) -> io::Result<()> {
         let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         if result != 0 {
             let error = io::Error::last_os_error();
-            // The kernel's last capability was the one before.
+            // EINVAL: the previous number was the kernel's last capability.
             return if error.raw_os_error() == Some(libc::EINVAL) {
                 Ok(())
             } else {
@@ -304,7 +304,7 @@ pub(crate) fn raise_ambient(_: &InChild, capability: u32) -> io::Result<()> {
     }))
 }
 
-/// Moves a descriptor to the number `to`, where it stays open across exec.
+/// Moves a descriptor to the number `to` and keeps it open across exec.
 pub(crate) fn move_to(child: &InChild, from: OwnedFd, to: RawFd) -> io::Result<()> {
     if from.as_raw_fd() != to {
         return dup_to(child, from.as_fd(), to);
@@ -315,14 +315,14 @@ pub(crate) fn move_to(child: &InChild, from: OwnedFd, to: RawFd) -> io::Result<(
     }))
 }
 
-/// Makes `to` a copy of `from` that stays open across exec.
+/// Duplicates `from` as `to`, which stays open across exec.
 pub(crate) fn dup_to(_: &InChild, from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
     // SAFETY: In the child, `to` belongs to nothing that is still used: the process ends or is
     // replaced without going back to any owner.
     done(c_long::from(unsafe { libc::dup3(from.as_raw_fd(), to, 0) }))
 }
 
-/// Closes the child's copy of a descriptor that its parent owns.
+/// Closes the child's copy of a descriptor that a value in the parent owns.
 pub(crate) fn close_copy(_: &InChild, fd: BorrowedFd<'_>) {
     // SAFETY: The child never returns to the owner of `fd`; the parent's descriptor is
     // another one.
@@ -331,7 +331,7 @@ pub(crate) fn close_copy(_: &InChild, fd: BorrowedFd<'_>) {
     }
 }
 
-/// Marks every descriptor from `first` on to be closed by the next exec.
+/// Sets `FD_CLOEXEC` on every descriptor from `first` on.
 pub(crate) fn cloexec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: Only a flag is set; nothing is closed.
     done(unsafe {
@@ -344,8 +344,8 @@ pub(crate) fn cloexec_from(first: RawFd) -> io::Result<()> {
     })
 }
 
-/// Closes a descriptor that this process inherited through exec; false if it did not. What
-/// was open across exec lacks `FD_CLOEXEC`, and whatever this process opens has it.
+/// Closes a descriptor that this process inherited through exec; returns false for any other.
+/// Inherited descriptors lack `FD_CLOEXEC`, and all that this process opens itself have it.
 pub(crate) fn close_inherited(fd: RawFd) -> bool {
     // SAFETY: F_GETFD touches no memory, and what is no descriptor answers with an error.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
@@ -358,9 +358,9 @@ pub(crate) fn close_inherited(fd: RawFd) -> bool {
     unsafe { libc::close(fd) == 0 }
 }
 
-/// Gives every signal its default disposition.
+/// Resets every signal to its default action.
 pub(crate) fn reset_signals() {
-    // All zeroes: the default action, no flags, no mask.
+    // All zeroes: default action, no flags, no mask.
     let action = [0_u64; 4];
     for signal in 1..=SIGNALS {
         // SAFETY: `action` is at least as long as the kernel's sigaction and names no handler.
@@ -378,7 +378,7 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// Lets every signal through.
+/// Clears the signal mask.
 pub(crate) fn unblock_signals(_: &InChild) -> io::Result<()> {
     // SAFETY: `set` is made by sigemptyset before it is read.
     done(c_long::from(unsafe {
@@ -388,7 +388,7 @@ pub(crate) fn unblock_signals(_: &InChild) -> io::Result<()> {
     }))
 }
 
-/// Blocks SIGCHLD alone and returns a descriptor that is readable while one is pending.
+/// Blocks SIGCHLD and returns a signalfd for it.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: `set` is made by sigemptyset before it is read; the descriptor is new and ours.
     unsafe {
@@ -406,9 +406,9 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Brings the loopback interface of this network namespace up; `socket` is any socket of it.
+/// Brings up the loopback interface of this network namespace; `socket` is any socket in it.
 pub(crate) fn loopback_up(_: &InChild, socket: BorrowedFd<'_>) -> io::Result<()> {
-    /// The kernel's `struct ifreq`, as this request reads it.
+    /// The kernel's `struct ifreq`, as SIOCSIFFLAGS reads it.
     #[repr(C)]
     struct Request {
         name: [u8; 16],
@@ -428,7 +428,7 @@ pub(crate) fn loopback_up(_: &InChild, socket: BorrowedFd<'_>) -> io::Result<()>
     }))
 }
 
-/// Lets a btrfs subvolume be changed again that was made read-only. Its owner may do so.
+/// Makes a read-only btrfs subvolume writable again. Its owner may do this.
 pub fn make_subvolume_writable(subvolume: BorrowedFd<'_>) -> io::Result<()> {
     /// `BTRFS_IOC_SUBVOL_SETFLAGS`: `_IOW(0x94, 26, __u64)`.
     const SET_FLAGS: libc::Ioctl = 0x4008_941a;

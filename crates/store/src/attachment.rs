@@ -1,4 +1,4 @@
-//! Attachments: who works in a container.
+//! Attachments: which clients work in a container.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,22 @@ use crate::database::Fault;
 use crate::row::{FromRow, RowError, RowReader, all, first, sql_ms};
 use crate::{Store, StoreError};
 
-/// Somebody who works in a container.
+/// A client session that works in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentRow {
-    /// Where.
+    /// The container it works in.
     pub container: ContainerId,
-    /// With what program.
+    /// The client's name, as it reports it.
     pub client_name: Name,
-    /// In which of its sessions.
+    /// The session, as the client names it.
     pub session_id: Name,
-    /// Since when.
+    /// When it attached.
     pub attached_unix_ms: u64,
 }
 
 impl Store {
-    /// Notes an attachment, and returns it as it is noted: one that is there already stays
-    /// as it is. `None` if the container has `attachments_max` others.
+    /// Stores an attachment and returns it; one that exists already stays unchanged. `None` if the
+    /// container already has `attachments_max` others.
     pub async fn attach(
         &self,
         row: AttachmentRow,
@@ -61,8 +61,8 @@ impl Store {
             .await
     }
 
-    /// The attachments of all containers of a principal that have not ended, each container's
-    /// oldest first. One query, however many there are.
+    /// The attachments of all active containers of a principal, oldest first per container, in one
+    /// query.
     pub async fn attachments_of(
         &self,
         principal: Principal,

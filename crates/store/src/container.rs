@@ -1,4 +1,4 @@
-//! Containers: what we want there to be.
+//! Containers: the desired state.
 
 pub(crate) mod spec;
 
@@ -9,54 +9,54 @@ use crate::database::{Database, Fault};
 use crate::row::{FromRow, RowError, RowReader, all, first, sql_count, sql_ms};
 use crate::{PageCursor, Store, StoreError, page};
 
-/// A container as it was asked for and as it is.
+/// A container as requested, and its current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerRow {
-    /// Its handle.
+    /// Chosen by the service before the engine creates it.
     pub id: ContainerId,
-    /// Whose it is.
+    /// The owner.
     pub principal: Principal,
-    /// Its second name; free for others once `ended_unix_ms` is set.
+    /// Its second name; free for other containers once `ended_unix_ms` is set.
     pub alias: Option<Alias>,
-    /// What was asked for. Of a container that has ended, the variables are forgotten: they
-    /// may hold secrets.
+    /// What was requested. The variables are deleted when the container ends: they may contain
+    /// secrets.
     pub spec: ContainerSpec,
-    /// What the image's name meant when it was made, where it has a digest.
+    /// The digest that the image's name had when the container was created, if it has one.
     pub image_digest: Option<String>,
-    /// The engine that holds it.
+    /// The engine that runs it.
     pub engine: EngineId,
-    /// What its owner noted on it.
+    /// Set by its owner.
     pub labels: Labels,
     /// Whether only `kill` ends it.
     pub is_persistent: bool,
-    /// The key under which it was asked for.
+    /// The idempotency key of the request.
     pub key: Option<Name>,
-    /// Where it is in its life.
+    /// Its current phase.
     pub phase: Phase,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_unix_ms: u64,
-    /// When it was last used, to within a few seconds.
+    /// When it was last used, accurate to a few seconds.
     pub last_used_unix_ms: u64,
-    /// When it shall end.
+    /// When it will be ended.
     pub expires_unix_ms: Option<u64>,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
-    /// Whether it was ready before it was asked for.
+    /// Whether it came from the warm pool.
     pub is_warm: bool,
 }
 
-/// What became of a request for a container.
+/// The result of storing a request for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerInsert {
-    /// It is noted.
+    /// The row was stored.
     New,
-    /// The same principal has asked for it before, under the same key.
+    /// The same principal has used the same key before.
     Existing(Box<ContainerRow>),
 }
 
 impl Store {
-    /// Notes a new container, unless its principal asked for one under the same key at
-    /// `keys_since_unix_ms` or later.
+    /// Stores a new container, unless its principal used the same key at `keys_since_unix_ms` or
+    /// later.
     pub async fn insert_container(
         &self,
         row: ContainerRow,
@@ -74,9 +74,9 @@ impl Store {
         self.database.run("note a container", query).await
     }
 
-    /// Notes a container that was found running, and returns its row: the one it had, if it
-    /// was thought to have ended, without its variables, which are forgotten by then, and
-    /// without the alias if that is another's by now; else `row`.
+    /// Stores a container that was found running, and returns its row. If there is a row that says
+    /// it has ended, that row is revived: without variables, which are deleted by then, and without
+    /// its alias if another container has it now. Otherwise `row` is stored.
     pub async fn adopt_container(&self, row: ContainerRow) -> Result<ContainerRow, StoreError> {
         let query = move |database: &mut Database| {
             let transaction = database.write()?;
@@ -90,7 +90,7 @@ impl Store {
         self.database.run("note a container", query).await
     }
 
-    /// Every container that has not ended, oldest first.
+    /// All containers that have not ended, oldest first.
     pub async fn active_containers(&self) -> Result<Vec<ContainerRow>, StoreError> {
         let sql = "SELECT * FROM containers WHERE ended_unix_ms IS NULL
                    ORDER BY created_unix_ms, id";
@@ -101,8 +101,8 @@ impl Store {
             .await
     }
 
-    /// Ended containers of a principal that are still remembered, newest first: at most
-    /// `count_max` of those behind `after`.
+    /// Ended containers of a principal that are still stored, newest first: at most `count_max`
+    /// after the cursor.
     pub async fn ended_containers_page(
         &self,
         principal: Principal,
@@ -121,8 +121,8 @@ impl Store {
             .await
     }
 
-    /// Notes where a container is in its life; a final phase needs `ended_unix_ms`, and its
-    /// variables are forgotten with it. One that has ended already stays as it is.
+    /// Sets the phase of a container. A final phase needs `ended_unix_ms` and deletes the
+    /// variables. A container that has ended stays unchanged.
     pub async fn set_container_phase(
         &self,
         id: ContainerId,
@@ -145,8 +145,8 @@ impl Store {
             .await
     }
 
-    /// Notes that a container runs, and what its image's name meant. One that has ended
-    /// already stays as it is.
+    /// Marks a container as running and stores its image digest. A container that has ended stays
+    /// unchanged.
     pub async fn set_container_made(
         &self,
         id: ContainerId,
@@ -165,7 +165,7 @@ impl Store {
             .await
     }
 
-    /// Notes which engine holds a container.
+    /// Sets the engine of a container.
     pub async fn set_container_engine(
         &self,
         id: ContainerId,
@@ -185,7 +185,7 @@ impl Store {
             .await
     }
 
-    /// Notes when containers were last used. Of one that is not there nothing is noted.
+    /// Updates when containers were last used; unknown ids are ignored.
     pub async fn touch_containers(&self, used: Vec<(ContainerId, u64)>) -> Result<(), StoreError> {
         let sql = "UPDATE containers SET last_used_unix_ms = max(last_used_unix_ms, ?)
                    WHERE id = ?";
@@ -247,8 +247,8 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
     }
 }
 
-/// The row that a container had when it was thought to have ended, with the phase and the
-/// engine of `found`.
+/// Revives the row of a container that was thought to have ended, with the phase and the engine of
+/// `found`.
 fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<ContainerRow>, Fault> {
     let sql = "UPDATE containers SET
                    phase = :phase, engine = :engine, engine_host = :engine_host,
@@ -276,7 +276,7 @@ fn set_phase(
     phase: Phase,
     ended_unix_ms: Option<u64>,
 ) -> Result<(), Fault> {
-    // An ended container keeps its other values, and is still found.
+    // An ended container keeps its other columns, and can still be found.
     let sql = "UPDATE containers SET
                    phase = iif(ended_unix_ms IS NULL, :phase, phase),
                    ended_unix_ms = coalesce(ended_unix_ms, :ended),

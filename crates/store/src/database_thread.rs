@@ -1,8 +1,8 @@
 //! The thread that owns the database.
 //!
-//! Queries wait in a bounded queue. Those that wait together run in one transaction, each
-//! behind its own savepoint, and their callers hear the result only after the commit: a query
-//! that fails or panics changes nothing and undoes nothing of the others.
+//! Queries wait in a bounded queue. Those that wait together run in one transaction, each in its
+//! own savepoint, and callers get their results only after the commit. A query that fails or panics
+//! changes nothing and does not affect the others.
 
 mod query;
 
@@ -92,7 +92,7 @@ fn run_batch(database: &mut Database, queries: &mut [Box<dyn QueuedQuery>]) -> R
         }
         database.commit()?;
     }
-    // Deleted meanwhile, it has kept nothing of what was just written.
+    // If the file was deleted meanwhile, nothing of this was kept.
     database.present()
 }
 
@@ -171,7 +171,7 @@ mod tests {
             assert!(poll_once(future).await.is_none());
         }
         release.send(()).unwrap();
-        // It may have been answered together with them, whatever became of that.
+        // It may have been answered in the same batch; its result does not matter.
         let _ = busy.await;
         let mut answers = Vec::new();
         for future in futures {

@@ -1,25 +1,25 @@
-//! Why the store could not do it.
+//! Errors of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Whatever stood behind an error.
+/// The cause of an error.
 pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store could not be opened. What was there is as it was.
+/// Why a store could not be opened. Existing files are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server has it.
+    /// Another server uses it.
     #[error("another Hotcell server{} uses {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .directory.display())]
     Locked {
         /// The state directory.
         directory: PathBuf,
-        /// The server that has it, if it said so.
+        /// The process id of that server, if known.
         pid: Option<u32>,
     },
-    /// A newer Hotcell made it.
+    /// A newer version of Hotcell created it.
     #[error(
         "the database in {} was made by a newer Hotcell (its schema is {found}, this program knows {known}); use that one, or another --state-dir",
         .directory.display()
@@ -27,12 +27,12 @@ pub enum OpenError {
     Newer {
         /// The state directory.
         directory: PathBuf,
-        /// Its schema.
+        /// Its schema version.
         found: u32,
-        /// The newest this program knows.
+        /// The newest schema that this program supports.
         known: u32,
     },
-    /// It is not a database, or a damaged one.
+    /// Not a database, or a damaged one.
     #[error(
         "the database {} is damaged; nothing in it was changed. Move it aside to start afresh (containers that run are adopted), or restore a copy",
         .path.display()
@@ -40,17 +40,17 @@ pub enum OpenError {
     Damaged {
         /// The database.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         source: Source,
     },
-    /// The disk, or the permission.
+    /// A disk or permission error.
     #[error("could not {step} in {}", .directory.display())]
     Io {
-        /// What was being done.
+        /// Completes "could not … in".
         step: &'static str,
         /// The state directory.
         directory: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         source: Source,
     },
 }
@@ -58,7 +58,7 @@ pub enum OpenError {
 /// Why a query failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A container that has not ended of this principal has the alias.
+    /// Another active container of this principal has the alias.
     #[error("the alias is taken")]
     AliasTaken,
     /// The disk is full.
@@ -70,9 +70,9 @@ pub enum StoreError {
     /// The database or the disk failed.
     #[error("could not {step}")]
     Failed {
-        /// What was being done.
+        /// Completes "could not …".
         step: &'static str,
-        /// Why it failed.
+        /// The underlying error.
         source: Source,
     },
 }
@@ -88,7 +88,7 @@ impl OpenError {
 }
 
 impl StoreError {
-    /// A failure of the disk, told from a full one.
+    /// Converts an I/O error; recognizes a full disk.
     pub(crate) fn io(step: &'static str, source: io::Error) -> Self {
         let full = [Errno::NOSPC, Errno::DQUOT].map(|errno| Some(errno.raw_os_error()));
         if full.contains(&source.raw_os_error()) {

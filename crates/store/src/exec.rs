@@ -1,4 +1,4 @@
-//! Execs: what was asked for, and how it ended.
+//! Execs: what was requested, and how it ended.
 
 mod command;
 mod ended;
@@ -16,42 +16,42 @@ use crate::{Store, StoreError};
 pub use command::{ARGV_BYTES_KEPT, listed_argv};
 pub use ended::EndedExecRow;
 
-/// An exec as it was asked for and as it is.
+/// An exec as requested, and its current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecRow {
-    /// Its handle.
+    /// Also its id in the agent.
     pub id: ExecId,
     /// Where it runs.
     pub container: ContainerId,
-    /// Whose it is.
+    /// The owner.
     pub principal: Principal,
-    /// The key under which it was asked for.
+    /// The idempotency key of the request.
     pub key: Option<Name>,
-    /// What to run. Of an exec that has ended, environment and input are forgotten: they
-    /// may hold secrets; and of its arguments only the first [`ARGV_BYTES_KEPT`] are kept.
+    /// The command. When the exec ends, environment and input are deleted, because they may contain
+    /// secrets, and only the first [`ARGV_BYTES_KEPT`] of its arguments are kept.
     pub command: Command,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_unix_ms: u64,
-    /// Processes of its container that had been killed for want of memory before.
+    /// The container's OOM kill count at the start, to recognize new kills.
     pub oom_kills_before: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
-    /// How it ended; `None` while it waits or runs.
+    /// How it ended; `None` while it is queued or running.
     pub end: Option<ExecEnd>,
 }
 
-/// What became of a request for an exec.
+/// The result of storing a request for an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecInsert {
-    /// It is noted.
+    /// The row was stored.
     New,
-    /// It has been asked for before, under the same key.
+    /// The same key was used before.
     Existing(Box<ExecRow>),
 }
 
 impl Store {
-    /// Notes a new exec, unless its container was asked for one under the same key at
-    /// `keys_since_unix_ms` or later.
+    /// Stores a new exec, unless the same key was used for its container at `keys_since_unix_ms` or
+    /// later.
     pub async fn insert_exec(
         &self,
         row: ExecRow,
@@ -69,9 +69,8 @@ impl Store {
         self.database.run("note an exec", query).await
     }
 
-    /// Notes how an exec ended and what its log takes of the disk, and forgets its
-    /// environment, its input and the rest of long arguments. One that has ended already
-    /// stays as it is.
+    /// Stores how an exec ended and the size of its log, and deletes its environment, its input and
+    /// the rest of long arguments. An exec that has ended stays unchanged.
     pub async fn end_exec(
         &self,
         id: ExecId,
@@ -104,7 +103,7 @@ impl Store {
             .await
     }
 
-    /// Every exec that has not ended, oldest first.
+    /// All execs that have not ended, oldest first.
     pub async fn active_execs(&self) -> Result<Vec<ExecRow>, StoreError> {
         let sql = "SELECT * FROM execs WHERE ended_unix_ms IS NULL
                    ORDER BY created_unix_ms, id";
@@ -179,7 +178,7 @@ fn set_end(
     Ok(())
 }
 
-/// Forgets the rest of a long command. One that cannot be read stays as it is.
+/// Shortens a long command; leaves an unreadable one unchanged.
 fn cut_command(connection: &Connection, id: &ExecId) -> Result<(), Fault> {
     let sql = "SELECT command FROM execs WHERE id = ? AND octet_length(command) > ?";
     let long = connection

@@ -1,14 +1,14 @@
-//! What Hotcell remembers: containers, warm ones too, attachments and execs in SQLite, and
-//! what execs wrote in append-only logs beside it.
+//! Persistent state: containers, warm containers, attachments and execs in SQLite, and the output
+//! of execs in append-only logs beside it.
 //!
-//! One thread owns the database and runs queries from a bounded queue. Whatever a method has
-//! returned `Ok` for survives the death of this process, and a power cut once
-//! [`Store::sync`] has returned.
+//! One thread owns the database and runs queries from a bounded queue. Once a method has returned
+//! `Ok`, its effect survives the death of this process, and a power cut once [`Store::sync`] has
+//! returned.
 //!
 //! ```text
-//! STATE/server.lock         held by the server, its process id inside
-//! STATE/hotcell.db          and what SQLite keeps beside it
-//! STATE/logs/e_….head       the first half of what an exec wrote
+//! STATE/server.lock         locked by the server; contains its process id
+//! STATE/hotcell.db          with SQLite's -wal and -shm files
+//! STATE/logs/e_….head       the first half of an exec's output
 //! STATE/logs/e_….tailN      the last half, in segments
 //! ```
 
@@ -48,10 +48,10 @@ use database_thread::DatabaseThread;
 use lock::StateLock;
 use log::Logs;
 
-/// What Hotcell remembers. Clones share it.
+/// The store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    // Dropped in this order: the lock, which the logs hold, is the last to go.
+    // Dropped in this order: the lock, which the logs hold too, is released last.
     database: Arc<DatabaseThread>,
     logs: Arc<Logs>,
     directory: Arc<Path>,
@@ -59,9 +59,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in a state directory, making or migrating it as needed, and locks
-    /// it: no other process can open it until the last clone and the last log writer are
-    /// dropped.
+    /// Opens the store in a state directory, creating or migrating it as needed, and locks it: no
+    /// other process can open it until the last clone and the last log writer are dropped.
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let failed = |step| move |source| OpenError::io(step, directory, source);
         private_directory(directory).map_err(failed("make the state directory"))?;
@@ -78,8 +77,8 @@ impl Store {
         })
     }
 
-    /// A store for this process alone: its rows are in memory and end with it. `directory`,
-    /// which must exist, is for logs, and is not locked: ids of execs are never used twice.
+    /// A store for this process only, with its rows in memory. `directory` must exist; it holds the
+    /// logs and is not locked, because exec ids are unique anyway.
     pub fn in_memory(directory: &Path) -> Result<Self, OpenError> {
         let failed = |step| move |source| OpenError::io(step, directory, source);
         let database = database::in_memory(directory)?;
@@ -92,8 +91,8 @@ impl Store {
         })
     }
 
-    /// Brings every row to the disk that was noted before, so that a power cut does not undo
-    /// it. Others are answered meanwhile.
+    /// Syncs all rows stored so far to disk, so that a power cut does not undo them. Other queries
+    /// are answered meanwhile.
     pub async fn sync(&self) -> Result<(), StoreError> {
         if self.is_in_memory {
             return Ok(());
@@ -116,17 +115,17 @@ impl Store {
     }
 }
 
-/// How much room a disk has.
+/// Free and total space of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// What can be written to it.
+    /// What an ordinary user can write.
     pub free_bytes: u64,
-    /// All of it.
+    /// The size of the filesystem.
     pub total_bytes: u64,
 }
 
 impl Store {
-    /// How much room the disk of the state directory has.
+    /// The disk of the state directory.
     pub fn disk(&self) -> std::io::Result<Disk> {
         let found = rustix::fs::statvfs(&*self.directory)?;
         Ok(Disk {
@@ -142,8 +141,8 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Runs work that may wait for the disk away from the async runtime's workers. Work that has
-/// begun goes on when this future is dropped.
+/// Runs blocking disk work off the async workers. Work that has begun continues if this future is
+/// dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
     step: &'static str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
@@ -152,7 +151,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.map_err(|error| StoreError::failed(step, error))?
 }
 
-/// Makes a directory that only we can look into. One that is there stays as it is.
+/// Creates a directory with mode 0700; leaves an existing one unchanged.
 fn private_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)

@@ -1,8 +1,8 @@
 //! One server per state directory.
 //!
-//! The lock belongs to an open file and goes with it, however the process ends; no program
-//! that we start inherits it. The file stays, because removing it would let two servers
-//! hold two files of one name.
+//! The lock belongs to an open file, so it is released however the process ends, and no child
+//! process inherits it. The file is never removed: otherwise two servers could each lock a
+//! different file of that name.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,15 +16,15 @@ use crate::OpenError;
 
 const FILE_NAME: &str = "server.lock";
 
-/// More than any process id has.
+/// Longer than any process id.
 const PID_BYTES_MAX: u64 = 32;
 
-/// Held as long as it lives.
+/// Holds the lock until dropped.
 #[derive(Debug)]
 pub(crate) struct StateLock(File);
 
 impl StateLock {
-    /// Takes the lock, or names who has it.
+    /// Takes the lock, or reports who has it.
     pub(crate) fn take(directory: &Path) -> Result<Self, OpenError> {
         let failed = |step| move |source: io::Error| OpenError::io(step, directory, source);
         let file = File::options()
@@ -52,9 +52,9 @@ impl StateLock {
 
 impl Drop for StateLock {
     fn drop(&mut self) {
-        // Who fails to take a lock that changes hands right now must not read our number.
+        // A process that fails to take the lock right now must not read our pid.
         let _ = self.0.set_len(0);
-        // A child between its fork and its exec still has our file open.
+        // Explicit, because a child between fork and exec still has the file open.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }

@@ -1,23 +1,22 @@
-//! What execs wrote, byte for byte, in files that only grow.
+//! The output of execs, byte for byte, in append-only files.
 //!
-//! Of more than `output_bytes_max` the first half stays and, at the end, at least the last
-//! half; what fell out between is counted exactly. These are bytes on the disk, headers
-//! included: a log has `output_bytes_max`, a sixteenth of it (the newest segment), and what
-//! the last record of each file is longer than the room that was left.
+//! If there is more than `output_bytes_max`, the first half and at least the last half are kept;
+//! what is dropped in between is counted exactly. The limit applies to bytes on disk, headers
+//! included. A log can exceed it by a sixteenth (the newest segment) and by the part of the last
+//! record of each file that did not fit.
 //!
 //! ```text
 //! .head  [file header][record][record]…             full at half of output_bytes_max
 //! .tailN [file header][record]…  …  [record]…       SEGMENTS full ones and the newest
 //! ```
 //!
-//! A record is what one `append` added, with a checksum over all of it: whatever a crash
-//! left behind the last whole record is cut off when the log is opened for writing, and not
-//! seen by readers. Each record also carries all that its writer had to remember, so the last
-//! one alone says where to go on.
+//! A record is what one `append` added, with a checksum. Readers ignore what a crash left after
+//! the last whole record, and opening the log for writing cuts it off. Each record contains the
+//! whole state of its writer, so the last one is enough to continue.
 //!
-//! The 0 to 3 bytes of an unfinished UTF-8 character at the end of a record are stored in it,
-//! and delivered in front of the next record of the same stream, which repeats them. So
-//! any record can be delivered without having seen another.
+//! The 0 to 3 bytes of an incomplete UTF-8 character at the end of a record are stored in it, and
+//! delivered with the next record of the same stream, which repeats them. So any record can be
+//! delivered without having seen another.
 
 mod cursors;
 mod file_writer;
@@ -45,44 +44,43 @@ pub use writer::LogWriter;
 
 use crate::{Store, StoreError, blocking};
 
-/// A part of a log.
+/// A page of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPage {
     /// In the order in which they were written.
     pub messages: Vec<LogMessage>,
-    /// What to ask for next: the number of the last message here, or `after_seq`.
+    /// The `after_seq` of the next page: the number of the last message here, or `after_seq`.
     pub next_seq: u64,
-    /// Whether the log holds more than this page, as of now.
+    /// Whether the log currently has more messages.
     pub has_more: bool,
-    /// Bytes of the whole log that were dropped from its middle.
+    /// Bytes dropped from the middle of the whole log.
     pub truncated_bytes: u64,
 }
 
-/// Something an exec wrote.
+/// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMessage {
-    /// Counted from 1.
+    /// From 1.
     pub seq: u64,
-    /// Where it was written.
+    /// Stdout or stderr.
     pub stream: Stream,
-    /// When.
+    /// When the container wrote it.
     pub unix_ms: u64,
-    /// What. It never ends in the middle of a UTF-8 character.
+    /// Never ends in the middle of a UTF-8 character.
     pub data: Bytes,
 }
 
 impl Store {
-    /// The log of an exec, for writing. There is one writer per exec: while one has its file
-    /// open, another cannot write.
+    /// The writer of an exec's log. There is one per exec: a second one fails while the first has
+    /// the file open.
     pub fn log_writer(&self, id: &ExecId, output_bytes_max: u64) -> LogWriter {
         LogWriter::new(Arc::clone(&self.logs), id, output_bytes_max)
     }
 
-    /// Reads what comes after message `after_seq`: at least one message if there is one, at
-    /// most about `bytes_max` bytes. An exec that wrote nothing has an empty log.
+    /// Reads the messages after `after_seq`: at least one if there is one, about `bytes_max` bytes
+    /// at most. An exec without output has an empty log.
     ///
-    /// The disk is read on the blocking pool, and not at all where a log that is being written
-    /// has nothing new.
+    /// The disk is read on the blocking pool, and not at all if an open log has nothing new.
     pub async fn read_log(
         &self,
         id: &ExecId,

@@ -1,7 +1,7 @@
-//! Forgetting what ended long ago.
+//! Deletes old rows and logs.
 //!
-//! Rows go first, in portions between which others are answered; then every log without a
-//! row, so that a crash between the two leaves nothing for ever.
+//! Rows are deleted first, in portions, with other queries in between; then all logs without a row.
+//! A crash between the two therefore leaves nothing for ever.
 
 mod excess;
 
@@ -17,11 +17,12 @@ use crate::{Store, StoreError, blocking};
 
 pub use excess::Retention;
 
-/// Rows that are forgotten or looked up in one transaction.
+/// Rows per transaction.
 const PORTION: usize = 256;
 
 impl Store {
-    /// Forgets containers that ended before, with their attachments, and returns how many.
+    /// Deletes containers that ended before the given time, with their attachments; returns how
+    /// many.
     pub async fn prune_containers(&self, ended_before_unix_ms: u64) -> Result<u64, StoreError> {
         let sql = "DELETE FROM containers WHERE id IN (
                        SELECT id FROM containers WHERE ended_unix_ms < ? LIMIT ?)";
@@ -29,8 +30,8 @@ impl Store {
             .await
     }
 
-    /// Forgets execs that ended before, with their logs, and returns how many. Logs
-    /// without an exec go too.
+    /// Deletes execs that ended before the given time, with their logs; returns how many. Also
+    /// deletes logs without an exec.
     pub async fn prune_execs(&self, ended_before_unix_ms: u64) -> Result<u64, StoreError> {
         let sql = "DELETE FROM execs WHERE id IN (
                        SELECT id FROM execs WHERE ended_unix_ms < ? LIMIT ?)";
@@ -41,7 +42,7 @@ impl Store {
         Ok(count)
     }
 
-    /// How many execs and how many containers there are to forget.
+    /// How many execs and containers could be deleted.
     pub async fn prunable(&self, ended_before_unix_ms: u64) -> Result<(u64, u64), StoreError> {
         let sql = "SELECT (SELECT count(*) FROM execs WHERE ended_unix_ms < ?1),
                           (SELECT count(*) FROM containers WHERE ended_unix_ms < ?1)";
@@ -73,8 +74,8 @@ impl Store {
         }
     }
 
-    /// Removes logs that belong to no exec. A log is made after its exec was noted, so one
-    /// that is listed before the rows are looked up has its row, if it ever had one.
+    /// Deletes logs that belong to no exec. A log is created after its exec's row, so listing the
+    /// logs before the rows never deletes the log of a new exec.
     async fn prune_orphan_logs(&self) -> Result<(), StoreError> {
         let logs = Arc::clone(&self.logs);
         let listed: Vec<ExecId> = blocking("list logs", move || logs.list())

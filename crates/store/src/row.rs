@@ -1,5 +1,5 @@
-//! From rows to the domain's words: whatever is read is parsed again, and one row that
-//! cannot be read does not hide the others.
+//! Converts rows to domain types. Everything read is parsed again, and an unreadable row does not
+//! hide the others.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Params, Row};
 
 use crate::database::Fault;
 
-/// A row that is not what we wrote.
+/// A row with an invalid value.
 #[derive(Debug, thiserror::Error)]
 #[error("{table} {id} cannot be read: {column}: {reason}")]
 pub(crate) struct RowError {
@@ -18,14 +18,13 @@ pub(crate) struct RowError {
     reason: String,
 }
 
-/// A row whose columns are read by name.
+/// Reads the columns of a row by name.
 pub(crate) struct RowReader<'row> {
     pub(crate) row: &'row Row<'row>,
     pub(crate) table: &'static str,
 }
 
 impl RowReader<'_> {
-    /// A column as SQLite has it.
     pub(crate) fn raw<T: rusqlite::types::FromSql>(
         &self,
         column: &'static str,
@@ -35,7 +34,6 @@ impl RowReader<'_> {
             .map_err(|reason| self.bad(column, reason))
     }
 
-    /// A column of text, parsed.
     pub(crate) fn parsed<T, E: Display>(
         &self,
         column: &'static str,
@@ -45,7 +43,6 @@ impl RowReader<'_> {
         parse(&text).map_err(|reason| self.bad(column, reason))
     }
 
-    /// A column of text that may be missing, parsed.
     pub(crate) fn maybe<T, E: Display>(
         &self,
         column: &'static str,
@@ -56,13 +53,11 @@ impl RowReader<'_> {
             .transpose()
     }
 
-    /// A number.
     pub(crate) fn number(&self, column: &'static str) -> Result<u64, RowError> {
         let number: i64 = self.raw(column)?;
         u64::try_from(number).map_err(|reason| self.bad(column, reason))
     }
 
-    /// Which engine holds it.
     pub(crate) fn engine(&self) -> Result<EngineId, RowError> {
         Ok(EngineId {
             name: self.raw("engine")?,
@@ -70,19 +65,17 @@ impl RowReader<'_> {
         })
     }
 
-    /// A time.
     pub(crate) fn ms(&self, column: &'static str) -> Result<u64, RowError> {
         self.number(column)
     }
 
-    /// A time that may be missing.
     pub(crate) fn maybe_ms(&self, column: &'static str) -> Result<Option<u64>, RowError> {
         let ms: Option<i64> = self.raw(column)?;
         ms.map(|ms| u64::try_from(ms).map_err(|reason| self.bad(column, reason)))
             .transpose()
     }
 
-    /// What is wrong with a column of this row.
+    /// The error for an invalid column.
     pub(crate) fn bad(&self, column: &'static str, reason: impl Display) -> RowError {
         RowError {
             table: self.table,
@@ -93,14 +86,14 @@ impl RowReader<'_> {
     }
 }
 
-/// Something that is read from rows.
+/// A type that is read from rows.
 pub(crate) trait FromRow: Sized {
     const TABLE: &'static str;
 
     fn from_row(row: &RowReader<'_>) -> Result<Self, RowError>;
 }
 
-/// The first row there is.
+/// The first row, if any.
 pub(crate) fn first<T: FromRow>(
     statement: &mut CachedStatement<'_>,
     params: impl Params,
@@ -113,7 +106,7 @@ pub(crate) fn first<T: FromRow>(
     Ok(Some(T::from_row(&RowReader { row, table })?))
 }
 
-/// All rows that can be read. The others are named in the log.
+/// All readable rows. The others are logged.
 pub(crate) fn all<T: FromRow>(
     statement: &mut CachedStatement<'_>,
     params: impl Params,
@@ -130,17 +123,15 @@ pub(crate) fn all<T: FromRow>(
     Ok(all)
 }
 
-/// A number as SQLite keeps it.
+/// Converts a number to SQLite's integer type.
 pub(crate) fn sql_number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A time as SQLite keeps it.
 pub(crate) fn sql_ms(unix_ms: u64) -> i64 {
     sql_number(unix_ms)
 }
 
-/// A number of rows as SQLite takes it.
 pub(crate) fn sql_count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

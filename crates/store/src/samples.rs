@@ -1,4 +1,4 @@
-//! What tests store.
+//! Sample rows for tests.
 
 use hotcell_domain::{
     Command, ContainerId, ContainerSpec, EngineId, ExecEnd, ExecId, ExecStatus, ImageRef, Labels,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::log::{FileWriter, read};
 use crate::{ContainerRow, ExecRow, LogPage, Store, StoreError};
 
-/// A store that is gone with its directory.
+/// A store in a temporary directory.
 pub(crate) fn store() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
@@ -38,7 +38,7 @@ impl Store {
     }
 }
 
-/// What 32 get who ask at once, each on a thread of its own.
+/// The results of 32 concurrent calls, each on its own thread.
 pub(crate) fn at_once<T: Send>(ask: impl AsyncFn(u64) -> T + Sync) -> Vec<T> {
     let ask = &|number| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -61,7 +61,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// The container that was asked for at `number` ms.
+/// A container requested at `number` ms.
 pub(crate) fn container(number: u64) -> ContainerRow {
     ContainerRow {
         id: ContainerId::from_parts(number, [7; 10]),
@@ -82,7 +82,7 @@ pub(crate) fn container(number: u64) -> ContainerRow {
     }
 }
 
-/// The exec that was asked for at `number` ms, in container 1.
+/// An exec requested at `number` ms, in container 1.
 pub(crate) fn exec(number: u64) -> ExecRow {
     ExecRow {
         id: ExecId::from_parts(number, [7; 10]),

@@ -1,4 +1,4 @@
-//! A store as a whole: who may open it, and what it does when its files are taken away.
+//! The store as a whole: exclusive access, and what happens when its files are deleted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -79,7 +79,7 @@ async fn what_was_answered_is_there_after_a_kill_at_any_moment() {
             let ended = end(ExecStatus::Succeeded);
             store.end_exec(exec(number).id, ended, 1).await.unwrap();
         }
-        // What a killed server leaves is what its files hold now.
+        // A copy of the files is what a killed server would leave.
         let copy = tempfile::tempdir().unwrap();
         for name in ["hotcell.db", "hotcell.db-wal"] {
             fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
@@ -112,7 +112,7 @@ async fn a_deleted_database_is_noticed_and_works_again_when_it_is_back() {
     }
 }
 
-/// Whether a file of the store holds these bytes.
+/// Whether a file of the store contains these bytes.
 fn is_in_a_file(directory: &Path, secret: &str) -> bool {
     let files = fs::read_dir(directory)
         .unwrap()
@@ -125,7 +125,7 @@ fn is_in_a_file(directory: &Path, secret: &str) -> bool {
     })
 }
 
-/// Waits, much longer than it takes.
+/// Polls with a generous deadline.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
     while !is_so() {
@@ -150,7 +150,7 @@ async fn what_is_forgotten_is_soon_in_no_file() {
     for (number, secret) in [(1, "correct-horse"), (2, &large), (3, "still-needed")] {
         let noted = store.insert_exec(with_secret(number, secret), 0);
         noted.await.unwrap();
-        // A large one is spread over pages.
+        // A large value is spread over several pages.
         let beginning = &secret[..secret.len().min(12)];
         assert!(is_in_a_file(path, beginning), "{beginning} is not found");
     }
@@ -202,7 +202,7 @@ async fn a_store_in_memory_knows_its_rows_and_leaves_nothing_on_the_disk() {
     store.insert_exec(exec(2), 0).await.unwrap();
     store.sync().await.unwrap();
     assert_eq!(store.active_execs().await.unwrap(), [exec(2)]);
-    // Nobody else knows them.
+    // Only the store that created them knows them.
     assert_eq!(other.active_execs().await.unwrap(), []);
     assert!(store.disk().unwrap().total_bytes > 0);
     drop((store, other));

@@ -1,8 +1,8 @@
-//! Warm containers: ready, and nobody's yet.
+//! Warm containers: ready, without an owner.
 //!
-//! A container is noted here before its engine makes it, and moves to `containers` in the
-//! transaction in which somebody gets it. So whoever finds a container after a crash finds it
-//! in one of the two tables, and never in both.
+//! A container is stored here before its engine creates it, and moved to `containers` in the
+//! transaction that hands it out. So after a crash, a container is found in exactly one of the two
+//! tables.
 
 use hotcell_domain::{ContainerId, EngineId};
 use rusqlite::{Connection, params};
@@ -15,16 +15,16 @@ use crate::{ContainerInsert, ContainerRow, Store, StoreError};
 /// A warm container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarmRow {
-    /// Its handle, which its owner will use.
+    /// Its owner will use the same id.
     pub id: ContainerId,
-    /// When it was noted.
+    /// When the row was stored.
     pub created_unix_ms: u64,
-    /// The engine that holds it; its name is empty if that was not noted.
+    /// The engine that runs it; the name is empty if it was not recorded.
     pub engine: EngineId,
 }
 
 impl Store {
-    /// Notes a warm container that is about to be made.
+    /// Stores a warm container that is about to be created.
     pub async fn insert_warm(
         &self,
         id: ContainerId,
@@ -56,7 +56,7 @@ impl Store {
             .await
     }
 
-    /// Forgets a warm container. One that is not there is forgotten already.
+    /// Deletes a warm container. Idempotent.
     pub async fn forget_warm(&self, id: ContainerId) -> Result<(), StoreError> {
         self.database
             .run("forget a warm container", move |database| {
@@ -67,9 +67,8 @@ impl Store {
             .await
     }
 
-    /// Makes the warm container with the id of `row` somebody's: it is no warm one any more
-    /// and has that row. Nothing changes if its principal asked for a container under the
-    /// same key at `keys_since_unix_ms` or later, and on `Err`.
+    /// Hands out a warm container: replaces its row by `row`, which has the same id. Nothing
+    /// changes if the principal used the same key at `keys_since_unix_ms` or later, or on `Err`.
     pub async fn claim_warm(
         &self,
         row: ContainerRow,

@@ -1,6 +1,6 @@
-//! The numbered events of one exec that nobody has acknowledged yet.
+//! The numbered events of one exec that are not acknowledged yet.
 //!
-//! Invariant: the events held are `acked + 1 ..= last`, without a gap.
+//! Invariant: the events held are `acked + 1 ..= last`, without gaps.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use hotcell_agent_api::bounds::{CHUNK_BYTES_MAX, UNACKED_BYTES_MAX, UNACKED_EVEN
 use hotcell_agent_api::v1::ExecEvent;
 use hotcell_agent_api::v1::exec_event::Event;
 
-/// Events from the first that is not acknowledged to the last.
+/// Events from the first unacknowledged one to the last.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     unacked: VecDeque<ExecEvent>,
@@ -17,25 +17,25 @@ pub(super) struct Events {
     acked: u64,
 }
 
-/// A number that cannot be meant.
+/// An invalid sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SeqError {
-    /// It was acknowledged, so what follows it may be gone.
+    /// It was acknowledged before, so the events after it may be gone.
     #[error("events up to {acked} were acknowledged and are gone")]
     Gone {
-        /// The last that was.
+        /// The last acknowledged number.
         acked: u64,
     },
     /// It does not exist yet.
     #[error("the last event has number {last}")]
     Ahead {
-        /// The last there is.
+        /// The last number.
         last: u64,
     },
 }
 
 impl Events {
-    /// Adds one and numbers it.
+    /// Appends an event with the next number.
     pub(super) fn push(&mut self, unix_ms: u64, event: Event) {
         let held = self.unacked.len() as u64;
         assert_eq!(
@@ -52,7 +52,7 @@ impl Events {
         });
     }
 
-    /// How large the next piece of output may be; 0: wait until something is acknowledged.
+    /// How large the next chunk of output may be; 0: wait for an acknowledgement.
     pub(super) fn room(&self) -> usize {
         if self.unacked.len() >= UNACKED_EVENTS_MAX {
             return 0;
@@ -62,7 +62,7 @@ impl Events {
             .min(CHUNK_BYTES_MAX)
     }
 
-    /// Forgets everything up to `seq`. Doing it again changes nothing.
+    /// Drops all events up to `seq`. Idempotent.
     pub(super) fn ack(&mut self, seq: u64) -> Result<(), SeqError> {
         if seq > self.last {
             return Err(SeqError::Ahead { last: self.last });
@@ -77,7 +77,7 @@ impl Events {
         Ok(())
     }
 
-    /// Checks that one can go on after `seq`.
+    /// Checks that a follower can resume after `seq`.
     pub(super) fn check_resume(&self, seq: u64) -> Result<(), SeqError> {
         if seq < self.acked {
             return Err(SeqError::Gone { acked: self.acked });
@@ -88,23 +88,23 @@ impl Events {
         Ok(())
     }
 
-    /// The event after `seq`, or the oldest held if that was acknowledged meanwhile.
+    /// The event after `seq`, or the oldest one held if that was acknowledged meanwhile.
     pub(super) fn after(&self, seq: u64) -> Option<&ExecEvent> {
         let index = usize::try_from(seq.saturating_sub(self.acked)).ok()?;
         self.unacked.get(index)
     }
 
-    /// The last number given.
+    /// The number of the last event.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// The last number acknowledged.
+    /// The last acknowledged number.
     pub(super) fn acked(&self) -> u64 {
         self.acked
     }
 
-    /// Drops what is held; numbers stay as they are.
+    /// Drops all events; the numbering continues.
     pub(super) fn clear(&mut self) {
         self.unacked = VecDeque::new();
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! The one who reads an exec's events.
+//! The follower: the one stream that reads an exec's events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use tokio_stream::Stream;
 use super::Exec;
 use super::error::ExecError;
 
-/// A stream of events that ends after `exit`, or with an error when another follower
-/// comes. Dropping it changes nothing for the exec.
+/// A stream of events that ends after `exit`, or with an error when another follower takes over.
+/// Dropping it does not affect the exec.
 pub struct Follower {
     exec: Arc<Exec>,
     number: u64,
-    /// The last event given out.
+    /// The number of the last event that was returned.
     seq: u64,
     is_done: bool,
 }
 
-/// Acknowledges on behalf of one follower.
+/// Acknowledges events for one follower.
 pub struct Acks {
     exec: Arc<Exec>,
     number: u64,
 }
 
 impl Follower {
-    /// Follows from after `seq` on.
+    /// Follows the events after `seq`.
     pub fn new(exec: Arc<Exec>, seq: u64) -> Result<Self, ExecError> {
         let number = exec.follow(seq)?;
         Ok(Self {
@@ -39,7 +39,6 @@ impl Follower {
         })
     }
 
-    /// What acknowledges for this follower.
     pub fn acks(&self) -> Acks {
         Acks {
             exec: self.exec.clone(),
@@ -49,12 +48,13 @@ impl Follower {
 }
 
 impl Acks {
-    /// Forgets events up to `seq`; tells whether more can come to be acknowledged.
+    /// Acknowledges events up to `seq`; returns whether more acknowledgements can follow.
     pub fn ack(&self, seq: u64) -> bool {
         self.exec.ack(self.number, seq)
     }
 
-    /// Ends the follower because it sent something else; tells that no more can come.
+    /// Ends the follower because it sent an invalid message. Returns false: no acknowledgement can
+    /// follow.
     pub fn refuse(&self) -> bool {
         self.exec.refuse(self.number);
         false

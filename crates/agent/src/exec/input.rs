@@ -1,7 +1,7 @@
 //! An exec's stdin.
 //!
-//! Bytes are counted over all calls, so a call that is repeated writes nothing twice. One
-//! call writes at a time; what it has written stays counted if it is dropped halfway.
+//! Bytes are counted over all calls, so that a repeated call writes nothing twice. Calls write one
+//! after another; if one is dropped halfway, the bytes it has written stay counted.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,9 @@ use tokio::sync::{Mutex, watch};
 use super::error::ExecError;
 use super::stdio::Fd;
 
-/// What ends input on a terminal that does not say otherwise: ^D.
+/// The end-of-file character of a terminal with default settings: ^D.
 const END_OF_INPUT: u8 = 4;
 
-/// Where Input writes.
 pub struct Input {
     sink: Mutex<Sink>,
     accepted: AtomicU64,
@@ -24,15 +23,15 @@ pub struct Input {
 }
 
 struct Sink {
-    /// Absent once closed.
+    /// `None` once closed.
     fd: Option<Fd>,
     is_terminal: bool,
-    /// Whether a terminal's line was begun and not ended.
+    /// Whether the terminal has an unfinished input line.
     is_mid_line: bool,
 }
 
 impl Input {
-    /// Writes to `fd`, or refuses everything.
+    /// Writes to `fd`; without one, every write fails.
     pub fn new(fd: Option<Fd>, is_terminal: bool) -> Self {
         Self {
             sink: Mutex::new(Sink {
@@ -50,10 +49,9 @@ impl Input {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Writes what of `data` was not accepted yet, then closes if `eof`.
+    /// Writes the part of `data` that was not accepted yet, then closes stdin if `eof`.
     ///
-    /// Comes back when the bytes are in the pipe, or with `StdinClosed` when they never
-    /// will be.
+    /// Returns once the bytes are in the pipe, or `StdinClosed` if they never will be.
     pub async fn write(&self, offset: u64, data: &[u8], eof: bool) -> Result<u64, ExecError> {
         let mut ended = self.ended.subscribe();
         let mut sink = self.sink.lock().await;
@@ -75,7 +73,7 @@ impl Input {
                 step: "write to stdin",
                 errno,
             }),
-            // What was closed before and has nothing to add is as it was asked to be.
+            // Already closed and nothing to add: the requested state is reached.
             _ if new.is_empty() => Ok(self.accepted()),
             _ => Err(ExecError::StdinClosed {
                 accepted: self.accepted(),
@@ -83,7 +81,7 @@ impl Input {
         }
     }
 
-    /// Refuses everything from now on; a call that waits is woken.
+    /// Makes this and all later writes fail; wakes a waiting call.
     pub fn end(&self) {
         self.ended.send_replace(true);
         if let Ok(mut sink) = self.sink.try_lock() {
@@ -113,7 +111,7 @@ impl Sink {
             let code = tcgetattr(fd.get_ref()).map_or(END_OF_INPUT, |modes| {
                 modes.special_codes[SpecialCodeIndex::VEOF]
             });
-            // In the middle of a line the first one only hands over what there is.
+            // In the middle of a line, the first ^D only flushes the line.
             let codes = [code; 2];
             let mut rest = &codes[usize::from(!self.is_mid_line)..];
             while !rest.is_empty() {
@@ -141,7 +139,7 @@ async fn write_some(fd: &Fd, data: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// The part of `data` behind what was accepted.
+/// The part of `data` that was not accepted before.
 fn unaccepted(data: &[u8], offset: u64, accepted: u64) -> Result<&[u8], ExecError> {
     let known = accepted
         .checked_sub(offset)

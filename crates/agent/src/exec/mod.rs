@@ -1,4 +1,4 @@
-//! Execs: commands that the server started, their numbered output, their end.
+//! Execs: commands that the server started, with their numbered output and their exit.
 //!
 //! ```text
 //!            Input ─▶ stdin ─┐                       ┌─▶ follower (at most one)
@@ -7,8 +7,8 @@
 //!                          timeout, Cancel ──┘                ▼ and the process waits
 //! ```
 //!
-//! Nothing of an exec belongs to a connection. One task, its supervisor, owns its way
-//! from start to end; calls only ask.
+//! An exec does not depend on a connection. One task, its supervisor, owns it from start to end;
+//! calls only query it.
 //!
 //! An exec goes through three phases before it is forgotten:
 //!
@@ -16,8 +16,8 @@
 //!  Running ──leader ended──▶ Draining ──exit is an event──▶ Finished
 //! ```
 //!
-//! `Running` and `Draining` differ for callers: from `Draining` on the exec counts as
-//! finished, though its last output may still wait for room.
+//! From `Draining` on, callers see the exec as finished, although its last output may still wait
+//! for room.
 
 mod error;
 mod events;
@@ -52,15 +52,14 @@ pub use follow::{Acks, Follower};
 pub use registry::Execs;
 pub use start::{Start, StartError, grace, window};
 
-/// A command that was started.
+/// One command, from its start until the server forgets it.
 pub struct Exec {
     id: String,
     fingerprint: Fingerprint,
-    /// Later ones have higher numbers.
+    /// Grows with each start.
     pub serial: u64,
     keeper: Pid,
     gone: Gone,
-    /// Its stdin.
     pub input: Input,
     state: Mutex<State>,
 }
@@ -69,12 +68,12 @@ struct State {
     events: Events,
     phase: Phase,
     leader: Option<Pid>,
-    /// Why we ended it, if we did.
+    /// Why the agent ended it, if it did.
     cause: Option<ExitCause>,
     terminal: Option<Fd>,
-    /// Which follower is the one; 0: there was none yet.
+    /// The number of the current follower; 0 before the first.
     follower: u64,
-    /// What the follower sent and should not have.
+    /// An invalid acknowledgement of the current follower.
     follower_error: Option<FollowerError>,
     is_forgotten: bool,
     follower_waker: Option<Waker>,
@@ -88,26 +87,22 @@ enum Phase {
     Finished,
 }
 
-/// What an exec is made of.
+/// The parts of a new [`Exec`].
 pub struct ExecParts {
-    /// Chosen by the server.
     pub id: String,
-    /// Of its start.
+    /// Of the `start` request, to recognize a repeated one.
     pub fingerprint: Fingerprint,
-    /// Later ones have higher numbers.
+    /// Grows with each start.
     pub serial: u64,
-    /// The process everything of it is beneath.
+    /// The ancestor of all its processes.
     pub keeper: Pid,
-    /// When that is gone.
+    /// Resolves when the keeper has exited.
     pub gone: Gone,
-    /// Where Input goes.
     pub input: Input,
-    /// Its terminal.
     pub terminal: Option<Fd>,
 }
 
 impl Exec {
-    /// One that was just started.
     pub fn new(parts: ExecParts) -> Arc<Self> {
         Arc::new(Self {
             id: parts.id,
@@ -120,12 +115,11 @@ impl Exec {
         })
     }
 
-    /// Whether it was started just so.
+    /// Whether it was started by an identical request.
     pub fn was_started_as(&self, fingerprint: Fingerprint) -> bool {
         self.fingerprint == fingerprint
     }
 
-    /// How it is.
     pub fn info(&self) -> ExecInfo {
         let state = self.lock();
         ExecInfo {
@@ -137,12 +131,12 @@ impl Exec {
         }
     }
 
-    /// Whether its leader lives.
+    /// Whether its leader is still running.
     pub fn is_running(&self) -> bool {
         self.lock().phase == Phase::Running
     }
 
-    /// Whether nothing of it is of use to anybody: it has ended and the server has it all.
+    /// Whether it can be dropped: it has finished and all its events are acknowledged.
     pub fn is_settled(&self) -> bool {
         let state = self.lock();
         state.phase == Phase::Finished && state.events.acked() == state.events.last()
@@ -163,21 +157,21 @@ impl Exec {
     }
 
     fn signal_group(&self, signal: Signal) -> Result<(), ExecError> {
-        // The lock keeps the leader known; between its end and the keeper's word of it lie
-        // microseconds, in which its number is not given out again.
+        // While we hold the lock, the leader's pid cannot be forgotten. It may have exited a few
+        // microseconds ago without the keeper's report, but its pid is not reused that fast.
         let state = self.lock();
         let leader = state.leader.ok_or(ExecError::NotRunning)?;
         kill_process_group(leader, signal).map_err(ExecError::os("send the signal"))
     }
 
-    /// Sets the size of its terminal; the kernel tells the foreground process.
+    /// Sets the terminal size; the kernel sends SIGWINCH to the foreground process group.
     pub fn resize(&self, size: Winsize) -> Result<(), ExecError> {
         let state = self.lock();
         let terminal = state.terminal.as_ref().ok_or(ExecError::NoTerminal)?;
         tcsetwinsize(terminal.get_ref(), size).map_err(ExecError::os("set the window size"))
     }
 
-    /// Ends everything of it. Comes back when the last process is gone.
+    /// Ends all processes of the exec. Returns when the last one has exited.
     pub async fn end(&self, cause: ExitCause, grace: Duration) -> Result<(), ExecError> {
         {
             let mut state = self.lock();
@@ -188,12 +182,12 @@ impl Exec {
         Ok(tree::end(self.keeper, self.gone.clone(), grace).await?)
     }
 
-    /// When nothing of it is left.
+    /// Resolves when no process of the exec is left.
     pub fn gone(&self) -> Gone {
         self.gone.clone()
     }
 
-    /// Drops the events; the supervisor goes on without holding new ones.
+    /// Drops the events; the supervisor keeps running and stores no new ones.
     pub fn forget(&self) {
         let mut state = self.lock();
         state.is_forgotten = true;
@@ -207,16 +201,16 @@ impl Exec {
     }
 }
 
-/// What the supervisor does.
+/// For the supervisor.
 impl Exec {
-    /// The leader runs.
+    /// Records that the leader runs.
     pub fn started(&self, pid: u32) {
         let mut state = self.lock();
         state.leader = i32::try_from(pid).ok().and_then(Pid::from_raw);
         state.push(Event::Started(Started { pid }));
     }
 
-    /// Holds a piece of output.
+    /// Stores a chunk of output as an event.
     pub fn output(&self, chunk: Chunk) {
         let Chunk { stream, data } = chunk;
         self.lock().push(Event::Output(Output {
@@ -225,7 +219,7 @@ impl Exec {
         }));
     }
 
-    /// Waits until a piece of output can be held, and tells how large it may be.
+    /// Waits until there is room for output; returns how many bytes.
     pub async fn room(&self) -> usize {
         std::future::poll_fn(|cx| self.poll_room(cx)).await
     }
@@ -244,7 +238,7 @@ impl Exec {
         Poll::Pending
     }
 
-    /// The leader has ended, or never began.
+    /// Records that the leader has exited, or could not be started.
     pub fn leader_ended(&self) {
         let mut state = self.lock();
         state.phase = Phase::Draining;
@@ -253,7 +247,7 @@ impl Exec {
         self.input.end();
     }
 
-    /// Holds the last event. A cause of our own goes before `exit`'s.
+    /// Stores the last event. If the agent ended the exec, its cause replaces the one in `exit`.
     pub fn finish(&self, mut exit: Exit) {
         let mut state = self.lock();
         if let Some(cause) = state.cause.filter(|_| exit.start_error.is_none()) {
@@ -265,9 +259,9 @@ impl Exec {
     }
 }
 
-/// What followers do.
+/// For followers.
 impl Exec {
-    /// Makes the caller the follower, from after `seq` on; the one before is let go.
+    /// Makes the caller the follower of the events after `seq`; the previous one ends.
     pub fn follow(&self, seq: u64) -> Result<u64, ExecError> {
         let mut state = self.lock();
         state.events.check_resume(seq)?;
@@ -277,7 +271,7 @@ impl Exec {
         Ok(state.follower)
     }
 
-    /// The event after `seq`, as soon as there is one; `None` if that was the last.
+    /// The event after `seq`, as soon as there is one; `None` after the last.
     pub fn poll_event(
         &self,
         follower: u64,
@@ -304,7 +298,7 @@ impl Exec {
         Poll::Pending
     }
 
-    /// Ends the follower, which sent something else than an acknowledgement.
+    /// Ends a follower that sent something other than an acknowledgement.
     pub fn refuse(&self, follower: u64) {
         let mut state = self.lock();
         if state.follower == follower {
@@ -313,7 +307,7 @@ impl Exec {
         }
     }
 
-    /// Forgets events up to `seq`; tells whether more can come to be acknowledged.
+    /// Acknowledges events up to `seq`; returns whether more acknowledgements can follow.
     pub fn ack(&self, follower: u64, seq: u64) -> bool {
         let mut state = self.lock();
         if state.follower != follower {
@@ -329,7 +323,7 @@ impl Exec {
     }
 }
 
-/// Why a follower is let go.
+/// Why a follower was ended.
 #[derive(Debug, Clone, Copy)]
 enum FollowerError {
     Seq(SeqError),

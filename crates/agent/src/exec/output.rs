@@ -1,6 +1,6 @@
-//! Reading what an exec writes.
+//! Reads what an exec writes.
 //!
-//! Of two streams with something to read the one that was not read last goes first.
+//! If both streams are readable, the one that was not read last goes first.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -12,33 +12,30 @@ use rustix::io::ioctl_fionread;
 
 use super::stdio::Fd;
 
-/// The sources of one exec's output.
+/// The output streams of one exec.
 pub(super) struct Outputs {
     sources: Vec<OutputSource>,
-    /// Index of the one to read first.
+    /// Index of the stream to read first.
     next_index: usize,
 }
 
-/// A piece of output, not empty.
+/// A non-empty chunk of output.
 pub struct Chunk {
-    /// Which stream it was written to.
     pub stream: Stream,
-    /// What was written.
     pub data: Bytes,
 }
 
 struct OutputSource {
     stream: Stream,
-    /// Absent after the end of file.
+    /// `None` after end of file.
     fd: Option<Fd>,
-    /// How much may still be read.
+    /// How many bytes may still be read.
     left: u64,
-    /// Whether to end where there is nothing to read, rather than wait.
+    /// End instead of waiting when nothing is readable.
     only_present: bool,
 }
 
 impl Outputs {
-    /// Reads from all of them.
     pub(super) fn new<const N: usize>(sources: [(Stream, Fd); N]) -> Self {
         let source = |(stream, fd)| OutputSource {
             stream,
@@ -52,14 +49,14 @@ impl Outputs {
         }
     }
 
-    /// The next piece, of at most `max` bytes; `None` when all have ended or have reached
-    /// their limit. Nothing is lost if the future is dropped.
+    /// The next chunk, of at most `max` bytes; `None` when all streams have ended or reached their
+    /// limit. Cancel-safe.
     pub(super) async fn next(&mut self, max: usize) -> Option<Chunk> {
         std::future::poll_fn(|cx| self.poll_next(cx, max)).await
     }
 
-    /// From now on reads no more than what is there at this moment, and less if somebody
-    /// else takes it away: a writer can open its pipe for reading too.
+    /// From now on, reads only what is in the pipes at this moment, or less if another process
+    /// reads it first: a writer can open its own pipe for reading.
     pub(super) fn limit_to_present(&mut self) {
         for source in &mut self.sources {
             let present = source.fd.as_ref().map(ioctl_fionread);
@@ -68,14 +65,14 @@ impl Outputs {
         }
     }
 
-    /// From now on reads no more than so many bytes of each stream.
+    /// From now on, reads at most this many bytes per stream.
     pub(super) fn limit_to(&mut self, bytes: u64) {
         for source in &mut self.sources {
             source.left = bytes;
         }
     }
 
-    /// Reads to the end again.
+    /// Reads without a limit again.
     pub(super) fn lift_limit(&mut self) {
         for source in &mut self.sources {
             source.left = u64::MAX;
@@ -119,7 +116,7 @@ impl OutputSource {
                 break Bytes::new();
             };
             match guard.try_io(|fd| read(fd.get_ref(), max)) {
-                // A terminal whose other side is closed answers EIO: that is its end.
+                // A terminal whose other side is closed returns EIO: end of file.
                 Ok(result) => break result.unwrap_or_default(),
                 Err(_would_block) => {}
             }
@@ -142,7 +139,7 @@ impl OutputSource {
     }
 }
 
-/// Reads once; a small piece is copied so that it does not hold on to a large buffer.
+/// Reads once. A small chunk is copied, so that it does not pin a large buffer.
 fn read(fd: &impl std::os::fd::AsFd, max: usize) -> io::Result<Bytes> {
     let mut buffer = Vec::with_capacity(max);
     rustix::io::retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut buffer)))?;

@@ -1,4 +1,4 @@
-//! Every exec the agent holds, by its id.
+//! All execs of the agent, by id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,14 @@ use crate::log;
 use crate::process::{Launch, Table, tree};
 use crate::sys::CStrings;
 
-/// The execs, running and finished.
+/// Running and finished execs.
 pub struct Execs {
     table: Table,
     fingerprints: Fingerprints,
     can_switch_user: bool,
-    /// A user that no exec may become.
+    /// A user as which no exec may run.
     reserved_uid: Option<u32>,
-    /// The most memory one process of an exec may have, where no cgroup bounds it.
+    /// Memory limit per process, where no cgroup enforces one.
     data_bytes_max: Option<u64>,
     entries: Mutex<ExecEntries>,
 }
@@ -42,7 +42,7 @@ struct ExecEntries {
 }
 
 impl Execs {
-    /// None yet; their keepers will be in `table`, and none becomes the reserved user.
+    /// Creates an empty registry. Keepers are added to `table`; no exec may run as `reserved_uid`.
     pub fn new(table: Table, reserved_uid: Option<u32>) -> Self {
         Self {
             table,
@@ -54,13 +54,13 @@ impl Execs {
         }
     }
 
-    /// Whether an exec may ask for another user.
+    /// Whether execs may run as another user.
     pub fn can_switch_user(&self) -> bool {
         self.can_switch_user
     }
 
-    /// Starts an exec and follows it; one that was started just so is followed from its
-    /// beginning. On `Err` nothing was started.
+    /// Starts an exec and follows it. If it was already started by an identical request, follows it
+    /// from the beginning. On `Err` nothing was started.
     pub fn start(&self, asked: &ExecStart) -> Result<Follower, ExecError> {
         let start = Start::parse(asked)?;
         let fingerprint = self.fingerprints.of(asked);
@@ -89,12 +89,11 @@ impl Execs {
         Follower::new(exec, 0)
     }
 
-    /// Goes on following an exec.
+    /// Follows an existing exec.
     pub fn resume(&self, asked: &ExecResume) -> Result<Follower, ExecError> {
         Follower::new(self.get(&asked.exec_id)?, asked.after_seq)
     }
 
-    /// The exec with this id.
     pub fn get(&self, id: &str) -> Result<Arc<Exec>, ExecError> {
         self.lock()
             .by_id
@@ -103,14 +102,14 @@ impl Execs {
             .ok_or(ExecError::NotFound)
     }
 
-    /// All of them, the oldest first.
+    /// All execs, oldest first.
     pub fn list(&self) -> Vec<ExecInfo> {
         let mut execs: Vec<_> = self.lock().by_id.values().cloned().collect();
         execs.sort_unstable_by_key(|exec| exec.serial);
         execs.iter().map(|exec| exec.info()).collect()
     }
 
-    /// Drops a finished exec and its output. What it left running lives on.
+    /// Drops a finished exec and its output. Background processes that it left keep running.
     pub fn forget(&self, id: &str) -> Result<(), ExecError> {
         let mut entries = self.lock();
         let exec = entries.by_id.get(id).ok_or(ExecError::NotFound)?;
@@ -122,7 +121,7 @@ impl Execs {
         Ok(())
     }
 
-    /// Ends every exec and whatever forgotten ones left running, and starts no more.
+    /// Ends every exec, including background processes of forgotten ones, and accepts no more.
     pub async fn shut_down(&self, grace: Duration) {
         let execs: Vec<_> = {
             let mut entries = self.lock();
@@ -149,7 +148,7 @@ impl Execs {
 }
 
 impl ExecEntries {
-    /// Makes room for one more, by dropping the oldest that nobody needs if it must.
+    /// Makes room for one more by dropping the oldest settled exec if necessary.
     fn make_room(&mut self) -> Result<(), ExecError> {
         if self.is_closed {
             return Err(ExecError::ShuttingDown);
@@ -169,8 +168,8 @@ impl ExecEntries {
     }
 }
 
-/// The limit that the engine meant for commands. We lift it from ourselves: an agent
-/// that is out of memory would take the whole container with it.
+/// Takes the memory rlimit that the engine set for commands, and lifts it from the agent: if the
+/// agent ran out of memory, it would take the whole container with it.
 fn pass_on_data_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Data);
     let ours = Rlimit {

@@ -1,4 +1,4 @@
-//! What an exec is asked to be, checked once and from then on a type.
+//! Validates a `start` request.
 
 use std::ffi::CString;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -14,65 +14,53 @@ use rustix::process::{Gid, Uid};
 
 use crate::process::User;
 
-/// Where a program is looked for if the environment has no `PATH`.
+/// Used if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// Directories of a `PATH`.
 const PATH_DIRS_MAX: usize = 256;
 
-/// The id that the kernel keeps for "no change".
+/// The kernel's id for "do not change".
 const NO_ID: u32 = u32::MAX;
 
-/// A command that can be started.
+/// A valid request.
 #[derive(Debug)]
 pub struct Start {
-    /// Chosen by the server.
     pub exec_id: String,
-    /// Arguments, the program's name first.
+    /// Including `argv[0]`.
     pub argv: Vec<CString>,
-    /// `NAME=value`.
+    /// As `NAME=value`.
     pub env: Vec<CString>,
-    /// Where the program may be, in order.
+    /// Paths to try for the program, in order.
     pub candidates: Vec<CString>,
-    /// The working directory.
     pub cwd: CString,
-    /// Whom to become, if that is somebody else than the agent.
+    /// The user to switch to, if it is not the agent's own.
     pub user: Option<User>,
-    /// End it after this long.
     pub timeout: Option<Duration>,
-    /// From TERM to KILL after the timeout.
+    /// Time between SIGTERM and SIGKILL after the timeout.
     pub grace: Duration,
-    /// Whether stdin stays open.
+    /// Whether stdin stays open for `Input`.
     pub stdin: bool,
-    /// A terminal of this size.
+    /// The size of its terminal; `None`: pipes.
     pub tty: Option<rustix::termios::Winsize>,
 }
 
-/// Why it cannot be started, whatever the container holds.
+/// Why a request is invalid in every container.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// Not 1 to 64 printable characters.
     #[error("exec_id must be 1 to {EXEC_ID_BYTES_MAX} printable ASCII characters")]
     ExecId,
-    /// None, or too many.
     #[error("argv must have 1 to {ARGV_MAX} arguments, the first not empty")]
     Argv,
-    /// Too many, or a name that cannot be one.
     #[error("env must have at most {ENV_MAX} variables, their names not empty and without '='")]
     Env,
-    /// All together.
     #[error("argv and env must have at most {ARGV_ENV_BYTES_MAX} bytes together")]
     TooLong,
-    /// A NUL byte.
     #[error("{0} must not have NUL bytes")]
     Nul(&'static str),
-    /// Relative or too long.
     #[error("cwd must be an absolute path of less than {PATH_BYTES_MAX} bytes")]
     Cwd,
-    /// Too many places to look.
     #[error("PATH must have at most {PATH_DIRS_MAX} directories")]
     Path,
-    /// Over its bound.
     #[error("{0} is too large")]
     Bound(&'static str),
 }
@@ -110,7 +98,7 @@ fn check_sizes(start: &ExecStart) -> Result<(), StartError> {
     if start.env.len() > ENV_MAX {
         return Err(StartError::Env);
     }
-    // Each string costs its NUL and a pointer, as the kernel counts them.
+    // Like the kernel, counts a NUL and a pointer for each string.
     let argv: usize = start.argv.iter().map(|arg| arg.len() + 9).sum();
     let env: usize = start
         .env
@@ -143,8 +131,8 @@ fn variable(var: &EnvVar) -> Result<CString, StartError> {
     c_string([&var.name[..], b"=", &var.value[..]].concat(), "env")
 }
 
-/// The program itself if its name has a slash, else that name in each directory of `PATH`;
-/// an empty one means the working directory.
+/// The program itself if its name contains a slash, else the name in each directory of `PATH`. An
+/// empty directory means the working directory.
 fn candidates(argv: &[Bytes], env: &[EnvVar]) -> Result<Vec<CString>, StartError> {
     let program = &argv[0][..];
     if program.contains(&b'/') {
@@ -200,7 +188,7 @@ fn timeout(milliseconds: u64) -> Result<Option<Duration>, StartError> {
     }
 }
 
-/// A time from TERM to KILL.
+/// Parses the time between SIGTERM and SIGKILL.
 pub fn grace(milliseconds: u64) -> Result<Duration, StartError> {
     if milliseconds > GRACE_MS_MAX {
         return Err(StartError::Bound("grace_ms"));
@@ -208,7 +196,7 @@ pub fn grace(milliseconds: u64) -> Result<Duration, StartError> {
     Ok(Duration::from_millis(milliseconds))
 }
 
-/// A window size, as the kernel has it.
+/// Parses a terminal size.
 pub fn window(size: &Winsize) -> Result<rustix::termios::Winsize, StartError> {
     let cells = |value: u32| u16::try_from(value).map_err(|_| StartError::Bound("window size"));
     Ok(rustix::termios::Winsize {
@@ -219,20 +207,18 @@ pub fn window(size: &Winsize) -> Result<rustix::termios::Winsize, StartError> {
     })
 }
 
-/// Tells equal starts from different ones without keeping them: 128 bits under keys that
-/// nobody outside knows.
+/// Recognizes equal `start` requests without keeping them: a 128-bit hash under secret random keys.
 pub(super) struct Fingerprints([RandomState; 2]);
 
-/// One start's.
 pub(super) type Fingerprint = [u64; 2];
 
 impl Fingerprints {
-    /// With fresh keys.
+    /// Chooses new random keys.
     pub(super) fn new() -> Self {
         Self([RandomState::new(), RandomState::new()])
     }
 
-    /// The same for equal starts, different for different ones.
+    /// Equal for equal requests.
     pub(super) fn of(&self, start: &ExecStart) -> Fingerprint {
         self.0.each_ref().map(|keys| {
             let mut hasher = keys.build_hasher();

@@ -10,18 +10,17 @@ use tokio::io::Interest;
 use super::stdio::{Fd, watch_nonblocking};
 use crate::process::{RECORD_BYTES, Record};
 
-/// What a keeper says, in order.
+/// Records of a keeper, in order.
 pub(super) struct Status(Fd);
 
 impl Status {
-    /// Listens to whoever gets the other end.
+    /// Creates the pipe; returns the keeper's end too.
     pub(super) fn open() -> Result<(Self, OwnedFd), Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self(watch_nonblocking(read, Interest::READABLE)?), write))
     }
 
-    /// The next record; `None` when the keeper is gone. Nothing is lost if the future is
-    /// dropped.
+    /// The next record; `None` once the keeper has exited. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Record> {
         loop {
             let mut guard = self.0.readable().await.ok()?;

@@ -1,6 +1,6 @@
 //! The pipes or the terminal between an exec and the agent.
 //!
-//! Our ends never block; the process's ends are its own and do. All close on exec.
+//! Our ends are non-blocking, the process' ends are blocking. All have `FD_CLOEXEC`.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,22 +19,19 @@ use super::start::Start;
 use crate::process::Stdio;
 use crate::sys;
 
-/// One of our ends.
+/// One of the agent's ends.
 pub(super) type Fd = Arc<AsyncFd<OwnedFd>>;
 
-/// Both sides of an exec's streams.
+/// Both ends of an exec's streams.
 pub(super) struct Opened {
-    /// For the process.
     pub child: Stdio,
-    /// Where Input goes.
+    /// Where `Input` writes.
     pub input: Option<Fd>,
-    /// Where output comes from.
     pub outputs: Outputs,
-    /// The terminal, if it has one.
     pub terminal: Option<Fd>,
 }
 
-/// Opens what the start asks for.
+/// Opens pipes or a terminal, as the request says.
 pub(super) fn open(start: &Start) -> Result<Opened, Errno> {
     match start.tty {
         Some(size) => open_terminal(size, start.stdin),
@@ -66,8 +63,8 @@ fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
     let slave = other_end(&master, flags)?;
     tcsetwinsize(&master, size)?;
     let master = watch_nonblocking(master, Interest::READABLE | Interest::WRITABLE)?;
-    // Without stdin the process must read the end of file at once, as it does without a
-    // terminal; it can still open the terminal itself.
+    // Without stdin, the process must read end of file at once, as with pipes. It can still open
+    // the terminal itself.
     let stdin = if keep_stdin {
         copy(&slave)?
     } else {
@@ -86,10 +83,10 @@ fn open_terminal(size: Winsize, keep_stdin: bool) -> Result<Opened, Errno> {
     })
 }
 
-/// The end of a terminal that processes get.
+/// The process' end of a terminal.
 fn other_end(master: &OwnedFd, flags: OpenptFlags) -> Result<OwnedFd, Errno> {
     match ioctl_tiocgptpeer(master, flags) {
-        // gVisor does not know the call; its terminals have names.
+        // gVisor does not support this call; there, the terminal is opened by name.
         Err(Errno::NOTTY | Errno::INVAL) => {}
         opened => return opened,
     }
@@ -98,7 +95,7 @@ fn other_end(master: &OwnedFd, flags: OpenptFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(name, flags, Mode::empty())
 }
 
-/// A pipe whose writing end is ours, or closed: the process then reads the end of file.
+/// A pipe for stdin. If `keep` is false, our end is closed and the process reads end of file.
 fn pipe_in(keep: bool) -> Result<(OwnedFd, Option<Fd>), Errno> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let write = if keep {
@@ -114,7 +111,7 @@ fn pipe_out() -> Result<(Fd, OwnedFd), Errno> {
     Ok((watch_nonblocking(read, Interest::READABLE)?, write))
 }
 
-/// Makes an end ours: it does not block, and the runtime watches it.
+/// Makes a descriptor non-blocking and registers it with the runtime.
 pub(super) fn watch_nonblocking(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
     ioctl_fionbio(&fd, true)?;
     sys::watch(fd, interest).map(Arc::new)

@@ -1,4 +1,4 @@
-//! The task that owns an exec from its start to the end of its output.
+//! The task that owns an exec from its start until its output has ended.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,33 +13,28 @@ use super::status::Status;
 use crate::log;
 use crate::process::{Record, WaitStatus};
 
-/// How long the last output of a terminal may take to arrive: the kernel hands it over
-/// in a task of its own.
+/// How long the last output of a terminal may take to arrive: the kernel delivers it
+/// asynchronously.
 const TERMINAL_DRAIN: Duration = Duration::from_millis(200);
 
-/// More than a terminal holds (64 KiB on the way and a page to be read): what comes after
-/// so many bytes was written after the end, by a background process that never stops.
+/// More than a terminal buffers (64 KiB in flight and one page to read). Any more must have been
+/// written after the leader's exit, by a background process that never stops.
 const TERMINAL_BYTES_MAX: u64 = 128 << 10;
 
 /// One exec's supervisor.
 pub(super) struct ExecSupervisor {
-    /// Whom it owns.
     pub exec: Arc<Exec>,
-    /// What its keeper says.
     pub status: Status,
-    /// What it writes.
     pub outputs: Outputs,
-    /// Whether it has a terminal.
     pub has_terminal: bool,
-    /// End it after this long.
     pub timeout: Option<Duration>,
-    /// From TERM to KILL then.
+    /// Time between SIGTERM and SIGKILL after the timeout.
     pub grace: Duration,
 }
 
 impl ExecSupervisor {
-    /// Follows the exec until its output has ended, which background processes may put
-    /// off as long as they live.
+    /// Supervises the exec until its output has ended. Background processes can delay that as long
+    /// as they live.
     pub(super) async fn run(mut self) {
         let mut usage = Usage::default();
         let began = Instant::now();
@@ -51,15 +46,15 @@ impl ExecSupervisor {
         let Self {
             exec, mut outputs, ..
         } = self;
-        // What is still written goes nowhere, but its writer must not die of SIGPIPE. The
-        // exec itself may be forgotten meanwhile.
+        // Later output is discarded, but still read, so that its writer does not get SIGPIPE. The
+        // exec may be forgotten meanwhile.
         drop(exec);
         outputs.lift_limit();
         while outputs.next(CHUNK_BYTES_MAX).await.is_some() {}
     }
 
-    /// Holds output as it comes; gives back the keeper's last word, `None` if it was
-    /// killed before it could say it.
+    /// Stores output as it arrives. Returns the keeper's last record; `None` if the keeper was
+    /// killed.
     async fn until_leader_ends(&mut self, usage: &mut Usage) -> Option<Record> {
         let mut deadline = pin!(deadline(self.timeout));
         let (mut is_started, mut has_output, mut may_time_out) = (false, true, true);
@@ -102,7 +97,7 @@ impl ExecSupervisor {
         });
     }
 
-    /// Holds what is in the pipes now; what comes later was written after the end.
+    /// Stores what is in the pipes now; anything later was written after the leader's exit.
     async fn drain(&mut self, usage: &mut Usage) {
         if self.has_terminal {
             self.outputs.limit_to(TERMINAL_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Several operations in one call: all or none, or each on its own.
+//! Several file operations in one call: atomic, or each on its own.
 
 use bytes::Bytes;
 use hotcell_agent_api::bounds::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
@@ -16,12 +16,12 @@ use super::relocate::{Delete, Mkdir, Move};
 use super::stage::{Direct, Stage};
 use super::write::{Received, Write};
 
-/// A parsed batch: every operation can be right.
+/// A batch of valid operations.
 #[derive(Debug)]
 pub(super) struct Batch {
     operations: Vec<Operation>,
     atomic: bool,
-    /// Bytes that the reply may still hold.
+    /// How many bytes the reply may still grow by.
     budget: usize,
 }
 
@@ -42,8 +42,8 @@ struct Outcome {
 }
 
 impl Batch {
-    /// Parses every operation, and counts what the content and the paths take. One that
-    /// cannot be right is named by its number.
+    /// Parses every operation and sums up the size of content and paths. An invalid operation is
+    /// reported by its index.
     pub(super) fn parse(request: BatchRequest, root: &[u8]) -> Result<Self, Error> {
         if request.operations.len() > BATCH_OPERATIONS_MAX {
             return Err(Error::Invalid("the batch has too many operations"));
@@ -72,8 +72,8 @@ impl Batch {
         })
     }
 
-    /// Does the operations in order. The lock is held until all of them are done or
-    /// undone, and not while rubbish is removed.
+    /// Applies the operations in order. The lock is held until all are done or undone, but not
+    /// while leftovers are removed.
     pub(super) fn apply(
         self,
         root: &Beneath,
@@ -91,7 +91,7 @@ impl Batch {
         done
     }
 
-    /// Does all of them, or says which one failed.
+    /// Applies all operations, or reports which one failed.
     fn all(
         mut self,
         root: &Beneath,
@@ -180,7 +180,7 @@ impl Operation {
 }
 
 impl Outcome {
-    /// Takes what this outcome adds to the reply from the budget.
+    /// Deducts the size of this outcome from the reply's budget.
     fn charge(self, budget: &mut usize) -> Result<Self, Error> {
         let target = self.info.as_ref().map_or(0, |info| info.target.len());
         *budget = budget
@@ -228,8 +228,7 @@ fn failed(error: &Error) -> BatchResult {
     }
 }
 
-/// The bytes of an operation that count: its content, and its paths, which come
-/// back in the reply.
+/// The size of an operation: its content and its paths, which are repeated in the reply.
 fn weight(raw: &Raw) -> usize {
     match raw {
         Raw::Read(read) => read.path.len(),

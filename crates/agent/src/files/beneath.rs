@@ -1,9 +1,9 @@
-//! The only way from a path to a file: openat2 beneath a directory we hold, or `walk`
-//! where the kernel has no openat2.
+//! Resolves paths: openat2 beneath a directory that we hold open, or `walk` on kernels without
+//! openat2.
 //!
-//! Nothing else in `files` turns a path of more than one component into a file.
-//! Changes are made on a `Location`, a directory handle and one name in it, so that
-//! nothing is resolved a second time between a check and the change.
+//! Nothing else in `files` resolves a path of more than one component. Changes are made through a
+//! `Location` (a directory descriptor and one name in it), so that nothing is resolved again
+//! between a check and the change.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,77 +19,74 @@ use super::info::{is, read_link};
 use super::path::{Name, RelPath};
 use super::walk;
 
-/// How often a resolution is tried again when a rename got in between.
+/// How often resolution is retried after a concurrent rename.
 const RESOLVE_TRIES_MAX: u32 = 64;
 
-/// How many final symlinks a write goes through, as the kernel has it.
+/// How many trailing symlinks a write follows; the kernel's own limit.
 const SYMLINK_HOPS_MAX: u32 = 40;
 
-/// A directory that paths do not leave.
+/// A directory that no resolved path can leave.
 #[derive(Clone, Debug)]
 pub(super) struct Beneath {
     fd: Arc<OwnedFd>,
 }
 
-/// A name in a directory: where something is, or may come to be.
+/// A name in a directory, whether or not it exists.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
-    /// An `O_PATH` handle of the directory.
+    /// An `O_PATH` descriptor of the directory.
     pub dir: Arc<OwnedFd>,
-    /// The name in it.
     pub name: Name,
-    /// How the caller would say it.
+    /// The path that the caller sees.
     pub path: RelPath,
 }
 
 impl Beneath {
-    /// Holds the directory at `path`, which is trusted.
+    /// Opens the directory at the trusted path `path`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         Ok(Self { fd: Arc::new(fd) })
     }
 
-    /// Holds a directory that was opened already.
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self { fd: Arc::new(fd) }
     }
 
-    /// The same rules, starting from a directory beneath this one.
+    /// Restricts resolution to a subdirectory.
     pub(super) fn narrowed(&self, path: &RelPath) -> Result<Self, Error> {
         Ok(Self {
             fd: Arc::new(self.directory(path)?),
         })
     }
 
-    /// The handle of the directory itself.
     pub(super) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
-    /// Opens for reading, following symlinks as long as they stay beneath. Never
-    /// blocks: a FIFO opens at once, and the caller looks at the type.
+    /// Opens for reading. Follows symlinks that stay beneath the root. Never blocks: a FIFO opens
+    /// at once, and the caller checks the type.
     pub(super) fn readable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the file")
     }
 
-    /// A directory's handle, good for calls relative to it.
+    /// An `O_PATH` descriptor of a directory.
     pub(super) fn directory(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the directory")
     }
 
-    /// A directory whose entries can be read.
+    /// A directory opened for listing.
     pub(super) fn listable(&self, path: &RelPath) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         self.resolve(path, flags, ResolveFlags::empty())
             .step("open the directory")
     }
 
-    /// A handle that can be described but not read.
+    /// An `O_PATH` descriptor: good for stat, not for reading.
     pub(super) fn handle(&self, path: &RelPath, follow: bool) -> Result<OwnedFd, Error> {
         let flags = if follow {
             OFlags::PATH
@@ -100,12 +97,12 @@ impl Beneath {
             .step("find the file")
     }
 
-    /// Like `handle` or `listable`, but no component may be a symlink.
+    /// Opens a path of which no component may be a symlink.
     pub(super) fn plain(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         self.resolve(path, flags | OFlags::NOFOLLOW, ResolveFlags::NO_SYMLINKS)
     }
 
-    /// The location a path names; its last component is not followed.
+    /// The location of a path; a trailing symlink is not followed.
     pub(super) fn location(&self, path: &RelPath) -> Result<Location, Error> {
         let (dir, name) = path.split()?;
         let dir = Arc::new(self.directory(&dir)?);
@@ -116,7 +113,7 @@ impl Beneath {
         })
     }
 
-    /// The location a path names, once final symlinks have been followed.
+    /// The location of a path; trailing symlinks are followed.
     pub(super) fn locate_through(&self, path: &RelPath) -> Result<Location, Error> {
         let mut location = self.location(path)?;
         for _ in 0..SYMLINK_HOPS_MAX {
@@ -144,7 +141,7 @@ impl Beneath {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | extra;
         let open = || open_beneath(&self.fd, path, flags, how);
         let mut opened = open();
-        // EAGAIN: a rename raced with a `..` and the kernel could not be sure.
+        // EAGAIN: a rename raced with a `..`, and the kernel could not be sure.
         for _ in 1..RESOLVE_TRIES_MAX {
             if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
                 break;
@@ -155,7 +152,7 @@ impl Beneath {
     }
 }
 
-/// By openat2 if the kernel has it, else step by step.
+/// Uses openat2 if the kernel has it, else `walk`.
 fn open_beneath(
     root: &OwnedFd,
     path: &RelPath,
@@ -173,7 +170,7 @@ fn open_beneath(
 }
 
 impl Location {
-    /// What is there, if anything; a symlink is described itself.
+    /// The file's metadata, if it exists. Does not follow a symlink.
     pub(super) fn stat(&self) -> Result<Option<Stat>, Error> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         match rustix::fs::statat(&self.dir, self.name.as_bytes(), flags) {
@@ -193,20 +190,19 @@ impl Location {
         }
     }
 
-    /// Whether a directory is there.
     pub(super) fn is_directory(&self) -> Result<bool, Error> {
         Ok(self
             .stat()?
             .is_some_and(|stat| is(&stat, FileType::Directory)))
     }
 
-    /// Opens what is there, without following it.
+    /// Opens the file without following a symlink.
     pub(super) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         open_child(&self.dir, self.name.as_bytes(), flags)
     }
 }
 
-/// Opens one name in a directory, without following it.
+/// Opens a name in a directory without following a symlink.
 pub(super) fn open_child(
     dir: impl AsFd,
     name: &[u8],

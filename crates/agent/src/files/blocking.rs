@@ -1,7 +1,7 @@
-//! Long work, away from the thread that serves the execs.
+//! Runs long jobs away from the thread that serves execs.
 //!
-//! A job whose caller has gone is told by its `Stop` and ends at the next entry it
-//! looks at, so that no walk outlives the call it was for.
+//! When the caller of a job disconnects, its `Stop` is set and the job ends at the next entry, so
+//! that no tree walk outlives its call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::error::Error;
 
-/// How long something unfinished is cleared away before the rest of it stays: whoever
-/// fills it meanwhile could keep us busy for ever.
+/// How long removing unfinished work may take. After that, leftovers stay: a process that keeps
+/// adding files could keep us busy for ever.
 const CLEANUP_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Whether the caller has gone, or the time.
+/// Set when the caller has disconnected or the time is up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop {
     gone: Arc<AtomicBool>,
@@ -21,7 +21,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// For clearing away what nobody waits for.
+    /// For clean-up that no caller waits for.
     pub(super) fn cleanup() -> Self {
         Self {
             until: Some(Instant::now() + CLEANUP_TIME_MAX),
@@ -29,7 +29,7 @@ impl Stop {
         }
     }
 
-    /// Fails once the caller or the time has gone.
+    /// Fails once the job should stop.
     pub(super) fn check(&self) -> Result<(), Error> {
         let is_late = self.until.is_some_and(|until| Instant::now() > until);
         if is_late || self.gone.load(Ordering::Relaxed) {

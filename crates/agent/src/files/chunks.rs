@@ -1,4 +1,4 @@
-//! The two ends of an export: what is read of a file, and what goes on the wire.
+//! The two ends of an export: reading a file, and sending chunks.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use tonic::Status;
 
 use super::error::Error;
 
-/// The chunks of the archive, or what ended it early.
+/// Receives the chunks of the archive, or the error that ended it.
 pub(super) type Chunks = mpsc::Sender<Result<ExportReply, Status>>;
 
-/// Exactly as many bytes as the header says.
+/// A reader of exactly as many bytes as the tar header says.
 #[derive(Debug)]
 pub(super) struct Exact {
     fd: OwnedFd,
@@ -22,7 +22,7 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    /// `bytes` bytes of a file: cut if it has more, filled with zeros if fewer.
+    /// Reads `bytes` bytes of a file: truncated if it has more, zero-filled if fewer.
     pub(super) fn new(fd: OwnedFd, bytes: u64) -> Self {
         Self { fd, left: bytes }
     }
@@ -44,7 +44,7 @@ impl Read for Exact {
     }
 }
 
-/// Cuts what is written into chunks and waits while the reader is slow.
+/// A writer that sends chunks, and blocks while the receiver is slow.
 #[derive(Debug)]
 pub(super) struct ChunkWriter {
     chunks: Chunks,
@@ -52,20 +52,19 @@ pub(super) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Sends to `chunks`.
     pub(super) fn new(chunks: Chunks) -> Self {
         let held = Vec::with_capacity(CHUNK_BYTES_MAX);
         Self { chunks, held }
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the receiver has gone away.
     pub(super) fn is_closed(&self) -> bool {
         self.chunks.is_closed()
     }
 
     /// Ends the stream with an error.
     pub(super) fn fail(self, error: Error) {
-        // If there is nobody left to tell, that is all right too.
+        // Fails if the receiver has gone away, which is fine.
         let _ = self.chunks.blocking_send(Err(error.into()));
     }
 }

@@ -1,4 +1,4 @@
-//! Copying a file or a tree: made under a temporary name, then put in place.
+//! Copies a file or a tree: created under a temporary name, then renamed into place.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,12 @@ use super::path::RelPath;
 use super::stage::{Stage, check_destination, locate_with_parents};
 use super::temp::{Temp, make_directory};
 
-/// What the kernel is asked to copy at a time, so that a stop is soon seen.
+/// Bytes per `copy_file_range` call, so that a stop is noticed soon.
 const STEP_BYTES: usize = 8 << 20;
 
-/// Why a tree cannot be moved by copying it.
 const NOT_COPIED: &str = "a FIFO, a socket or a device cannot be moved to another filesystem";
 
-/// The buffer of the last resort.
+/// Used when the kernel cannot copy the range itself.
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// A parsed request.
@@ -36,7 +35,7 @@ pub(super) struct Copy {
     recursive: bool,
 }
 
-/// A copy that is made but not yet in place.
+/// A finished copy that is not in place yet.
 #[derive(Debug)]
 pub(super) struct Copied {
     temp: Temp,
@@ -45,7 +44,6 @@ pub(super) struct Copied {
 }
 
 impl Copy {
-    /// Parses a request.
     pub(super) fn parse(request: &CopyRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             from: RelPath::parse(&request.path, root)?,
@@ -56,9 +54,8 @@ impl Copy {
         })
     }
 
-    /// Makes the copy under a temporary name. A final symlink of the source is
-    /// followed; symlinks in a tree are copied as links. FIFOs, sockets and devices
-    /// in a tree are left out.
+    /// Creates the copy under a temporary name. Follows a trailing symlink of the source; copies
+    /// symlinks in a tree as symlinks; skips FIFOs, sockets and devices in a tree.
     pub(super) fn make(
         &self,
         root: &Beneath,
@@ -85,7 +82,7 @@ impl Copy {
         Ok(Copied { temp, location, fd })
     }
 
-    /// Puts the copy in place.
+    /// Moves the copy into place.
     pub(super) fn finish(&self, copied: Copied, stage: &mut impl Stage) -> Result<FileInfo, Error> {
         check_destination(&copied.location, self.overwrite)?;
         stage.publish(copied.temp, &copied.location, self.overwrite)?;
@@ -98,13 +95,13 @@ impl Copy {
                 "the source is a directory and the copy is not recursive",
             ));
         }
-        // A directory takes nobody's place, whatever `overwrite` says.
+        // A directory never replaces anything, whatever `overwrite` says.
         check_destination(location, false)
     }
 }
 
-/// Copies whatever is at a location, for a move that no rename can make: under a temporary
-/// name in `dir`, with its times. A tree that holds a FIFO, a socket or a device is refused.
+/// Copies a location for a move across filesystems: under a temporary name in `dir`, with its
+/// timestamps. Fails if a tree contains a FIFO, a socket or a device.
 pub(super) fn duplicate(
     from: &Location,
     dir: &Arc<OwnedFd>,
@@ -135,9 +132,9 @@ pub(super) fn duplicate(
     Ok((temp, made))
 }
 
-/// Copies the bytes and the mode of a regular file to an empty one, sharing blocks where
-/// it can. Holes stay holes, and what is written behind the end that `stat` told is left
-/// out, so that neither a sparse file nor a growing one makes this endless.
+/// Copies content and mode of a regular file to an empty one, sharing blocks where possible. Holes
+/// stay holes, and bytes beyond the size in `stat` are not copied, so that neither a sparse nor a
+/// growing file makes this endless.
 pub(super) fn copy_content(
     from: &OwnedFd,
     to: &OwnedFd,
@@ -157,7 +154,7 @@ fn copy_data(from: &OwnedFd, to: &OwnedFd, end: u64, stop: &Stop) -> Result<(), 
     while at < end {
         at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
-            // Nothing but a hole is left, or the file has become shorter.
+            // The rest is a hole, or the file was truncated.
             Err(Errno::NXIO) => break,
             Err(_) => at,
         };
@@ -169,7 +166,7 @@ fn copy_data(from: &OwnedFd, to: &OwnedFd, end: u64, stop: &Stop) -> Result<(), 
     rustix::fs::ftruncate(to, end.min(size(&now))).step("set the size of the copy")
 }
 
-/// Copies a range to the same place, in the kernel if it can.
+/// Copies a range to the same offset, in the kernel if possible.
 fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, stop: &Stop) -> Result<(), Error> {
     let mut at = range.start;
     while at < range.end {
@@ -184,7 +181,7 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, stop: &Stop) -> R
                 return Err(errno).step("copy the file");
             }
             Err(Errno::INTR) => {}
-            // Not here, or not between these two, or the file has ended.
+            // Not supported, not between these two files, or end of file.
             Ok(_) | Err(_) => return copy_range_by_hand(from, to, at..range.end, stop),
         }
     }
@@ -214,7 +211,7 @@ fn copy_range_by_hand(
     Ok(())
 }
 
-/// Copies what is left of one file to the end of another, at most `left` bytes.
+/// Copies the rest of one file to the end of another, at most `left` bytes.
 pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<(), Error> {
     let mut buffer = vec![0; BUFFER_BYTES];
     while left > 0 {
@@ -230,7 +227,6 @@ pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, mut left: u64) -> Result<
     Ok(())
 }
 
-/// Writes all of it.
 pub(super) fn write_all(fd: &OwnedFd, mut data: &[u8]) -> Result<(), Error> {
     while !data.is_empty() {
         match rustix::io::write(fd, data) {
@@ -242,13 +238,13 @@ pub(super) fn write_all(fd: &OwnedFd, mut data: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a file the permissions of another, without its set-id bits.
+/// Copies the permission bits, without set-id bits.
 pub(super) fn set_mode(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     rustix::fs::fchmod(fd, mode).step("set the mode")
 }
 
-/// Gives a file the times of another.
+/// Copies the timestamps.
 fn set_times(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
     let times = Timestamps {
         last_access: Timespec {
@@ -263,20 +259,20 @@ fn set_times(fd: &OwnedFd, stat: &Stat) -> Result<(), Error> {
     rustix::fs::futimens(fd, &times).step("set the times")
 }
 
-/// How like its source a copy of a tree must be.
+/// How faithful a copy of a tree must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fidelity {
-    /// What is no file, directory or symlink is left out.
+    /// Only files, directories and symlinks; others are skipped.
     Content,
-    /// Nothing is left out, and times are kept.
+    /// Nothing is skipped, and timestamps are kept.
     Everything,
 }
 
-/// A copy of a tree under way: one open directory pair per level.
+/// A running copy of a tree: one pair of open directories per level.
 struct TreeCopy<'a> {
     fidelity: Fidelity,
     levels: Vec<Level>,
-    /// The copy's own top, which must not turn up in the source.
+    /// Device and inode of the copy itself, which must not be copied into itself.
     own: (u64, u64),
     stop: &'a Stop,
 }
@@ -329,7 +325,7 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Sets the directory's mode last: it may forbid writing.
+    /// Sets the directory's mode last, because it may forbid writing.
     fn leave(&mut self) -> Result<(), Error> {
         let Some(level) = self.levels.pop() else {
             return Ok(());
@@ -395,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of 3 MiB that had `told` bytes when it was looked at, and its copy.
+    /// Copies a file of 3 MiB whose size was reported as `told` bytes.
     fn copied(told: u64, by_hand: bool) -> Vec<u8> {
         let mut from = tempfile::tempfile().unwrap();
         from.write_all(&vec![b'x'; 3 << 20]).unwrap();

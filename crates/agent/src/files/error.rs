@@ -1,7 +1,7 @@
-//! What can go wrong with a file, and which gRPC status says so.
+//! File errors and their gRPC statuses.
 //!
-//! Messages carry no path: the caller knows which one it asked for, and a name
-//! chosen inside the container is no text to repeat.
+//! Messages contain no path: the caller knows which one it asked for, and names that were chosen
+//! inside the container must not be repeated.
 
 use hotcell_agent_api::bounds::{
     BATCH_CODE_METADATA_KEY, BATCH_INDEX_METADATA_KEY, BATCH_PARTIAL_METADATA_KEY,
@@ -10,80 +10,75 @@ use hotcell_agent_api::bounds::{
 use rustix::io::Errno;
 use tonic::{Code, Status};
 
-/// Why an operation on a file was not done.
+/// Why a file operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel said no.
+    /// A system call failed.
     #[error("could not {step}: {}", in_words(*errno))]
     System {
-        /// What was being done.
+        /// Completes "could not …".
         step: &'static str,
-        /// What the kernel answered.
         errno: Errno,
     },
-    /// The request cannot be right.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The path leaves the root, or the thing is protected.
+    /// The path leaves the root, or the file is protected.
     #[error("{0}")]
     Denied(&'static str),
-    /// A rename would go to another mount, or to another layer of one.
+    /// A rename would cross a mount, or a layer of an overlay.
     #[error("it lies on another filesystem and was not copied")]
     OtherFilesystem,
-    /// The path names the wrong kind of file.
+    /// The path names the wrong type of file.
     #[error("{0}")]
     WrongKind(&'static str),
-    /// The file exists and must not.
     #[error("the file exists")]
     Exists {
-        /// Its etag now.
+        /// The current etag.
         etag: String,
     },
-    /// The file is not the one the caller saw.
+    /// The etag does not match.
     #[error("the file has changed or is gone")]
     Changed {
-        /// Its etag now, if it exists.
+        /// The current etag, if the file exists.
         etag: Option<String>,
     },
     /// A bound was reached.
     #[error("{0}")]
     Exhausted(&'static str),
-    /// The archive is not one that can be unpacked.
+    /// The archive is invalid or forbidden.
     #[error("the archive was refused: {0}")]
     Archive(&'static str),
-    /// Whoever asked has gone.
+    /// The caller has disconnected.
     #[error("the call was given up")]
     Cancelled,
     /// An import failed, and undoing it failed too.
     #[error("{source}; the import was undone only in part, and the rest lies in {staging}")]
     HalfImported {
-        /// Why.
         source: Box<Error>,
-        /// The directory, relative to the root, that keeps what was set aside.
+        /// The directory, relative to the root, that contains the displaced files.
         staging: String,
     },
-    /// An operation of a batch failed or cannot be right, and nothing was changed.
+    /// An operation of a batch failed or is invalid; nothing was changed.
     #[error("{source}")]
     Undone {
-        /// Which operation, counted from 0.
+        /// From 0.
         index: usize,
-        /// Why.
         source: Box<Error>,
     },
-    /// An operation of an atomic batch failed, and undoing it failed too.
+    /// An operation of an atomic batch failed, and undoing the others failed too.
     #[error("{source}; the batch was undone only in part, and the rest lies in {staging}")]
     HalfUndone {
-        /// Which operation, counted from 0.
+        /// From 0.
         index: usize,
-        /// Why.
         source: Box<Error>,
-        /// The directory, relative to the root, that keeps what was set aside.
+        /// The directory, relative to the root, that contains the displaced files.
         staging: String,
     },
 }
 
 impl Error {
-    /// The gRPC code that stands for it.
+    /// The matching gRPC code.
     pub fn code(&self) -> Code {
         match self {
             Self::System { errno, .. } => errno_code(*errno),
@@ -120,7 +115,8 @@ impl Error {
         }
     }
 
-    /// What a failed rename or link means: EXDEV is no escape there, as it is of openat2.
+    /// Translates the error of a rename or link. EXDEV means another mount here, whereas openat2
+    /// uses it for a path that leaves the root.
     pub(super) fn of_rename(step: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::XDEV => Self::OtherFilesystem,
@@ -128,7 +124,6 @@ impl Error {
         }
     }
 
-    /// Whether the kernel answered with this errno.
     pub fn is_errno(&self, wanted: Errno) -> bool {
         matches!(self, Self::System { errno, .. } if *errno == wanted)
     }
@@ -153,9 +148,8 @@ impl From<Error> for Status {
     }
 }
 
-/// Names the step that a failed system call belonged to.
+/// Adds the name of the failed step to a result.
 pub(super) trait Step<T> {
-    /// The same result, saying what was being done.
     fn step(self, step: &'static str) -> Result<T, Error>;
 }
 
@@ -169,7 +163,7 @@ fn errno_code(errno: Errno) -> Code {
     match errno {
         Errno::NOENT => Code::NotFound,
         Errno::EXIST => Code::AlreadyExists,
-        // openat2 answers EXDEV when a path leaves the directory it is held beneath.
+        // openat2 returns EXDEV when a path leaves the root.
         Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::PermissionDenied,
         Errno::NOTDIR
         | Errno::ISDIR
@@ -191,7 +185,7 @@ fn errno_code(errno: Errno) -> Code {
     }
 }
 
-/// What an errno means to somebody who asked for a file.
+/// Describes an errno for the caller of a file operation.
 fn in_words(errno: Errno) -> String {
     let known = [
         (Errno::NOENT, "there is no such file or directory"),

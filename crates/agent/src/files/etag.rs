@@ -6,12 +6,11 @@ use super::info::nanoseconds;
 
 /// Sixteen hex digits over inode, size, modification time and change time.
 ///
-/// Content is not read, so an etag costs no more than a stat. The inode catches a
-/// file that was replaced (our own writes always replace), the size and both times
-/// one that was changed in place; the change time cannot be set back by a process
-/// as the modification time can. The limit is the kernel's clock: before Linux 6.13
-/// two changes of the same size in place within one timer tick (1 to 10 ms) have the
-/// same etag. It also changes when only the mode or the link count does.
+/// Content is not read, so an etag costs no more than a stat. The inode reveals a replaced file
+/// (our own writes always replace); the size and both times reveal a file that was changed in
+/// place. Unlike the modification time, a process cannot set the change time back. Known limit:
+/// before Linux 6.13, two in-place changes of the same size within one timer tick (1 to 10 ms) have
+/// the same etag. It also changes with the mode or the link count.
 pub(super) fn etag(stat: &Stat) -> String {
     let parts = [
         stat.st_ino,
@@ -25,8 +24,8 @@ pub(super) fn etag(stat: &Stat) -> String {
     format!("{mixed:016x}")
 }
 
-/// Spreads every bit over the whole word: a bijection, so that no two values of one
-/// field can collide while the others stay.
+/// Mixes every bit into the whole word. A bijection, so that two values of one field never collide
+/// while the other fields are equal.
 fn scramble(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

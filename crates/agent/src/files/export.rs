@@ -1,9 +1,8 @@
-//! Packing a file or a tree as a tar stream.
+//! Packs a file or a tree as a tar stream.
 //!
-//! The walk holds one directory handle per level and follows no symlink. What a
-//! header promised is kept: a file that shrinks is filled up with zeros, one that
-//! grows is cut, so the archive is whole whatever happens meanwhile. The thread
-//! ends when nobody takes its chunks any more.
+//! The walk keeps one open directory per level and follows no symlink. The size in a header is
+//! always kept: a file that shrinks is zero-filled, one that grows is truncated, so the archive
+//! stays valid under concurrent changes. The thread ends when its receiver goes away.
 
 use std::io::{self, Read, Write as _};
 use std::os::fd::OwnedFd;
@@ -21,13 +20,13 @@ use super::glob::Glob;
 use super::info::{is, read_link, size};
 use super::path::RelPath;
 
-/// Chunks that wait for a slow reader.
+/// Chunks buffered for a slow receiver.
 pub(super) const AHEAD_CHUNKS_MAX: usize = 8;
 
-/// What an old tar header holds of a name; longer ones get a record of their own.
+/// The length of a name in an old tar header; longer names get an extra record.
 const HEADER_NAME_BYTES: usize = 100;
 
-/// What is to be packed, already open.
+/// An opened request.
 #[derive(Debug)]
 pub(super) struct Export {
     source: OwnedFd,
@@ -38,7 +37,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// Parses a request and opens what it is about.
+    /// Parses a request and opens its path.
     pub(super) fn open(
         request: &ExportRequest,
         root: &[u8],
@@ -61,14 +60,14 @@ impl Export {
         })
     }
 
-    /// Sends the archive; a failure is the last thing sent.
+    /// Sends the archive; an error is the last item.
     pub(super) fn pack(self, chunks: Chunks) {
         let mut out = ChunkWriter::new(chunks);
         let packed = self
             .pack_into(&mut out)
             .and_then(|()| out.flush().map_err(|_| Error::Cancelled));
         match packed {
-            // Cancelled: there is nobody left to tell.
+            // Cancelled: the receiver has gone away.
             Ok(()) | Err(Error::Cancelled) => {}
             Err(error) => out.fail(error),
         }
@@ -102,7 +101,7 @@ struct Packer<'a> {
 struct Level {
     entries: Dir,
     path: RelPath,
-    /// A directory on the way matched an `include`, so everything beneath it does.
+    /// An ancestor directory matched an `include`, so everything below it does.
     included: bool,
 }
 
@@ -155,7 +154,7 @@ impl Packer<'_> {
                 let target = read_link(dir, name).unwrap_or_default();
                 return self.put_link(path.as_bytes(), &target);
             }
-            // A symlink that was not asked for, something vanished, or a socket.
+            // A symlink (not followed), a file that has vanished, or a socket.
             Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(()),
             Err(errno) => return Err(errno).step("open a file of the tree"),
         };
@@ -201,8 +200,8 @@ impl Packer<'_> {
         self.append(header, name, target, io::empty())
     }
 
-    /// Appends one member. The names go in as they are: the tar crate's own way
-    /// wants long ones to begin with valid UTF-8.
+    /// Appends one member. Writes the name as raw bytes, because the tar crate requires long names
+    /// to start with valid UTF-8.
     fn append(
         &mut self,
         mut header: Header,
@@ -219,7 +218,7 @@ impl Packer<'_> {
                 header.set_cksum();
                 self.archive.append(&header, content)
             });
-        // Writing fails only when nobody reads, and `Exact` never does.
+        // Only the chunk writer can fail here, when the receiver has gone away; `Exact` cannot.
         appended.map_err(|_| Error::Cancelled)
     }
 

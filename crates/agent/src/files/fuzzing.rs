@@ -1,7 +1,6 @@
-//! Requests and archives, without a server: for the fuzz targets.
+//! Requests and archives without a server, for the fuzz targets.
 //!
-//! Each function takes whatever a caller may send and panics if something out of bounds
-//! gets through.
+//! Each function takes arbitrary bytes and panics if something out of bounds gets through.
 
 use std::path::Path;
 
@@ -27,7 +26,7 @@ use crate::exec::Start;
 
 const ROOT: &[u8] = b"/workspace";
 
-/// Takes bytes for each kind of request in turn.
+/// Parses the bytes as each kind of request.
 pub fn requests(bytes: &[u8]) {
     path(bytes);
     decoded(bytes, |start: ExecStart| drop(Start::parse(&start)));
@@ -81,7 +80,7 @@ fn path(bytes: &[u8]) {
     }
 }
 
-/// Takes the first line for a glob and matches the rest against it.
+/// Parses the first line as a glob and matches the rest against it.
 pub fn glob(bytes: &[u8]) {
     let (pattern, path) = bytes
         .iter()
@@ -95,7 +94,7 @@ pub fn glob(bytes: &[u8]) {
     }
 }
 
-/// Unpacks bytes as an archive into a directory, within these bounds.
+/// Unpacks the bytes as an archive into `root`, within these bounds.
 pub fn archive(bytes: &[u8], root: &Path, bytes_max: u64) {
     let header = ImportHeader {
         dest: "dest".into(),

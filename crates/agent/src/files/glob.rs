@@ -1,23 +1,22 @@
-//! Globs, bounded so that none takes long to match.
+//! Globs with bounded matching time.
 //!
-//! The matcher's work grows with the path's length times the ways in which the
-//! braces can be expanded, and with nothing else that could run away. So a pattern
-//! is bounded in length and in alternatives: at both bounds a path of 4 KiB takes
-//! some tens of milliseconds, an ordinary one microseconds.
+//! Matching time grows with the length of the path and the number of brace expansions, so both the
+//! length of a pattern and its alternatives are limited. At both limits, a path of 4 KiB takes some
+//! tens of milliseconds; ordinary paths take microseconds.
 
 use hotcell_agent_api::bounds::{GLOB_BYTES_MAX, GLOBS_MAX};
 
 use super::error::Error;
 
-/// The ways in which all braces of one pattern together can be expanded.
+/// The most expansions of all braces of one pattern.
 const ALTERNATIVES_MAX: usize = 64;
 
-/// A pattern that the matcher understands.
+/// A valid pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Glob(String);
 
 impl Glob {
-    /// Parses a pattern; an empty one is `None` and matches everything.
+    /// Parses a pattern. An empty pattern is `None` and matches everything.
     pub(super) fn parse(raw: &str) -> Result<Option<Self>, Error> {
         if raw.len() > GLOB_BYTES_MAX {
             return Err(Error::Invalid("the glob is too long"));
@@ -33,7 +32,6 @@ impl Glob {
         Ok((!raw.is_empty()).then(|| Self(raw.to_owned())))
     }
 
-    /// Parses the patterns of an export.
     pub(super) fn parse_all(raw: &[String]) -> Result<Vec<Self>, Error> {
         if raw.len() > GLOBS_MAX {
             return Err(Error::Invalid("there are too many globs"));
@@ -42,13 +40,12 @@ impl Glob {
         Ok(parsed?.into_iter().flatten().collect())
     }
 
-    /// Whether a path matches.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         fast_glob::glob_match(&self.0, path)
     }
 }
 
-/// An upper bound: nested groups and escaped commas count in full.
+/// An upper bound of the expansions: counts nested groups and escaped commas in full.
 fn alternatives(raw: &str) -> usize {
     let mut product = 1_usize;
     let mut open: Vec<usize> = Vec::new();
@@ -86,7 +83,7 @@ mod tests {
         let glob = glob.ok().flatten().expect("64 alternatives are allowed");
         let before = std::time::Instant::now();
         assert!(!glob.matches(&b"a".repeat(4000)));
-        // Generous: the machine may be busy.
+        // Generous, because the machine may be busy.
         assert!(before.elapsed().as_secs() < 60);
     }
 }

@@ -1,9 +1,9 @@
-//! Unpacking a tar stream: untrusted from the first byte.
+//! Unpacks a tar stream: untrusted from the first byte.
 //!
-//! The tar crate parses on a blocking thread and nothing more; where a member goes
-//! is decided in `member`. The content comes through a bounded channel, and an
-//! upload that ends early is an error, never a shorter archive. Everything is unpacked in a
-//! `staging` directory and moved in by `merge` when the upload has come to its end.
+//! The tar crate only parses, on a blocking thread; `member` decides where a member goes. Content
+//! arrives through a bounded channel, and an upload that ends early is an error, never a shorter
+//! archive. Everything is unpacked into a `staging` directory and moved in by `merge` once the
+//! upload is complete.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -27,13 +27,13 @@ use super::path::RelPath;
 use super::stage::{Direct, make_directories};
 use super::staging::Staging;
 
-/// Pieces that wait for the disk.
+/// Chunks buffered for a slow disk.
 pub(super) const AHEAD_PIECES_MAX: usize = 8;
 
-/// What may stand between two members: long names, attributes, padding.
+/// Bytes allowed between two members: long names, attributes, padding.
 const METADATA_BYTES_MAX: u64 = 1 << 20;
 
-/// What may follow the archive's end: tar fills up its last record.
+/// Bytes allowed after the end of the archive: tar pads its last record.
 const TRAILER_BYTES_MAX: usize = 1 << 20;
 
 /// A parsed header.
@@ -44,17 +44,16 @@ pub(super) struct Import {
     entries_max: u64,
 }
 
-/// What the unpacking thread is sent.
+/// What the unpacking thread receives.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// The next bytes.
     Data(Bytes),
     /// The upload is complete.
     End,
 }
 
 impl Import {
-    /// Parses a header. A bound of 0, or over the agent's own, is the agent's own.
+    /// Parses a header. A bound of 0 or above the agent's own means the agent's own.
     pub(super) fn parse(header: &ImportHeader, root: &[u8]) -> Result<Self, Error> {
         let bound = |asked: u64, own: u64| if asked == 0 { own } else { asked.min(own) };
         Ok(Self {
@@ -64,7 +63,7 @@ impl Import {
         })
     }
 
-    /// Unpacks what comes. On `Err` the destination is as it was.
+    /// Unpacks the upload. On `Err` the destination is unchanged.
     pub(super) fn unpack(
         &self,
         root: &Beneath,
@@ -96,7 +95,7 @@ impl Import {
         }
     }
 
-    /// Unpacks all members, and sees the upload to its end.
+    /// Unpacks all members and reads the upload to its end.
     fn unpack_all(
         &self,
         mut unpacker: Unpacker,
@@ -128,7 +127,7 @@ impl Import {
         Ok((count, unpacker.finish()))
     }
 
-    /// Moves it all in, or nothing.
+    /// Moves all unpacked files into place, or none.
     fn move_in(
         &self,
         root: &Beneath,
@@ -136,7 +135,8 @@ impl Import {
         unpacked: &Unpacked,
         stop: &Stop,
     ) -> Result<(), NotMoved> {
-        // Dropped without `keep` it removes the directories it made, which are empty again.
+        // Dropped without `keep`, it removes the directories that it created, which are empty
+        // again.
         let mut stage = Direct::default();
         let made = make_directories(root, &self.dest, &mut stage);
         let dest = made.and_then(|()| root.narrowed(&self.dest));
@@ -152,7 +152,7 @@ impl Import {
             merge.clear();
             return Ok(());
         };
-        // A directory that may not be written to cannot be moved.
+        // A directory without write permission cannot be moved.
         let open = unpacked.modes.iter();
         let open: Vec<_> = open.map(|(path, _)| (path.clone(), 0o700)).collect();
         let _ = merge.set_modes(&open);
@@ -164,13 +164,13 @@ impl Import {
     }
 }
 
-/// Why an archive was not moved in, and whether the destination is as it was.
+/// Why an archive was not moved into place, and whether the destination is unchanged.
 enum NotMoved {
     Undone(Error),
     HalfUndone(Error),
 }
 
-/// Passes the upload on to the thread.
+/// Forwards the upload to the unpacking thread.
 pub(super) async fn pump<S>(mut requests: S, sender: mpsc::Sender<Piece>) -> Result<(), Status>
 where
     S: Stream<Item = Result<ImportRequest, Status>> + Unpin,
@@ -183,7 +183,7 @@ where
             return Err(Error::Invalid("a piece is too large").into());
         }
         if sender.send(Piece::Data(data)).await.is_err() {
-            // The thread has given up, and says why.
+            // The thread has failed and reports why.
             return Ok(());
         }
     }
@@ -191,7 +191,7 @@ where
     Ok(())
 }
 
-/// What a failed read of the archive means.
+/// Translates an error while reading the archive.
 pub(super) fn broken(error: &io::Error) -> Error {
     if error.kind() == io::ErrorKind::ConnectionAborted {
         Error::Cancelled
@@ -202,7 +202,7 @@ pub(super) fn broken(error: &io::Error) -> Error {
     }
 }
 
-/// The upload as something to read from, within a quota that the reader sets.
+/// The upload as a reader, with a quota that the unpacking thread adjusts.
 struct Incoming {
     pieces: mpsc::Receiver<Piece>,
     current: Bytes,
@@ -211,7 +211,7 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Waits for the end of the upload: an archive whose sender went away is not complete.
+    /// Reads until the end of the upload: an archive is complete only if its sender says so.
     fn finish(mut self) -> Result<(), Error> {
         let mut trailer = self.current.len();
         while !self.ended {

@@ -1,4 +1,4 @@
-//! What is said about a file.
+//! File descriptions (`FileInfo`).
 
 use std::os::fd::AsFd;
 
@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Stat};
 use super::error::{Error, Step};
 use super::etag::etag;
 
-/// The description of the file that a stat is about; `target` is of a symlink.
+/// Describes a file by its metadata; `target` is where a symlink points.
 pub(super) fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileInfo {
     FileInfo {
         path: Bytes::copy_from_slice(path),
@@ -24,7 +24,7 @@ pub(super) fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileInfo {
     }
 }
 
-/// The description of an open file, which may be an `O_PATH` handle of a symlink.
+/// Describes an open file, which may be an `O_PATH` descriptor of a symlink.
 pub(super) fn describe_open(path: &[u8], fd: impl AsFd) -> Result<FileInfo, Error> {
     let stat = rustix::fs::fstat(&fd).step("stat the file")?;
     let target = if is(&stat, FileType::Symlink) {
@@ -35,22 +35,19 @@ pub(super) fn describe_open(path: &[u8], fd: impl AsFd) -> Result<FileInfo, Erro
     Ok(describe(path, &stat, target))
 }
 
-/// Where a symlink points.
 pub(super) fn read_link(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
     rustix::fs::readlinkat(dir, name, Vec::new()).map(std::ffi::CString::into_bytes)
 }
 
-/// Whether the stat is about this kind of file.
 pub(super) fn is(stat: &Stat, wanted: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == wanted
 }
 
-/// The size in bytes.
 pub(super) fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// A time of a stat in one number; the far ends of time are clipped.
+/// Combines seconds and nanoseconds; saturates at the ends of the range.
 pub(super) fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
     seconds
         .saturating_mul(1_000_000_000)

@@ -1,9 +1,10 @@
-//! Changes that can be taken back.
+//! Changes that can be undone.
 //!
-//! Everything new is made in a hidden staging directory on the root's filesystem
-//! and everything that goes is moved there, so each change is one or two renames,
-//! and the journal of them, read backwards, undoes it. On another mount, a hidden name
-//! beside the target takes the directory's part. Nothing is destroyed before `clear`. If the agent dies in between, the staging directory is what is left.
+//! New files are created in a hidden staging directory on the root's filesystem, and replaced or
+//! deleted files are moved there. So each change is one or two renames, and reading the journal
+//! backwards undoes it. On another mount, a hidden name beside the target takes the role of the
+//! staging directory. Nothing is deleted before `clear`. If the agent dies in between, the staging
+//! directory is left over.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -21,15 +22,15 @@ use super::stage::Stage;
 use super::temp::{Temp, exchange, rename_to_free, unused_location};
 use super::tree;
 
-/// The staging directory and what was done so far.
+/// The staging directory and the changes so far.
 #[derive(Debug)]
 pub(super) struct Journal {
     staging: Location,
     handle: Arc<OwnedFd>,
     done: Vec<UndoStep>,
-    /// It keeps what could not be moved back.
+    /// Set when it contains files that could not be moved back.
     is_needed: bool,
-    /// What lies beside its target, because the staging directory is on another mount.
+    /// Hidden names beside their targets, for targets on another mount than the staging directory.
     beside: Vec<Location>,
 }
 
@@ -44,7 +45,7 @@ enum UndoStep {
         one: Location,
         other: Location,
     },
-    /// A directory of a lower layer, which no rename can move.
+    /// A directory of a lower overlay layer, which cannot be renamed.
     Copied {
         from: Location,
         to: Location,
@@ -52,7 +53,7 @@ enum UndoStep {
 }
 
 impl Journal {
-    /// Makes the staging directory.
+    /// Creates the staging directory.
     pub(super) fn open(root: &Beneath) -> Result<Self, Error> {
         let (temp, fd) = Temp::directory(root.fd())?;
         let staging = temp.location().clone();
@@ -66,10 +67,10 @@ impl Journal {
         })
     }
 
-    /// Takes every change back, the last one first.
+    /// Undoes every change, last one first.
     ///
-    /// On `Err` it has gone as far as it could, and the staging directory of the
-    /// name returned keeps whatever did not find its way back.
+    /// On `Err` it has undone as much as possible. The staging directory with the returned name
+    /// contains what could not be moved back.
     pub(super) fn undo(&mut self) -> Result<(), String> {
         for done in self.done.iter().rev() {
             self.is_needed |= done.undo().is_err();
@@ -80,10 +81,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what was set aside: the changes are final, or have been taken back.
+    /// Deletes the displaced files: the changes are final, or have been undone.
     pub(super) fn clear(self) {
         if !self.is_needed {
-            // The batch has happened; rubbish that cannot be removed does not undo it.
+            // The batch is done; leftovers that cannot be removed do not undo it.
             let _ = tree::remove(&self.staging, &Stop::cleanup());
             for location in &self.beside {
                 let _ = tree::remove(location, &Stop::cleanup());
@@ -135,7 +136,7 @@ impl Journal {
         tree::remove(location, stop).map(drop)
     }
 
-    /// Remembers what `clear` has to remove although it is not in the staging directory.
+    /// Remembers a file outside the staging directory that `clear` has to remove.
     fn note_beside(&mut self, temp: &Location) {
         if !Arc::ptr_eq(&temp.dir, &self.handle) {
             self.beside.push(temp.clone());
@@ -149,7 +150,7 @@ impl UndoStep {
             Self::Moved { from, to } => rename_to_free(to, from),
             Self::Exchanged { one, other } => exchange(one, other),
             Self::Copied { from, to } => {
-                // As much of it as was not removed yet.
+                // Restores the part that was not removed yet.
                 let _ = tree::remove(from, &Stop::cleanup());
                 rename_to_free(to, from)
             }
@@ -172,7 +173,7 @@ impl Stage for Journal {
             other => other,
         }
         .map_err(Error::of_rename("put the file in place"))?;
-        // The journal owns what is now under the temporary name.
+        // The journal now owns the file under the temporary name.
         self.note_beside(temp.location());
         temp.forget();
         Ok(())
@@ -218,8 +219,8 @@ impl Stage for Journal {
 }
 
 impl Journal {
-    /// Sets a directory aside only if it is empty: another's file in it must not go
-    /// unnoticed, so the look is taken after the move, and undone with it.
+    /// Moves a directory to the staging directory only if it is empty. The check comes after the
+    /// move and undoes it if it fails, so that a file created concurrently is not lost.
     fn set_aside_empty(&mut self, location: &Location, stop: &Stop) -> Result<(), Error> {
         self.set_aside(location, stop)?;
         let Some(UndoStep::Moved { to, .. } | UndoStep::Copied { to, .. }) = self.done.last()

@@ -1,8 +1,8 @@
 //! Pages of a directory or a tree, in path order, with bounded memory.
 //!
-//! A level keeps only the next few names of its directory, smallest first, and
-//! reads the directory again when they are used up. It keeps no handle: every entry
-//! is opened anew beneath the listed directory, and what has vanished is skipped.
+//! Each level keeps only the next few names of its directory, smallest first, and reads the
+//! directory again when they are used up. It keeps no descriptor: each entry is opened again
+//! beneath the listed directory, and vanished entries are skipped.
 
 use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
@@ -20,20 +20,20 @@ use super::glob::Glob;
 use super::info::describe_open;
 use super::path::RelPath;
 
-/// Names kept of a directory near the top, so that one page needs one scan.
+/// Names kept of a directory near the top: enough for one page per scan.
 const WIDE_NAMES_MAX: usize = LIST_ENTRIES_MAX as usize + 1;
 
-/// How many levels are wide; below them fewer names are kept.
+/// The levels with `WIDE_NAMES_MAX`; deeper ones keep fewer names.
 const WIDE_LEVELS_MAX: usize = 8;
 
 /// Names kept of a directory further down.
 const NARROW_NAMES_MAX: usize = 64;
 
-/// What an entry takes on the wire besides its path and target.
+/// The wire size of an entry without its path and target.
 const ENTRY_BYTES: usize = 128;
 
-/// How long one page is worked on once it has its first entry. After that it ends early,
-/// with a cursor, which is then another one than it began with.
+/// How long a page may take once it has an entry. Then it ends early, with a cursor that differs
+/// from the one it began with.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A parsed request.
@@ -47,7 +47,6 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Parses a request.
     pub(super) fn parse(request: &ListRequest, root: &[u8]) -> Result<Self, Error> {
         if !(1..=LIST_ENTRIES_MAX).contains(&request.limit) {
             return Err(Error::Invalid("the limit must be 1 to 1000"));
@@ -66,9 +65,9 @@ impl Listing {
         })
     }
 
-    /// Makes the page.
+    /// Builds the page.
     pub(super) fn page(&self, root: &Beneath, stop: &Stop) -> Result<ListReply, Error> {
-        // Opened for reading once, so that a file or a forbidden directory is told.
+        // Opened for reading once, so that a file or an unreadable directory is reported.
         drop(root.listable(&self.path)?);
         let base = root.narrowed(&self.path)?;
         let mut walk = Walk::after(&base, &self.cursor, self.recursive)?;
@@ -135,7 +134,7 @@ struct Level {
 }
 
 impl<'a> Walk<'a> {
-    /// The position right after `cursor`; after the root is the first entry.
+    /// The position right after `cursor`. The first entry comes after the root.
     fn after(base: &'a Beneath, cursor: &RelPath, recursive: bool) -> Result<Self, Error> {
         let mut walk = Self {
             base,
@@ -269,8 +268,8 @@ impl Level {
     }
 }
 
-/// Opens something found in a directory, if it is still there and still what it was.
-/// A directory that may not be read counts as empty.
+/// Opens an entry, if it still exists and has the same type. An unreadable directory counts as
+/// empty.
 fn open_if_there(base: &Beneath, path: &RelPath, flags: OFlags) -> Result<Option<OwnedFd>, Error> {
     match base.plain(path, flags) {
         Ok(fd) => Ok(Some(fd)),

@@ -1,8 +1,7 @@
-//! One member of an archive, put where it belongs beneath the staging directory.
+//! Unpacks one member of an archive beneath the staging directory.
 //!
-//! Every member's directory is resolved by openat2 beneath it, so a symlink that came with
-//! the archive leads nowhere else.
-//! Owners are ignored, modes are cut to the permission bits.
+//! openat2 resolves each member's directory beneath the staging directory, so a symlink in the
+//! archive cannot lead out of it. Owners are ignored; modes are reduced to the permission bits.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -24,31 +23,31 @@ use super::path::{Name, RelPath};
 use super::stage::{Direct, Stage, make_directories};
 use super::temp::Temp;
 
-/// Directories whose mode is set at the end, because it forbids us to fill them.
-/// Those beyond keep the owner's permissions.
+/// Directories whose mode is set at the end, because it would forbid unpacking into them. Any
+/// beyond this number keep the owner's permissions.
 const DEFERRED_MAX: usize = 16 << 10;
 
-/// What is read of a member at a time.
+/// Buffer size for content.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Puts members in place, and counts their bytes.
+/// Unpacks members and counts their bytes.
 #[derive(Debug)]
 pub(super) struct Unpacker {
     base: Beneath,
-    /// What is at the destination already: a hard link may be to a file there.
+    /// The files already at the destination, which a hard link may refer to.
     before: Option<Beneath>,
     bytes_max: u64,
     bytes: u64,
-    /// The directory of the last member: most are followed by their neighbours.
+    /// The directory of the previous member: neighbours usually share it.
     parent: Option<(RelPath, Arc<OwnedFd>)>,
     deferred: Vec<(RelPath, u32)>,
     buffer: Vec<u8>,
 }
 
-/// What was unpacked.
+/// The result of unpacking.
 #[derive(Debug)]
 pub(super) struct Unpacked {
-    /// Of content.
+    /// Total content.
     pub bytes: u64,
     /// Modes that can only be set once the directories are in place.
     pub modes: Vec<(RelPath, u32)>,
@@ -69,7 +68,7 @@ impl Unpacker {
         }
     }
 
-    /// Puts one member in place. `quota` is lifted while content is read.
+    /// Unpacks one member. `quota` is lifted while content is read.
     pub(super) fn unpack<R: Read>(
         &mut self,
         entry: &mut Entry<'_, R>,
@@ -80,7 +79,7 @@ impl Unpacker {
         let path = parse_member(&raw)?;
         let mode = entry.header().mode().map_err(|error| broken(&error))? & 0o777;
         let kind = entry.header().entry_type();
-        // Archives from before POSIX mark a directory by its name alone.
+        // Archives from before POSIX mark a directory only by its trailing slash.
         if kind.is_dir() || kind.is_file() && raw.ends_with(b"/") {
             self.directory(&path, mode)
         } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
@@ -97,7 +96,6 @@ impl Unpacker {
         }
     }
 
-    /// Says what was unpacked.
     pub(super) fn finish(self) -> Unpacked {
         Unpacked {
             bytes: self.bytes,
@@ -168,7 +166,7 @@ impl Unpacker {
     fn symlink(&mut self, path: &RelPath, target: &[u8]) -> Result<(), Error> {
         let location = self.location(path)?;
         let (dir, _) = path.split()?;
-        // Counting `..` is only right where no directory on the way is a symlink.
+        // Resolving `..` textually is only correct if no directory on the path is a symlink.
         self.base
             .plain(&dir, OFlags::PATH | OFlags::DIRECTORY)
             .step("open the directory")?;
@@ -188,8 +186,7 @@ impl Unpacker {
         .publish(&location, true)
     }
 
-    /// The file that a hard link is to: in the archive or, if that has none, at the
-    /// destination.
+    /// The target of a hard link: in the archive, else at the destination.
     fn link_source(&self, target: &RelPath) -> Result<Location, Error> {
         let is_file = |location: &Location| {
             let stat = location.stat()?;
@@ -210,7 +207,7 @@ impl Unpacker {
         Ok(source)
     }
 
-    /// The member's place; its directories are made if the archive left them out.
+    /// The member's location. Creates directories that the archive lacks.
     fn location(&mut self, path: &RelPath) -> Result<Location, Error> {
         let (dir, name) = path
             .split()
@@ -255,9 +252,9 @@ fn link_name<R: Read>(entry: &Entry<'_, R>) -> Result<Vec<u8>, Error> {
     Ok(name)
 }
 
-/// Whether a symlink in `dir`, which is reached through no symlink, stays beneath the
-/// base when it points to `target`. A `..` counts only at the beginning: behind a name,
-/// which may be a symlink to anywhere, it leads to nobody knows where.
+/// Whether a symlink in `dir` to `target` stays beneath the base, given that `dir` contains no
+/// symlink. Only leading `..` are accepted: after a name, which may itself be a symlink, `..` could
+/// lead anywhere.
 fn stays_inside(dir: &RelPath, target: &[u8]) -> bool {
     let parts = || {
         let parts = target.split(|byte| *byte == b'/');

@@ -1,10 +1,10 @@
-//! Moving an unpacked archive to where it belongs, so that it can be taken back.
+//! Moves an unpacked archive into place, so that it can be undone.
 //!
-//! What is new moves in by one rename, a directory with all it holds. A file that replaces
-//! another changes places with it, so the staging directory then holds the old one under the
-//! same path. Where a rename would lead to another mount, a copy does the same there. Only
-//! directories that are on both sides are entered. Each step is noted before it is done, in
-//! memory and on disk; the list, read backwards, undoes it. Nothing is destroyed here.
+//! A new file or directory is moved by one rename, a directory with all its content. A file that
+//! replaces another is exchanged with it, so that the staging directory then contains the old one
+//! under the same path. Across mounts, a copy does the same. Only directories that exist on both
+//! sides are entered. Each step is recorded before it is done, in memory and on disk; reading the
+//! records backwards undoes them. Nothing is deleted here.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::path::{Name, RelPath};
 use super::temp::{exchange, make_directory, rename_to_free};
 use super::tree;
 
-/// A staging directory and where its content goes.
+/// A staging directory and the destination of its content.
 pub(super) struct Merge<'a> {
     staging: &'a Beneath,
     dest: Beneath,
@@ -34,19 +34,19 @@ pub(super) struct Merge<'a> {
     beside: Vec<Location>,
 }
 
-/// A directory that is on both sides.
+/// A directory that exists on both sides.
 struct Level {
     path: RelPath,
     names: std::vec::IntoIter<Vec<u8>>,
     staged: Arc<OwnedFd>,
     target: Arc<OwnedFd>,
-    /// On the other side it is reached through a symlink. There a symlink of the archive
-    /// could lead elsewhere than was checked, so none is moved in.
+    /// The destination is reached through a symlink. A symlink of the archive could point elsewhere
+    /// from there than was checked, so none is moved in.
     is_behind_link: bool,
 }
 
 impl<'a> Merge<'a> {
-    /// Moves from `staging` to `dest`, and notes in the journal what it is about to do.
+    /// Moves from `staging` to `dest`; `journal` records each step in advance.
     pub(super) fn new(staging: &'a Beneath, dest: Beneath, journal: MergeJournal) -> Self {
         Self {
             journal: Some(journal),
@@ -54,7 +54,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// One that a dead agent has begun, to be taken back.
+    /// A merge begun by an agent that died, to be undone.
     pub(super) fn to_undo(staging: &'a Beneath, dest: Beneath, steps: Vec<MergeStep>) -> Self {
         Self {
             staging,
@@ -66,7 +66,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Moves everything. On `Err` a part is moved: call `undo`.
+    /// Moves everything. On `Err` some of it is moved: call `undo`.
     pub(super) fn run(&mut self, stop: &Stop) -> Result<(), Error> {
         let mut levels = vec![self.enter(RelPath::default())?];
         while let Some(level) = levels.last_mut() {
@@ -85,8 +85,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Sets modes of directories that forbid to fill them. One that was there before keeps
-    /// its own: its twin is still in the staging directory.
+    /// Sets modes that would have prevented unpacking. A directory that existed before keeps its
+    /// mode: its counterpart is still in the staging directory.
     pub(super) fn set_modes(&self, modes: &[(RelPath, u32)]) -> Result<(), Error> {
         for (path, mode) in modes.iter().rev() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -106,23 +106,23 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Takes every change back, the last one first; says whether all of it went.
+    /// Undoes every step, last one first; returns whether all succeeded.
     #[must_use]
     pub(super) fn undo(&self) -> bool {
-        // As far as it goes: one that stays does not keep the others.
+        // Continues after a failure, to undo as much as possible.
         let failed = self.steps.iter().rev();
         let failed = failed.filter(|step| self.undo_one(step).is_err());
         failed.count() == 0
     }
 
-    /// Removes replaced files that are not in the staging directory: the merge is final.
+    /// Removes replaced files outside the staging directory: the merge is final.
     pub(super) fn clear(&self) {
         for location in &self.beside {
             let _ = tree::remove(location, &Stop::cleanup());
         }
     }
 
-    /// Takes a step back that was done, or was only about to be.
+    /// Undoes a step that was done, or only recorded.
     fn undo_one(&self, step: &MergeStep) -> Result<(), Error> {
         let there = self.dest.location(&step.path)?;
         match step.change {
@@ -159,7 +159,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Moves one name, or answers the directory that must be entered instead.
+    /// Moves one name, or returns the directory that must be entered instead.
     fn settle(
         &mut self,
         level: &Level,
@@ -210,7 +210,7 @@ impl<'a> Merge<'a> {
         Ok(None)
     }
 
-    /// Moves something to where nothing is; copies it where no rename leads.
+    /// Moves a file to an unused name; copies it if a rename is not possible.
     fn move_in(
         &mut self,
         here: &Location,
@@ -228,7 +228,7 @@ impl<'a> Merge<'a> {
         copy.publish(there, false)
     }
 
-    /// Lets a file change places with the one that it replaces.
+    /// Exchanges a file with the one that it replaces.
     fn exchange_with(
         &mut self,
         here: &Location,
@@ -252,8 +252,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// What is on both sides. On the other side it may be a symlink to a directory, as long
-    /// as that lies beneath the destination.
+    /// Opens a directory that exists on both sides. At the destination it may be a symlink to a
+    /// directory, as long as that is beneath the destination.
     fn enter(&self, path: RelPath) -> Result<Level, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let staged = self.staging.plain(&path, flags);
@@ -272,7 +272,7 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Notes a step before it is done.
+    /// Records a step before it is done.
     fn note(
         &mut self,
         path: &RelPath,
@@ -298,14 +298,13 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Whether what a step puts in place is here.
+/// Whether the location has the file that the step puts there.
 fn is_new(location: &Location, step: &MergeStep) -> Result<bool, Error> {
     let id = location.stat()?.as_ref().map(FileId::from);
     Ok(id.is_some() && id == step.new)
 }
 
-/// Puts the old file back, which is at `old`. Where somebody has replaced the new one since,
-/// there is no place for it.
+/// Moves the old file back from `old`. Fails if another process has replaced the new file since.
 fn exchange_back(there: &Location, old: &Location, step: &MergeStep) -> Result<(), Error> {
     if !is_new(there, step)? {
         return Err(Errno::NOENT).step("move it back");
@@ -313,7 +312,7 @@ fn exchange_back(there: &Location, old: &Location, step: &MergeStep) -> Result<(
     exchange(there, old).step("move it back")
 }
 
-/// All names at once: a directory that is changed while it is read may show one twice.
+/// Reads all names first: a directory that is changed while it is read may return a name twice.
 fn names(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Error> {
     let entries = Dir::read_from(dir).step("read the unpacked directory")?;
     let mut names = Vec::new();

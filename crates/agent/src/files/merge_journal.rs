@@ -1,14 +1,14 @@
-//! What a merge does, on disk before it does it: an agent that dies in the middle leaves
-//! enough for the next one to take everything back.
+//! The journal of a merge. Each step is written before it is done, so that the next agent can
+//! undo the merge of one that died.
 //!
 //! ```text
 //!  file:    dest u16 length, bytes; then steps
 //!  step:    kind u8 · device u64 · inode u64 · path u16 length, bytes · beside u16 length, bytes
 //! ```
 //!
-//! All numbers are little-endian. The file is there from before the first change until the
-//! merge is final. Nothing is synced: it is for the death of an agent, not of its host.
-//! Whoever reads it trusts nothing in it, because the container can write there.
+//! Numbers are little-endian. The file exists from before the first change until the merge is
+//! final. It is not synced: it protects against the death of an agent, not of its host. Its
+//! content is untrusted, because the container can write to it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,13 +21,13 @@ use super::error::{Error, Step};
 use super::path::{Name, RelPath};
 use super::tree;
 
-/// The journal's name in its staging directory.
+/// Its name in the staging directory.
 const NAME: &[u8] = b"journal";
 
-/// The longest journal: some hundred thousand replaced files. In memory it is bounded alike.
+/// The largest journal, on disk and in memory: some hundred thousand replaced files.
 pub(super) const JOURNAL_BYTES_MAX: usize = 64 << 20;
 
-/// Which file: names change hands, inodes do not.
+/// Identifies a file even after renames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
@@ -43,18 +43,18 @@ impl From<&Stat> for FileId {
     }
 }
 
-/// How one name of the destination changes.
+/// How a name at the destination changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// What was unpacked moves in; nothing was there.
+    /// The unpacked file is moved to an unused name.
     Moved = 1,
-    /// What was unpacked and what was there change places.
+    /// The unpacked file is exchanged with the existing one.
     Exchanged = 2,
-    /// An empty directory is made.
+    /// An empty directory is created.
     Made = 3,
-    /// A copy of what was unpacked moves in; nothing was there.
+    /// A copy of the unpacked file is moved to an unused name.
     Copied = 4,
-    /// A copy, made under a hidden name beside it, changes places with what was there.
+    /// A copy, created under a hidden name beside the target, is exchanged with the existing file.
     Replaced = 5,
 }
 
@@ -71,14 +71,15 @@ impl Change {
     }
 }
 
-/// One step of a merge. Its path is the same in the staging directory and in the destination.
+/// One step of a merge. Its path is the same in the staging directory and at the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MergeStep {
     pub(super) path: RelPath,
     pub(super) change: Change,
-    /// What is at the path when the step is done; nobody knows of a directory to be made.
+    /// The file at the path once the step is done; unknown for a directory that is yet to be
+    /// created.
     pub(super) new: Option<FileId>,
-    /// The hidden name of what was there before.
+    /// The hidden name of the replaced file.
     pub(super) beside: Option<Name>,
 }
 
@@ -90,7 +91,7 @@ pub(super) struct MergeJournal {
 }
 
 impl MergeJournal {
-    /// Begins the journal of a merge to `dest`, in a staging directory.
+    /// Creates the journal of a merge to `dest`.
     pub(super) fn create(staging: impl AsFd, dest: &RelPath) -> Result<Self, Error> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(staging, NAME, flags, Mode::RUSR | Mode::WUSR);
@@ -104,7 +105,7 @@ impl MergeJournal {
         Ok(journal)
     }
 
-    /// Notes a step that is about to be done.
+    /// Records a step in advance.
     pub(super) fn note(&mut self, step: &MergeStep) -> Result<(), Error> {
         let mut record = vec![step.change as u8];
         let id = step.new.unwrap_or(FileId {
@@ -130,13 +131,13 @@ impl MergeJournal {
     }
 }
 
-/// Ends the journal: from here on the merge is not taken back.
+/// Removes the journal: from here on the merge will not be undone.
 pub(super) fn commit(staging: impl AsFd) -> Result<(), Error> {
     tree::unlink(staging, NAME).step("end the journal")
 }
 
-/// The journal that a dead agent left in a staging directory, if its merge had begun: where
-/// it went and all its steps but one that was cut off, which was not done.
+/// Reads the journal that a dead agent left, if its merge had begun: the destination and all
+/// complete steps. A truncated last step was never done.
 pub(super) fn read(staging: impl AsFd) -> Result<Option<(RelPath, Vec<MergeStep>)>, Error> {
     let file = match open_child(staging, NAME, OFlags::RDONLY) {
         Err(Errno::NOENT) => return Ok(None),

@@ -1,11 +1,10 @@
-//! The workspace's files, for the server.
+//! The files of the workspace.
 //!
-//! Everything here keeps one promise: no path, symlink, archive or race leads to a
-//! file outside the root (`beneath`). Short work is done on the thread that was
-//! asked; what may take long goes to a blocking thread (`blocking`). One lock orders
-//! the changes made through the agent, so that a precondition that was checked still
-//! holds when the change is made; processes in the container do not take it. What is mounted
-//! at the root may be exchanged by the host at any time (`mount`).
+//! Guarantee: no path, symlink, archive or race leads to a file outside the root (`beneath`). Short
+//! operations run on the calling thread, long ones on a blocking thread (`blocking`). One lock
+//! serializes changes made through the agent, so that a checked precondition still holds when the
+//! change is made; processes in the container do not take it. The host may replace the mount at the
+//! root at any time (`mount`).
 
 #![forbid(unsafe_code)]
 
@@ -77,7 +76,7 @@ use self::write::{Received, Write};
 
 pub use self::read::ReadStream;
 
-/// Imports and exports under way at a time: each holds a thread as long as it lasts.
+/// Concurrent imports and exports: each occupies a thread.
 const ARCHIVES_MAX: usize = 8;
 
 /// The replies of an export.
@@ -94,9 +93,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Serves the files beneath `root`, which must be an absolute path: it is also
-    /// what absolute paths of callers must begin with. What an earlier run of the agent left
-    /// of an import goes.
+    /// Serves the files beneath `root`, an absolute path; absolute paths of callers must start with
+    /// it. Removes what an import of an earlier agent left behind.
     pub fn open(root: &Path) -> io::Result<Self> {
         let opened = Root::open(root)?;
         let changes = Arc::new(Mutex::new(()));
@@ -110,7 +108,6 @@ impl Files {
         })
     }
 
-    /// Describes a file.
     #[expect(
         clippy::unused_async,
         reason = "every call of the service looks the same"
@@ -128,7 +125,6 @@ impl Files {
         Ok(blocking::run(move |stop| listing.page(&root, stop)).await?)
     }
 
-    /// Streams a file.
     #[expect(
         clippy::unused_async,
         reason = "every call of the service looks the same"
@@ -138,7 +134,7 @@ impl Files {
         Ok(FileReader::open(&self.root(), &path)?.stream(request.offset, request.limit)?)
     }
 
-    /// Writes a file. Dropping the future leaves the old file and nothing else.
+    /// Writes a file. Dropping the future keeps the old file and leaves nothing behind.
     pub async fn write<S>(&self, mut requests: S) -> Result<FileInfo, Status>
     where
         S: Stream<Item = Result<WriteRequest, Status>> + Send + Unpin,
@@ -175,11 +171,12 @@ impl Files {
         let guard = self.lock().await;
         let location = delete.locate(&self.root())?;
         let removed = if delete.is_long(&location)? {
-            // A tree cannot go at once, so nobody need wait for it.
+            // Removing a tree is not atomic anyway, so other changes need not wait for it.
             drop(guard);
             blocking::run(move |stop| delete.apply(&location, &mut Direct::default(), stop)).await?
         } else {
-            // One step: what has become a tree meanwhile must not be walked here.
+            // Non-recursive: if the file was replaced by a tree meanwhile, it must not be walked on
+            // this thread.
             let old = self.releases.hold(&location);
             let removed = Direct::default().discard(&location, false, &Stop::default())?;
             old.release();
@@ -212,7 +209,7 @@ impl Files {
         Ok(copied.await?)
     }
 
-    /// Copies a file or a tree; it appears whole or not at all.
+    /// Copies a file or a tree, atomically.
     pub async fn copy(&self, request: CopyRequest) -> Result<FileInfo, Status> {
         let copy = Copy::parse(&request, &self.root_path)?;
         let (root, changes) = (self.root(), Arc::clone(&self.changes));
@@ -227,7 +224,6 @@ impl Files {
         Ok(copied.await?)
     }
 
-    /// Makes a directory.
     pub async fn mkdir(&self, request: MkdirRequest) -> Result<FileInfo, Status> {
         let mkdir = Mkdir::parse(&request, &self.root_path)?;
         let _guard = self.lock().await;
@@ -237,7 +233,7 @@ impl Files {
         Ok(info)
     }
 
-    /// Does several operations; no other change gets in between.
+    /// Applies several operations; no other change happens in between.
     pub async fn batch(&self, request: BatchRequest) -> Result<BatchReply, Status> {
         let batch = Batch::parse(request, &self.root_path)?;
         let guard = self.lock().await;
@@ -246,8 +242,7 @@ impl Files {
         Ok(applied.await?)
     }
 
-    /// Unpacks an archive, all of it or nothing: also when the future is dropped, the
-    /// destination is as it was.
+    /// Unpacks an archive, all or nothing. If the future is dropped, the destination is unchanged.
     pub async fn import<S>(&self, mut requests: S) -> Result<ImportReply, Status>
     where
         S: Stream<Item = Result<ImportRequest, Status>> + Send + Unpin,
@@ -264,7 +259,7 @@ impl Files {
         tokio::pin!(unpacked, pumped);
         tokio::select! {
             reply = &mut unpacked => Ok(reply?),
-            // Why the thread gave up tells more than that it no longer takes the rest.
+            // The thread's own error explains more than the failure to send to it.
             fed = &mut pumped => match unpacked.await {
                 Err(error) if !matches!(error, Error::Cancelled) => Err(error.into()),
                 unpacked => {
@@ -275,7 +270,7 @@ impl Files {
         }
     }
 
-    /// Packs a file or a tree. Dropping the stream ends the packing.
+    /// Packs a file or a tree. Dropping the stream stops the packing.
     #[expect(
         clippy::unused_async,
         reason = "every call of the service looks the same"
@@ -291,7 +286,7 @@ impl Files {
         Ok(Box::pin(ReceiverStream::new(receiver)))
     }
 
-    /// The root as it is mounted now. Another one than before may have leftovers too.
+    /// The root as it is mounted now. A newly mounted one may contain leftovers too.
     fn root(&self) -> Beneath {
         let (root, is_changed) = self.root.now();
         if is_changed {
@@ -317,7 +312,7 @@ fn write_header(first: Option<Result<WriteRequest, Status>>) -> Result<WriteHead
     }
 }
 
-/// The next piece; `None` once the sender has said that this was all.
+/// The next chunk; `None` at the end of the upload.
 fn write_data(next: Option<Result<WriteRequest, Status>>) -> Result<Option<bytes::Bytes>, Status> {
     use v1::write_request::Request;
     let gone = || Status::cancelled("the sender went away before the end");

@@ -1,11 +1,11 @@
-//! Which mount a directory is on, and the root that follows its own.
+//! Which mount a directory is on, and a root that follows its mount.
 //!
-//! The host may exchange what is mounted at the root while we run: to go back to a
-//! checkpoint, say. The handle that we hold then leads to what was there before. So each
-//! operation looks whether the path still leads to what we hold, which costs one system call;
-//! a call by the server instead would leave a moment in which changes go to the wrong tree.
-//! An operation that has begun ends where it began. The handle keeps a mount busy until the
-//! next operation: whoever exchanges it detaches it lazily.
+//! The host may replace the mount at the root while we run, for example to restore a checkpoint.
+//! Our descriptor then still refers to the old one. So each operation checks whether the path still
+//! leads to the directory that we hold, which costs one system call. A notification by the server
+//! instead would leave a moment in which changes go to the wrong tree. An operation that has begun
+//! finishes on the old mount. Our descriptor keeps the old mount busy until the next operation, so
+//! the host must unmount it lazily.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,10 +16,10 @@ use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 
 use super::beneath::Beneath;
 
-/// A directory of a mount.
+/// Identifies a directory on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
-    /// 0 where the kernel does not tell (before Linux 5.8): the device then has to do.
+    /// 0 if the kernel does not report it (before Linux 5.8); then only the device is compared.
     mount: u64,
     device: (u32, u32),
     inode: u64,
@@ -41,7 +41,7 @@ fn identity(directory: impl AsFd) -> rustix::io::Result<Identity> {
     rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, flags).map(Identity::from)
 }
 
-/// Whether a rename from one directory to the other stays on its mount.
+/// Whether a rename between the directories stays on one mount.
 pub(super) fn is_same_mount(one: impl AsFd, other: impl AsFd) -> bool {
     match (identity(one), identity(other)) {
         (Ok(one), Ok(other)) => (one.mount, one.device) == (other.mount, other.device),
@@ -59,7 +59,7 @@ pub(super) struct Root {
 #[derive(Debug)]
 struct Current {
     beneath: Beneath,
-    /// Absent where the kernel does not tell.
+    /// `None` if the kernel does not report it.
     identity: Option<Identity>,
 }
 
@@ -79,8 +79,8 @@ impl Root {
         })
     }
 
-    /// What is at the path now, and whether that is another directory than before. While
-    /// nothing can be opened there, it is what was there last.
+    /// The directory at the path, and whether it differs from the last one. Returns the last one
+    /// while the path cannot be opened.
     pub(super) fn now(&self) -> (Beneath, bool) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let flags = StatxFlags::INO | StatxFlags::MNT_ID;

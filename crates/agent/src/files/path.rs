@@ -1,24 +1,23 @@
-//! Paths as callers send them, parsed once.
+//! Validated paths.
 //!
-//! A `RelPath` is relative to the root, has no empty and no `.` component, no NUL,
-//! and keeps both length bounds. It may contain `..`, though not so many that it leaves the
-//! root by itself: through a symlink only the kernel knows where that leads, and `beneath`
-//! lets it lead nowhere outside.
+//! A `RelPath` is relative to the root, has no empty or `.` component and no NUL, and is within
+//! both length bounds. It may contain `..`, but not so many that it leaves the root textually.
+//! Through a symlink, only the kernel knows where `..` leads, and `beneath` keeps that inside.
 
 use hotcell_agent_api::bounds::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
 use super::error::Error;
 
-/// A path relative to the root; the root itself is empty.
+/// A path relative to the root; empty for the root itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RelPath(Vec<u8>);
 
-/// The last component of a path: what a change in its directory is about.
+/// One component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name(Vec<u8>);
 
 impl RelPath {
-    /// Parses what a caller sent: relative, or absolute and beneath `root`.
+    /// Parses a caller's path: relative, or absolute and beneath `root`.
     pub(super) fn parse(raw: &[u8], root: &[u8]) -> Result<Self, Error> {
         if raw.len() > PATH_BYTES_MAX {
             return Err(Error::Invalid("the path is too long"));
@@ -34,7 +33,7 @@ impl RelPath {
         Self::from_components(relative.into_iter())
     }
 
-    /// Parses a path that must not be absolute and must not contain `..`.
+    /// Parses a path that must be relative and must not contain `..`.
     pub(super) fn parse_inner(raw: &[u8]) -> Result<Self, Error> {
         if raw.len() > PATH_BYTES_MAX {
             return Err(Error::Invalid("the path is too long"));
@@ -48,29 +47,28 @@ impl RelPath {
         Self::from_components(components(raw))
     }
 
-    /// The path's bytes, empty for the root.
+    /// Empty for the root.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as a system call wants it: `.` for the root.
+    /// For system calls: `.` for the root.
     pub(super) fn to_open(&self) -> &[u8] {
         if self.0.is_empty() { b"." } else { &self.0 }
     }
 
-    /// Whether this is the root itself.
     pub(super) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The components, in order.
     pub(super) fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         components(&self.0)
     }
 
-    /// The directory and the name in it.
+    /// Splits off the last component.
     ///
-    /// The root has no name, and `..` at the end is none that a change can be about.
+    /// Fails for the root, and for a path that ends in `..`: neither names an entry that could be
+    /// changed.
     pub(super) fn split(&self) -> Result<(Self, Name), Error> {
         let (dir, name) = match self.0.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&self.0[..slash], &self.0[slash + 1..]),
@@ -83,7 +81,7 @@ impl RelPath {
         }
     }
 
-    /// This path followed by a name that the kernel listed.
+    /// Appends a name that the kernel listed.
     pub(super) fn child(&self, name: &[u8]) -> Self {
         let mut joined = self.0.clone();
         if !joined.is_empty() {
@@ -93,7 +91,7 @@ impl RelPath {
         Self(joined)
     }
 
-    /// Where a symlink that lies in this directory points.
+    /// Resolves the target of a symlink in this directory.
     pub(super) fn through(&self, target: &[u8]) -> Result<Self, Error> {
         if target.starts_with(b"/") {
             return Err(Error::Denied("the symlink is absolute"));
@@ -125,7 +123,6 @@ impl RelPath {
 }
 
 impl Name {
-    /// The name's bytes.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -135,13 +132,13 @@ impl Name {
         Self(name.to_vec())
     }
 
-    /// A name of our own making.
+    /// A name that we generated.
     pub(super) fn own(name: String) -> Self {
         Self(name.into_bytes())
     }
 }
 
-/// What is left of an absolute path once the root's own components are gone.
+/// Strips the root's components from an absolute path.
 fn beneath_root<'a>(raw: &'a [u8], root: &[u8]) -> Result<Vec<&'a [u8]>, Error> {
     let mut left = components(raw);
     for wanted in components(root) {
@@ -152,7 +149,7 @@ fn beneath_root<'a>(raw: &'a [u8], root: &[u8]) -> Result<Vec<&'a [u8]>, Error> 
     Ok(left.collect())
 }
 
-/// Whether a path goes above where it began, whatever its names may be.
+/// Whether the path textually goes above its start.
 fn leaves(parts: &[&[u8]]) -> bool {
     let mut depth = 0_usize;
     for part in parts {

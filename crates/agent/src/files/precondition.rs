@@ -1,4 +1,4 @@
-//! What must be true of a file for a change to go ahead.
+//! Preconditions of a change.
 
 use hotcell_agent_api::v1::{self, precondition};
 use rustix::fs::Stat;
@@ -6,13 +6,12 @@ use rustix::fs::Stat;
 use super::error::Error;
 use super::etag::etag;
 
-/// The longest etag a caller may compare with; ours are shorter.
+/// The longest etag accepted from a caller; ours are shorter.
 const ETAG_BYTES_MAX: usize = 64;
 
 /// A parsed precondition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// Nothing is asked.
     Anything,
     /// The file exists and has this etag.
     Etag(String),
@@ -21,7 +20,7 @@ pub(super) enum Expect {
 }
 
 impl Expect {
-    /// Parses the message; an absent one asks nothing.
+    /// Parses the message; without one, every state is accepted.
     pub(super) fn parse(raw: Option<&v1::Precondition>) -> Result<Self, Error> {
         use precondition::Precondition::{IfAbsent, IfMatch};
         match raw.and_then(|raw| raw.precondition.as_ref()) {
@@ -34,7 +33,7 @@ impl Expect {
         }
     }
 
-    /// Holds the precondition against what is there now.
+    /// Checks the precondition against the current state.
     pub(super) fn check(&self, now: Option<&Stat>) -> Result<(), Error> {
         let current = now.map(etag);
         match (self, current) {

@@ -1,4 +1,4 @@
-//! Reading a file, in chunks, without holding a thread for a slow reader.
+//! Reads a file in chunks, without blocking a thread for a slow reader.
 
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -22,25 +22,25 @@ use super::path::RelPath;
 /// The replies of a read: the description first, then the bytes.
 pub type ReadStream = Pin<Box<dyn Stream<Item = Result<ReadReply, Status>> + Send>>;
 
-/// Up to this much is read at once, on the thread that was asked.
+/// Up to this size, a file is read at once, on the calling thread.
 const INLINE_BYTES_MAX: u64 = 128 << 10;
 
-/// What a blocking thread reads at a time.
+/// Chunks that a blocking thread reads at a time.
 const BATCH_CHUNKS: usize = 8;
 
-/// Chunks that wait for a slow reader, besides the batch being sent.
+/// Chunks buffered for a slow reader, besides the batch being sent.
 const AHEAD_CHUNKS_MAX: usize = 2;
 
 /// An open regular file and its description.
 #[derive(Debug)]
 pub(super) struct FileReader {
     fd: OwnedFd,
-    /// As it was when the file was opened.
+    /// As of opening the file.
     pub info: FileInfo,
 }
 
 impl FileReader {
-    /// Opens a regular file; anything else is refused, and nothing blocks.
+    /// Opens a regular file. Refuses any other type; never blocks.
     pub(super) fn open(root: &Beneath, path: &RelPath) -> Result<Self, Error> {
         let fd = root.readable(path)?;
         let stat = rustix::fs::fstat(&fd).step("stat the file")?;
@@ -54,8 +54,8 @@ impl FileReader {
         Ok(Self { fd, info })
     }
 
-    /// Streams `limit` bytes from `offset` on, and never more than the file had when
-    /// it was opened: one that keeps growing does not keep the stream alive.
+    /// Streams `limit` bytes from `offset` on, but never more than the file had when it was opened,
+    /// so that a growing file does not keep the stream open.
     pub(super) fn stream(self, offset: u64, limit: Option<u64>) -> Result<ReadStream, Error> {
         let left = self.info.size.saturating_sub(offset);
         let range = Range {
@@ -88,7 +88,7 @@ impl FileReader {
     }
 }
 
-/// What is still to be read.
+/// The range that is still to be read.
 #[derive(Clone, Copy)]
 struct Range {
     offset: u64,
@@ -96,7 +96,7 @@ struct Range {
 }
 
 impl Range {
-    /// Reads some chunks; also says what is left, nothing at the end of the file.
+    /// Reads some chunks; returns the remaining range, which is empty at end of file.
     fn read(mut self, fd: &OwnedFd, chunks_max: usize) -> Result<(Vec<Bytes>, Self), Error> {
         let mut chunks = Vec::new();
         while self.left > 0 && chunks.len() < chunks_max {
@@ -118,7 +118,7 @@ impl Range {
     }
 }
 
-/// Reads batch after batch as the reader takes them; ends when it has gone.
+/// Reads batch after batch as the reader consumes them; stops when it goes away.
 async fn feed(
     sender: mpsc::Sender<Result<ReadReply, Status>>,
     fd: Arc<OwnedFd>,

@@ -1,9 +1,8 @@
-//! Letting go of files that have lost their last name.
+//! Frees replaced files in the background.
 //!
-//! The kernel frees a file when the last reference to it goes, and whoever lets go pays:
-//! a tenth of a millisecond for a small file on ext4, far more for a large one. A handle
-//! held over the change puts that off to a thread that nobody waits for. The change
-//! itself is the same with the handle and without.
+//! The kernel frees a file in the call that drops its last reference, which takes 0.1 ms for a
+//! small file on ext4 and far longer for a large one. We keep a descriptor across the change and
+//! close it on a thread that no caller waits for. The change itself is the same without it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,30 +12,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::beneath::Location;
 
-/// Files held at a time, and so descriptors and files whose blocks are not free yet.
+/// Files held at a time; limits descriptors and blocks that are not freed yet.
 const HELD_MAX: usize = 8;
 
-/// Who may hold a file that is about to go.
+/// Hands out the right to hold a file that is about to be deleted.
 #[derive(Clone, Debug)]
 pub(super) struct Releases {
     permits: Arc<Semaphore>,
 }
 
-/// A file that is about to go. Dropping it frees the file at once.
+/// A file that is about to be deleted. Dropping it frees the file at once.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct PendingRelease(Option<(OwnedFd, OwnedSemaphorePermit)>);
 
 impl Releases {
-    /// Nothing is held yet.
     pub(super) fn new() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(HELD_MAX)),
         }
     }
 
-    /// Holds what is at `location`. If nothing is, or too much is held already, it holds
-    /// nothing, and the change frees the file as it goes.
+    /// Holds the file at `location`. If there is none, or too many are held, holds nothing, and the
+    /// change itself frees the file.
     pub(super) fn hold(&self, location: &Location) -> PendingRelease {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
         let handle = permit.and_then(|permit| Some((location.open(OFlags::PATH).ok()?, permit)));
@@ -45,7 +43,7 @@ impl Releases {
 }
 
 impl PendingRelease {
-    /// Lets go: on another thread if that frees the file. Does not wait.
+    /// Closes the descriptor, on another thread if that frees the file. Does not wait.
     pub(super) fn release(self) {
         let Some((handle, permit)) = self.0 else {
             return;
@@ -121,7 +119,7 @@ mod tests {
         let releases = Releases::new();
         let held = releases.hold(&location);
         let descriptor = descriptor(&held).unwrap();
-        // There is no runtime here, and so no other thread.
+        // There is no runtime here, so no other thread.
         held.release();
         assert!(!is_open(descriptor, &dir));
         assert_eq!(releases.permits.available_permits(), HELD_MAX);

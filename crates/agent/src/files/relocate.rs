@@ -1,5 +1,5 @@
-//! Moving, deleting and making directories: one name changes, and nothing is copied unless
-//! the way leads to another filesystem.
+//! Move, delete and mkdir: only directory entries change; content is copied only when a move
+//! crosses filesystems.
 
 use hotcell_agent_api::v1::{DeleteRequest, FileInfo, MkdirRequest, MoveRequest};
 use rustix::fs::{FileType, OFlags};
@@ -24,7 +24,6 @@ pub(super) struct Move {
 }
 
 impl Move {
-    /// Parses a request.
     pub(super) fn parse(request: &MoveRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             from: RelPath::parse(&request.path, root)?,
@@ -35,7 +34,7 @@ impl Move {
         })
     }
 
-    /// Moves it; a symlink is moved itself. The precondition is about the source.
+    /// Moves the file; does not follow a trailing symlink. The precondition applies to the source.
     pub(super) fn apply(
         &self,
         root: &Beneath,
@@ -62,7 +61,6 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Parses a request.
     pub(super) fn parse(request: &DeleteRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&request.path, root)?,
@@ -71,7 +69,7 @@ impl Delete {
         })
     }
 
-    /// Finds what is to go and holds the precondition against it.
+    /// Finds the file and checks the precondition.
     pub(super) fn locate(&self, root: &Beneath) -> Result<Location, Error> {
         let location = root.location(&self.path)?;
         check_source(&location, &self.expect)?;
@@ -83,7 +81,7 @@ impl Delete {
         Ok(self.recursive && location.is_directory()?)
     }
 
-    /// Removes it; a symlink is removed itself.
+    /// Removes the file; does not follow a symlink.
     pub(super) fn apply(
         &self,
         location: &Location,
@@ -103,7 +101,6 @@ pub(super) struct Mkdir {
 }
 
 impl Mkdir {
-    /// Parses a request.
     pub(super) fn parse(request: &MkdirRequest, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&request.path, root)?,
@@ -112,7 +109,7 @@ impl Mkdir {
         })
     }
 
-    /// Makes the directory; with `parents` an existing one is left as it is.
+    /// Creates the directory. With `parents`, an existing one is left as it is.
     pub(super) fn apply(&self, root: &Beneath, stage: &mut impl Stage) -> Result<FileInfo, Error> {
         if self.parents {
             match root.directory(&self.path) {
@@ -142,7 +139,7 @@ impl Mkdir {
     }
 }
 
-/// Permission bits alone: nothing that is written gets set-id or sticky bits.
+/// Accepts only permission bits: no set-id or sticky bits.
 pub(super) fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
     match mode {
         Some(mode) if mode & !0o777 != 0 => {
@@ -152,11 +149,11 @@ pub(super) fn parse_mode(mode: Option<u32>) -> Result<Option<u32>, Error> {
     }
 }
 
-/// Opens a handle of what is there, having held the precondition against it.
+/// Opens the source after checking the precondition.
 fn check_source(location: &Location, expect: &Expect) -> Result<std::os::fd::OwnedFd, Error> {
     let handle = match location.open(OFlags::PATH) {
         Err(Errno::NOENT) => {
-            // A missing file with an etag is a conflict, without one it is missing.
+            // If an ETag was given, a missing file is a conflict; otherwise it is not found.
             if matches!(expect, Expect::Etag(_)) {
                 expect.check(None)?;
             }

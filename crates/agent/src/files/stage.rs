@@ -1,7 +1,7 @@
 //! How a change becomes visible.
 //!
-//! An operation is written once and handed a `Stage`. `Direct` does it for good at
-//! once; `Journal` (for atomic batches) does it so that it can be taken back.
+//! Operations are written once, against the trait `Stage`. `Direct` applies changes at once;
+//! `Journal` (for atomic batches) applies them so that they can be undone.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::path::RelPath;
 use super::temp::{Temp, make_directory, rename, rename_to_free, unused_location};
 use super::tree;
 
-/// The mode of directories that are made on the way to a file.
+/// The mode of parent directories that are created implicitly.
 pub(super) const PARENT_MODE: u32 = 0o755;
 
-/// The changes that every operation is made of.
+/// The primitive changes of which operations are composed.
 pub(super) trait Stage {
-    /// Where something is made that shall appear at `location`: on its filesystem.
+    /// The directory in which to create what will appear at `location`: on the same filesystem.
     fn temp_dir(&self, location: &Location) -> Arc<OwnedFd>;
 
-    /// Lets a finished thing appear. With `replace` it takes the place of a file.
+    /// Moves a finished file into place. With `replace` it may replace a file.
     fn publish(&mut self, temp: Temp, location: &Location, replace: bool) -> Result<(), Error>;
 
-    /// Makes a directory; an existing one is EEXIST.
+    /// Creates a directory; EEXIST if there is one.
     fn make_directory(&mut self, location: &Location, mode: u32) -> Result<(), Error>;
 
-    /// Moves something. With `replace` it takes the place of a file. Says whether it had to
-    /// be copied, because no rename leads there.
+    /// Moves a file. With `replace` it may replace a file. Returns whether it had to be copied
+    /// because a rename was not possible.
     fn relocate(
         &mut self,
         from: &Location,
@@ -42,12 +42,13 @@ pub(super) trait Stage {
         stop: &Stop,
     ) -> Result<bool, Error>;
 
-    /// Removes a file or, if `recursive` or empty, a directory; says how many went.
+    /// Removes a file or, if `recursive` or empty, a directory; returns the number of entries
+    /// removed.
     fn discard(&mut self, location: &Location, recursive: bool, stop: &Stop) -> Result<u64, Error>;
 }
 
-/// Changes that are final. Directories made on the way to something that then did
-/// not come are removed again: call `keep` once it did.
+/// Applies changes at once. Dropping it removes parent directories that were created for an
+/// operation that then failed; call `keep` when it succeeds.
 #[derive(Debug, Default)]
 pub(super) struct Direct {
     made: Vec<Location>,
@@ -55,8 +56,8 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// For a thread that may wait: what cannot be renamed is copied. Elsewhere it is
-    /// [`Error::OtherFilesystem`], and nothing has happened.
+    /// For a blocking thread: copies what cannot be renamed. Otherwise that is
+    /// [`Error::OtherFilesystem`], and nothing has changed.
     pub(super) fn copying() -> Self {
         Self {
             made: Vec::new(),
@@ -64,12 +65,12 @@ impl Direct {
         }
     }
 
-    /// The operation is done: what was made on the way stays.
+    /// The operation has succeeded: implicitly created directories stay.
     pub(super) fn keep(&mut self) {
         self.made.clear();
     }
 
-    /// The same, if it is done.
+    /// Like `keep`, if `is_done`.
     pub(super) fn keep_if(&mut self, is_done: bool) {
         if is_done {
             self.keep();
@@ -134,13 +135,13 @@ impl Stage for Direct {
     }
 }
 
-/// Copies, then lets the copy appear and the source vanish, each in one step. On `Err`
-/// neither has happened, except where a source of a lower layer could not be removed.
+/// Copies, then publishes the copy and removes the source, each in one step. On `Err` neither has
+/// happened, except if a source in a lower overlay layer could not be removed.
 fn move_by_copy(from: &Location, to: &Location, replace: bool, stop: &Stop) -> Result<bool, Error> {
     let (copy, _) = duplicate(from, &to.dir, stop)?;
     let aside = unused_location(&from.dir)?;
     let is_aside = match rename_to_free(from, &aside) {
-        // A directory of a lower layer, of which no rename is possible at all.
+        // A directory in a lower overlay layer, which cannot be renamed at all.
         Err(Errno::XDEV) => false,
         moved => moved.step("move the file").map(|()| true)?,
     };
@@ -150,7 +151,7 @@ fn move_by_copy(from: &Location, to: &Location, replace: bool, stop: &Stop) -> R
     }
     published?;
     if is_aside {
-        // It has been moved; rubbish that cannot be removed does not undo that.
+        // The move is done; leftovers that cannot be removed do not undo it.
         let _ = tree::remove(&aside, &Stop::cleanup());
     } else {
         tree::remove(from, stop)?;
@@ -158,7 +159,7 @@ fn move_by_copy(from: &Location, to: &Location, replace: bool, stop: &Stop) -> R
     Ok(true)
 }
 
-/// Makes a directory and those that are missing on the way to it.
+/// Creates a directory and its missing parents.
 pub(super) fn make_directories(
     root: &Beneath,
     path: &RelPath,
@@ -180,14 +181,14 @@ pub(super) fn make_directories(
         }
         match stage.make_directory(&root.location(&here)?, PARENT_MODE) {
             Err(error) if !error.is_errno(Errno::EXIST) => return Err(error),
-            // EEXIST: somebody was faster; a dangling symlink shows at the next step.
+            // EEXIST: another process was faster. A dangling symlink is noticed in the next step.
             _ => {}
         }
     }
     root.directory(path).map(drop)
 }
 
-/// The location a path names, its parents made first if that is wanted.
+/// The location of a path; creates its parents if requested.
 pub(super) fn locate_with_parents(
     root: &Beneath,
     path: &RelPath,
@@ -200,7 +201,7 @@ pub(super) fn locate_with_parents(
     root.location(path)
 }
 
-/// Refuses to replace a directory, and anything at all unless that is allowed.
+/// Refuses to replace a directory, and any file unless `overwrite`.
 pub(super) fn check_destination(location: &Location, overwrite: bool) -> Result<(), Error> {
     match location.stat()? {
         Some(stat) if !overwrite => Err(Error::Exists {

@@ -1,4 +1,4 @@
-//! Where an archive is unpacked before any of it is visible.
+//! The hidden directory into which an archive is unpacked before it becomes visible.
 //!
 //! ```text
 //!  .hotcell-import-RUN-RANDOM/   in the root, so that everything moves from it by rename
@@ -6,8 +6,8 @@
 //!    journal                     while it is moved in: see `merge_journal`
 //! ```
 //!
-//! The name tells which run of the agent made it. What a run that died has left is cleared
-//! away by the next one, which first takes back what the journal tells.
+//! `RUN` identifies the agent process that created it. The next agent undoes the unfinished
+//! merge of one that died, by its journal, and removes its directory.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -27,20 +27,19 @@ use super::temp::{make_directory, rename_to_free, unused_location};
 use super::tree;
 use crate::log;
 
-/// How the name of every staging directory begins.
+/// The common prefix of staging directories.
 const PREFIX: &str = ".hotcell-import-";
 
-/// Where in a staging directory the content is.
 const CONTENT: &[u8] = b"content";
 
-/// Entries of the root that are looked at before the agent serves; more of them, and what is
-/// found, are for another thread.
+/// Entries of the root that are scanned before the agent starts serving. If there are more, or if
+/// leftovers are found, a thread does the rest.
 const LOOK_AT_ONCE_MAX: usize = 256;
 
-/// Directories of dead runs that one run clears away.
+/// Leftover directories that one agent removes.
 const CLEARED_MAX: usize = 1024;
 
-/// An empty directory that is gone, with all it holds, when this is dropped.
+/// A directory that is removed with its content when dropped.
 #[derive(Debug)]
 pub(super) struct Staging {
     location: Location,
@@ -50,7 +49,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Makes one in the root.
+    /// Creates one in the root.
     pub(super) fn open(root: &Beneath) -> Result<Self, Error> {
         let name = format!("{PREFIX}{:016x}-{:016x}", run()?, random()?);
         let location = in_root(root, Name::own(name));
@@ -70,17 +69,17 @@ impl Staging {
         &self.content
     }
 
-    /// Begins the journal of a merge to `dest`.
+    /// Creates the journal of a merge to `dest`.
     pub(super) fn begin_merge(&self, dest: &RelPath) -> Result<MergeJournal, Error> {
         MergeJournal::create(&self.top, dest)
     }
 
-    /// Makes the merge final: no later run takes it back.
+    /// Makes the merge final: no later agent undoes it.
     pub(super) fn commit_merge(&self) -> Result<(), Error> {
         merge_journal::commit(&self.top)
     }
 
-    /// Leaves it under a name that no later run clears away, and answers that name.
+    /// Keeps the directory under a name that no later agent removes, and returns the name.
     pub(super) fn keep(mut self) -> String {
         self.is_kept = true;
         keep(&self.location)
@@ -98,15 +97,14 @@ fn keep(location: &Location) -> String {
 impl Drop for Staging {
     fn drop(&mut self) {
         if !self.is_kept {
-            // Nobody waits for it; what cannot be removed is for the next run.
+            // Nobody waits for this; what cannot be removed is left for the next agent.
             let _ = tree::remove(&self.location, &Stop::cleanup());
         }
     }
 }
 
-/// Clears away what runs that died have left, and takes back what they had moved. In a small
-/// root without any this costs one look; else a thread does it, and nothing is changed
-/// meanwhile.
+/// Removes what dead agents have left and undoes their unfinished merges. In a small root without
+/// leftovers this takes one scan; otherwise a thread does it while holding the change lock.
 pub(super) fn clear_leftovers(root: &Beneath, changes: &Arc<Mutex<()>>) {
     let Ok((found, is_all)) = leftovers(root, LOOK_AT_ONCE_MAX) else {
         return;
@@ -135,8 +133,8 @@ pub(super) fn clear_leftovers(root: &Beneath, changes: &Arc<Mutex<()>>) {
     }
 }
 
-/// Takes back what a dead run had moved out of its staging directory; says whether that may
-/// go now. One that still has something of somebody's is kept under another name.
+/// Undoes the unfinished merge of a dead agent; returns whether its staging directory may be
+/// removed. If it still contains files of the user, it is kept under another name.
 fn recover(root: &Beneath, location: &Location) -> bool {
     let undone = undo_merge(root, location);
     if !matches!(undone, Ok(true)) {
@@ -151,7 +149,7 @@ fn recover(root: &Beneath, location: &Location) -> bool {
 fn undo_merge(root: &Beneath, location: &Location) -> Result<bool, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let top = match location.open(flags) {
-        // It is nothing of ours, and goes.
+        // Not one of our directories; remove it.
         Err(Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         top => top.step("open the staging directory")?,
     };
@@ -168,7 +166,7 @@ fn undo_merge(root: &Beneath, location: &Location) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// What earlier runs left, and whether the whole root was looked at.
+/// Leftovers of earlier agents, and whether the whole root was scanned.
 fn leftovers(root: &Beneath, look_at_max: usize) -> Result<(Vec<Name>, bool), Error> {
     let own = format!("{PREFIX}{:016x}-", run()?);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -204,7 +202,7 @@ fn in_root(root: &Beneath, name: Name) -> Location {
     }
 }
 
-/// A number that this run of the agent has for itself.
+/// A random number that identifies this run of the agent.
 fn run() -> Result<u64, Error> {
     static RUN: OnceLock<u64> = OnceLock::new();
     let fresh = random()?;

@@ -1,5 +1,4 @@
-//! Things under construction: they have a name nobody can guess, and are gone
-//! again unless they are published.
+//! Temporary files: they have an unguessable name and are removed unless they are published.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::error::{Error, Step};
 use super::path::{Name, RelPath};
 use super::tree;
 
-/// Something unfinished in a directory; dropping it removes it.
+/// An unfinished file in a directory; dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Temp {
     location: Location,
@@ -30,7 +29,7 @@ enum TempKind {
 }
 
 impl Temp {
-    /// An empty file, open for writing and reading back, and readable by its owner only.
+    /// An empty file with mode 0600, open for reading and writing.
     pub(super) fn file(dir: &Arc<OwnedFd>) -> Result<(Self, OwnedFd), Error> {
         let location = unused_location(dir)?;
         let flags =
@@ -49,7 +48,6 @@ impl Temp {
         Ok((Self::new(location, TempKind::Directory), fd))
     }
 
-    /// A symlink.
     pub(super) fn symlink(dir: &Arc<OwnedFd>, target: &[u8]) -> Result<Self, Error> {
         let location = unused_location(dir)?;
         rustix::fs::symlinkat(target, dir, location.name.as_bytes()).step("make a symlink")?;
@@ -65,17 +63,16 @@ impl Temp {
         Ok(Self::new(location, TempKind::HardLink))
     }
 
-    /// Where it is being made.
     pub(super) fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Gives it its name, atomically. With `replace`, a file that is there is gone.
+    /// Renames it into place, atomically. With `replace`, it may replace a file.
     pub(super) fn publish(mut self, to: &Location, replace: bool) -> Result<(), Error> {
         if replace {
             rename(&self.location, to).map_err(Error::of_rename("put the file in place"))?;
-            // Renaming one hard link of a file over another does nothing at all, so
-            // a hard link may still be there for the drop below to remove.
+            // Renaming one hard link of a file over another does nothing, so the temporary name may
+            // still exist for the drop below to remove.
             self.published = self.kind != TempKind::HardLink;
         } else {
             let moved = rename_to_free(&self.location, to);
@@ -85,7 +82,7 @@ impl Temp {
         Ok(())
     }
 
-    /// Leaves it to a journal, which has moved it.
+    /// Hands it over to a journal that has moved it.
     pub(super) fn forget(mut self) {
         self.published = true;
     }
@@ -104,9 +101,9 @@ impl Drop for Temp {
         if self.published {
             return;
         }
-        // There is nobody left to tell; what cannot be removed stays. Only what was a
-        // directory is removed as one: in place of a file, which may be dropped on the
-        // thread that serves everybody, the container may have put a tree without end.
+        // Errors are ignored: nobody is left to report them to. Only a directory is removed
+        // recursively: the container may have replaced a file by an endless tree, and this may run
+        // on the thread that serves everyone.
         if self.kind == TempKind::Directory {
             let _ = tree::remove(&self.location, &Stop::cleanup());
         } else {
@@ -115,15 +112,15 @@ impl Drop for Temp {
     }
 }
 
-/// Moves something over whatever file is at `to`.
+/// Moves a file over any existing file at `to`.
 pub(super) fn rename(from: &Location, to: &Location) -> rustix::io::Result<()> {
     rustix::fs::renameat(&from.dir, from.name.as_bytes(), &to.dir, to.name.as_bytes())
 }
 
-/// Moves something to a name that must be free.
+/// Moves a file to an unused name.
 pub(super) fn rename_to_free(from: &Location, to: &Location) -> rustix::io::Result<()> {
     let moved = rename_with(from, to, RenameFlags::NOREPLACE);
-    // Not every filesystem knows the flag. A look before the move is the next best.
+    // Some filesystems lack the flag; then check before the move.
     if !matches!(moved, Err(Errno::INVAL | Errno::NOSYS)) {
         return moved;
     }
@@ -134,11 +131,11 @@ pub(super) fn rename_to_free(from: &Location, to: &Location) -> rustix::io::Resu
     }
 }
 
-/// Lets two things change places.
+/// Exchanges two files.
 pub(super) fn exchange(one: &Location, other: &Location) -> rustix::io::Result<()> {
     let exchanged = rename_with(one, other, RenameFlags::EXCHANGE);
-    // Not every kernel and filesystem knows the flag: gVisor's do not. Three moves are the
-    // next best; what fails in between is taken back.
+    // Some kernels (gVisor) and filesystems lack the flag; then use three renames, undone if one
+    // fails.
     if !matches!(exchanged, Err(Errno::INVAL | Errno::NOSYS)) {
         return exchanged;
     }
@@ -157,13 +154,13 @@ pub(super) fn exchange(one: &Location, other: &Location) -> rustix::io::Result<(
     result
 }
 
-/// Makes a directory that only we may enter, and opens it.
+/// Creates a directory with mode 0700 and opens it.
 pub(super) fn make_directory(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     rustix::fs::mkdirat(&dir, name, Mode::RWXU)?;
     open_child(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// A name that nobody inside the container can guess.
+/// A name that nobody in the container can guess.
 pub(super) fn unused_location(dir: &Arc<OwnedFd>) -> Result<Location, Error> {
     let mut random = [0_u8; 16];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).step("get random bytes")?;

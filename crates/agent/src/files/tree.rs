@@ -1,9 +1,8 @@
-//! Removing a tree, however deep and wide, with bounded memory and handles.
+//! Removes a tree of any depth and width, with bounded memory and descriptors.
 //!
-//! Every step is one name in a directory we hold open, and no symlink is followed.
-//! Up to `LEVELS_MAX` directories are open at a time; a directory below that is
-//! moved up into the top of the tree that is being removed and met there again. So
-//! a tree of any depth can be removed, without recursion.
+//! Each step handles one name in an open directory and follows no symlink. At most `LEVELS_MAX`
+//! directories are open; a deeper directory is moved to the top of the tree that is being removed,
+//! and removed from there. So no recursion is needed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,18 +16,17 @@ use super::error::{Error, Step};
 use super::path::Name;
 use super::temp::{rename, unused_location};
 
-/// Directories that are open at a time.
+/// Open directories at a time.
 const LEVELS_MAX: usize = 64;
 
-/// How often a directory that is not empty yet is read again: somebody may be
-/// filling it while we empty it.
+/// How often a directory that is still not empty is read again: other processes may keep adding
+/// files.
 const RESCANS_MAX: u32 = 16;
 
-/// Removes what is at a location and everything beneath it; says how many that were.
+/// Removes a location and everything beneath it; returns the number of entries removed.
 ///
-/// Directories of ours that lack write permission are given it first. One that
-/// cannot even be read is refused, as it cannot be opened to change that. On `Err`
-/// a part of the tree may be gone.
+/// Directories without write permission are made writable first. An unreadable directory fails,
+/// because it cannot be opened to change its mode. On `Err` part of the tree may be removed.
 pub(super) fn remove(location: &Location, stop: &Stop) -> Result<u64, Error> {
     match unlink(&location.dir, location.name.as_bytes()) {
         Err(Errno::ISDIR) => {}
@@ -42,12 +40,11 @@ pub(super) fn remove(location: &Location, stop: &Stop) -> Result<u64, Error> {
     }
 }
 
-/// Removes an empty directory.
 pub(super) fn remove_empty(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes anything but a directory.
+/// Removes a file that is not a directory.
 pub(super) fn unlink(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(dir, name, AtFlags::empty())
 }
@@ -96,7 +93,7 @@ impl Removal {
         };
         match removed {
             Ok(()) => self.removed += 1,
-            // Gone, or another kind of file by now, which the next scan meets.
+            // Vanished, or replaced by another type of file, which the next scan finds.
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => self.enter(name)?,
             Err(errno) => return Err(errno).step("remove a file"),
@@ -110,7 +107,7 @@ impl Removal {
         };
         let next = match Level::open(&level.handle, name) {
             Ok(next) => next,
-            // Gone or swapped meanwhile; the next scan sees what is there now.
+            // Vanished or replaced; the next scan sees the current state.
             Err(error) if error.is_errno(Errno::NOENT) || error.is_errno(Errno::NOTDIR) => {
                 return Ok(());
             }
@@ -123,7 +120,7 @@ impl Removal {
         self.hoist(name)
     }
 
-    /// Moves a directory that lies too deep into the top one.
+    /// Moves a directory that is too deep to the top.
     fn hoist(&mut self, name: &[u8]) -> Result<(), Error> {
         let (Some(from), Some(top)) = (self.levels.last(), self.levels.first()) else {
             return Ok(());
@@ -160,8 +157,8 @@ impl Level {
             .step("open a directory to remove it")?;
         let stat = rustix::fs::fstat(&fd).step("stat a directory")?;
         if stat.st_mode & 0o700 != 0o700 {
-            // A read-only directory of ours; of another's this fails, and so will
-            // the removal, with the better message.
+            // Makes our own read-only directory writable. For someone else's this fails, and the
+            // removal then reports a better error.
             let _ = rustix::fs::fchmod(&fd, Mode::RWXU);
         }
         let entries = Dir::read_from(&fd).step("read a directory")?;
@@ -185,7 +182,8 @@ impl Level {
         Ok(None)
     }
 
-    /// Starts over, if it may: always after directories were moved up into it.
+    /// Allows another scan: always after directories were moved here, else a limited number of
+    /// times.
     fn may_rescan(&mut self) -> bool {
         if !self.hoisted {
             if self.rescans_left == 0 {

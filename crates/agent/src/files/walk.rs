@@ -1,9 +1,8 @@
-//! What openat2 does beneath a directory, in steps, for kernels without it: gVisor's.
+//! Resolves a path beneath a directory step by step, for kernels without openat2 (gVisor).
 //!
-//! Each step opens one name and follows nothing; symlinks are read and walked here, and
-//! `..` goes back to a directory by the names that led there. No step leaves the
-//! directory, whatever is renamed meanwhile: a name is never more than one component, and
-//! there is none above the first.
+//! Each step opens one name without following it; symlinks are read and resolved here, and `..`
+//! reopens the parent by the names that led to it. No step leaves the directory, whatever is
+//! renamed meanwhile: a step is never more than one component, and nothing is above the first.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,13 +12,13 @@ use rustix::io::Errno;
 
 use super::info::{is, read_link};
 
-/// Symlinks on one way, as the kernel has it.
+/// Symlinks in one resolution; the kernel's own limit.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Components of one way, with those of its symlinks.
+/// Components in one resolution, including those of symlinks.
 const COMPONENTS_MAX: usize = 4096;
 
-/// Opens what a path leads to, under the rules of `how`, of which `BENEATH` is always one.
+/// Opens a path under the rules of `how`; `BENEATH` always applies.
 pub(super) fn open(
     root: &OwnedFd,
     path: &[u8],
@@ -42,15 +41,15 @@ pub(super) fn open(
             return Ok(found);
         }
     }
-    // The way ended in a directory that was entered already.
+    // The path ends in a directory that is open already.
     rustix::fs::openat(walk.here(), c".", flags, Mode::empty())
 }
 
 struct Walk<'a> {
     root: BorrowedFd<'a>,
-    /// The directory we are in, unless it is the root.
+    /// The current directory; `None` for the root.
     here: Option<OwnedFd>,
-    /// The names that led there from the root.
+    /// The names from the root to the current directory.
     names: Vec<Vec<u8>>,
     todo: VecDeque<Vec<u8>>,
     symlinks_left: u32,
@@ -61,7 +60,7 @@ impl Walk<'_> {
         self.here.as_ref().map_or(self.root, AsFd::as_fd)
     }
 
-    /// Takes one component; the file if it was the last.
+    /// Resolves one component; returns the file if it was the last one.
     fn step(&mut self, name: Vec<u8>, flags: OFlags) -> rustix::io::Result<Option<OwnedFd>> {
         if name == b".." {
             return self.go_back().map(|()| None);
@@ -162,7 +161,7 @@ mod tests {
         (outside, fd)
     }
 
-    /// What was found, or why not.
+    /// The inode of the opened file, or the error.
     fn told(opened: rustix::io::Result<OwnedFd>) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(opened?).expect("it is open");
         Ok(stat.st_ino)

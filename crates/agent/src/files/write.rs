@@ -1,8 +1,8 @@
-//! Writing a file: it appears whole or not at all.
+//! Writes a file atomically.
 //!
-//! The content is received first, in memory while it is small and in a temporary
-//! file beside the target once it is not. Only then the mutation lock is taken, the
-//! precondition checked and the file put in place, so a slow sender holds up nobody.
+//! The content is received first: in memory while it is small, else in a temporary file beside the
+//! target. Only then is the change lock taken, the precondition checked and the file moved into
+//! place, so that a slow sender blocks nobody.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,13 +23,12 @@ use super::relocate::parse_mode;
 use super::stage::{Stage, make_directories};
 use super::temp::Temp;
 
-/// Content that is kept in memory before it goes to the temporary file.
+/// Content kept in memory before it is written to the temporary file.
 const HELD_BYTES_MAX: usize = 256 << 10;
 
-/// Pieces that are kept in memory, however small they are.
+/// Chunks kept in memory, whatever their size.
 const HELD_PIECES_MAX: usize = 1024;
 
-/// The mode of a new file.
 const FILE_MODE: u32 = 0o644;
 
 /// A parsed header.
@@ -42,7 +41,7 @@ pub(super) struct Write {
     append: bool,
 }
 
-/// What was received so far.
+/// The content received so far.
 #[derive(Debug)]
 pub(super) struct Received {
     held: Vec<Bytes>,
@@ -51,7 +50,6 @@ pub(super) struct Received {
 }
 
 impl Write {
-    /// Parses a header.
     pub(super) fn parse(header: &WriteHeader, root: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             path: RelPath::parse(&header.path, root)?,
@@ -62,7 +60,7 @@ impl Write {
         })
     }
 
-    /// Finds where the file is to be; a final symlink is written through.
+    /// The location of the file; a trailing symlink is followed.
     pub(super) fn locate(&self, root: &Beneath, stage: &mut impl Stage) -> Result<Location, Error> {
         if self.create_parents {
             make_directories(root, &self.path.split()?.0, stage)?;
@@ -72,7 +70,7 @@ impl Write {
         Ok(location)
     }
 
-    /// Puts the content in place: checks and changes, and waits for nobody.
+    /// Checks the precondition and moves the content into place. Does not wait for other callers.
     pub(super) fn finish(
         &self,
         location: &Location,
@@ -104,8 +102,8 @@ impl Write {
         }
     }
 
-    /// Builds the new file, with what the old one held if this is an append that
-    /// must be undoable, and lets it take the old one's place.
+    /// Creates the new file, including the old content for an append that must be undoable, and
+    /// replaces the old one.
     fn replace(
         &self,
         location: &Location,
@@ -134,7 +132,6 @@ impl Write {
 }
 
 impl Received {
-    /// Nothing yet.
     pub(super) fn new() -> Self {
         Self {
             held: Vec::new(),
@@ -143,7 +140,7 @@ impl Received {
         }
     }
 
-    /// Takes a piece; what is too much to hold goes to a temporary file in `dir`.
+    /// Adds a chunk; content that is too large goes to a temporary file in `dir`.
     pub(super) async fn take(&mut self, piece: Bytes, dir: &Arc<OwnedFd>) -> Result<(), Error> {
         self.held_bytes += piece.len();
         self.held.push(piece);
@@ -153,7 +150,7 @@ impl Received {
         Ok(())
     }
 
-    /// All of it at once.
+    /// For content that is already complete.
     pub(super) fn complete(content: Bytes) -> Self {
         Self {
             held_bytes: content.len(),
@@ -162,7 +159,7 @@ impl Received {
         }
     }
 
-    /// Writes down what is held if a part of the content was already.
+    /// Writes the rest to the temporary file, if there is one.
     pub(super) async fn settle(&mut self, dir: &Arc<OwnedFd>) -> Result<(), Error> {
         if self.spilled.is_some() {
             self.spill(dir).await
@@ -190,7 +187,7 @@ fn new_file(dir: &Arc<OwnedFd>) -> Result<(Temp, Arc<OwnedFd>), Error> {
     Ok((temp, Arc::new(fd)))
 }
 
-/// Appends in place. A disk that fills up leaves the file as long as it was.
+/// Appends in place. If the disk fills up, the file is truncated to its old size.
 fn append_to(location: &Location, now: &Stat, received: &Received) -> Result<Arc<OwnedFd>, Error> {
     let fd = location
         .open(OFlags::WRONLY | OFlags::APPEND)
@@ -208,7 +205,7 @@ fn append_to(location: &Location, now: &Stat, received: &Received) -> Result<Arc
 
 fn append_received(fd: &OwnedFd, received: &Received) -> Result<(), Error> {
     if let Some((_, spilled)) = &received.spilled {
-        // No more than is there now: the container may find the file and add to it.
+        // Only the current size: the container may find the file and append to it.
         let end = rustix::fs::seek(spilled, SeekFrom::End(0)).step("read the temporary file")?;
         rustix::fs::seek(spilled, SeekFrom::Start(0)).step("read the temporary file")?;
         copy_bytes(spilled, fd, end)?;

@@ -1,4 +1,4 @@
-//! Answers the calls that wait, in their order.
+//! Answers seccomp notifications about netlink sockets, in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,11 +14,11 @@ use super::factory::SocketFactory;
 use super::request::Request;
 use crate::sys::{self, Notification, NotificationReply};
 
-/// Calls that wait for their turn. Each is a thread of the container, so there are seldom
-/// more; a further one fails.
+/// Calls that wait for their turn; another one fails. Each is a thread of the container, so there
+/// are rarely more.
 const WAITING_MAX: usize = 1024;
 
-/// The one who answers. If it is dropped, each call that waits fails with `ENOSYS`.
+/// If it is dropped, every waiting call fails with `ENOSYS`.
 pub(crate) struct NetlinkBroker {
     listener: AsyncFd<OwnedFd>,
     waiting: VecDeque<Request>,
@@ -26,14 +26,14 @@ pub(crate) struct NetlinkBroker {
     pending: Option<PendingSocket>,
 }
 
-/// A socket in the pending.
+/// A socket that the factory is creating.
 struct PendingSocket {
     request: Request,
     made: JoinHandle<Result<OwnedFd, Errno>>,
 }
 
 impl NetlinkBroker {
-    /// Takes a filter's listener. Within a runtime only.
+    /// Takes a seccomp listener. Requires a tokio runtime.
     pub(crate) fn new(listener: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             listener: sys::watch(listener, Interest::READABLE)?,
@@ -43,8 +43,7 @@ impl NetlinkBroker {
         })
     }
 
-    /// Answers every call. Nothing that happens to one of them is an error: whoever made it
-    /// may be gone at any moment.
+    /// Answers all calls. A failure to answer one is ignored: its caller may exit at any moment.
     pub(crate) async fn answer_for_ever(mut self) {
         loop {
             self.make_next();
@@ -52,7 +51,7 @@ impl NetlinkBroker {
                 (request, made) = finished(&mut self.pending) => self.hand_over(request, made),
                 ready = self.listener.readable() => {
                     let Ok(mut ready) = ready else { return };
-                    // The next edge is lost on nobody: it is told when we wait again.
+                    // No event is lost: the next wait reports readiness again.
                     if !is_readable(self.listener.as_fd()) {
                         ready.clear_ready();
                         continue;
@@ -73,8 +72,9 @@ impl NetlinkBroker {
         }
     }
 
-    /// Takes one call, of which there is one: the kernel would not only look, but wait. One
-    /// that is given up at the same moment is still told, as `ENOENT`.
+    /// Receives one notification. The caller has checked that there is one, because the kernel
+    /// would block otherwise. If the call is interrupted at this moment, the kernel returns
+    /// `ENOENT`.
     fn receive(&mut self) {
         let Ok(call) = sys::receive_notification(self.listener.as_fd()) else {
             return;
@@ -91,7 +91,8 @@ impl NetlinkBroker {
 
     fn let_factory_go_on(&self, call: &Notification) {
         let listener = self.listener.as_fd();
-        // Linux before 5.5 cannot; then nobody gets a socket, but nobody waits for ever.
+        // Linux before 5.5 lacks this answer; then no socket is created, but nobody waits for ever
+        // either.
         if sys::answer_notification(listener, call.id, NotificationReply::Continue).is_err() {
             self.fail(call.id, Errno::AFNOSUPPORT);
         }
@@ -105,12 +106,12 @@ impl NetlinkBroker {
     }
 
     fn fail(&self, id: u64, errno: Errno) {
-        // The caller may be gone, and then nobody needs to be told.
+        // Fails if the caller has exited, which is fine.
         let _ = sys::answer_notification(self.listener.as_fd(), id, NotificationReply::Fail(errno));
     }
 }
 
-/// The socket that is being made, when it is; never, while there is none.
+/// Waits for the socket that is being created; pending for ever if there is none.
 async fn finished(pending: &mut Option<PendingSocket>) -> (Request, Result<OwnedFd, Errno>) {
     let Some(PendingSocket { request, made }) = pending else {
         return std::future::pending().await;
@@ -121,8 +122,8 @@ async fn finished(pending: &mut Option<PendingSocket>) -> (Request, Result<Owned
     (request, made)
 }
 
-/// The caller gets the descriptor and the answer in one step. Before Linux 5.14 it takes
-/// two; a caller that is interrupted between them has the descriptor without knowing.
+/// Delivers the descriptor and the answer in one step. Before Linux 5.14 that takes two; a caller
+/// that is interrupted in between gets a descriptor that it does not know of.
 fn give(listener: BorrowedFd<'_>, request: Request, socket: &OwnedFd) -> Result<(), Errno> {
     let give = |answers| {
         let Request { id, is_cloexec, .. } = request;

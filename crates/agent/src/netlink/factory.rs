@@ -1,7 +1,8 @@
-//! Makes the sockets, one after the other, on a thread that may wait.
+//! Creates the sockets, one at a time, on a blocking thread.
 //!
-//! It is filtered like everybody else, so its own call asks the broker too, who knows it
-//! by its thread. It holds nothing that the broker must let go of for it to end.
+//! That thread is filtered like all others, so its own call is sent to the broker too, which
+//! recognizes it by its thread id. The thread holds nothing that the broker would have to release
+//! first.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,24 +16,24 @@ use tokio::task::JoinHandle;
 use super::limit;
 use super::request::Request;
 
-/// No thread has this number.
+/// A thread id that no thread has.
 const NOBODY: u32 = 0;
 
-/// Which thread is making a socket.
+/// The thread that is creating a socket.
 #[derive(Clone, Default)]
 pub(crate) struct SocketFactory {
     tid: Arc<AtomicU32>,
 }
 
 impl SocketFactory {
-    /// Whether a call is the factory's own. The thread lives until its call is answered, so no
-    /// other can have its number meanwhile.
+    /// Whether a call is the factory's own. Its thread exists until the call is answered, so the id
+    /// cannot be reused meanwhile.
     pub(crate) fn is(&self, tid: u32) -> bool {
         tid != NOBODY && self.tid.load(Ordering::Acquire) == tid
     }
 
-    /// Makes what was asked for, if there is room. Only one at a time: what is being made is
-    /// not counted yet.
+    /// Creates the socket if the limit allows it. Call this for one at a time: a socket that is
+    /// being created is not counted yet.
     pub(crate) fn make(&self, request: Request) -> JoinHandle<Result<OwnedFd, Errno>> {
         let factory = self.clone();
         tokio::task::spawn_blocking(move || {
@@ -49,7 +50,7 @@ impl SocketFactory {
     }
 }
 
-/// Where the kernel does not tell how many there are, there may be none.
+/// False if the kernel does not report the number of sockets.
 fn has_room() -> bool {
     match (limit::sockets_now(), limit::sockets_max()) {
         (Ok(now), Ok(max)) => now < max,

@@ -1,26 +1,26 @@
-//! How many netlink sockets there may be, and how many there are.
+//! The limit on netlink sockets, and their current number.
 
 use std::io;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-/// Netlink sockets of a container at once.
+/// Netlink sockets per container.
 pub(crate) const SOCKETS_MAX: usize = 32;
 
-/// That many there may be even where the host allows huge buffers.
+/// Allowed even if the host permits huge buffers.
 pub(crate) const SOCKETS_MIN: usize = 4;
 
-/// What the kernel may hold for all of them together, outside of the container's limit.
+/// Kernel memory that all of them together may hold outside the container's memory limit.
 pub(crate) const UNREAD_BYTES_MAX: usize = 64 << 20;
 
-/// More than a host allows; the kernel sets what it does allow, and doubles it.
+/// More than any host allows; the kernel reduces it to its maximum, and doubles that.
 const ENDLESS_BUFFER_BYTES: usize = 1 << 30;
 
-/// All protocols of this network namespace and how many sockets of each there are.
+/// The number of sockets per protocol in this network namespace.
 const PROTOCOLS: &str = "/proc/net/protocols";
 
-/// How many there may be on this host as it is set now: as many as hold together no more
-/// than [`UNREAD_BYTES_MAX`] if each has the largest buffer that it can ask for.
+/// How many sockets are allowed with the host's current settings: as many as hold at most
+/// [`UNREAD_BYTES_MAX`] if each gets the largest receive buffer.
 pub(crate) fn sockets_max() -> io::Result<usize> {
     Ok(for_buffers_of(largest_buffer_bytes()?))
 }
@@ -29,8 +29,8 @@ fn for_buffers_of(bytes: usize) -> usize {
     (UNREAD_BYTES_MAX / bytes.max(1)).clamp(SOCKETS_MIN, SOCKETS_MAX)
 }
 
-/// `net.core.rmem_max` is not to be read in a container, but it can be tried, with a socket
-/// of any kind.
+/// A container cannot read `net.core.rmem_max`, so this sets the maximum on a socket and reads it
+/// back.
 fn largest_buffer_bytes() -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -38,8 +38,8 @@ fn largest_buffer_bytes() -> io::Result<usize> {
     Ok(sockopt::socket_recv_buffer_size(&socket)?)
 }
 
-/// How many there are in this network namespace. Not `/proc/net/netlink`: a socket is in
-/// that list only once it is bound, and an unbound one can be bound later.
+/// The number of netlink sockets in this network namespace. `/proc/net/netlink` would not do: it
+/// lists only bound sockets, and an unbound one can be bound later.
 pub(crate) fn sockets_now() -> io::Result<usize> {
     let text = std::fs::read_to_string(PROTOCOLS)?;
     parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -98,7 +98,7 @@ NETLINK   1128     17      -1   NI       0   no   kernel      n  n  n  n  n  n  
             .map(|_| socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None))
             .collect();
         assert!(held.iter().all(Result::is_ok));
-        // Others on this host come and go meanwhile.
+        // Other processes on this host open and close sockets meanwhile.
         assert!(sockets_now().expect("the kernel tells") >= before + 100);
     }
 

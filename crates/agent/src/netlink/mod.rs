@@ -1,18 +1,18 @@
-//! Netlink sockets, of which a container may have a few at once.
+//! Limits the number of netlink sockets of a container.
 //!
-//! What the kernel answers to a netlink socket it holds until somebody reads it, and it
-//! charges that to no cgroup: with enough sockets, a container could take all memory of its
-//! host. So the filter of system calls lets nobody make one, but asks us: we make the socket
-//! and hand it over, or refuse.
+//! The kernel queues answers to a netlink socket until they are read, and charges that memory to
+//! no cgroup: with enough sockets, a container could use up the host's memory. So the seccomp
+//! filter sends each attempt to create one to the agent, which creates the socket and hands it
+//! over, or refuses.
 //!
 //! ```text
 //!  socket(AF_NETLINK) ──▶ waits ──▶ broker ──▶ factory, one at a time: count, socket()
 //!        ▲                            ▲   │  ▲                                 │ waits too: same filter
-//!        └────── descriptor, errno ───┘   └──┴──── it is the factory: go on ◀────┘
+//!        └────── descriptor, errno ───┘   └──┴──── from the factory: continue ◀──┘
 //! ```
 //!
-//! If the waiting calls were simply let through, all that came at once would pass before the
-//! first of them is counted. And if we end, each of them fails with `ENOSYS`.
+//! Simply allowing the waiting calls would not do: all concurrent ones would pass before the
+//! first is counted. If the agent exits, each of them fails with `ENOSYS`.
 
 mod broker;
 mod factory;

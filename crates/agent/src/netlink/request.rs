@@ -1,29 +1,27 @@
-//! What a call that waits asks for.
+//! Parses a notified `socket` call.
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType};
 
 use crate::sys::Notification;
 
-/// The part of a socket's type that is a type.
+/// The bits of a socket type that are not flags.
 const TYPE_MASK: i32 = 0xf;
 
-/// A netlink socket for routes, as somebody wants it.
+/// A request for a netlink route socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What the answer has to name.
+    /// Identifies the notification in the answer.
     pub(crate) id: u64,
     /// `SOCK_RAW` or `SOCK_DGRAM`.
     pub(crate) kind: SocketType,
-    /// Whether it does not block.
     pub(crate) is_nonblocking: bool,
-    /// Whether it is closed on exec.
     pub(crate) is_cloexec: bool,
 }
 
 impl Request {
-    /// Reads the call's arguments as the kernel would; the filter has seen to the family and
-    /// the protocol.
+    /// Parses the arguments as the kernel would; the filter has already checked family and
+    /// protocol.
     pub(crate) fn parse(notification: &Notification) -> Result<Self, Errno> {
         // The kernel reads an `int`.
         let bytes = notification.args[1].to_ne_bytes();
@@ -45,7 +43,7 @@ impl Request {
         })
     }
 
-    /// How we make it: never to be inherited by what we start.
+    /// The flags of our own copy: never inherited by processes that we start.
     pub(crate) fn creation_flags(self) -> SocketFlags {
         let mut flags = SocketFlags::CLOEXEC;
         flags.set(SocketFlags::NONBLOCK, self.is_nonblocking);
@@ -74,7 +72,7 @@ mod tests {
             is_cloexec: false,
         };
         assert_eq!(parsed(3), Ok(raw));
-        // The kernel does not look at the upper half.
+        // The kernel ignores the upper half.
         assert_eq!(parsed(0xdead_0000_0003), Ok(raw));
         let all = Request {
             kind: SocketType::DGRAM,

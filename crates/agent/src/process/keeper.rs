@@ -1,11 +1,11 @@
-//! The keeper: per exec one small process between the agent and the leader.
+//! The keeper: one small process per exec, between the agent and the leader.
 //!
-//! It is a child subreaper, so what the exec double-forks comes back to it and never to
-//! the agent. It has its own copy of memory, its own process group, every signal blocked and
-//! one descriptor, the status pipe. It waits until it has no child left and then ends:
-//! a keeper that is gone means that nothing of its exec is left.
+//! It is a child subreaper, so double-forked processes of the exec are reparented to it and never
+//! to the agent. It has its own memory, its own process group, all signals blocked and one
+//! descriptor, the status pipe. It exits when it has no children left, so an exited keeper means
+//! that nothing is left of its exec.
 //!
-//! The child's half (from [`keep`] on) allocates nothing and takes no lock.
+//! The code that runs in the child (from [`keep`] on) allocates nothing and takes no lock.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -20,49 +20,43 @@ use super::leader::{Failure, become_program, drop_capabilities};
 use super::record::{LaunchStep, Record, WaitStatus};
 use crate::sys::{self, CStrings, InChild};
 
-/// How much sooner than the agent the kernel should kill a leader when memory runs out.
+/// Added to the leader's OOM score, so that the kernel kills it before the agent.
 const LEADER_OOM_SCORE_ADJ: &[u8] = b"500";
 
-/// Everything a leader needs, ready before the fork.
+/// All that a leader needs, prepared before the fork.
 pub struct Launch {
-    /// Arguments, the program's name first.
+    /// Including `argv[0]`.
     pub argv: CStrings,
-    /// The whole environment.
     pub env: CStrings,
-    /// Where the program may be, in order.
+    /// Paths to try for the program, in order.
     pub candidates: Vec<CString>,
-    /// The working directory.
     pub cwd: CString,
-    /// Whom to become; absent: stay.
+    /// `None`: the agent's own user.
     pub user: Option<User>,
-    /// The most memory that each of its processes may have.
+    /// Memory limit of each of its processes.
     pub data_bytes_max: Option<u64>,
-    /// The leader's ends of pipes or of a terminal.
+    /// The leader's ends of the pipes or the terminal.
     pub stdio: Stdio,
 }
 
-/// A user and its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user.
     pub uid: Uid,
-    /// The group; there is no other.
+    /// Its only group: there are no supplementary ones.
     pub gid: Gid,
 }
 
-/// What becomes the leader's descriptors 0, 1 and 2; all close on exec themselves.
+/// The leader's descriptors 0, 1 and 2. The originals have `FD_CLOEXEC`.
 pub struct Stdio {
-    /// Descriptor 0.
     pub stdin: OwnedFd,
-    /// Descriptor 1; the terminal, if there is one.
+    /// The terminal, if there is one.
     pub stdout: OwnedFd,
-    /// Descriptor 2.
     pub stderr: OwnedFd,
-    /// Whether `stdout` is a terminal to take as the controlling one.
+    /// Whether `stdout` becomes the controlling terminal.
     pub tty: bool,
 }
 
-/// Forks a keeper, which starts the leader at once and tells its [`Record`]s to `told`.
+/// Forks a keeper, which starts the leader and writes [`Record`]s to `told`.
 pub(super) fn start(launch: &Launch, told: OwnedFd) -> Result<Pid, Errno> {
     sys::fork(&Task { launch, told }, keep)
 }
@@ -74,13 +68,14 @@ struct Task<'a> {
 
 fn keep(child: &InChild, task: &Task<'_>) -> i32 {
     close_what_leaders_need_not(child, task);
-    // A group of its own, out of the way of signals to the agent's. Not a session: where the
-    // kernel schedules by session, each new one waits for its turn behind all others.
+    // A process group of its own, so that signals to the agent's group do not reach it. Not a
+    // session: where the kernel schedules by session (autogroup), a new one waits behind all
+    // others.
     let _ = setpgid(None, None);
     let _ = set_name(c"hotcell-keeper");
     match set_child_subreaper(Some(Pid::INIT)) {
-        // gVisor has none but PID 1: there, a process that outlives its parent comes to the
-        // agent, which ends it.
+        // gVisor supports subreapers only for PID 1: there, a process that outlives its parent is
+        // reparented to the agent, which kills it.
         Ok(()) | Err(Errno::INVAL) => {}
         Err(errno) => return tell(task, &not_started(LaunchStep::Clone, errno)),
     }
@@ -91,7 +86,7 @@ fn keep(child: &InChild, task: &Task<'_>) -> i32 {
 }
 
 fn keep_leader(child: &InChild, task: &Task<'_>, leader: Pid) -> i32 {
-    // The agent sees the end of the output only once nobody else holds the pipes.
+    // The agent sees the end of the output only when no other process holds the pipes.
     sys::close_all_but(child, [task.told.as_fd()]);
     let _ = drop_capabilities();
     prefer_for_oom(leader);
@@ -116,7 +111,7 @@ fn start_leader(launch: &Launch) -> Result<Pid, (LaunchStep, Errno)> {
     }
 }
 
-/// Waits for every child, its own and those that were left to it, until none is left.
+/// Reaps all children, including adopted ones, until none is left.
 fn reap(task: &Task<'_>, leader: Pid) -> i32 {
     loop {
         match sys::wait_any(false) {
@@ -142,15 +137,15 @@ fn tell_end(task: &Task<'_>, ended: &sys::Ended) {
 }
 
 fn tell(task: &Task<'_>, record: &Record) -> i32 {
-    // Three records fit into any pipe: it neither blocks nor writes a part.
+    // Three records fit into any pipe, so this neither blocks nor writes partially.
     match rustix::io::write(&task.told, &record.encode()) {
         Ok(_) => 0,
         Err(_) => 1,
     }
 }
 
-/// Best effort: a leader of another user is out of our reach, and any process may set
-/// its own value back to that of the agent, though never below.
+/// Best effort: we cannot change a leader of another user, and a process may lower its own value to
+/// the agent's, but not below.
 fn prefer_for_oom(leader: Pid) {
     let mut buffer = [0; 40];
     let Some(path) = oom_path(leader, &mut buffer) else {

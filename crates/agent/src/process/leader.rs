@@ -1,9 +1,8 @@
-//! The leader's way from a fresh child of the keeper to the program it was asked to be.
+//! From a new child of the keeper to the requested program.
 //!
-//! Runs in the keeper's memory while the keeper is suspended: system calls only, nothing
-//! that allocates or locks. The program gets its three descriptors, its environment, its
-//! directory and its user, and nothing else of the agent: no capability, no ignored or
-//! blocked signal, no open file.
+//! Runs in the keeper's memory while the keeper is suspended: only system calls, no allocation, no
+//! locks. The program gets its three descriptors, environment, directory and user, and inherits
+//! nothing else from the agent: no capability, no ignored or blocked signal, no open file.
 
 use std::cell::Cell;
 
@@ -20,10 +19,10 @@ use super::keeper::Launch;
 use super::record::LaunchStep;
 use crate::sys::{self, InChild};
 
-/// What a leader that could not start leaves for its keeper.
+/// How a leader tells its keeper why it could not start.
 pub(super) type Failure = Cell<Option<(LaunchStep, Errno)>>;
 
-/// Becomes the program; comes back only after a failure.
+/// Executes the program; returns only on failure.
 pub(super) fn become_program(child: &InChild, launch: &Launch, failure: &Failure) -> i32 {
     let error = prepare(child, launch)
         .err()
@@ -73,10 +72,10 @@ fn become_user(launch: &Launch) -> Result<(), (LaunchStep, Errno)> {
     set_thread_uid(user.uid).map_err(|errno| (LaunchStep::Setuid, errno))
 }
 
-/// Gives up every capability, for good as far as the bounding set allows.
+/// Drops every capability, permanently as far as the bounding set allows.
 pub(super) fn drop_capabilities() -> Result<(), Errno> {
     match clear_ambient_capability_set() {
-        // A kernel without such a set, gVisor's, has nothing in it.
+        // EINVAL: gVisor has no ambient set.
         Ok(()) | Err(Errno::INVAL) => {}
         Err(errno) => return Err(errno),
     }
@@ -91,8 +90,8 @@ pub(super) fn drop_capabilities() -> Result<(), Errno> {
     )
 }
 
-/// Tries each candidate as a shell would: the next one if there is no such program, and
-/// in the end the most telling reason.
+/// Tries each candidate like a shell: continues if there is no such program, and finally returns
+/// the most informative error.
 fn execute(launch: &Launch) -> Errno {
     let mut reason = Errno::NOENT;
     for candidate in &launch.candidates {

@@ -1,14 +1,14 @@
-//! Processes: keepers, what lives beneath them, and how it is ended.
+//! Keepers, the processes below them, and how they are ended.
 //!
 //! ```text
 //!  agent ── keeper (subreaper) ── leader ── …
-//!                │                   └─ double-forked, setsid'ed: comes back to the keeper
+//!                │                   └─ double-forked, setsid: reparented to the keeper
 //!                └─ status pipe: started │ failed · ended
 //! ```
 //!
 //! Invariant: the agent's only children are keepers, so the processes of an exec are
-//! exactly the descendants of its keeper. What appears beside them was orphaned by the
-//! violent end of a keeper and is killed.
+//! exactly the descendants of its keeper. Any other child of the agent is an orphan of a killed
+//! keeper, and is killed.
 
 mod keeper;
 mod leader;

@@ -1,13 +1,10 @@
-//! What a keeper tells the agent: records of one size over a pipe.
+//! What a keeper tells the agent: fixed-size records through a pipe.
 //!
-//! Each is smaller than `PIPE_BUF`, so the kernel writes and reads it whole. The other
-//! end is our own code, but a keeper may be killed at any point: a pipe that ends without
-//! `Ended` is the sign of it.
+//! Each is smaller than `PIPE_BUF`, so the kernel writes and reads it atomically. Both ends are our
+//! code, but a keeper may be killed at any time: then the pipe ends without `Ended`.
 
-/// Bytes of a record.
 pub const RECORD_BYTES: usize = 40;
 
-/// One thing a keeper has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
     /// The leader runs its program.
@@ -15,38 +12,28 @@ pub enum Record {
         /// Of the leader.
         pid: u32,
     },
-    /// There is no leader.
-    NotStarted {
-        /// What could not be done.
-        step: LaunchStep,
-        /// Why.
-        errno: u32,
-    },
-    /// The leader is gone; others of the exec may live on.
+    /// The leader could not be started.
+    NotStarted { step: LaunchStep, errno: u32 },
+    /// The leader has exited; other processes of the exec may still run.
     Ended {
-        /// How.
         status: WaitStatus,
-        /// User time.
         user_us: u64,
-        /// System time.
         system_us: u64,
-        /// Largest resident size.
         max_rss_bytes: u64,
     },
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitStatus {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(u32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(u32),
 }
 
 impl WaitStatus {
-    /// Reads a status of `wait4`; `None` if the process has not ended. We are told of the
-    /// stops of a child that made us its tracer.
+    /// Parses a status of `wait4`; `None` if the process has not ended. A child that made us its
+    /// tracer also reports its stops.
     pub fn from_raw(status: i32) -> Option<Self> {
         let bits = status.cast_unsigned();
         match bits & 0x7f {
@@ -57,31 +44,23 @@ impl WaitStatus {
     }
 }
 
-/// A step on the way to a running leader, as its failure names it.
+/// The steps of starting a leader, named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LaunchStep {
-    /// Making the process.
     Clone = 1,
-    /// Leaving the keeper's session.
     Setsid,
-    /// Taking the terminal.
+    /// Making it the controlling terminal.
     Terminal,
-    /// Stdin, stdout, stderr.
+    /// Redirecting stdin, stdout and stderr.
     Dup2,
-    /// The working directory.
     Chdir,
-    /// Losing the groups of the agent.
+    /// Dropping the agent's supplementary groups.
     Setgroups,
-    /// The group.
     Setgid,
-    /// The user.
     Setuid,
-    /// Losing capabilities.
     Capset,
-    /// The limit on memory.
     Setrlimit,
-    /// The program itself.
     Execve,
 }
 
@@ -100,7 +79,7 @@ impl LaunchStep {
         Self::Execve,
     ];
 
-    /// The name that the protocol carries.
+    /// The name used in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clone => "clone",
@@ -130,7 +109,7 @@ const CODE: u64 = 3;
 const SIGNAL: u64 = 4;
 
 impl Record {
-    /// As it goes through the pipe. Allocates nothing.
+    /// Serializes without allocating.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let words = match *self {
             Self::Started { pid } => [STARTED, u64::from(pid), 0, 0, 0],
@@ -157,7 +136,7 @@ impl Record {
         bytes
     }
 
-    /// Reads one; `None` if it is none.
+    /// `None` if the bytes are not a valid record.
     pub fn parse(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let mut words = [0; RECORD_BYTES / 8];
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {

@@ -1,7 +1,7 @@
-//! Who is whose child, from one pass over `/proc`.
+//! The process tree, from one pass over `/proc`.
 //!
-//! A pass is not atomic: a process may appear, end or be reparented while it runs. Who
-//! needs certainty scans again until nothing new appears.
+//! A pass is not atomic: a process may start, exit or be reparented while it runs. Callers that
+//! need certainty repeat it until nothing new appears.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
@@ -10,20 +10,19 @@ use std::io;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::process::Pid;
 
-/// Processes looked at in one pass; a container's own limit is far lower.
+/// Processes per pass; a container's own limit is far lower.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// Enough of `/proc/N/stat` to hold everything up to the number of threads.
+/// Enough of `/proc/N/stat` to include the number of threads.
 const STAT_BYTES: usize = 512;
 
-/// Enough of `/proc/N/status` to hold everything up to the tracer.
+/// Enough of `/proc/N/status` to include the tracer.
 const STATUS_BYTES: usize = 1024;
 
-/// Where `/proc/N/stat` has the number of threads, counted from the state.
+/// The position of the number of threads in `/proc/N/stat`, counted from the state.
 const THREADS_FIELD: usize = 20 - 3;
 
-/// The processes of one pass, by their parent: those that live, and apart from them those
-/// that have ended and wait to be reaped.
+/// The processes of one pass by parent: running ones, and separately zombies.
 #[derive(Debug, Default)]
 pub struct Scan {
     children: HashMap<i32, Vec<i32>>,
@@ -31,7 +30,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Looks at every process that `/proc` shows.
+    /// Reads all processes in `/proc`.
     pub fn take() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
@@ -53,7 +52,7 @@ impl Scan {
         Ok(scan)
     }
 
-    /// The living children of a process.
+    /// Running children of a process.
     pub fn children(&self, parent: Pid) -> impl Iterator<Item = Pid> {
         let children = self.children.get(&parent.as_raw_nonzero().get());
         children
@@ -62,11 +61,11 @@ impl Scan {
             .filter_map(|pid| Pid::from_raw(*pid))
     }
 
-    /// Everything living beneath the roots, without the roots.
+    /// Running descendants of the roots, without the roots.
     pub fn descendants(&self, roots: impl Iterator<Item = Pid>) -> BTreeSet<i32> {
         let mut open: Vec<i32> = roots.map(|pid| pid.as_raw_nonzero().get()).collect();
         let mut found = BTreeSet::new();
-        // A number that was reused during the pass can make a circle: each counts once.
+        // A pid that was reused during the pass can create a cycle, so each is visited once.
         while let Some(parent) = open.pop() {
             for child in self.children.get(&parent).into_iter().flatten() {
                 if found.insert(*child) {
@@ -77,8 +76,8 @@ impl Scan {
         found
     }
 
-    /// Who traces a process beneath the root, be it dead or alive, and is neither the root
-    /// nor beneath it. A dead process stays until its tracer has looked at it or is gone.
+    /// Processes that trace a descendant of `root`, running or zombie, without being `root` or a
+    /// descendant. A zombie stays until its tracer has waited for it or exited.
     pub fn foreign_tracers(&self, root: Pid) -> BTreeSet<i32> {
         let mut own = self.descendants(std::iter::once(root));
         own.insert(root.as_raw_nonzero().get());
@@ -89,7 +88,7 @@ impl Scan {
     }
 }
 
-/// Who traces a process, if somebody does that we can see.
+/// The tracer of a process, if it is visible to us.
 fn tracer(pid: i32) -> Option<i32> {
     let path = CString::new(format!("/proc/{pid}/status")).ok()?;
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -98,21 +97,20 @@ fn tracer(pid: i32) -> Option<i32> {
     parse_tracer(&buffer[..count])
 }
 
-/// Reads the tracer out of `/proc/N/status`. The name is on a line of its own in which the
-/// kernel has escaped line breaks, so no name can look like another line.
+/// Parses the tracer from `/proc/N/status`. The process name is on a line of its own with escaped
+/// line breaks, so it cannot imitate another line.
 fn parse_tracer(status: &[u8]) -> Option<i32> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(b"TracerPid:"))?;
     parse_pid(value.trim_ascii())
 }
 
-/// What `/proc/N/stat` says.
+/// Fields of `/proc/N/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProcStat {
-    /// A zombie, or on the way to be none. One whose first thread has ended looks like a
-    /// zombie, and lives as long as it has others.
+    /// A zombie. A process whose first thread has exited looks like one but runs as long as it has
+    /// other threads.
     pub is_dead: bool,
-    /// The parent's number.
     pub parent: i32,
 }
 
@@ -124,8 +122,8 @@ fn read_stat(proc: &rustix::fd::OwnedFd, pid: i32) -> Option<ProcStat> {
     parse_stat(&buffer[..count])
 }
 
-/// Reads the state and the parent out of `/proc/N/stat`, whatever the process is called:
-/// a name may hold spaces, parentheses and digits, so it ends at the last parenthesis.
+/// Parses state and parent from `/proc/N/stat`. The process name may contain spaces, parentheses
+/// and digits, so it ends at the last parenthesis.
 pub(super) fn parse_stat(stat: &[u8]) -> Option<ProcStat> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat[name_end + 1..].split(|byte| *byte == b' ').skip(1);

@@ -1,8 +1,8 @@
-//! The agent's children, and their end.
+//! The agent's children, and how they end.
 //!
-//! Only keepers are in the table. One that ends by itself leaves nothing behind; one that
-//! was killed leaves its processes to the agent, where they are found as children that
-//! are no keepers, and killed.
+//! Only keepers are in the table. A keeper that exits by itself leaves no process behind. If a
+//! keeper is killed, its processes are reparented to the agent, which finds them as children that
+//! are not keepers and kills them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -19,43 +19,40 @@ use super::scan::Scan;
 use super::tree;
 use crate::{log, sys};
 
-/// Times the orphans of a killed keeper are killed before we give up until the next one.
+/// How often the orphans of a killed keeper are killed before giving up.
 const SWEEPS_MAX: u32 = 40;
 
-/// How long killed orphans may take to go; doubles.
+/// How long to wait for killed orphans; doubles each time.
 const SWEEP_WAIT: Duration = Duration::from_millis(2);
 
-/// The longest wait between two sweeps.
 const SWEEP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The keepers that live.
+/// The running keepers.
 #[derive(Clone, Default)]
 pub struct Table {
     keepers: Arc<Mutex<HashMap<i32, watch::Sender<bool>>>>,
 }
 
-/// Tells when a keeper, and so everything that was beneath it, is gone.
+/// Resolves when a keeper has exited and no process of its exec is left.
 #[derive(Clone)]
 pub struct Gone(watch::Receiver<bool>);
 
 impl Gone {
-    /// Whether it is gone by now.
     pub fn is_gone(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until it is.
     pub async fn wait(&mut self) {
-        // The sender is dropped only after it has said so.
+        // The sender is dropped only after it has sent.
         let _ = self.0.wait_for(|gone| *gone).await;
     }
 }
 
 impl Table {
-    /// Starts a keeper that tells its records to `told`, and enters it.
+    /// Starts a keeper that writes its records to `told`, and adds it to the table.
     pub fn start(&self, launch: &Launch, told: OwnedFd) -> Result<(Pid, Gone), Errno> {
-        // The lock is held over the fork, so the reaper cannot meet a keeper that is not
-        // in the table yet.
+        // The lock is held across the fork, so that the reaper never meets a keeper that is not in
+        // the table yet.
         let mut keepers = self.lock();
         let keeper = keeper::start(launch, told)?;
         let (ended, gone) = watch::channel(false);
@@ -63,7 +60,6 @@ impl Table {
         Ok((keeper, Gone(gone)))
     }
 
-    /// Every keeper that lives.
     pub fn keepers(&self) -> Vec<(Pid, Gone)> {
         self.lock()
             .iter()
@@ -73,7 +69,7 @@ impl Table {
 
     /// Reaps children for ever, and kills what a killed keeper leaves behind.
     ///
-    /// The caller makes `sigchld` before the first child, so that none is missed.
+    /// The caller creates `sigchld` before the first child, so that no exit is missed.
     pub async fn reap_for_ever(self, mut sigchld: Signal) {
         loop {
             let killed = self.reap();
@@ -84,7 +80,7 @@ impl Table {
         }
     }
 
-    /// Reaps who has ended by now; gives back the keepers that did not end by themselves.
+    /// Reaps exited children; returns the keepers that were killed.
     fn reap(&self) -> Vec<watch::Sender<bool>> {
         let mut killed = Vec::new();
         while let Ok(Some(ended)) = sys::wait_any(true) {
@@ -97,14 +93,14 @@ impl Table {
         killed
     }
 
-    /// Kills the orphans of killed keepers, and only then tells that these are gone.
+    /// Kills the orphans of killed keepers, and only then reports these keepers as gone.
     async fn bury(&self, mut killed: Vec<watch::Sender<bool>>) {
         log::line(format_args!(
             "a keeper was killed: its processes are killed too"
         ));
         let mut wait = SWEEP_WAIT;
         for _ in 0..SWEEPS_MAX {
-            // An unreadable /proc finds nothing to kill, and nothing better can be done.
+            // If /proc is unreadable, nothing is found and nothing better can be done.
             if tree::kill_once(|scan| self.orphans(scan)).unwrap_or(0) == 0 {
                 break;
             }
@@ -117,7 +113,7 @@ impl Table {
         }
     }
 
-    /// Every child of ours that is no keeper, and everything beneath those.
+    /// All our children that are not keepers, with their descendants.
     fn orphans(&self, scan: &Scan) -> BTreeSet<i32> {
         let keepers = self.lock();
         let roots: Vec<Pid> = scan

@@ -1,4 +1,4 @@
-//! Where a tunnel ends inside the container, checked once and from then on a type.
+//! The address of a tunnel inside the container, validated.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -11,12 +11,12 @@ use hotcell_agent_api::v1::{TcpAddress, TunnelAddress};
 
 use super::TunnelError;
 
-/// An address that nothing outside of the container has.
+/// An address that is reachable only inside the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LocalAddress {
-    /// Of a loopback interface.
+    /// On a loopback interface.
     Tcp(SocketAddr),
-    /// Absolute.
+    /// An absolute path.
     Unix(PathBuf),
 }
 
@@ -29,7 +29,7 @@ impl LocalAddress {
         }
     }
 
-    /// Whether a listener at `bound` is what was asked for by `self`.
+    /// Whether a listener bound to `bound` satisfies a request for `self`.
     pub(super) fn is_served_by(&self, bound: &Self) -> bool {
         match (self, bound) {
             (Self::Tcp(asked), Self::Tcp(bound)) if asked.port() == 0 => asked.ip() == bound.ip(),
@@ -80,7 +80,7 @@ fn parse_unix(path: &[u8]) -> Result<LocalAddress, TunnelError> {
     Ok(LocalAddress::Unix(OsStr::from_bytes(path).into()))
 }
 
-/// A purpose's name, if it can be one.
+/// Checks the name of a purpose.
 pub(super) fn parse_purpose(purpose: String) -> Result<String, TunnelError> {
     is_tunnel_purpose(&purpose)
         .then_some(purpose)

@@ -1,6 +1,6 @@
-//! Tells the server what the container wants to open.
+//! Tells the server which connections wait.
 //!
-//! Nothing is queued for it: what is next is looked up by the id that was told last.
+//! No queue: the next event is looked up by the id of the last one sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,13 +16,13 @@ use super::Tunnels;
 pub(crate) struct Events {
     tunnels: Tunnels,
     watcher: u64,
-    /// The connection that was told last; `None` before the table of listeners.
+    /// The last connection sent; `None` before the list of listeners was sent.
     last_id: Option<u64>,
     is_ended: bool,
 }
 
 impl Events {
-    /// Takes over from the call before.
+    /// Replaces the previous call.
     pub(super) fn new(tunnels: &Tunnels) -> Self {
         let mut state = tunnels.lock();
         state.watcher += 1;

@@ -7,8 +7,8 @@
 //!  process ◀─ connect ─ pump ◀═ Tunnel: open, data, end ═▶ server
 //! ```
 //!
-//! Listeners and connections that wait belong to the agent and outlive connections of the
-//! server; a tunnel that is open belongs to its call, and ends with it.
+//! Listeners and waiting connections belong to the agent and outlive a connection of the server.
+//! An open tunnel belongs to its call and ends with it.
 
 mod address;
 mod events;
@@ -38,14 +38,12 @@ use crate::log;
 pub(crate) use self::events::Events;
 pub(crate) use self::pump::Replies;
 
-/// How long a connection to an address inside may take: whoever listens there may never
-/// accept.
+/// How long connecting to an address inside may take: a listener may never accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause after an accept that failed, for lack of descriptors say.
+/// The pause after a failed accept, for example when out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why a call about tunnels was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TunnelError {
     #[error("{0}")]
@@ -67,11 +65,11 @@ pub(crate) enum TunnelError {
     TimedOut,
 }
 
-/// All listeners, and the connections that wait for the server.
+/// The listeners, and the connections that wait for the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunnels {
     state: Arc<Mutex<State>>,
-    /// One for each connection that waits or is open.
+    /// One per waiting or open connection.
     permits: Arc<Semaphore>,
 }
 
@@ -79,9 +77,9 @@ pub(crate) struct Tunnels {
 struct State {
     listeners: BTreeMap<String, Listener>,
     waiting: BTreeMap<u64, Waiting>,
-    /// Of the connection that came last.
+    /// The id of the newest connection.
     last_id: u64,
-    /// Which call of `TunnelEvents` is the one; 0: there was none yet.
+    /// The number of the current `TunnelEvents` call; 0 before the first.
     watcher: u64,
     waker: Option<Waker>,
 }
@@ -98,7 +96,7 @@ impl Drop for Listener {
     }
 }
 
-/// A connection that the server has not taken yet.
+/// A connection that the server has not accepted yet.
 #[derive(Debug)]
 struct Waiting {
     purpose: String,
@@ -107,7 +105,7 @@ struct Waiting {
     _timer: Timer,
 }
 
-/// Resets a connection that has waited too long, unless it is dropped before.
+/// Resets a connection that has waited too long. Dropping it cancels that.
 #[derive(Debug)]
 struct Timer(AbortHandle);
 
@@ -125,7 +123,7 @@ impl Tunnels {
         }
     }
 
-    /// Binds a purpose to an address, and accepts there until [`Tunnels::unlisten`].
+    /// Listens on an address for a purpose, until [`Tunnels::unlisten`].
     pub(crate) fn listen(
         &self,
         request: TunnelListenRequest,
@@ -167,7 +165,7 @@ impl Tunnels {
         Ok(address)
     }
 
-    /// Closes a purpose's listener and resets what waits there.
+    /// Closes the listener of a purpose and resets its waiting connections.
     pub(crate) fn unlisten(&self, purpose: &str) -> Result<(), TunnelError> {
         let mut state = self.lock();
         let listener = state.listeners.remove(purpose);
@@ -177,12 +175,12 @@ impl Tunnels {
         listener.map(drop).ok_or(TunnelError::NotListening)
     }
 
-    /// What the container wants to open, for the one who asks last.
+    /// Incoming connections; the newest call replaces the previous one.
     pub(crate) fn events(&self) -> Events {
         Events::new(self)
     }
 
-    /// Serves one call of `Tunnel`; its first request says what it is about.
+    /// Serves one `Tunnel` call; its first request decides what it does.
     pub(crate) async fn serve(
         &self,
         mut requests: Streaming<TunnelRequest>,
@@ -203,7 +201,7 @@ impl Tunnels {
         Ok(pump::start(socket, requests, permit))
     }
 
-    /// A connection that waits, for whoever serves or drops it.
+    /// Removes a waiting connection, to serve or drop it.
     fn take(&self, id: u64) -> Result<(LocalSocket, OwnedSemaphorePermit), TunnelError> {
         let waiting = self.lock().waiting.remove(&id);
         let Waiting { socket, permit, .. } = waiting.ok_or(TunnelError::NotWaiting)?;
@@ -226,10 +224,10 @@ impl Tunnels {
         Ok((socket, permit))
     }
 
-    /// Lets a connection wait for the server.
+    /// Adds a connection that waits for the server.
     fn add(&self, purpose: &str, socket: LocalSocket, permit: OwnedSemaphorePermit) {
         let mut state = self.lock();
-        // Closed meanwhile: what it had accepted is reset with it.
+        // The listener was closed meanwhile; its accepted connections are reset too.
         if !state.listeners.contains_key(purpose) {
             return;
         }
@@ -275,8 +273,8 @@ impl State {
     }
 }
 
-/// Accepts connections as long as there is room. Beyond it one more is accepted, and the
-/// others stay in the backlog.
+/// Accepts connections while there is room. When there is none, one more is accepted and the others
+/// stay in the backlog.
 async fn accept_for_ever(tunnels: Tunnels, listener: LocalListener, purpose: String) {
     loop {
         match listener.accept().await {

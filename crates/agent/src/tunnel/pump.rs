@@ -1,8 +1,8 @@
-//! Copies bytes between a socket inside and a call of the server, both ways at once.
+//! Copies bytes between a socket inside and a call of the server, in both directions.
 //!
-//! One chunk is on its way in each direction: while the server does not read, its HTTP/2
-//! window fills and the socket is not read; while the socket takes nothing, the call's
-//! requests are not read. No tunnel waits for another.
+//! One chunk is in flight per direction. If the server does not read, its HTTP/2 window fills up
+//! and the socket is not read; if the socket does not accept data, requests are not read. Tunnels
+//! never block each other.
 
 use std::io;
 
@@ -16,23 +16,22 @@ use tonic::{Status, Streaming};
 
 use super::socket::LocalSocket;
 
-/// Chunks that wait for room in the call's HTTP/2 window.
+/// Chunks that wait for room in the HTTP/2 window.
 const CHUNKS_QUEUED_MAX: usize = 1;
 
-/// A tunnel's replies.
 pub(crate) type Replies = ReceiverStream<Result<TunnelReply, Status>>;
 
-/// Why a tunnel did not come to its end.
+/// Why a tunnel ended early.
 enum Broken {
     /// The connection inside was reset.
     Inside(io::Error),
-    /// The server broke the protocol.
+    /// The server violated the protocol.
     Request(&'static str),
     /// The server or its connection went away.
     Cancelled,
 }
 
-/// Copies until both sides have ended or one is gone; the permit is given back then.
+/// Copies until both directions have ended or one side is gone; then releases the permit.
 pub(super) fn start(
     socket: LocalSocket,
     requests: Streaming<TunnelRequest>,
@@ -46,7 +45,7 @@ pub(super) fn start(
     ReceiverStream::new(receiver)
 }
 
-/// The replies of a call that is done.
+/// An empty stream of replies.
 pub(super) fn nothing() -> Replies {
     ReceiverStream::new(mpsc::channel(1).1)
 }
@@ -73,8 +72,8 @@ async fn run(
     let _ = replies.send(Err(status)).await;
 }
 
-/// From the server to the socket. A peer that no longer reads loses what comes; what it
-/// writes is still passed on.
+/// Copies from the server to the socket. If the peer no longer reads, its input is discarded; its
+/// output is still forwarded.
 async fn inward(
     mut requests: Streaming<TunnelRequest>,
     socket: &LocalSocket,
@@ -98,7 +97,7 @@ async fn inward(
             }
         }
     }
-    // It fails where nobody reads any more.
+    // Fails if the peer no longer reads, which is fine.
     let _ = socket.end_writing();
     match requests.message().await {
         Ok(None) => Ok(()),
@@ -107,7 +106,7 @@ async fn inward(
     }
 }
 
-/// From the socket to the server.
+/// Copies from the socket to the server.
 async fn outward(
     socket: &LocalSocket,
     replies: &mpsc::Sender<Result<TunnelReply, Status>>,

@@ -1,4 +1,4 @@
-//! Sockets inside the container: TCP on loopback, or a path.
+//! Sockets inside the container: TCP on loopback, or unix.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::address::LocalAddress;
 
-/// Connections that the kernel completes for a listener before we accept them.
+/// Connections that the kernel completes before we accept them.
 const BACKLOG: i32 = 128;
 
-/// One end of a tunnel. Dropped before [`LocalSocket::finish`], a TCP connection is reset;
-/// a unix one cannot be: its peer reads the end of file.
+/// One end of a tunnel. Dropped before [`LocalSocket::finish`], a TCP connection is reset. A unix
+/// connection cannot be reset; its peer reads end of file.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
     stream: Stream,
@@ -36,7 +36,6 @@ enum Stream {
 }
 
 impl LocalSocket {
-    /// Connects to an address inside.
     pub(super) async fn connect(address: &LocalAddress) -> io::Result<Self> {
         let stream = match address {
             LocalAddress::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
@@ -55,7 +54,7 @@ impl LocalSocket {
         })
     }
 
-    /// The next bytes; none at the end of file.
+    /// The next bytes; empty at end of file.
     pub(super) async fn read(&self) -> io::Result<Bytes> {
         match &self.stream {
             Stream::Tcp(tcp) => tcp.async_io(Interest::READABLE, || read(tcp)).await,
@@ -77,12 +76,12 @@ impl LocalSocket {
         Ok(())
     }
 
-    /// Half close: the peer reads the end of file once it has read everything.
+    /// Half-close: the peer reads end of file after the remaining bytes.
     pub(super) fn end_writing(&self) -> io::Result<()> {
         Ok(shutdown(self.as_fd(), Shutdown::Write)?)
     }
 
-    /// Closes it as a peer that is done does.
+    /// Closes the connection normally.
     pub(super) fn finish(mut self) {
         self.is_finished = true;
     }
@@ -100,13 +99,13 @@ impl AsFd for LocalSocket {
 impl Drop for LocalSocket {
     fn drop(&mut self) {
         if !self.is_finished && matches!(self.stream, Stream::Tcp(_)) {
-            // Closing a socket that does not linger at all resets its connection.
+            // Closing a socket with zero linger time resets the connection.
             let _ = sockopt::set_socket_linger(self.as_fd(), Some(Duration::ZERO));
         }
     }
 }
 
-/// Reads once; a small piece is copied so that it does not hold on to a large buffer.
+/// Reads once. A small chunk is copied, so that it does not pin a large buffer.
 fn read(socket: impl AsFd) -> io::Result<Bytes> {
     let mut buffer = Vec::with_capacity(CHUNK_BYTES_MAX);
     rustix::io::retry_on_intr(|| rustix::io::read(&socket, spare_capacity(&mut buffer)))?;
@@ -158,7 +157,7 @@ impl LocalListener {
 impl Drop for LocalListener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Whatever the container has put there since belongs to the same user.
+            // Anything that the container has put there since belongs to the same user.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! What is where in an image archive.
+//! The index of an image archive: which file is where.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crate::bounds::{ARCHIVE_SMALL_BYTES_MAX, Bounds, PATH_BYTES_MAX};
 use crate::store::Store;
 use crate::unpack::{Members, Meter, UnpackError, decompressed};
 
-/// Links that lead to links.
+/// The longest chain of links.
 const LINKS_MAX: usize = 4;
 
-/// Where some content is.
+/// The position of some content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) offset: u64,
@@ -33,7 +33,7 @@ pub(super) struct Index {
     entries: BTreeMap<String, Entry>,
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct Counting<R> {
     inner: R,
     at: u64,
@@ -48,7 +48,7 @@ impl<R: Read> Read for Counting<R> {
 }
 
 impl Index {
-    /// Reads all of an archive, which may be compressed.
+    /// Reads a whole archive, which may be compressed.
     pub(super) fn read(mut file: File, store: &Store, bounds: &Bounds) -> Result<Self, ImageError> {
         let step = "read the image archive";
         if !is_plain(&mut file).map_err(ImageError::disk(step))? {
@@ -84,7 +84,7 @@ impl Index {
         Ok(Self { file, entries })
     }
 
-    /// Where a file is; links are followed within the archive.
+    /// The position of a file; follows links within the archive.
     pub(super) fn part(&self, path: &str) -> Option<Part> {
         let mut path = path.to_owned();
         for _ in 0..=LINKS_MAX {
@@ -119,7 +119,7 @@ impl Index {
     }
 }
 
-/// Decompresses an archive into a file that has no name.
+/// Decompresses an archive into an unnamed file.
 fn unfold(file: File, store: &Store, bounds: &Bounds) -> Result<File, ImageError> {
     let step = "decompress the image archive";
     let staging = store.staging_path()?;
@@ -145,13 +145,13 @@ fn malformed(error: UnpackError) -> ImageError {
     ImageError::invalid(WHAT, error.to_string())
 }
 
-/// Names here are only compared with names.
+/// Normalizes a path; only compared with other paths of the archive.
 fn plain(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     text.trim_start_matches("./").trim_matches('/').to_owned()
 }
 
-/// Where a link in `path`'s directory leads.
+/// Resolves a link's target relative to `path`.
 fn relative(path: &str, target: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();

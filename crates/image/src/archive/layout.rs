@@ -1,4 +1,4 @@
-//! Which images an archive holds.
+//! Finds the images in an archive.
 
 use hotcell_domain::{Digest, Reference};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::registry::{Descriptor, Manifest, parse_config, parse_manifest};
 pub(super) struct ArchivedImage {
     pub(super) names: Vec<Reference>,
     pub(super) resolved: Resolved,
-    /// One for each layer, as they are.
+    /// The position of each layer.
     pub(super) parts: Vec<Part>,
 }
 
@@ -44,13 +44,13 @@ struct IndexEntry {
     annotations: BTreeMap<String, String>,
 }
 
-/// Where names are written in an OCI layout: a whole one, or only its tag.
+/// The annotations of an OCI layout that hold a name: a full one, or only the tag.
 const NAMES: [&str; 2] = [
     "io.containerd.image.name",
     "org.opencontainers.image.ref.name",
 ];
 
-/// Reads what there is; `docker save`'s own list first, because it has the names.
+/// Finds all images. Prefers the list of `docker save`, because it has the names.
 pub(super) fn images(index: &Index, bounds: &Bounds) -> Result<Vec<ArchivedImage>, ImageError> {
     if let Some(text) = index.small("manifest.json")? {
         let saved: Vec<SavedManifest> = parse(&text)?;
@@ -89,7 +89,7 @@ fn docker(
         .iter()
         .map(|path| index.part(path).ok_or_else(missing));
     let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-    // A layer's file has no digest of its own here; what it unpacks to is verified.
+    // A layer's file has no digest here; the digest of its unpacked content is verified.
     let blobs = parts
         .iter()
         .zip(&diff_ids)
@@ -146,7 +146,7 @@ fn oci(index: &Index, listed: &IndexEntry, bounds: &Bounds) -> Result<ArchivedIm
     })
 }
 
-/// A blob of a layout, verified.
+/// Reads a blob of a layout and verifies it.
 fn blob(index: &Index, digest: &Digest) -> Result<Vec<u8>, ImageError> {
     let content = index.small(&path_of(digest))?.ok_or_else(missing)?;
     let found = digest_of(&content);
@@ -164,7 +164,7 @@ fn path_of(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-/// What to call an image in a message.
+/// The name of an image for messages.
 fn shown(names: &[Reference], digest: &Digest) -> Result<Reference, ImageError> {
     let anonymous = || Reference::parse(&format!("localhost/image@{digest}"));
     names

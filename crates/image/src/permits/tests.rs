@@ -42,7 +42,7 @@ async fn all_pulls_of_a_process_take_their_turns_from_one_place() {
         |permits| permits.downloads.close(),
         |permits| permits.unpacks.close(),
     ];
-    // Nobody gets a permit any more, so who asks for one is told.
+    // The semaphore is closed, so every request for a permit fails.
     for (n, take) in take.iter().enumerate() {
         let images = Images::open(&dir.path().join(n.to_string())).unwrap();
         let other = images.clone();

@@ -1,10 +1,10 @@
-//! Which addresses are of the public internet, and which are somebody's own.
+//! Distinguishes public internet addresses from private ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whether an address is on the public internet: not this host, not a private network, not
-/// link-local (where clouds keep their metadata), nothing reserved. An IPv6 address that
-/// carries an IPv4 address is as public as that one.
+/// link-local (where clouds serve their metadata), not reserved. An IPv6 address that embeds an
+/// IPv4 address is as public as that one.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -32,13 +32,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let words = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match words {
-        // NAT64 and 6to4 lead to an IPv4 address.
+        // NAT64 and 6to4 embed an IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             is_public_v4(v4(high, low))
         }
         // Teredo and documentation.
         [0x2001, 0 | 0xdb8, ..] => false,
-        // All that is assigned to the internet begins with these three bits.
+        // All global unicast addresses start with these three bits.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

@@ -1,4 +1,4 @@
-//! What a registry wants to see before it answers.
+//! Authentication at a registry.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use super::{Login, Registry, client};
 use crate::ImageError;
 use crate::bounds::TOKEN_BYTES_MAX;
 
-/// What a `WWW-Authenticate` header asks for.
+/// A parsed `WWW-Authenticate` header.
 #[derive(Debug, PartialEq, Eq)]
 enum Challenge {
     Basic,
@@ -27,8 +27,8 @@ struct Token {
 }
 
 impl Registry {
-    /// The header that answers a registry's challenge. The challenge of another, to whom the
-    /// registry sent us, is not answered: it would choose where the credentials go.
+    /// The header that answers a registry's challenge. A challenge of another host, to which the
+    /// registry redirected us, is not answered: that host would choose where the credentials go.
     pub(super) async fn authorize(&self, response: &Response) -> Result<HeaderValue, ImageError> {
         if !client::is_same_origin(response.url(), &self.origin) {
             return Err(ImageError::invalid(
@@ -68,7 +68,7 @@ impl Registry {
                 let form = Url::parse_with_params("x:/", &fields).map_err(|_| self.denied())?;
                 let form = form.query().unwrap_or_default().to_owned();
                 let kind = "application/x-www-form-urlencoded";
-                // The token is in the body, which a redirect would take along.
+                // The credentials are in the body, which a redirect would forward.
                 let http = client::staying(&self.bounds)?;
                 http.post(url).header("content-type", kind).body(form)
             }
@@ -100,8 +100,8 @@ impl Registry {
             .ok_or_else(|| ImageError::invalid("a token", "the registry sent none"))
     }
 
-    /// Where tokens are had: where the registry says, if it says that with TLS and that has
-    /// TLS; else only at the registry's own origin.
+    /// The token URL: the one that the registry names, if both use TLS; otherwise only on the
+    /// registry's own origin.
     fn realm(&self, realm: &str) -> Result<Url, ImageError> {
         let refused = |reason| ImageError::invalid("a registry's challenge", reason);
         let url = Url::parse(realm).map_err(|_| refused("its realm is no address"))?;
@@ -139,7 +139,7 @@ impl Challenge {
     }
 }
 
-/// `key="value"` pairs; a comma inside of quotes belongs to the value.
+/// Parses `key="value"` pairs; a comma inside quotes belongs to the value.
 fn parameters(text: &str) -> impl Iterator<Item = (&str, String)> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The HTTP client, and where a registry may send it.
+//! The HTTP client, and which redirects it follows.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::resolve::GuardedResolver;
 use crate::ImageError;
 use crate::bounds::{Bounds, REDIRECTS_MAX};
 
-/// Follows a registry to where its blobs are stored.
+/// Follows redirects to where a registry stores its blobs.
 pub(super) fn following(bounds: &Bounds, registry: &Url) -> Result<Client, ImageError> {
     let own = registry.clone();
     let policy =
@@ -28,14 +28,14 @@ pub(super) fn following(bounds: &Bounds, registry: &Url) -> Result<Client, Image
     built(builder)
 }
 
-/// Stays where it is sent first, because what it brings is a secret, or what it learns is
-/// about that host alone.
+/// Follows no redirects, because it sends a secret, or because the answer must come from that host
+/// itself.
 pub(super) fn staying(bounds: &Bounds) -> Result<Client, ImageError> {
     built(builder(bounds).redirect(Policy::none()))
 }
 
 fn builder(bounds: &Bounds) -> ClientBuilder {
-    // Whoever was first decides for the whole process; all of them would do.
+    // The first one in the process is used; any of them would do.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
@@ -48,15 +48,15 @@ fn built(builder: ClientBuilder) -> Result<Client, ImageError> {
     })
 }
 
-/// Whether two addresses have scheme, host and port in common.
+/// Whether two URLs have the same scheme, host and port.
 pub(super) fn is_same_origin(one: &Url, other: &Url) -> bool {
     one.origin().is_tuple() && one.origin() == other.origin()
 }
 
-/// Never from TLS to plain. A registry without TLS is anybody's who is on the way to it, so it
-/// leads only to itself, to another port of its own host without TLS, or to the public
-/// internet with TLS; one on this host, also to others on this host. What names stand for is
-/// checked when they are looked up, by [`GuardedResolver`].
+/// Never from TLS to plain HTTP. Anyone between us and a registry without TLS can forge its
+/// answers, so it may redirect only to itself, to another port of its own host without TLS, or to
+/// the public internet with TLS; a registry on this host also to others on this host.
+/// [`GuardedResolver`] checks the addresses of names when they are resolved.
 fn may_follow(registry: &Url, previous: &[Url], next: &Url) -> Result<(), &'static str> {
     if previous.len() > REDIRECTS_MAX {
         return Err("too many redirects");
@@ -87,7 +87,7 @@ fn is_loopback(url: &Url) -> bool {
     url.host_str() == Some("localhost") || address(url).is_some_and(is_here)
 }
 
-/// The address that stands in a URL in place of a name.
+/// The IP address in a URL, if its host is one.
 fn address(url: &Url) -> Option<IpAddr> {
     let host = url.host_str()?;
     host.trim_start_matches('[')
@@ -100,7 +100,7 @@ fn address(url: &Url) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    /// Whether the last address of a way is followed that begins at a registry.
+    /// Whether the last redirect of a chain that starts at a registry is followed.
     fn goes(way: &[&str]) -> bool {
         let way: Vec<_> = way.iter().map(|url| Url::parse(url).unwrap()).collect();
         let (next, previous) = way.split_last().unwrap();

@@ -1,5 +1,4 @@
-//! Credentials as Docker keeps them: in its configuration file, or in a program that the
-//! file names.
+//! Docker's credentials: in its configuration file, or in a credential helper that the file names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,24 +14,24 @@ use tokio::process::Command;
 use crate::ImageError;
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HELPER_TIMEOUT};
 
-/// The name under which Docker keeps credentials of its Hub.
+/// The key of Docker Hub's credentials.
 const HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// The user name that means a token.
+/// The user name that marks an identity token.
 const TOKEN_USER: &str = "<token>";
 
-/// Where credentials of registries are found.
+/// A source of registry credentials.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     file: Option<PathBuf>,
 }
 
-/// What to show a registry.
+/// Credentials for one registry.
 #[derive(Clone)]
 pub enum Login {
-    /// Who, and how they prove it.
+    /// User name and password.
     Password {
-        /// Who.
+        /// The user name.
         user: String,
         /// The secret.
         password: String,
@@ -41,7 +40,7 @@ pub enum Login {
     Token(String),
 }
 
-/// Secrets are not for logs.
+/// Hides secrets from logs.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")
@@ -68,7 +67,7 @@ struct Auth {
     identity_token: Option<String>,
 }
 
-/// What a credential helper says.
+/// The output of a credential helper.
 #[derive(Deserialize)]
 struct HelperAnswer {
     #[serde(rename = "Username")]
@@ -83,14 +82,14 @@ impl Credentials {
         Self::default()
     }
 
-    /// Those of a Docker configuration file; a missing file has none.
+    /// The credentials in a Docker configuration file; none if it is missing.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self {
             file: Some(path.into()),
         }
     }
 
-    /// Those of this user: `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
+    /// This user's credentials: `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
     pub fn of_user() -> Self {
         let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let directory =
@@ -100,7 +99,7 @@ impl Credentials {
         }
     }
 
-    /// What there is for a registry, which may be nothing.
+    /// The credentials for a registry, if there are any.
     pub async fn login(&self, registry: &str) -> Result<Option<Login>, ImageError> {
         let unreadable = |reason: String| ImageError::Credentials {
             registry: registry.to_owned(),
@@ -160,7 +159,7 @@ impl DockerConfig {
     }
 }
 
-/// Keys are hosts, or addresses of some old endpoint.
+/// Keys are host names, or URLs of old endpoints.
 fn host_of(key: &str) -> &str {
     let rest = key.split_once("://").map_or(key, |(_, rest)| rest);
     match rest.split('/').next().unwrap_or_default() {
@@ -184,7 +183,7 @@ impl Auth {
         let decoded = STANDARD.decode(self.encoded.as_ref()?.trim()).ok()?;
         let decoded = String::from_utf8(decoded).ok()?;
         let (user, password) = decoded.split_once(':')?;
-        // Docker's own may end with NUL bytes.
+        // Docker's own files may end with NUL bytes.
         Some(Login::of(user, password.trim_end_matches('\0')))
     }
 }
@@ -201,7 +200,7 @@ impl Login {
     }
 }
 
-/// Asks a credential helper. One that says no has none for this registry.
+/// Asks a credential helper. An error answer means that it has none for this registry.
 async fn ask(helper: &str, key: &str) -> Result<Option<Login>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if helper.is_empty() || !helper.chars().all(plain) {

@@ -1,7 +1,6 @@
-//! Fetching a blob into a file, from where an earlier try ended.
+//! Downloads a blob into a file and resumes an earlier attempt.
 //!
-//! The file is hashed as it is written, so it is read once more only if it was begun by
-//! another process.
+//! The file is hashed while it is written, so it is read again only if another process began it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -23,19 +22,19 @@ use crate::store::Lock;
 
 const STEP: &str = "write what was fetched";
 
-/// What is here of a blob.
+/// A partial download.
 struct Partial {
     path: PathBuf,
     file: File,
-    /// A thread may still write when nobody waits for it any more.
+    /// The writing thread may outlive its caller, so it holds the lock too.
     _lock: Lock,
     hasher: Hasher,
     len: u64,
 }
 
 impl Registry {
-    /// Fetches a blob into a file whose lock we have. On `Ok` the file is all of it,
-    /// verified; on `Err` it may hold a part that the next try continues.
+    /// Downloads a blob into a file whose lock we hold. On `Ok` the file is complete and verified;
+    /// on `Err` it may contain a part that the next attempt resumes.
     pub(crate) async fn blob(
         &self,
         blob: &Descriptor,
@@ -47,7 +46,7 @@ impl Registry {
         report(partial.len);
         partial = self.complete(blob, partial, report).await?;
         match partial.verified(&blob.digest) {
-            // What an earlier process left may be what is wrong.
+            // The part that an earlier process left may be corrupt.
             Err(ImageError::WrongDigest { .. }) if was_begun => {
                 let fresh = Partial::open(path, lock, blob.size).await?;
                 let complete = self.complete(blob, fresh, report).await?;
@@ -140,7 +139,7 @@ impl Registry {
                 ));
             }
             if pieces.send((start, piece)).await.is_err() {
-                // The disk failed; the writer says how.
+                // The disk failed; the writer reports how.
                 return Ok(());
             }
             if at - reported >= PROGRESS_STEP_BYTES || at == size {
@@ -152,8 +151,7 @@ impl Registry {
     }
 }
 
-/// How fast a blob comes: counted over one time after the other, so that a pause in a fast
-/// one does not matter.
+/// Measures the download rate per time span, so that one pause in a fast download does not matter.
 struct TransferRate {
     since: Instant,
     bytes: usize,
@@ -165,7 +163,7 @@ impl TransferRate {
         Self { since, bytes }
     }
 
-    /// Counts a piece, and says at the end of each `span` whether it brought too few.
+    /// Counts a chunk; at the end of each `span`, reports whether it was too slow.
     fn is_too_slow(&mut self, bytes: usize, span: Duration) -> bool {
         self.bytes += bytes;
         let elapsed = self.since.elapsed();
@@ -182,7 +180,7 @@ impl TransferRate {
     }
 }
 
-/// Whether an answer begins where we are.
+/// Whether a response starts at our position.
 fn continues(response: &Response, len: u64) -> bool {
     match response.status() {
         StatusCode::PARTIAL_CONTENT => range_start(response) == Some(len),
@@ -190,7 +188,7 @@ fn continues(response: &Response, len: u64) -> bool {
     }
 }
 
-/// The first byte that an answer has: `bytes 100-199/200`.
+/// The first byte of a partial response: `bytes 100-199/200`.
 fn range_start(response: &Response) -> Option<u64> {
     let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
     let range = range.strip_prefix("bytes ")?;
@@ -198,7 +196,7 @@ fn range_start(response: &Response) -> Option<u64> {
 }
 
 impl Partial {
-    /// What is here already; more than there should be is nothing.
+    /// Opens an earlier part; discards it if it is too long.
     async fn open(path: &Path, lock: &Lock, size: u64) -> Result<Self, ImageError> {
         let (path, lock) = (path.to_owned(), lock.clone());
         let open = move || -> io::Result<Self> {
@@ -232,14 +230,14 @@ impl Partial {
         Ok(())
     }
 
-    /// Writes pieces until there are no more.
+    /// Writes chunks until the queue is closed.
     fn take(mut self, mut queue: mpsc::Receiver<(u64, Bytes)>) -> (Self, io::Result<()>) {
         while let Some((start, piece)) = queue.blocking_recv() {
             if start != self.len {
                 break;
             }
             if let Err(error) = self.file.write_all(&piece) {
-                // Nobody knows how much of it is there.
+                // It is unknown how much was written.
                 let _ = self.restart();
                 return (self, Err(error));
             }
@@ -249,7 +247,7 @@ impl Partial {
         (self, Ok(()))
     }
 
-    /// Removes the file if it is not what it should be.
+    /// Removes the file if its digest is wrong.
     fn verified(self, expected: &Digest) -> Result<(), ImageError> {
         let found = self.hasher.finish();
         if found == *expected {
@@ -264,7 +262,7 @@ impl Partial {
     }
 }
 
-/// Hashes what is there and leaves the file at its end.
+/// Hashes the existing part; leaves the position at its end.
 fn hash(file: &mut File) -> io::Result<Hasher> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 256 << 10];

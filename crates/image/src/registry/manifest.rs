@@ -1,4 +1,4 @@
-//! What manifests and configurations say, as far as we want to know.
+//! Parses manifests and configurations, as far as we need them.
 
 use hotcell_domain::{Digest, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Reference};
 use serde::Deserialize;
@@ -7,20 +7,19 @@ use crate::ImageError;
 use crate::bounds::Bounds;
 use crate::store::Config;
 
-/// Manifests of an index.
 const PLATFORMS_MAX: usize = 1024;
 
-/// Names of platforms in a message.
+/// How many platforms an error message lists.
 const PLATFORMS_SHOWN: usize = 16;
 
-/// Some content, and how much of it.
+/// Digest and size of some content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
 }
 
-/// What a manifest says.
+/// A parsed manifest.
 #[derive(Debug)]
 pub(crate) enum Manifest {
     /// One image.
@@ -28,7 +27,7 @@ pub(crate) enum Manifest {
         config: Descriptor,
         layers: Vec<Descriptor>,
     },
-    /// The manifest of this host's platform.
+    /// An index that refers to the manifest for this host's platform.
     Elsewhere(Descriptor),
 }
 
@@ -77,7 +76,7 @@ struct RawRootfs {
     diff_ids: Vec<String>,
 }
 
-/// This host, as images name it.
+/// This host's platform, as images name it.
 pub(crate) fn host_platform() -> (&'static str, &'static str) {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -87,7 +86,7 @@ pub(crate) fn host_platform() -> (&'static str, &'static str) {
     ("linux", architecture)
 }
 
-/// Reads a manifest or an index.
+/// Parses a manifest or an index.
 pub(crate) fn parse_manifest(
     bytes: &[u8],
     reference: &Reference,
@@ -100,7 +99,7 @@ pub(crate) fn parse_manifest(
         return Err(invalid("it is of a version that is no longer used"));
     }
     if let Some(manifests) = raw.manifests {
-        // One digest, two images: which of them is meant would depend on the reader.
+        // Ambiguous: the digest would mean a different image to each reader.
         if raw.config.is_some() || raw.layers.is_some() {
             return Err(invalid("it is an index and an image at once"));
         }
@@ -160,7 +159,7 @@ fn choose(manifests: &[RawDescriptor], reference: &Reference) -> Result<Descript
     })
 }
 
-/// Names that a registry chose, cut to what fits into a message.
+/// Platform names chosen by a registry, shortened for a message.
 fn shown(os: &str, architecture: &str) -> String {
     let plain = |text: &str| -> String {
         let plain = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
@@ -180,7 +179,7 @@ impl RawDescriptor {
     }
 }
 
-/// Reads an image's configuration: what it says of its processes, and its layers.
+/// Parses an image's configuration: its environment, working directory, user and layers.
 pub(crate) fn parse_config(
     bytes: &[u8],
     reference: &Reference,
@@ -215,8 +214,8 @@ pub(crate) fn parse_config(
     Ok((config, layers))
 }
 
-/// Variables that a process can be given; what is none is left out. More than there may be
-/// are refused: a program that misses some fails in ways nobody understands.
+/// The valid variables; invalid ones are dropped. Too many are an error, because a program that
+/// misses some of them fails in obscure ways.
 fn environment(env: &[String]) -> Result<Vec<(String, String)>, ImageError> {
     let bytes: usize = env.iter().map(|variable| variable.len() + 1).sum();
     if env.len() > IMAGE_VARIABLES_MAX || bytes > IMAGE_ENV_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Speaking to a registry: another's machine, whose every answer is bounded.
+//! The registry client. A registry is someone else's machine, so every answer is bounded.
 
 mod address;
 mod auth;
@@ -23,11 +23,11 @@ use crate::ImageError;
 use crate::bounds::{BACK_OFF, Bounds, SMALL_ANSWER_STALLS, TRIES_MAX};
 use crate::hash::digest_of;
 
-/// What Docker Hub's registry is really called.
+/// Docker Hub's name in references; its registry has another host name.
 const HUB: &str = "docker.io";
 const HUB_HOST: &str = "registry-1.docker.io";
 
-/// The manifests we read.
+/// The media types that we accept.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
@@ -37,7 +37,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, \
 pub(crate) struct Registry {
     http: Client,
     reference: Reference,
-    /// `https://host/`: whose challenges are answered.
+    /// `https://host/`: only its challenges are answered.
     origin: Url,
     login: Option<Login>,
     authorization: RwLock<Option<HeaderValue>>,
@@ -45,7 +45,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Finds out how the registry is spoken to, within what is allowed.
+    /// Finds out whether the registry uses TLS, within what policy allows.
     pub(crate) async fn connect(
         source: &Source,
         login: Option<Login>,
@@ -80,7 +80,7 @@ impl Registry {
         })
     }
 
-    /// A manifest by digest, or by tag if there is no digest.
+    /// Fetches a manifest by digest, or by tag if there is no digest.
     pub(crate) async fn manifest(&self, digest: Option<&Digest>) -> Result<Bytes, ImageError> {
         let wanted = match (digest, self.reference.tag()) {
             (Some(digest), _) => digest.as_str(),
@@ -92,7 +92,7 @@ impl Registry {
         Ok(bytes)
     }
 
-    /// A blob that is kept in memory.
+    /// Fetches a small blob into memory.
     pub(crate) async fn config(&self, digest: &Digest) -> Result<Bytes, ImageError> {
         let max = self.bounds.config_bytes_max;
         let what = "an image's configuration";
@@ -125,7 +125,7 @@ impl Registry {
         }
     }
 
-    /// Asks once; with the credentials that the registry then wants, once more.
+    /// Sends a request; if the registry asks for credentials, sends it again with them.
     async fn get(
         &self,
         kind: &str,
@@ -184,7 +184,7 @@ impl Registry {
         }
     }
 
-    /// The whole of a body that must be small.
+    /// Reads a body that must be small.
     async fn body(
         &self,
         mut response: Response,
@@ -206,7 +206,7 @@ impl Registry {
         timeout(limit, whole).await.map_err(slow)?
     }
 
-    /// Waits for the registry, not for ever.
+    /// Adds a timeout to a future that waits for the registry.
     async fn within<T>(
         &self,
         answer: impl Future<Output = reqwest::Result<T>>,
@@ -236,7 +236,7 @@ impl Registry {
     }
 }
 
-/// Whether the registry itself speaks TLS; where it would lead us does not matter here.
+/// Whether the registry itself uses TLS; redirects are not followed.
 async fn has_tls(host: &str, bounds: &Bounds) -> Result<bool, ImageError> {
     let http = client::staying(bounds)?;
     let asked = http.get(format!("https://{host}/v2/")).send();
@@ -244,7 +244,7 @@ async fn has_tls(host: &str, bounds: &Bounds) -> Result<bool, ImageError> {
     Ok(matches!(answer, Ok(Ok(_))))
 }
 
-/// The innermost cause says what happened; those around it repeat the address.
+/// The innermost cause; the outer ones only repeat the URL.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -265,10 +265,10 @@ fn check(digest: Option<&Digest>, bytes: &[u8], what: &'static str) -> Result<()
     }
 }
 
-/// Before the try after this one; with a little chance, so that many do not come at once.
+/// The delay before the next attempt, with jitter.
 fn back_off(tries: u32) -> Duration {
     let mut chance = [0_u8; 1];
-    // Without chance it is still a pause.
+    // Without randomness there is still a delay.
     let _ = getrandom::fill(&mut chance);
     let jitter = BACK_OFF.mul_f32(f32::from(chance[0]) / 512.0);
     BACK_OFF * 2_u32.pow(tries.saturating_sub(1).min(5)) + jitter

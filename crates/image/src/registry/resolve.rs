@@ -1,8 +1,8 @@
-//! Which addresses the names that a registry without TLS leads to may have.
+//! Restricts the addresses to which a registry without TLS can lead us.
 //!
-//! Whoever is on the way to such a registry chooses its answers, and with them the names we
-//! are sent to: looked up, none of them may be of this host or of a network behind it. The
-//! check is made on the very addresses that are dialled next.
+//! Anyone between us and such a registry can forge its answers and redirect us to any name. So a
+//! name must not resolve to this host or to a network behind it. The check applies to the very
+//! addresses that are connected to next.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use super::address::is_public;
 
-/// What proxies are named by.
+/// The environment variables that configure proxies.
 const PROXY_VARIABLES: [&str; 6] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -25,14 +25,13 @@ const PROXY_VARIABLES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// Looks names up for one registry without TLS.
+/// Resolves names for one registry without TLS.
 pub(super) struct GuardedResolver {
     /// The registry's own name, which the operator allowed.
     own: String,
-    /// What that name was when it was first looked up, and is from then on: its owner cannot
-    /// lead us elsewhere by another answer.
+    /// The addresses of that name from its first lookup, kept so that a later DNS answer cannot
+    /// lead us elsewhere.
     addresses: Arc<OnceCell<Vec<SocketAddr>>>,
-    /// Whether the registry is on this host.
     is_loopback: bool,
     /// The proxies of this process, which the operator chose.
     proxies: Vec<String>,
@@ -77,12 +76,12 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// The port is not known here: 0 stands for the one that is asked for.
+/// The port is unknown here; 0 is replaced by the requested one.
 async fn look_up(name: String) -> io::Result<Vec<SocketAddr>> {
     Ok(lookup_host((name, 0)).await?.collect())
 }
 
-/// The name in an address as these variables have it, with or without a scheme.
+/// The host in the value of a proxy variable, with or without a scheme.
 fn host_of(address: &str) -> Option<String> {
     let url = Url::parse(address)
         .ok()

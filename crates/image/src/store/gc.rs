@@ -1,7 +1,7 @@
-//! Removing images and what nobody needs any more.
+//! Removes images and unused files.
 //!
-//! Whoever removes has the store to itself. Things are moved to `new` under the lock and
-//! removed after it, so that nobody waits for a large tree to go.
+//! Removal needs exclusive access to the store. Files are moved to `new` under the lock and deleted
+//! after it is released, so that nobody waits for a large tree.
 
 use std::collections::BTreeSet;
 use std::fs::{self, TryLockError};
@@ -15,14 +15,14 @@ use super::{RefRecord, Store, remove};
 use crate::bounds::{PARTIAL_AGE_MAX, PARTIAL_BYTES_MAX};
 use crate::{ImageError, InUse};
 
-/// What was removed, or would be.
+/// What was or would be removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Names.
+    /// Image names.
     pub images: usize,
     /// Unpacked layers.
     pub layers: usize,
-    /// Parts of layers that a pull left.
+    /// Partial downloads.
     pub partial: usize,
 }
 
@@ -34,7 +34,7 @@ struct Garbage {
 }
 
 impl Store {
-    /// Removes a name, and what nothing else needs.
+    /// Removes a name and what nothing else needs.
     pub(crate) fn remove(
         &self,
         reference: &Reference,
@@ -58,8 +58,8 @@ impl Store {
         Ok(collected)
     }
 
-    /// Removes what no name and no container needs; with `idle`, also names whose image
-    /// was not used for so long. What a pull may still continue stays.
+    /// Removes what no name and no container needs; with `idle`, also names of images unused for
+    /// this long. Partial downloads that a pull may still resume are kept.
     pub(crate) fn gc(
         &self,
         in_use: InUse<'_>,
@@ -72,7 +72,7 @@ impl Store {
             collected.partial += usize::from(self.move_away(&path));
         }
         for path in self.records("locks")? {
-            // Whoever has one also has a share of the store's.
+            // Its holder would also share the store's lock, which we hold exclusively.
             let _ = fs::remove_file(path);
         }
         drop(lock);
@@ -80,8 +80,8 @@ impl Store {
         Ok(collected)
     }
 
-    /// What [`Store::gc`] would remove. Nobody else has the store meanwhile, because layers of
-    /// a pull that goes on look like what one that died left.
+    /// What [`Store::gc`] would remove. Takes the exclusive lock, because layers of a running pull
+    /// look like leftovers of an interrupted one.
     pub(crate) fn count_garbage(
         &self,
         in_use: InUse<'_>,
@@ -156,8 +156,8 @@ impl Store {
         })
     }
 
-    /// What was fetched of layers and no pull is likely to continue: what is old, and what
-    /// is older than as much as is kept.
+    /// Partial downloads that are unlikely to be resumed: old ones, and the oldest beyond the size
+    /// limit.
     fn given_up(&self) -> Result<Vec<PathBuf>, ImageError> {
         let now = SystemTime::now();
         let mut partial: Vec<_> = self
@@ -182,7 +182,7 @@ impl Store {
         Ok(partial.into_iter().filter_map(goes).collect())
     }
 
-    /// The image of a name that stays; `None` if the name goes.
+    /// The image of a name that is kept; `None` if the name is removed.
     fn kept(
         &self,
         path: &Path,
@@ -212,16 +212,16 @@ impl Store {
             return false;
         };
         let moved = fs::rename(path, &staging.path).is_ok();
-        // It is removed with all the others, without the lock.
+        // It is deleted with all others, after the lock is released.
         staging.moved = true;
         moved
     }
 
-    /// Removes what was moved away, and what makers that died left. Makers that live hold
-    /// the store, so only what was there a moment ago goes.
+    /// Deletes what was moved away and what dead processes left. Running pulls hold the store, so
+    /// only what existed a moment ago is deleted.
     fn empty(&self) {
         let Ok(lock) = self.exclusive() else {
-            // Somebody makes something right now; the next collection removes the rest.
+            // A pull is running; the next collection deletes the rest.
             return;
         };
         let leftovers: Vec<PathBuf> = self.records("new").unwrap_or_default();
@@ -237,7 +237,7 @@ impl Store {
     }
 }
 
-/// The digest that a file of ours is named after.
+/// The digest in a file name.
 fn named(path: &Path) -> Option<Digest> {
     let stem = path.file_stem()?.to_str()?;
     Digest::parse(&format!("sha256:{stem}")).ok()

@@ -1,4 +1,4 @@
-//! Joins those who fetch the same thing, in this process or another: one does it, the
+//! Joins concurrent fetches of the same content, in this process or another: one does it, the
 //! others wait and find it done.
 
 use std::fs::{File, TryLockError};
@@ -8,16 +8,15 @@ use std::sync::Arc;
 use crate::ImageError;
 use crate::bounds::LOCK_PAUSE;
 
-/// Held while something is fetched. Given up when the last clone is dropped, or when we
-/// die.
+/// Held during a fetch. Released when the last clone is dropped, or when the process dies.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
     _file: Arc<File>,
 }
 
 impl Lock {
-    /// Waits for it, and says whether it had to. Whoever has it makes progress or gives up:
-    /// fetching has deadlines.
+    /// Acquires the lock; also returns whether it had to wait. The wait is bounded, because
+    /// fetching has timeouts.
     pub(super) async fn acquire(path: &Path) -> Result<(Self, bool), ImageError> {
         let step = "lock what is fetched";
         let mut has_waited = false;

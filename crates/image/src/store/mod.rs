@@ -1,19 +1,18 @@
-//! Where images are kept.
+//! The image store on disk.
 //!
 //! ```text
-//! DIR/lock              shared by who pulls or starts, exclusive to who removes
-//!   refs/HASH.json      what a name stands for
-//!   images/HEX.json     an image by its manifest: configuration and layers
-//!   layers/HEX/         a layer, unpacked, by the digest of its archive
-//!   blobs/HEX-HEX       what was fetched of a layer so far, by both of its digests
-//!   new/                in the making, or on the way out
-//!   locks/              who fetches what
+//! DIR/lock              shared by pulls and starting containers, exclusive for removal
+//!   refs/HASH.json      what a name refers to
+//!   images/HEX.json     configuration and layers of an image, by manifest digest
+//!   layers/HEX/         an unpacked layer, by the digest of its archive
+//!   blobs/HEX-HEX       partial downloads, by both digests of the layer
+//!   new/                files being created or deleted
+//!   locks/              one per running fetch
 //! ```
 //!
-//! Whatever can be seen in `refs`, `images` or `layers` is complete: it is made in `new`,
-//! brought to the disk, and moved. So a process or a host that dies at any line leaves only things in `new` and `blobs`,
-//! and layers that no image has, all of which [`crate::Images::gc`] removes: blobs after a
-//! day, the others at once.
+//! Everything in `refs`, `images` and `layers` is complete: it is created in `new`, synced, and
+//! moved. So a crash at any point leaves only files in `new` and `blobs`, and layers without an
+//! image. [`crate::Images::gc`] removes them: blobs after a day, the others at once.
 
 mod gc;
 mod lock;
@@ -37,26 +36,26 @@ use crate::hash::digest_of;
 
 const DIRECTORIES: [&str; 6] = ["refs", "images", "layers", "blobs", "new", "locks"];
 
-/// A directory of images.
+/// The store's directory.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
 }
 
-/// Keeps layers from being removed. Given up when dropped, or when we die.
+/// Prevents the removal of layers. Released when dropped, or when the process dies.
 #[derive(Debug)]
 pub struct GcHold {
     _lock: File,
 }
 
-/// A place in `new` that is removed when it was not moved.
+/// A path in `new` that is removed unless it is moved.
 pub(crate) struct StagingPath {
     path: PathBuf,
     moved: bool,
 }
 
 impl Store {
-    /// Opens the store, and makes it if it is missing.
+    /// Opens the store; creates it if it is missing.
     pub(crate) fn open(dir: &Path) -> Result<Self, ImageError> {
         let directory = |path: &Path, mode| {
             let mut builder = fs::DirBuilder::new();
@@ -66,7 +65,7 @@ impl Store {
         let made = directory(&dir, 0o700).and_then(|()| {
             DIRECTORIES
                 .iter()
-                // Containers walk through them; who may is decided by the directory above.
+                // Containers need to search these; the parent directory decides who else may.
                 .try_for_each(|name| directory(&dir.join(name), 0o755))
         });
         made.map_err(ImageError::disk("make the image store"))?;
@@ -81,10 +80,10 @@ impl Store {
             .map_err(ImageError::disk("open the image store's lock"))
     }
 
-    /// Keeps everything from being removed.
+    /// Prevents all removal until it is dropped.
     pub(crate) fn hold(&self) -> Result<GcHold, ImageError> {
         let lock = self.lock_file()?;
-        // Whoever removes is done in a moment: it moves things away before they are removed.
+        // Removal holds the lock only briefly: files are moved away first and deleted later.
         let held = rustix::io::retry_on_intr(|| {
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
         });
@@ -92,19 +91,18 @@ impl Store {
         Ok(GcHold { _lock: lock })
     }
 
-    /// Waits for whoever fetches the same, and says whether it had to.
+    /// Joins whoever fetches the same content; also returns whether it had to wait.
     pub(crate) async fn lock(&self, what: &str) -> Result<(Lock, bool), ImageError> {
         Lock::acquire(&self.dir.join("locks").join(what)).await
     }
 
-    /// Where a layer is fetched to. Named by both digests: who has the lock of the layer is
-    /// then the only one to write there, whatever other images claim of the blob.
+    /// The download file of a layer. Its name has both digests, so that the holder of the layer's
+    /// lock is the only writer, whatever other images claim about the blob.
     pub(crate) fn blob(&self, digest: &Digest, diff_id: &Digest) -> PathBuf {
         let name = format!("{}-{}", digest.hex(), diff_id.hex());
         self.dir.join("blobs").join(name)
     }
 
-    /// The directory that holds all layers.
     pub(crate) fn layers(&self) -> PathBuf {
         self.dir.join("layers")
     }
@@ -117,7 +115,7 @@ impl Store {
         self.layer(diff_id).is_dir()
     }
 
-    /// A name in `new` that nobody has.
+    /// An unused name in `new`.
     pub(crate) fn staging_path(&self) -> Result<StagingPath, ImageError> {
         let mut random = [0_u8; 16];
         let filled = getrandom::fill(&mut random);
@@ -158,7 +156,7 @@ impl StagingPath {
         &self.path
     }
 
-    /// Makes it an empty directory.
+    /// Creates an empty directory there.
     pub(crate) fn directory(&self) -> Result<OwnedFd, ImageError> {
         let step = "make a directory for a layer";
         let mut builder = fs::DirBuilder::new();
@@ -168,9 +166,8 @@ impl StagingPath {
         rustix::fs::openat(CWD, &self.path, flags, Mode::empty()).map_err(ImageError::disk(step))
     }
 
-    /// Makes a tree visible when the disk has all of it: after a power cut it is there
-    /// complete or not at all. What was written elsewhere on its filesystem is waited for
-    /// too; to sync each file by itself would take far longer.
+    /// Makes a tree visible once it is on disk: after a power cut it is there completely or not at
+    /// all. Syncs the whole filesystem, because syncing each file would take far longer.
     pub(crate) fn move_tree_to(self, path: &Path) -> Result<(), ImageError> {
         let step = "bring a layer to the disk";
         let tree = File::open(&self.path).map_err(ImageError::disk(step))?;
@@ -179,11 +176,11 @@ impl StagingPath {
         sync_parent(path).map_err(ImageError::disk(step))
     }
 
-    /// Makes it visible, complete as it is.
+    /// Makes it visible as it is.
     pub(crate) fn move_to(mut self, path: &Path) -> Result<(), ImageError> {
         match fs::rename(&self.path, path) {
             Ok(()) => self.moved = true,
-            // Another was faster, with the same content; ours is removed.
+            // Another process was faster, with the same content; ours is removed.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             Err(error) => return Err(ImageError::disk("move what was made")(error)),
         }
@@ -199,12 +196,12 @@ impl Drop for StagingPath {
     }
 }
 
-/// Brings a name to the disk.
+/// Syncs the directory entry.
 fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
-/// Removes a file or a tree; what stays in `new` goes with the next collection.
+/// Removes a file or a tree; what remains in `new` is removed by the next collection.
 fn remove(path: &Path) {
     if fs::remove_file(path).is_err() {
         let _ = fs::remove_dir_all(path);

@@ -1,6 +1,6 @@
-//! What is known of an image, and how it is written down.
+//! Records of images, as JSON files.
 //!
-//! A record that cannot be read is as good as none: the image is fetched again.
+//! An unreadable record counts as missing: the image is fetched again.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,43 +14,43 @@ use super::Store;
 use crate::ImageError;
 use crate::accounts::Accounts;
 
-/// A record holds an image's environment and its accounts.
+/// A record contains an image's environment and accounts.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
 
-/// An image that is here, complete.
+/// A complete image in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// The name it was asked for by.
+    /// The name under which it was found.
     pub reference: Reference,
-    /// What the name stands for: what a pinned reference would say.
+    /// What the name resolved to: the digest for a pinned reference.
     pub digest: Digest,
-    /// The manifest for this host; the same as `digest` unless that is of many platforms.
+    /// The manifest for this host; equal to `digest` unless that is a multi-platform index.
     pub manifest: Digest,
-    /// Its layers, the lowest first, each once.
+    /// Its layers without duplicates, lowest first.
     pub layers: Vec<Digest>,
-    /// What it says about its processes.
+    /// Its process settings.
     pub config: Config,
-    /// The bytes of its layers as they were sent.
+    /// Compressed size of its layers.
     pub size_bytes: u64,
     /// Where it came from.
     pub origin: Origin,
-    /// When it was looked up.
+    /// When the name was last resolved.
     pub pulled_at: SystemTime,
-    /// When a container was last made of it.
+    /// When a container was last created from it.
     pub used_at: SystemTime,
     /// `/etc/passwd` and `/etc/group`, with an entry for the container's user.
     pub accounts: Accounts,
 }
 
-/// What an image says about its processes. Its user and its entry point are for
-/// information: everything runs as the container's user, and what runs is asked for.
+/// Process settings of an image. User and entry point are informational only: everything runs as
+/// the container's user, and callers choose what runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Variables, below those of the container.
+    /// Environment variables; those of the container take precedence.
     pub env: Vec<(String, String)>,
-    /// Where its processes would start.
+    /// Its working directory.
     pub workdir: Option<String>,
-    /// Whom its processes would run as.
+    /// Its user.
     pub user: Option<String>,
 }
 
@@ -58,13 +58,13 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// From the registry in its name.
+    /// The registry in its name.
     Registry,
-    /// From a file.
+    /// A file: `hotcell pull --from`.
     File,
 }
 
-/// What a name stands for.
+/// The record of a name.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RefRecord {
     pub(crate) reference: String,
@@ -74,7 +74,7 @@ pub(crate) struct RefRecord {
     pub(crate) pulled_at_s: u64,
 }
 
-/// An image by its manifest.
+/// The record of a manifest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ImageRecord {
     pub(crate) layers: Vec<String>,
@@ -84,14 +84,14 @@ pub(crate) struct ImageRecord {
 }
 
 impl Store {
-    /// What a name stands for, if all of it is here.
+    /// The image behind a name, if it is complete.
     pub(crate) fn find(&self, reference: &Reference) -> Option<Image> {
         let record: RefRecord = read(&self.ref_path(reference))?;
         self.complete(&record)
             .filter(|image| image.reference == *reference)
     }
 
-    /// Every image that is here, by name.
+    /// All images, by name.
     pub(crate) fn list(&self) -> Result<Vec<Image>, ImageError> {
         let mut images: Vec<Image> = self
             .records("refs")?
@@ -112,7 +112,7 @@ impl Store {
         }
         let reference = Reference::parse(&record.reference).ok()?;
         let digest = Digest::parse(&record.digest).ok()?;
-        // A name that says which content it means is never that of other content.
+        // A name with a digest must not refer to other content.
         if reference.digest().is_some_and(|pinned| *pinned != digest) {
             return None;
         }
@@ -130,7 +130,7 @@ impl Store {
         })
     }
 
-    /// Makes an image visible under a name. Its layers are here.
+    /// Makes an image visible under a name; its layers are here.
     pub(crate) fn save(
         &self,
         record: &RefRecord,
@@ -150,9 +150,9 @@ impl Store {
             .ok_or(ImageError::NotHere { reference })
     }
 
-    /// Remembers that a container was made of it.
+    /// Records that a container was created from it.
     pub(crate) fn touch(&self, manifest: &Digest) {
-        // Only what collects unused images wants to know.
+        // Only the garbage collector reads this, so failure is harmless.
         let _ = fs::File::open(self.image_path(manifest))
             .and_then(|file| file.set_modified(SystemTime::now()));
     }
@@ -168,7 +168,6 @@ impl Store {
     }
 }
 
-/// The layers of an image, by its record.
 pub(super) fn layers_of(record: &Path) -> Option<Vec<Digest>> {
     parse_all(&read::<ImageRecord>(record)?.layers)
 }
@@ -187,7 +186,6 @@ fn parse_all(digests: &[String]) -> Option<Vec<Digest>> {
         .collect()
 }
 
-/// Now, as it is written down.
 pub(crate) fn now_s() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())

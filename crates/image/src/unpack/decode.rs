@@ -1,5 +1,5 @@
-//! From a blob to the archive in it: decompressed and hashed on a thread of its own, so
-//! that a second core works while the first one writes files.
+//! Decompresses and hashes a blob on its own thread, so that a second core works while the first
+//! one writes files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,11 @@ use crate::hash::HashingReader;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Blobs are read in pieces of this size.
 const READ_BYTES: usize = 128 << 10;
 
 type Piece = io::Result<Vec<u8>>;
 
-/// Lets `work` read the archive in a blob, and answers the archive's digest if it read
-/// all of it.
+/// Lets `work` read the archive in a blob; returns the archive's digest if all of it was read.
 pub(super) fn decoded<F>(
     blob: impl Read + Send,
     stop: &AtomicBool,
@@ -42,7 +40,7 @@ where
             at: 0,
         };
         let done = work(&mut pieces);
-        // Ends a decoder that nobody listens to any more.
+        // Ends the decoder if nobody reads its output.
         drop(pieces);
         let digest = decoder.join();
         done?;
@@ -53,7 +51,7 @@ where
     })
 }
 
-/// Sends the archive's pieces and answers its digest; `None` if it was not all sent.
+/// Sends the archive in chunks and returns its digest; `None` if it was not sent completely.
 fn decode(blob: impl Read, sender: &SyncSender<Piece>, stop: &AtomicBool) -> Option<Digest> {
     let archive = match decompressed(blob) {
         Ok(archive) => archive,
@@ -74,7 +72,7 @@ fn decode(blob: impl Read, sender: &SyncSender<Piece>, stop: &AtomicBool) -> Opt
         if is_end && !is_error {
             return Some(archive.finish());
         }
-        // What was read before an error is not used: the archive is broken.
+        // Data before an error is discarded: the archive is broken.
         sender.send(read.map(|_| piece)).ok()?;
         if is_error {
             return None;
@@ -82,7 +80,7 @@ fn decode(blob: impl Read, sender: &SyncSender<Piece>, stop: &AtomicBool) -> Opt
     }
 }
 
-/// What kind of blob it is, its first bytes tell; its media type is only a claim.
+/// Detects the compression by the first bytes; the media type is only a claim.
 pub(crate) fn decompressed<'a>(blob: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut blob = BufReader::with_capacity(READ_BYTES, blob);
     let start = blob.fill_buf()?;
@@ -95,7 +93,7 @@ pub(crate) fn decompressed<'a>(blob: impl Read + 'a) -> io::Result<Box<dyn Read 
     Ok(Box::new(blob))
 }
 
-/// Frames one after the other, those without content left out.
+/// Decodes consecutive frames; skips those without content.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -113,7 +111,7 @@ impl<R: BufRead> Zstd<R> {
         }
     }
 
-    /// Goes to the next frame; false if there is none.
+    /// Enters the next frame; false if there is none.
     fn enter(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.init(&mut self.source) {

@@ -1,4 +1,4 @@
-//! The times of directories, which are set at the end: filling a directory changes its
+//! Timestamps of directories, which are set at the end: adding files to a directory changes its
 //! time.
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use super::UnpackError;
 use crate::bounds::DIRECTORY_TIMES_BYTES_MAX;
 
-/// What one directory takes besides its path: its time, and its place in the map.
+/// The memory per directory besides its path.
 const FIXED_BYTES: usize = 64;
 
-/// Directories by path, each once, in no more than `DIRECTORY_TIMES_BYTES_MAX`.
+/// Directories by path, in at most `DIRECTORY_TIMES_BYTES_MAX`.
 #[derive(Default)]
 pub(super) struct DirectoryTimes {
     times: BTreeMap<Vec<u8>, i64>,
@@ -17,7 +17,7 @@ pub(super) struct DirectoryTimes {
 }
 
 impl DirectoryTimes {
-    /// Remembers a directory's time; the last one counts.
+    /// Records a directory's time, replacing an earlier one.
     pub(super) fn insert(&mut self, path: Vec<u8>, mtime_s: i64) -> Result<(), UnpackError> {
         if let Some(time) = self.times.get_mut(&path) {
             *time = mtime_s;

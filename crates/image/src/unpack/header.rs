@@ -1,7 +1,7 @@
-//! Reads members of an archive one by one, with every bound in our own hands.
+//! Reads the members of an archive one by one, with our own bounds.
 //!
-//! The tar crate knows the layout of a block; its reader of whole archives would take
-//! long names of any length into memory, so it is not used.
+//! The tar crate parses the blocks. Its archive reader is not used, because it reads long names of
+//! any length into memory.
 
 use std::io::{self, Read};
 
@@ -27,7 +27,7 @@ pub(crate) struct Member {
     pub(crate) mtime_s: i64,
 }
 
-/// What precedes a member and changes it.
+/// Records that precede a member and modify it.
 #[derive(Default)]
 struct Overrides {
     path: Option<Vec<u8>>,
@@ -38,11 +38,11 @@ struct Overrides {
     mtime_s: Option<i64>,
 }
 
-/// Members of the archive that `inner` yields.
+/// The members of the archive in `inner`.
 pub(crate) struct Members<'a, R> {
     inner: R,
     meter: &'a Meter<'a>,
-    /// Content and padding of the present member that was not read yet.
+    /// Unread content and padding of the current member.
     content_left: u64,
     padding_left: u64,
 }
@@ -65,8 +65,8 @@ impl<'a, R: Read> Members<'a, R> {
         self.inner
     }
 
-    /// The next member; `None` at the archive's end. What is left of the last one's
-    /// content is skipped.
+    /// The next member; `None` at the end of the archive. Skips the rest of the current member's
+    /// content.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, UnpackError> {
         let mut overrides = Overrides::default();
         loop {
@@ -125,7 +125,7 @@ impl<'a, R: Read> Members<'a, R> {
         Ok(())
     }
 
-    /// A header, checked; `None` at the first empty block or where the bytes end.
+    /// Reads and checks a header; `None` at the first empty block or at end of file.
     fn header(&mut self) -> Result<Option<Header>, UnpackError> {
         let mut header = Header::new_old();
         let block = header.as_mut_bytes();
@@ -141,7 +141,7 @@ impl<'a, R: Read> Members<'a, R> {
             return Ok(None);
         }
         let sum = |block: &[u8]| block.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-        // The checksum counts its own field as spaces.
+        // The checksum treats its own field as spaces.
         let wanted = sum(&block[..148]) + sum(&block[156..]) + 8 * u32::from(b' ');
         match header.cksum() {
             Ok(found) if found == wanted => Ok(Some(header)),
@@ -169,7 +169,7 @@ impl<'a, R: Read> Members<'a, R> {
     }
 }
 
-/// The content of the present member. An archive that ends inside of it is an error.
+/// Reads the content of the current member. An archive that ends in the middle is an error.
 impl<R: Read> Read for Members<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let want = usize::try_from(self.content_left).unwrap_or(usize::MAX);
@@ -200,8 +200,8 @@ impl Overrides {
                 key if key.starts_with(b"GNU.sparse.") => {
                     return Err(UnpackError::Malformed("a sparse file is not supported"));
                 }
-                // Extended attributes with the rest: an image that could set those of
-                // overlayfs could reach beyond its layer.
+                // Extended attributes are ignored too: an image that could set those of overlayfs
+                // could reach beyond its layer.
                 _ => {}
             }
         }
@@ -209,7 +209,7 @@ impl Overrides {
     }
 }
 
-/// A field that was left empty is 0, as other readers have it.
+/// An empty field is 0, as other implementations have it.
 fn number(parsed: io::Result<u64>, field: &[u8]) -> Result<u64, UnpackError> {
     let is_empty = field.iter().all(|byte| matches!(byte, 0 | b' '));
     if is_empty {
@@ -224,7 +224,7 @@ fn decimal(value: &[u8]) -> Result<u64, UnpackError> {
         .ok_or(UnpackError::Malformed("a number is none"))
 }
 
-/// Whole seconds; a time that cannot be read is the epoch.
+/// Whole seconds; an invalid time is 1970.
 fn seconds(value: &[u8]) -> i64 {
     let text = std::str::from_utf8(value).unwrap_or_default();
     let whole = text.split('.').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What an archive takes, counted against its bounds as soon as it is announced.
+//! Counts what an archive uses against its bounds, as soon as it is announced.
 //!
-//! Everything counts, also what is skipped: reading it takes time. What is not counted is
-//! less than 1 KiB for each entry, its header and its padding.
+//! Skipped content counts too, because reading it takes time. Not counted are headers and padding,
+//! less than 1 KiB per entry.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::UnpackError;
 use crate::bounds::{ARCHIVE_ENTRIES_MAX, Bounds};
 
-/// Counts for one archive: who reads it and who writes what is in it share this.
+/// The counters of one archive, shared by its reader and its writer.
 pub(crate) struct Meter<'a> {
     entries: Count,
     bytes: Count,
     image: Option<&'a Budget>,
 }
 
-/// What all layers of one image that are unpacked may take together.
+/// What all unpacked layers of one image may use together.
 pub(crate) struct Budget {
     entries: AtomicU64,
     entries_max: u64,
@@ -44,7 +44,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// For an image archive: a file of this host, whose length is known.
+    /// For an image archive: a local file of known length.
     pub(crate) fn of_image_archive() -> Self {
         let what = "the number of files in an image archive";
         Self {
@@ -54,7 +54,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// One more header, or a directory that a path only implies.
+    /// Counts a header, or a directory that a path only implies.
     pub(super) fn entry(&self) -> Result<(), UnpackError> {
         self.entries.add(1)?;
         let Some(image) = self.image else {
@@ -64,7 +64,7 @@ impl<'a> Meter<'a> {
         spend(&image.entries, 1, what, image.entries_max)
     }
 
-    /// So many more bytes, whatever becomes of them.
+    /// Counts bytes, whether or not they are written.
     pub(super) fn bytes(&self, len: u64) -> Result<(), UnpackError> {
         self.bytes.add(len)?;
         let Some(image) = self.image else {
@@ -75,7 +75,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// `more` is within the bound of a layer, so that the sum of some layers does not overflow.
+/// `more` is within the bound of a layer, so the sum cannot overflow.
 fn spend(sum: &AtomicU64, more: u64, what: &'static str, max: u64) -> Result<(), UnpackError> {
     if sum.fetch_add(more, Ordering::Relaxed) + more > max {
         return Err(UnpackError::TooLarge { what, max });

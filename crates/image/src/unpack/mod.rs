@@ -1,14 +1,14 @@
-//! Unpacking a layer: untrusted from the first byte.
+//! Unpacks a layer: untrusted from the first byte.
 //!
 //! ```text
 //! file ─▶ decompress ─▶ hash ─▶ pieces │ ▶ members ─▶ tree beneath one directory
 //!              a thread of its own     │
 //! ```
 //!
-//! Every member's directory is resolved by openat2 beneath the layer's own directory and
-//! without following any link, so nothing ever appears outside of it. What a member may
-//! not bring is left out (devices, set-user-id bits, extended attributes) or makes the
-//! whole layer invalid (`..`, links for directories, sparse files).
+//! openat2 resolves every member's directory beneath the layer's directory without following
+//! links, so nothing is ever created outside of it. Some forbidden parts are skipped (devices,
+//! set-user-id bits, extended attributes); others make the whole layer invalid (`..`, links in
+//! place of directories, sparse files).
 
 mod decode;
 mod directory_times;
@@ -31,8 +31,8 @@ use self::tree::Tree;
 use crate::ImageError;
 use crate::bounds::{Bounds, TRAILER_BYTES_MAX};
 
-/// The attribute by which overlayfs, mounted in a user namespace, knows that a directory
-/// hides all of its name below.
+/// The attribute that marks a directory as opaque for overlayfs in a user namespace: it hides the
+/// directory of the same name in lower layers.
 pub(crate) const OPAQUE: &str = "user.overlay.opaque";
 
 /// Why a layer cannot be unpacked.
@@ -53,7 +53,7 @@ pub(crate) enum UnpackError {
     Stopped,
 }
 
-/// What comes of reading the archive, as opposed to writing the tree.
+/// For errors of reading the archive, as opposed to writing the tree.
 impl From<io::Error> for UnpackError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -75,20 +75,19 @@ impl From<UnpackError> for ImageError {
     }
 }
 
-/// How to unpack.
 pub(crate) struct Unpack<'a> {
     pub(crate) bounds: &'a Bounds,
     /// Shared with the other layers of the image.
     pub(crate) budget: &'a Budget,
-    /// Set when nobody wants the result any more.
+    /// Set when the caller has gone away.
     pub(crate) stop: &'a AtomicBool,
-    /// Told how many bytes of content were written so far.
+    /// Receives the number of bytes written so far.
     pub(crate) report: &'a (dyn Fn(u64) + Sync),
 }
 
 impl Unpack<'_> {
-    /// Unpacks a layer, compressed or not, into an empty directory and answers what the
-    /// archive was, decompressed. On `Err` the directory holds whatever was unpacked.
+    /// Unpacks a layer, compressed or not, into an empty directory; returns the digest of the
+    /// decompressed archive. On `Err` the directory contains what was unpacked so far.
     pub(crate) fn layer(
         &self,
         blob: impl Read + Send,
@@ -115,7 +114,7 @@ impl Unpack<'_> {
     }
 }
 
-/// Reads what follows the archive's end: it belongs to the digest.
+/// Reads what follows the end of the archive: it is part of the digest.
 fn drain(rest: impl Read) -> Result<(), UnpackError> {
     let mut rest = rest.take(TRAILER_BYTES_MAX + 1);
     if io::copy(&mut rest, &mut io::sink())? > TRAILER_BYTES_MAX {
@@ -124,7 +123,7 @@ fn drain(rest: impl Read) -> Result<(), UnpackError> {
     Ok(())
 }
 
-/// Unpacks an archive in memory, for tests and fuzzing.
+/// Unpacks an archive from memory, for tests and fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn unpack_bytes(
     bytes: &[u8],

@@ -3,34 +3,32 @@
 use super::UnpackError;
 use crate::bounds::{DEPTH_MAX, PATH_BYTES_MAX};
 
-/// The longest name of one file.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What marks a file as the mark of a deletion.
+/// The prefix of whiteout files, which mark deletions.
 const WHITEOUT: &[u8] = b".wh.";
 
-/// Where a member goes, beneath the layer's directory: no `..`, no empty part, never
-/// absolute.
+/// A path beneath the layer's directory: no `..`, no empty component, never absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberPath<'a> {
     parts: Vec<&'a [u8]>,
 }
 
-/// What a member's name says that it is.
+/// The meaning of a member's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark<'a> {
-    /// Itself.
+    /// An ordinary file.
     Plain,
-    /// This name is gone.
+    /// A whiteout of this name.
     Deleted(&'a [u8]),
-    /// Everything below is gone from its directory.
+    /// An opaque directory: its lower content is hidden.
     Opaque,
-    /// A filesystem's own bookkeeping.
+    /// A marker of AUFS, ignored.
     Foreign,
 }
 
 impl<'a> MemberPath<'a> {
-    /// Reads a name; `/a`, `./a` and `a/` are all `a`.
+    /// Parses a name; `/a`, `./a` and `a/` are all `a`.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, UnpackError> {
         let refused = |reason| Err(UnpackError::Malformed(reason));
         if bytes.len() > PATH_BYTES_MAX || bytes.contains(&0) {
@@ -48,19 +46,17 @@ impl<'a> MemberPath<'a> {
         Ok(Self { parts })
     }
 
-    /// Its directory and its own name; `None` for the root.
+    /// Directory and file name; `None` for the root.
     pub(super) fn split(&self) -> Option<(&[&'a [u8]], &'a [u8])> {
         let (name, parents) = self.parts.split_last()?;
         Some((parents, name))
     }
 
-    /// The whole of it.
     pub(super) fn joined(&self) -> Vec<u8> {
         self.parts.join(&b'/')
     }
 }
 
-/// What a name says.
 pub(super) fn mark(name: &[u8]) -> Result<Mark<'_>, UnpackError> {
     let Some(rest) = name.strip_prefix(WHITEOUT) else {
         return Ok(Mark::Plain);

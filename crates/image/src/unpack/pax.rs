@@ -1,15 +1,15 @@
-//! Records of an extended header: `LENGTH KEY=VALUE\n`, each as long as it says, because a
-//! value may be any bytes.
+//! Records of an extended header: `LENGTH KEY=VALUE\n`. The length is explicit because a value may
+//! be any bytes.
 
 use super::UnpackError;
 
-/// Digits of a record's length; all of an extended header is far shorter.
+/// Digits of a record's length; an extended header is far shorter than this allows.
 const DIGITS_MAX: usize = 10;
 
-/// One record.
+/// Key and value.
 pub(super) type Record<'a> = (&'a [u8], &'a [u8]);
 
-/// The records, one after the other, up to the first that is damaged.
+/// The records, up to the first malformed one.
 pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, UnpackError>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -25,7 +25,7 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, U
     })
 }
 
-/// The first record, and what follows it.
+/// The first record, and the rest.
 fn first(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let digits = bytes.iter().take(DIGITS_MAX + 1);
     let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();

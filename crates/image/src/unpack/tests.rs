@@ -50,7 +50,7 @@ fn hard_link(path: &str, target: &str) -> Made {
     made(EntryType::Link, path, target, "")
 }
 
-/// Writes names as they are, which the tar crate would refuse to.
+/// Writes names unchanged, which the tar crate refuses to do.
 fn archive(members: &[Made]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in members {
@@ -75,7 +75,7 @@ fn archive(members: &[Made]) -> Vec<u8> {
     bytes
 }
 
-/// A directory with the layer in it, and something beside it that must not change.
+/// A directory with the layer in it, and a sibling that must not change.
 struct UnpackDir {
     base: tempfile::TempDir,
 }
@@ -156,7 +156,7 @@ fn compressed_layers_have_the_digest_of_what_is_in_them() {
     let gzipped = [gzip(first), gzip(second)].concat();
     let level = ruzstd::encoding::CompressionLevel::Fastest;
     let zstd = |part: &[u8]| ruzstd::encoding::compress_to_vec(part, level);
-    // Two frames, with one between them that is to be skipped.
+    // Two frames, with a skippable one between them.
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let zstd = [zstd(first), skipped, zstd(second)].concat();
     for compressed in [gzipped, zstd, bytes.clone()] {
@@ -285,7 +285,7 @@ fn deletions_become_those_of_overlayfs() {
         directory("cache"),
         file("cache/.wh..wh..opq", ""),
         file("cache/kept", "x"),
-        // Deleted below and made anew here.
+        // Deleted in lower layers and created again here.
         file(".wh.again", ""),
         directory("again"),
         file("both", "x"),
@@ -331,7 +331,7 @@ fn bombs_stop_at_their_bounds() {
         .unpack_with(&archive(&many), &bounds)
         .unwrap_err();
     assert!(matches!(error, UnpackError::TooLarge { .. }), "{error}");
-    // A name that is longer than any memory.
+    // A name longer than memory.
     let mut long = made(EntryType::GNULongName, "././@LongLink", "", "");
     long.content = vec![b'a'; 2 << 20];
     assert_eq!(refused(&[long]), "a name or attribute is too long");
@@ -421,7 +421,7 @@ fn attributes_and_names_may_hold_a_newline() {
         .unpack(&archive(&[pax, file("other", "y")]))
         .unwrap();
     assert_eq!(fs::read(unpacked.path("a\nb")).unwrap(), b"y");
-    // Its length is that of another.
+    // Its length is that of another record.
     let mut pax = made(EntryType::XHeader, "pax", "", "");
     pax.content = b"13 path=a\nb\n".to_vec();
     assert_eq!(refused(&[pax, file("x", "")]), "a header is damaged");
@@ -442,7 +442,7 @@ fn an_unpacking_that_nobody_wants_stops() {
     assert!(!unpacked.path("a").exists(), "{error}");
 }
 
-/// Names that meet each other: links and directories of the same name, and ways out.
+/// Colliding names: links and directories of the same name, and ways out.
 fn any_name() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         Just("a"),
@@ -488,7 +488,7 @@ proptest! {
     #[test]
     fn nothing_ever_appears_outside_of_the_layer(members in prop::collection::vec(any_member(), 0..12)) {
         let unpacked = UnpackDir::new();
-        // Together, and so that one that is refused does not keep the others from being tried.
+        // First together, then one by one, so that a refused member does not mask the others.
         let _ = unpacked.unpack(&archive(&members));
         for member in &members {
             let _ = unpacked.unpack(&archive(std::slice::from_ref(member)));

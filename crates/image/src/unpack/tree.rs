@@ -1,4 +1,4 @@
-//! Members of a layer, put where they belong beneath its directory.
+//! Writes the members of a layer beneath its directory.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,24 +14,24 @@ use super::name::{Mark, MemberPath, mark};
 use super::{Meter, OPAQUE, Unpack, UnpackError};
 use crate::bounds::{DECODED_PIECE_BYTES, PATH_BYTES_MAX, PROGRESS_STEP_BYTES};
 
-/// Ids of a container; an id beyond belongs to nobody.
+/// Containers have ids up to this one; a file with a higher id belongs to nobody.
 const ID_MAX: u32 = 65535;
 const NOBODY: u32 = 65534;
 
-/// Permissions and the sticky bit. Set-user-id means nothing in a container, and a file
-/// that has it should not lie on the host's disk.
+/// Permissions and the sticky bit. Set-user-id has no effect in a container, and such files should
+/// not be on the host's disk.
 const MODE_MASK: u32 = 0o1777;
 
 pub(super) struct Tree<'a> {
     root: OwnedFd,
     how: &'a Unpack<'a>,
-    /// Only root can give files away; another user owns all of them.
+    /// Only root can change owners; an ordinary user owns all files.
     is_root: bool,
     meter: &'a Meter<'a>,
     /// Written so far.
     bytes: u64,
     reported: u64,
-    /// The directory of the last member: most are followed by their neighbours.
+    /// The directory of the previous member: neighbours usually share it.
     parent: Option<(Vec<u8>, OwnedFd)>,
     directory_times: DirectoryTimes,
     buffer: Vec<u8>,
@@ -52,7 +52,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Puts one member in place; `content` yields that of a file.
+    /// Writes one member; `content` yields the content of a file.
     pub(super) fn place(
         &mut self,
         member: &Member,
@@ -85,7 +85,7 @@ impl<'a> Tree<'a> {
         member: &Member,
         content: &mut impl Read,
     ) -> Result<(), UnpackError> {
-        // Archives from before POSIX mark a directory by its name alone.
+        // Archives from before POSIX mark a directory only by its trailing slash.
         let is_directory =
             member.kind.is_dir() || member.kind.is_file() && member.path.ends_with(b"/");
         if is_directory {
@@ -103,7 +103,7 @@ impl<'a> Tree<'a> {
         } else if member.kind.is_gnu_sparse() {
             Err(UnpackError::Malformed("a sparse file is not supported"))
         } else {
-            // Devices, and what we do not know.
+            // Devices and unknown types are skipped.
             Ok(())
         }
     }
@@ -165,13 +165,13 @@ impl<'a> Tree<'a> {
             return Err(UnpackError::Malformed("a link leads nowhere"));
         }
         clear(parent, name)?;
-        // A link's target means something in the container only; here nothing follows it.
+        // The target is only meaningful inside the container; here nothing follows it.
         rustix::fs::symlinkat(target, parent, name).map_err(disk("make a link"))?;
         self.dress(parent, name, member)
     }
 
-    /// Only to a file of the same layer. What a lower layer has would make the layer's
-    /// content depend on its lower ones, and layers are shared between images.
+    /// Links only to a file of the same layer. Layers are shared between images, so a layer must
+    /// not depend on its lower ones.
     fn hard_link(
         &self,
         parent: BorrowedFd<'_>,
@@ -187,7 +187,7 @@ impl<'a> Tree<'a> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(absent),
             other => other.map_err(disk("open a directory"))?,
         };
-        // One that leads to itself stays what it is.
+        // A link to itself changes nothing.
         if is_same(directory.as_fd(), target, parent, name) {
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl<'a> Tree<'a> {
         self.dress(parent, name, member)
     }
 
-    /// Owner and time of what has no descriptor.
+    /// Sets owner and time of a file without a descriptor.
     fn dress(
         &self,
         parent: BorrowedFd<'_>,
@@ -246,7 +246,7 @@ impl<'a> Tree<'a> {
         self.directory_times.insert(path.joined(), member.mtime_s)
     }
 
-    /// Sets the times that had to wait.
+    /// Sets the deferred timestamps.
     pub(super) fn finish(self) -> Result<(), UnpackError> {
         for (path, mtime_s) in self.directory_times.iter() {
             match open_beneath_for(self.root.as_fd(), path, OFlags::RDONLY) {
@@ -263,13 +263,13 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// As an ordinary user we are the owner of everything, and must be able to read it.
+    /// An ordinary user owns all files and must be able to read them.
     fn mode(&self, member: &Member, own: u32) -> Mode {
         let own = if self.is_root { 0 } else { own };
         Mode::from_raw_mode(member.mode & MODE_MASK | own)
     }
 
-    /// The directory of these parents, made where it is missing.
+    /// Opens the parent directory; creates missing ones.
     fn parent(&mut self, parents: &[&[u8]]) -> Result<OwnedFd, UnpackError> {
         let path = parents.join(&b'/');
         if let Some((last, fd)) = self.parent.take()
@@ -294,8 +294,8 @@ impl<'a> Tree<'a> {
         Ok(at)
     }
 
-    /// A directory that the archive only implies: it takes the place of a deletion at most,
-    /// and counts as if it were a member.
+    /// A directory that the archive only implies. It replaces at most a whiteout, and counts like a
+    /// member.
     fn enter_or_make_parent(
         &self,
         parent: BorrowedFd<'_>,
@@ -328,7 +328,7 @@ fn open_beneath_for(root: BorrowedFd<'_>, path: &[u8], how: OFlags) -> Result<Ow
     rustix::io::retry_on_intr(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve))
 }
 
-/// A directory that the archive names itself: it takes the place of anything else.
+/// A directory that the archive names. It replaces anything else.
 fn enter_or_make(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, UnpackError> {
     if kind_of(parent, name)? != Some(FileType::Directory) {
         make_directory(parent, name)?;
@@ -342,23 +342,23 @@ fn make_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), UnpackError
     let mode = Mode::from_raw_mode(0o755);
     rustix::fs::mkdirat(parent, name, mode).map_err(disk("make a directory"))?;
     if was_deleted {
-        // Deleted and made again: what was below stays deleted.
+        // Deleted and created again: lower content stays hidden.
         let fresh = open_beneath(parent, name).map_err(disk("open a directory"))?;
         make_opaque(fresh.as_fd())?;
     }
     Ok(())
 }
 
-/// Marks a name as deleted from the layers below.
+/// Creates a whiteout, which hides a name of lower layers.
 fn delete(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), UnpackError> {
     match kind_of(parent, name)? {
-        // Deletions concern the layers below; what this one has stays.
+        // Whiteouts affect lower layers only; files of this layer stay.
         Some(FileType::Directory) => {
             let directory = open_beneath(parent, name).map_err(disk("open a directory"))?;
             make_opaque(directory.as_fd())
         }
         Some(_) => Ok(()),
-        // Overlayfs takes a device of number 0 for a deletion; every user may make that.
+        // Overlayfs treats a device 0/0 as a whiteout; every user may create one.
         None => rustix::fs::mknodat(parent, name, FileType::CharacterDevice, Mode::empty(), 0)
             .map_err(disk("mark a deletion")),
     }
@@ -371,7 +371,7 @@ fn make_opaque(directory: BorrowedFd<'_>) -> Result<(), UnpackError> {
         .map_err(disk("mark a directory as opaque"))
 }
 
-/// Makes way for a member. A directory that is not empty does not go.
+/// Removes what is in the way of a member. A non-empty directory is not removed.
 fn clear(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), UnpackError> {
     let removed = match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR),

@@ -1,4 +1,4 @@
-//! One container's groups.
+//! The cgroups of one container: statistics, kill, removal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,33 +10,31 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// How long members may take to end after they were killed.
+/// How long [`ContainerCgroups::remove`] waits for killed members to exit.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at a group that is not yet empty.
+/// Poll interval while a killed cgroup still has members.
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
-/// The groups of one container. Kept as data, so that a server which did not make them
-/// can remove them.
+/// The cgroups of one container. Serializable, so that a later server can remove cgroups that it
+/// did not create.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerCgroups {
-    /// Groups in v1 hierarchies.
     pub(super) v1: Vec<PathBuf>,
-    /// The group in the unified hierarchy.
     pub(super) v2: Option<PathBuf>,
 }
 
 impl ContainerCgroups {
-    /// No group at all.
+    /// For a container without cgroups: nothing is limited, read or removed.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Whether there is no group.
+    /// True if the container runs without cgroups.
     pub fn is_none(&self) -> bool {
         self.v1.is_empty() && self.v2.is_none()
     }
 
-    /// How many processes the kernel has killed for want of memory.
+    /// How many processes the kernel's OOM killer has killed in this container.
     pub fn oom_kills(&self) -> u64 {
         self.dirs()
             .filter_map(|dir| {
@@ -48,7 +46,7 @@ impl ContainerCgroups {
             .sum()
     }
 
-    /// Memory in use, if a group counts it.
+    /// Current memory usage in bytes; `None` if no cgroup accounts for it.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.dirs().find_map(|dir| {
             let text = fs::read_to_string(dir.join("memory.current"))
@@ -58,8 +56,9 @@ impl ContainerCgroups {
         })
     }
 
-    /// Kills every member. On v1 one that forks at that moment may be missed: the init
-    /// of a container takes all others with it, and `remove` asks again.
+    /// Kills every member. On cgroup v1 a process that forks at this moment can be missed; that is
+    /// harmless, because the container's init takes its descendants with it, and `remove` kills
+    /// again.
     pub fn kill(&self) -> io::Result<()> {
         for dir in self.dirs() {
             let killed = fs::write(dir.join("cgroup.kill"), "1");
@@ -70,8 +69,8 @@ impl ContainerCgroups {
         Ok(())
     }
 
-    /// Removes the groups, after killing what is left in them. Idempotent. On `Err` the
-    /// members did not end in time and the groups are still there.
+    /// Kills the remaining members and removes the cgroups. Idempotent. On `Err` the members did
+    /// not exit in time and the cgroups still exist.
     pub fn remove(&self) -> io::Result<()> {
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         self.dirs()
@@ -91,14 +90,14 @@ impl ContainerCgroups {
         }
     }
 
-    /// Adds a v1 group; hierarchies of several controllers have one for all.
+    /// Adds a v1 cgroup unless it is listed already: several controllers can share one hierarchy.
     pub(super) fn add_v1(&mut self, dir: PathBuf) {
         if !self.v1.contains(&dir) {
             self.v1.push(dir);
         }
     }
 
-    /// Files through which a task joins the v1 groups by writing `0`.
+    /// Opens the `tasks` files of the v1 cgroups; a task joins by writing `0`.
     pub(crate) fn v1_tasks(&self) -> io::Result<Vec<OwnedFd>> {
         self.v1
             .iter()
@@ -111,7 +110,7 @@ impl ContainerCgroups {
             .collect()
     }
 
-    /// The directory into which to clone.
+    /// Opens the v2 cgroup, for `CLONE_INTO_CGROUP`.
     pub(crate) fn v2_dir(&self) -> io::Result<Option<OwnedFd>> {
         self.v2
             .as_ref()
@@ -134,7 +133,8 @@ fn kill_each(dir: &Path) -> io::Result<()> {
         .lines()
         .filter_map(|line| Pid::from_raw(line.parse().ok()?))
     {
-        // It may have ended since; nobody else is in this group.
+        // It may have exited meanwhile. Its id cannot have gone to a stranger: only our processes
+        // are members.
         let _ = kill_process(pid, Signal::KILL);
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! Where containers' groups are made on this host.
+//! Where this host lets us create cgroups for containers.
 //!
-//! As root: below `hotcell` at the top of each hierarchy. As an ordinary user: beside this
-//! process' own group, if that was delegated to the user and nobody else is in it, or else
-//! below `hotcell` in a delegated group above it that is empty. A controller that cannot be
-//! had is missing with its reason, and never keeps the others from being used.
+//! As root: below `hotcell` at the top of each hierarchy. As an ordinary user: beside this process'
+//! own cgroup, if it is delegated to the user and has no other members; else below `hotcell` in the
+//! nearest delegated ancestor without members. A controller that is not available is `Missing` with
+//! a reason; the other controllers are still used.
 
 use std::fs;
 use std::io;
@@ -17,58 +17,58 @@ use super::container::ContainerCgroups;
 use super::layout::{Layout, Mounts};
 use crate::spec::{Enforced, Enforcement, Limits};
 
-/// The group of all containers.
+/// The parent of all containers' cgroups.
 const GROUP: &str = "hotcell";
-/// The group into which an ordinary user's server goes, because a group with members of its
-/// own cannot limit groups below it.
+/// The cgroup into which an ordinary user's server moves: in cgroup v2, a cgroup with member
+/// processes cannot enable controllers for its children.
 const SERVER_GROUP: &str = "hotcell-server";
 
 const CPU_PERIOD_US: u64 = 100_000;
-/// The kernel takes no less.
+/// The kernel's minimum for a CPU quota.
 const CPU_QUOTA_US_MIN: u64 = 1_000;
 
-/// Where v1 limits the buffers of TCP and UDP sockets.
+/// The v1 limit on TCP and UDP socket buffers.
 const SOCKET_BUFFERS_V1: &str = "memory.kmem.tcp.limit_in_bytes";
-/// On v1, socket buffers come on top of a container's memory, up to this part of it. The
-/// unified hierarchy counts them as memory.
+/// On v1, socket buffers are not part of the memory limit; they get a limit of memory divided by
+/// this. On v2 they count as memory.
 const SOCKET_BUFFER_SHARE: u64 = 4;
-/// With less, a few connections would already wait for each other.
+/// With less than this, a few connections already block each other.
 const SOCKET_BUFFER_BYTES_MIN: u64 = 4 << 20;
 
-/// Where groups of one controller are made.
+/// Where the cgroups of one controller are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControllerLocation {
-    /// In this directory of a v1 hierarchy.
+    /// Below this directory of a v1 hierarchy.
     V1(PathBuf),
-    /// In this directory of the unified hierarchy.
+    /// Below this directory of the unified (v2) hierarchy.
     V2(PathBuf),
-    /// Nowhere.
+    /// Nowhere: this controller limits nothing on this host.
     Missing {
-        /// Why, for people.
+        /// The cause, as `hotcell doctor` shows it.
         reason: String,
     },
 }
 
-/// What this host can limit.
+/// The controllers available for containers on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCgroups {
-    /// Which generations there are.
+    /// Which cgroup versions are mounted.
     pub layout: Layout,
-    /// Memory.
+    /// The memory controller.
     pub memory: ControllerLocation,
-    /// Processor time.
+    /// The CPU controller.
     pub cpu: ControllerLocation,
-    /// Number of processes.
+    /// The pids controller.
     pub pids: ControllerLocation,
-    /// Where else groups in the unified hierarchy may be, if the first cgroups is not ours
-    /// alone.
+    /// Further candidates in the unified hierarchy, for the case that the first one has members
+    /// that are not ours.
     spare: Vec<PathBuf>,
-    /// Whether memory can go to swap: then a limit of memory alone limits nothing.
+    /// Whether the host has swap. If so, limiting memory without limiting swap limits nothing.
     has_swap: bool,
 }
 
 impl HostCgroups {
-    /// A host on which nothing is limited by groups.
+    /// A host without usable cgroups; `reason` says why.
     pub fn none(reason: &str) -> Self {
         let location = || ControllerLocation::Missing {
             reason: reason.to_owned(),
@@ -83,7 +83,7 @@ impl HostCgroups {
         }
     }
 
-    /// Looks, and changes nothing.
+    /// Reads what is mounted and writable. Changes nothing.
     pub fn detect() -> Self {
         let mounts = Mounts::read();
         let v2 = unified(&mounts);
@@ -98,9 +98,8 @@ impl HostCgroups {
         }
     }
 
-    /// Makes the groups that hold containers' groups, and turns controllers on for them; a
-    /// controller where that fails becomes missing. `server` are the processes that may have to
-    /// move into a group of their own.
+    /// Creates the parent cgroups and enables controllers in them; a controller for which this
+    /// fails becomes missing. The processes in `server` may be moved into a cgroup of their own.
     #[must_use]
     pub fn prepare(mut self, server: &[u32]) -> Self {
         self.choose_unified(server);
@@ -122,8 +121,8 @@ impl HostCgroups {
         self
     }
 
-    /// Moves the seats of the unified hierarchy to the first cgroups where all can be used,
-    /// if there is one.
+    /// Switches to the first location in the unified hierarchy where all controllers work, if there
+    /// is one.
     fn choose_unified(&mut self, server: &[u32]) {
         let wanted = Controller::ALL.map(|controller| match self.location(controller) {
             ControllerLocation::V2(dir) => Some((controller, dir.clone())),
@@ -145,8 +144,8 @@ impl HostCgroups {
         }
     }
 
-    /// Makes the groups of one container and sets its limits. What a group cannot limit is
-    /// left to rlimits, and said. On `Err` nothing is left behind.
+    /// Creates the cgroups of one container and sets its limits. Limits that no cgroup can enforce
+    /// are left to rlimits and reported as such. On `Err` nothing is left behind.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -157,7 +156,7 @@ impl HostCgroups {
             Controller::ALL.map(|controller| self.limit(&mut cgroups, controller, name, limits));
         let in_use = |made: &io::Result<bool>| matches!(made, Err(error) if error.kind() == io::ErrorKind::AlreadyExists);
         if made.iter().any(in_use) {
-            // Only what was made just now; nobody is in it.
+            // Created just now and without members, so this cannot wait.
             let _ = cgroups.remove();
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -171,7 +170,7 @@ impl HostCgroups {
         Ok((cgroups, enforced))
     }
 
-    /// What will stand behind the limits of a container, if every group can be made.
+    /// What will enforce a container's limits, provided that all its cgroups can be created.
     pub fn promises(&self) -> Enforced {
         let or = |location: &ControllerLocation, other| match location {
             ControllerLocation::V1(_) | ControllerLocation::V2(_) => Enforcement::Cgroup,
@@ -189,13 +188,13 @@ impl HostCgroups {
         }
     }
 
-    /// Whether memory can go to swap that no group limits.
+    /// True if containers can use swap that no cgroup limits.
     pub fn lacks_swap_limit(&self) -> bool {
         self.has_swap && is_without_swap(&self.memory)
     }
 
-    /// The groups that a container of this name has, wherever they exist: for one whose
-    /// maker died before it could say where it had put them.
+    /// The existing cgroups of the container `name`. Used when the process that created them died
+    /// before it could report them.
     pub fn find(&self, name: &str) -> ContainerCgroups {
         let mut cgroups = ContainerCgroups::none();
         if !crate::plan::is_plain_name(name) || name == SERVER_GROUP {
@@ -223,7 +222,7 @@ impl HostCgroups {
         cgroups
     }
 
-    /// Names of all groups that look like containers'.
+    /// Names of all cgroups that look like ours.
     pub fn names(&self) -> Vec<String> {
         let dirs =
             Controller::ALL
@@ -244,7 +243,7 @@ impl HostCgroups {
         names
     }
 
-    /// Makes a group and sets a limit; whether that holds, whatever the container does.
+    /// Creates a cgroup and sets a limit. Returns what enforces the limit.
     fn limit(
         &self,
         cgroups: &mut ContainerCgroups,
@@ -290,7 +289,7 @@ impl HostCgroups {
     }
 }
 
-/// Where groups in the unified hierarchy go, if anywhere.
+/// The directory for cgroups in the unified hierarchy, or why there is none.
 fn unified(mounts: &Mounts) -> Result<PathBuf, String> {
     let root = mounts.v2.as_ref().ok_or("no cgroup hierarchy has it")?;
     if geteuid().is_root() && mounts.v2_from_root {
@@ -311,8 +310,8 @@ fn unified(mounts: &Mounts) -> Result<PathBuf, String> {
     )
 }
 
-/// Groups for containers in the delegated groups above this process' own, the nearest
-/// first. Only an empty group can limit those below it, which [`prepare_v2`] finds out.
+/// Candidates in the delegated ancestors of this process' cgroup, nearest first. Only an ancestor
+/// without members can enable controllers, which [`prepare_v2`] finds out.
 fn delegated_above(mounts: &Mounts) -> Vec<PathBuf> {
     let Some(root) = mounts.v2.as_ref().filter(|_| !geteuid().is_root()) else {
         return Vec::new();
@@ -325,7 +324,7 @@ fn delegated_above(mounts: &Mounts) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether this user may make groups there, and move its processes into them.
+/// Whether this user may create cgroups in `dir` and move its processes into them.
 fn is_delegated(dir: &Path) -> bool {
     [
         dir.join("cgroup.procs"),
@@ -359,7 +358,7 @@ fn location(
     }
 }
 
-/// Whether the group, or the one above it if it is not made yet, has the controller.
+/// Whether the cgroup, or its parent if it does not exist yet, has the controller.
 fn offers(dir: &Path, controller: &str) -> bool {
     let above = dir.parent().map(|above| above.join("cgroup.controllers"));
     let own = dir.join("cgroup.controllers");
@@ -386,7 +385,7 @@ fn prepare_v2(dir: &Path, controller: Controller, server: &[u32]) -> io::Result<
     fs::write(dir.join("cgroup.subtree_control"), &turn_on)
 }
 
-/// Moves the server into a group of its own; refuses to move anybody else.
+/// Moves the server's processes into a cgroup of their own; fails if there are other members.
 fn move_aside(dir: &Path, server: &[u32]) -> io::Result<()> {
     let members = fs::read_to_string(dir.join("cgroup.procs"))?;
     let members: Vec<u32> = members
@@ -415,7 +414,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a group that nobody is in: one left over from before is replaced, one in use is not.
+/// Creates an empty cgroup. Replaces a leftover without members; fails if one has members.
 fn make_new(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -427,20 +426,18 @@ fn make_new(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// What limits swap beside memory, in either generation. It is absent where the kernel does
-/// not account for swap.
+/// The swap limit of each version. Absent if the kernel does not account for swap.
 const SWAP_V1: &str = "memory.memsw.limit_in_bytes";
 const SWAP_V2: &str = "memory.swap.max";
 
-/// Whether this host has any swap.
 fn has_swap() -> bool {
-    // Below the heading is one line for each.
+    // A heading, then one line per swap device.
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     swaps.lines().count() > 1
 }
 
-/// Whether groups there are known not to limit swap. In the unified hierarchy only a group
-/// that is made already can tell.
+/// Whether cgroups at this location certainly cannot limit swap. On v2 only an existing cgroup can
+/// tell.
 fn is_without_swap(location: &ControllerLocation) -> bool {
     match location {
         ControllerLocation::V1(dir) => dir.parent().is_some_and(|top| !top.join(SWAP_V1).exists()),
@@ -461,8 +458,8 @@ fn limit_v1(
     match controller {
         Controller::Memory => {
             set("memory.limit_in_bytes", limits.memory_bytes)?;
-            // Buffers of TCP and UDP sockets are counted only once they are limited, and apart
-            // from the rest.
+            // v1 counts TCP and UDP socket buffers only once they are limited, and separately from
+            // memory.
             if dir.join(SOCKET_BUFFERS_V1).exists() {
                 set(SOCKET_BUFFERS_V1, socket_buffer_bytes(limits))?;
             }
@@ -525,7 +522,7 @@ mod tests {
         open_files: 0,
     };
 
-    /// A host whose groups are plain directories.
+    /// A host whose cgroup directories are plain directories.
     fn host(
         location: impl Fn(PathBuf) -> ControllerLocation,
         top: &Path,

@@ -1,4 +1,4 @@
-//! Which hierarchies are mounted, and where this process is in them.
+//! Which cgroup hierarchies are mounted, and this process' cgroup in each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,31 +6,30 @@ use std::path::{Path, PathBuf};
 
 use super::Controller;
 
-/// Which generations of control groups a host has.
+/// Which cgroup versions a host has mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Only separate hierarchies.
+    /// Only v1 hierarchies, one or more controllers each.
     V1,
-    /// Only the unified one.
+    /// Only the unified hierarchy.
     V2,
-    /// Both.
+    /// v1 hierarchies beside a unified one.
     Hybrid,
-    /// None is mounted.
+    /// No cgroup filesystem is mounted.
     None,
 }
 
-/// What is mounted.
+/// The mounted hierarchies, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts {
-    /// By controller's name.
+    /// Mount points by controller.
     pub v1: BTreeMap<&'static str, PathBuf>,
-    /// The unified hierarchy.
     pub v2: Option<PathBuf>,
-    /// Whether the unified hierarchy is seen from its real root.
+    /// False inside another container, where the mount shows only a subtree.
     pub v2_from_root: bool,
-    /// This process' group in the unified hierarchy, below its mount point.
+    /// This process' cgroup in the unified hierarchy, relative to the mount point.
     pub v2_own: PathBuf,
-    /// The same in v1 hierarchies, by controller's name.
+    /// This process' cgroups in v1 hierarchies, by controller, relative to their mount points.
     v1_own: BTreeMap<&'static str, PathBuf>,
 }
 
@@ -39,12 +38,12 @@ impl Mounts {
         Self::read_from(Path::new("/"))
     }
 
-    /// The same where a host's tree begins.
+    /// Reads the files below `root`, so that tests can bring their own.
     pub(crate) fn read_from(root: &Path) -> Self {
         let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
         let (mountinfo, own) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
         let mut mounts = Self::parse(&mountinfo, &own);
-        // Only the real root lacks this file.
+        // The real root cgroup is the only one without this file.
         mounts.v2_from_root = mounts
             .v2
             .as_ref()
@@ -63,7 +62,7 @@ impl Mounts {
         mounts
     }
 
-    /// `0::/path` or `4:cpu,cpuacct:/path`.
+    /// Parses `0::/path` or `4:cpu,cpuacct:/path`.
     fn add_own(&mut self, line: &str) -> Option<()> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let path = PathBuf::from(path.strip_prefix('/')?);
@@ -80,13 +79,13 @@ impl Mounts {
         Some(())
     }
 
-    /// Where the hierarchy that has a controller is mounted.
+    /// The mount point of the hierarchy that has this controller.
     pub(crate) fn top(&self, controller: Controller) -> Option<&Path> {
         let v1 = self.v1.get(controller.name());
         v1.or(self.v2.as_ref()).map(PathBuf::as_path)
     }
 
-    /// This process' group in that hierarchy, below its mount point.
+    /// This process' cgroup in that hierarchy, relative to the mount point.
     pub(crate) fn own(&self, controller: Controller) -> Option<&Path> {
         if self.v1.contains_key(controller.name()) {
             return self.v1_own.get(controller.name()).map(PathBuf::as_path);

@@ -1,7 +1,7 @@
-//! Control groups: one per container, in whatever hierarchies the host has.
+//! Control groups: one per container in each hierarchy that the host has.
 //!
-//! [`HostCgroups`] says where containers' groups can be made and what that enforces; a [`ContainerCgroups`]
-//! is one container's groups, and the only thing that removes them.
+//! [`HostCgroups`] knows where cgroups can be created and what they enforce. A [`ContainerCgroups`]
+//! holds the cgroups of one container, and only it removes them.
 
 mod container;
 mod host;
@@ -12,7 +12,7 @@ pub use host::{ControllerLocation, HostCgroups};
 pub use layout::Layout;
 pub(crate) use layout::Mounts;
 
-/// What a group can limit.
+/// The controllers that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Controller {
     Memory,

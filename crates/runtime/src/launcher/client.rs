@@ -1,4 +1,4 @@
-//! The server's side of the launcher.
+//! The server's end of the connection to the launcher.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,25 +20,25 @@ use crate::cgroup::ContainerCgroups;
 use crate::spec::{Enforced, LaunchSpec};
 use crate::start::START_TIMEOUT;
 
-/// A launcher that says nothing for so long is taken for dead.
+/// A launcher that does not answer within this time is considered dead.
 const REPLY_TIMEOUT: Duration = START_TIMEOUT.saturating_add(Duration::from_secs(10));
 
 /// A container whose init program runs.
 #[derive(Debug)]
 pub struct Launched {
-    /// The init program's process id on the host.
+    /// The process id of init on the host.
     pub pid: u32,
-    /// Readable when the container has ended.
+    /// Readable once the container has ended.
     pub pidfd: OwnedFd,
-    /// Field 22 of `/proc/PID/stat`: with the id it names the process for good.
+    /// Field 22 of `/proc/PID/stat`; together with the id it identifies the process.
     pub start_time: u64,
-    /// Its control groups; the caller removes them when the container has ended.
+    /// The caller removes these once the container has ended.
     pub cgroup: ContainerCgroups,
-    /// How well its limits are kept.
+    /// What enforces each limit.
     pub enforced: Enforced,
 }
 
-/// A running launcher process. It ends when this is dropped; its containers do not.
+/// A running launcher process. Dropping it ends the launcher; its containers keep running.
 #[derive(Debug)]
 pub struct Launcher {
     connection: Mutex<Connection>,
@@ -52,8 +52,8 @@ struct Connection {
 }
 
 impl Launcher {
-    /// Starts `program`, usually `/proc/self/exe`, as launcher; it will run `init` in each
-    /// container.
+    /// Starts `program` (usually `/proc/self/exe`) as the launcher. It will run the bytes of `init`
+    /// as PID 1 of each container.
     pub fn start(program: &Path, init: &[u8]) -> Result<Self, LaunchError> {
         let start = |source| LaunchError::Start { source };
         let (ours, theirs) = socketpair(
@@ -73,7 +73,7 @@ impl Launcher {
             socket: Some(ours),
             process,
         };
-        // While the launcher starts: either takes a millisecond.
+        // Done while the launcher starts; each takes about a millisecond.
         let init = sealed(init).map_err(start)?;
         let answer = connection
             .call(&(), &[init.as_fd()])
@@ -93,13 +93,12 @@ impl Launcher {
         }
     }
 
-    /// Starts a container, and returns when its init program runs.
+    /// Starts a container and returns once its init program runs.
     ///
-    /// `log` becomes its descriptor 2 and `fds` become [`crate::FIRST_FD`] and up; 0 and 1
-    /// are its own `/dev/null`. Blocks, for milliseconds on a quiet host; calls from several
-    /// threads are served one after another. On `Err` nothing is left: no process, no mount,
-    /// no cgroup; except after [`LaunchError::Gone`], where [`crate::cgroup::HostCgroups::find`]
-    /// tells whether a group is.
+    /// `log` becomes descriptor 2 of init, `fds` become [`crate::FIRST_FD`] and up; 0 and 1 are the
+    /// container's `/dev/null`. Blocks for some milliseconds; concurrent calls are served one after
+    /// another. On `Err` no process, mount or cgroup is left, except after [`LaunchError::Gone`]:
+    /// then [`crate::cgroup::HostCgroups::find`] finds any cgroup that is.
     pub fn launch(
         &self,
         spec: &LaunchSpec,
@@ -177,10 +176,10 @@ impl Connection {
         }
     }
 
-    /// Gives the launcher up: an answer that came late would be taken for the next one's.
+    /// Drops the connection: a late answer would otherwise be taken for the next one.
     fn gone(&mut self, source: io::Error) -> LaunchError {
         self.socket = None;
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.process.kill();
         LaunchError::Gone { source }
     }
@@ -188,7 +187,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The launcher ends with its socket. A start that it is in the middle of is bounded.
+        // Closing the socket ends the launcher. If it is just starting a container, that takes at
+        // most [`START_TIMEOUT`].
         self.socket = None;
         let _ = self.process.wait();
     }
@@ -206,11 +206,11 @@ fn wait(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// A file in memory that can be run and never be changed.
+/// An executable memfd that can no longer be modified.
 fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match memfd_create(c"init", flags | MemfdFlags::EXEC) {
-        // Before Linux 6.3 every one of them can be run.
+        // Before Linux 6.3 there is no such flag, and every memfd is executable.
         Err(Errno::INVAL) => memfd_create(c"init", flags),
         other => other,
     }?;

@@ -1,4 +1,4 @@
-//! Why a container was not started.
+//! Errors of starting a container.
 
 use std::io;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::plan::InvalidSpec;
 use crate::start::StartError;
 
-/// Why a container was not started. Nothing of it is left.
+/// Why a container was not started. Nothing of it is left, except as [`LaunchError::Gone`] says.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// There is no launcher any more; start another.
+    /// The launcher has exited; start another. A cgroup of the container may be left.
     #[error("the launcher has ended")]
     Gone {
-        /// How that showed itself.
+        /// How the client noticed.
         source: io::Error,
     },
     /// The launcher itself could not be started.
     #[error("could not start the launcher")]
     Start {
-        /// Why.
+        /// The failed system call.
         source: io::Error,
     },
-    /// The spec asks for what cannot be.
+    /// The spec breaks a rule.
     #[error("{reason}")]
     InvalidSpec {
-        /// Which rule it breaks.
+        /// The rule, for the log.
         reason: String,
     },
-    /// A step on the way failed.
+    /// A step of the start failed.
     #[error("could not {step}")]
     Step {
-        /// What was to be done.
+        /// Completes "could not …".
         step: String,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The first process was killed on the way, or took too long.
+    /// The first process was killed before exec, or timed out.
     #[error("{reason}")]
     Ended {
-        /// Which of the two.
+        /// Which of the two, for the log.
         reason: String,
     },
 }
@@ -71,7 +71,7 @@ impl From<StartError> for LaunchError {
     }
 }
 
-/// The same, in a form that can be sent.
+/// A [`LaunchError`] in a form that can be serialized.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SentError {
     InvalidSpec {

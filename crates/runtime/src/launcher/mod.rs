@@ -23,14 +23,14 @@ pub use client::{Launched, Launcher};
 pub use error::LaunchError;
 pub use server::run_launcher;
 
-/// The name under which the launcher is started, as its first argument.
+/// `argv[0]` of the launcher: a process with this name is one.
 pub const LAUNCHER_ARGV0: &str = "hotcell-launcher";
 
-/// How many descriptors a container may be given, besides its log.
+/// The most descriptors that a container can be given, besides its log.
 pub const FDS_MAX: usize = 16;
 
-/// Whether this process was started as the launcher. Then it must call [`run_launcher`]
-/// before it starts any thread.
+/// Whether this process was started as the launcher. If so, call [`run_launcher`] before starting
+/// any thread.
 pub fn is_launcher() -> bool {
     std::env::args_os()
         .next()

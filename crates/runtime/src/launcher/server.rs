@@ -1,4 +1,4 @@
-//! The launcher's own side: one request at a time until the socket ends.
+//! The launcher's main loop: one request at a time, until the server closes the socket.
 
 use std::fs;
 use std::io;
@@ -20,10 +20,10 @@ use crate::spec::{Enforced, LaunchSpec};
 use crate::start::{self, NAMESPACES, Started};
 use crate::{process, sys};
 
-/// The first descriptor that is not the launcher's when it starts.
+/// Descriptors from this number on were left open by the server's parent.
 const FIRST_FOREIGN_FD: i32 = 3;
 
-/// Runs the launcher on the socket at descriptor 0 until the server is gone.
+/// Runs the launcher on the socket at descriptor 0 until the server has exited.
 ///
 /// Must be called before any thread exists.
 pub fn run_launcher() -> ExitCode {
@@ -37,14 +37,14 @@ pub fn run_launcher() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    // Neither the terminal's signals nor what the server's own parent left open concern us.
+    // Terminal signals and descriptors left open by the server's parent are not for the launcher.
     let _ = setsid();
     close_inherited()?;
     sys::reset_signals();
     chdir("/")?;
     expendable();
     raise_core_limit();
-    // For containers that cannot have one of their own.
+    // Used by containers that cannot have a keyring of their own.
     let _ = sys::join_session_keyring();
     let children = sys::child_signals()?;
     let socket = start::private(&io::stdin())?;
@@ -68,20 +68,20 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// A server may be protected from the kernel's choice of whom to kill when memory is short;
-/// containers, which inherit this, must not be.
+/// The server may be protected from the OOM killer. Containers inherit the launcher's score and
+/// must not be.
 fn expendable() {
     const SCORE: &str = "/proc/self/oom_score_adj";
     let protected = fs::read_to_string(SCORE).is_ok_and(|score| score.starts_with('-'));
     if protected {
-        // Raising it is always allowed; if there is no such file, there is no protection either.
+        // Raising the score is always allowed; without the file there is no protection either.
         let _ = fs::write(SCORE, "0");
     }
 }
 
-/// A hard limit of 0 on core files, as service managers set it, would be that of containers,
-/// and with it the kernel runs the host's crash handler for them. Only root may raise it, and
-/// only here: in its user namespace a container is not the host's root.
+/// Service managers often set a hard limit of 0 on core files. Containers would inherit it, and
+/// with a limit of 0 the kernel runs the host's crash handler for them. Only host root can raise
+/// the limit, and only here: inside its user namespace a container is not host root.
 fn raise_core_limit() {
     let hard = getrlimit(Resource::Core).maximum;
     if hard.is_some_and(|hard| hard < CORE_BYTES_MAX) {
@@ -99,7 +99,7 @@ fn host() -> HostCgroups {
     HostCgroups::detect().prepare(&[std::process::id(), server])
 }
 
-/// Waits for a request, and reaps containers that end meanwhile.
+/// Waits for a request, reaping containers that exit meanwhile.
 fn await_request(socket: &OwnedFd, children: &OwnedFd) -> io::Result<bool> {
     loop {
         let mut polled = [
@@ -120,8 +120,8 @@ fn await_request(socket: &OwnedFd, children: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Closes what the server's own parent left open: the launcher outlives neither, and a pipe that
-/// it kept would never end.
+/// Closes descriptors that the server's parent left open. A pipe that the launcher kept open would
+/// never reach end of file.
 fn close_inherited() -> io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let number = entry?.file_name();
@@ -134,7 +134,7 @@ fn close_inherited() -> io::Result<()> {
 }
 
 fn reap(children: &OwnedFd) {
-    // Emptied first: a child that ends after this makes it readable again.
+    // Drained first: a child that exits after this makes it readable again.
     let _ = rustix::io::read(children, &mut [0_u8; 128]);
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
@@ -164,7 +164,7 @@ impl LaunchServer {
                 };
                 let sent = wire::send(socket, &reply, &[prepared.started.pidfd.as_fd()]);
                 if sent.is_err() {
-                    // Nobody knows of it, so nobody would ever end it.
+                    // The server does not know this container, so nobody else would end it.
                     start::end(&prepared.started.pidfd);
                     let _ = prepared.cgroups.remove();
                 }
@@ -183,7 +183,7 @@ impl LaunchServer {
             .map_err(LaunchError::step("make the cgroup"))?;
         let started = self.launch_in(spec, fds, builder, &cgroups, enforced);
         if started.is_err() {
-            // What keeps it from being removed would be a process, and there is none.
+            // Only a member process could prevent the removal, and there is none.
             let _ = cgroups.remove();
         }
         let (started, start_time) = started?;
@@ -213,13 +213,13 @@ impl LaunchServer {
             .map_err(LaunchError::step("open the cgroup"))?;
         let plan = builder.into_plan(first, &spec.ids, last);
         let started = start::start(&plan, NAMESPACES, Some(&spec.ids), cgroup.as_ref())?;
-        // Even if init has ended already: it is not reaped before the next request is awaited.
+        // Valid even if init has exited: it is not reaped before the next request.
         let start_time = process::start_time(started.pid).unwrap_or_default();
         Ok((started, start_time))
     }
 }
 
-/// The first is the log.
+/// The first descriptor is the log.
 fn arrange(fds: &[OwnedFd]) -> Result<InitFds, LaunchError> {
     let step = "take the descriptors";
     let mut fds = fds
@@ -238,7 +238,7 @@ fn arrange(fds: &[OwnedFd]) -> Result<InitFds, LaunchError> {
     })
 }
 
-/// What is done while the process still is the caller's user.
+/// The steps before the child changes its user.
 fn first_steps(cgroups: &ContainerCgroups) -> io::Result<Vec<Step>> {
     let mut steps: Vec<Step> = cgroups
         .v1_tasks()?
@@ -270,7 +270,8 @@ mod tests {
         let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         assert!(!sys::close_inherited(ours.as_raw_fd()));
         rustix::io::fcntl_getfd(&ours).unwrap();
-        // As exec leaves one: open, without the flag, and owned by nobody here.
+        // Like a descriptor inherited through exec: open, without FD_CLOEXEC, owned by no value
+        // here.
         rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).unwrap();
         assert!(sys::close_inherited(theirs.into_raw_fd()));
         assert_eq!(rustix::io::read(&ours, &mut [0_u8; 1]), Ok(0));

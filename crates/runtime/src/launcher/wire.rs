@@ -1,4 +1,4 @@
-//! Messages between server and launcher: one packet each, with descriptors.
+//! Messages between server and launcher: one packet each, with descriptors attached.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,26 +15,24 @@ use super::error::SentError;
 use crate::cgroup::ContainerCgroups;
 use crate::spec::Enforced;
 
-/// The longest message. A spec with 256 layers, two full files of accounts and a full
-/// environment is shorter, also if each character of those is written as two.
+/// The longest message: a spec with 256 layers, full passwd and group files and a full environment
+/// fits, even if every character is escaped.
 pub(super) const MESSAGE_BYTES_MAX: usize = 160 * 1024;
 
-/// All descriptors of a container and its log.
 const MESSAGE_FDS_MAX: usize = FDS_MAX + 1;
 
-/// What the launcher says.
+/// What the launcher sends.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// It can start containers.
+    /// Sent once, when the launcher can start containers.
     Ready,
-    /// It has started one; its pidfd comes with this.
+    /// The container's pidfd is attached.
     Launched {
         pid: u32,
         start_time: u64,
         cgroup: ContainerCgroups,
         enforced: Enforced,
     },
-    /// It could not.
     Failed(SentError),
 }
 
@@ -58,7 +56,7 @@ pub(super) fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives a message; `None` when the other side is gone.
+/// Receives a message; `None` at end of file.
 pub(super) fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {

@@ -1,5 +1,5 @@
-//! Collects steps in the two places where they go: sources, opened while the process is
-//! still the caller's user, and the building that follows.
+//! Collects the steps of a plan in two lists: sources, which are opened while the process still is
+//! the caller's user, and the steps that build the root from them.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -10,27 +10,27 @@ use super::overlay::Etc;
 use super::{FdSlot, MappedMount, Op, Plan, Step, attr};
 use crate::spec::{DiskIds, IdMap, LaunchSpec, Root, Scratch};
 
-/// Names of containers are at most this long: they become host names.
+/// Names become host names, which the kernel limits to 64 bytes.
 const NAME_BYTES_MAX: usize = 63;
-/// At most this many lower directories; overlayfs takes 500.
+/// Overlayfs accepts 500 lower directories.
 const LOWERS_MAX: usize = 256;
-/// Layers are named by digests.
+/// Long enough for a digest.
 const NAME_OF_LAYER_MAX: usize = 128;
-/// Size of a filesystem that only holds mount points and small files.
+/// Size of a tmpfs that only holds mount points and small files.
 const SMALL_FS_BYTES: u64 = 1 << 20;
-/// One file or directory of a sized filesystem for so many of its bytes.
+/// A sized tmpfs gets one inode per this many bytes.
 const BYTES_PER_INODE: u64 = 2048;
 const INODES_MIN: u64 = 1024;
 
-/// Where the new root is built; in a mount namespace that nobody else sees.
+/// Where the new root is built, in a private mount namespace.
 const STAGING: &CStr = c"/tmp";
 
-/// Why a spec cannot be made into a plan.
+/// Why a spec cannot be compiled into a plan.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSpec(pub String);
 
-/// A plan in the making.
+/// A plan under construction.
 #[derive(Default)]
 pub(crate) struct Builder {
     sources: Vec<Step>,
@@ -40,7 +40,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// The steps that make the mounts of `spec`, up to and including the pivot.
+    /// The steps that mount the root of `spec`, up to and including the pivot.
     pub(crate) fn root(spec: &LaunchSpec) -> Result<Self, InvalidSpec> {
         check(spec)?;
         let mut builder = Self::default();
@@ -82,20 +82,20 @@ impl Builder {
         Ok(builder)
     }
 
-    /// A tmpfs on which to build, as the current directory.
+    /// Mounts a tmpfs to build on and makes it the current directory.
     fn staging(&mut self) {
         let slot = self.new_fs("make the root", c"tmpfs", small_tmpfs(c"0755"), 0);
         self.step("attach the root", Op::Enter { slot, at: STAGING });
     }
 
-    /// The staging filesystem and nothing else.
+    /// Only the staging tmpfs. For probes.
     pub(crate) fn staging_alone() -> Self {
         let mut builder = Self::default();
         builder.staging();
         builder
     }
 
-    /// A `/proc` on the staging filesystem and nothing else: to see whether that can be made.
+    /// Only a `/proc` on the staging tmpfs. For probes.
     pub(crate) fn proc_alone() -> Self {
         let mut builder = Self::default();
         builder.staging();
@@ -104,7 +104,7 @@ impl Builder {
         builder
     }
 
-    /// An overlay on the staging filesystem and nothing else.
+    /// Only an overlay on the staging tmpfs. For probes.
     pub(crate) fn overlay_alone(lower: &Path, scratch: &Scratch) -> Result<Self, InvalidSpec> {
         let mut builder = Self::default();
         builder.staging();
@@ -112,7 +112,7 @@ impl Builder {
         Ok(builder)
     }
 
-    /// Puts everything in order: `first`, sources, ids, building, `last`.
+    /// Orders the steps: `first`, sources, ids, building, `last`.
     pub(crate) fn into_plan(self, first: Vec<Step>, ids: &IdMap, last: Vec<Step>) -> Plan {
         let mut steps = first;
         steps.push(Step {
@@ -129,7 +129,8 @@ impl Builder {
             name: "await the id map",
             op,
         });
-        // Once the ids are mapped, directories of the container's own users can be walked too.
+        // Once the ids are mapped, sources may lie in directories that only the container's users
+        // can search.
         steps.extend(self.sources);
         if ids.has_root() {
             steps.push(Step {
@@ -146,7 +147,6 @@ impl Builder {
         }
     }
 
-    /// Adds a step.
     pub(super) fn step(&mut self, name: &'static str, op: Op) {
         self.steps.push(Step { name, op });
     }
@@ -156,7 +156,7 @@ impl Builder {
         FdSlot(self.slots - 1)
     }
 
-    /// Makes a filesystem.
+    /// Creates a filesystem, not yet attached.
     pub(super) fn new_fs(
         &mut self,
         name: &'static str,
@@ -178,7 +178,7 @@ impl Builder {
         slot
     }
 
-    /// Makes a filesystem and attaches it at a directory that exists.
+    /// Creates a filesystem and attaches it to an existing directory.
     pub(super) fn mount(
         &mut self,
         name: &'static str,
@@ -197,7 +197,7 @@ impl Builder {
         );
     }
 
-    /// Attaches a copy of a host path's mounts at a path that exists.
+    /// Attaches a recursive bind mount of a host path to an existing path.
     pub(super) fn bind(
         &mut self,
         name: &'static str,
@@ -217,8 +217,8 @@ impl Builder {
         self.step(name, Op::Attach { slot, at });
     }
 
-    /// Attaches a host path at a path that exists, with a map of its own. Where the kernel
-    /// cannot do that, an optional one is attached as it is.
+    /// Attaches a host path to an existing path, id-mapped. If the kernel cannot do that and the
+    /// map is optional, attaches it unmapped.
     pub(super) fn bind_mapped(
         &mut self,
         name: &'static str,
@@ -252,7 +252,6 @@ impl Builder {
         self.step(name, Op::Attach { slot, at });
     }
 
-    /// Makes a directory.
     pub(super) fn mkdir(&mut self, path: &CStr, mode: u32) {
         self.step(
             "make a directory",
@@ -263,7 +262,6 @@ impl Builder {
         );
     }
 
-    /// Makes a file.
     pub(super) fn file(&mut self, path: &CStr, contents: impl Into<Vec<u8>>) {
         let op = Op::File {
             path: path.to_owned(),
@@ -273,7 +271,6 @@ impl Builder {
         self.step("make a file", op);
     }
 
-    /// Makes a symbolic link.
     pub(super) fn symlink(&mut self, path: &CStr, target: &CStr) {
         let op = Op::Symlink {
             path: path.to_owned(),
@@ -282,7 +279,7 @@ impl Builder {
         self.step("make a link", op);
     }
 
-    /// Changes the attributes of a mount.
+    /// Changes the attributes of a mount; usually makes it read-only.
     pub(super) fn seal(&mut self, name: &'static str, path: &CStr, attributes: u64) {
         self.step(
             name,
@@ -294,7 +291,7 @@ impl Builder {
     }
 }
 
-/// How the ids of one mount are mapped.
+/// The id map of one mount.
 #[derive(Clone, Copy)]
 pub(super) struct MountMap {
     pub(super) disk_ids: DiskIds,
@@ -302,7 +299,7 @@ pub(super) struct MountMap {
     pub(super) is_required: bool,
 }
 
-/// Options of a tmpfs of a given size, with a bound on its inodes too.
+/// Options of a tmpfs of `bytes`, with a matching limit on inodes.
 pub(super) fn tmpfs(bytes: u64, mode: &CStr) -> Vec<(&'static CStr, CString)> {
     let inodes = (bytes / BYTES_PER_INODE).max(INODES_MIN);
     vec![
@@ -312,7 +309,7 @@ pub(super) fn tmpfs(bytes: u64, mode: &CStr) -> Vec<(&'static CStr, CString)> {
     ]
 }
 
-/// Options of a tmpfs for mount points.
+/// Options of a tmpfs that only holds mount points.
 pub(super) fn small_tmpfs(mode: &CStr) -> Vec<(&'static CStr, CString)> {
     tmpfs(SMALL_FS_BYTES, mode)
 }
@@ -321,13 +318,13 @@ fn number(value: u64) -> CString {
     CString::new(value.to_string()).expect("digits hold no NUL")
 }
 
-/// A path for the kernel.
+/// Converts a path for the kernel; fails on a NUL byte.
 pub(super) fn c_path(path: impl AsRef<Path>) -> Result<CString, InvalidSpec> {
     CString::new(path.as_ref().as_os_str().as_bytes())
         .map_err(|_| InvalidSpec("a path holds a NUL byte".to_owned()))
 }
 
-/// What a name on the host is, links followed; `None` if it is nothing that can be shown.
+/// The type of a host path, symbolic links followed; `None` if it cannot be shown.
 pub(super) fn kind_of(path: &Path) -> Option<Kind> {
     let metadata = fs::metadata(path).ok()?;
     if metadata.is_dir() {
@@ -337,7 +334,7 @@ pub(super) fn kind_of(path: &Path) -> Option<Kind> {
     }
 }
 
-/// What can be shown of the host.
+/// The types of host files that can be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,
@@ -388,7 +385,7 @@ fn check(spec: &LaunchSpec) -> Result<(), InvalidSpec> {
     Ok(())
 }
 
-/// Whether `name` can be a file name, a cgroup name and a host name.
+/// Whether `name` is valid as file name, cgroup name and host name.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_BYTES_MAX).contains(&name.len())

@@ -1,4 +1,4 @@
-//! The last steps: limits, descriptors, privileges, the filter, the init program.
+//! The last steps: rlimits, descriptors, privileges, the seccomp filter, exec of init.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -11,25 +11,25 @@ use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, Enforcement, LaunchSpec, Limits};
 use crate::sys::ExecArgs;
 
-/// What init may keep in order to run something as another user of the container, if the
-/// caller allows that: `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID`.
+/// The capabilities that init keeps to run something as another user, if the caller allows it:
+/// `CAP_KILL`, `CAP_SETGID`, `CAP_SETUID`.
 pub(crate) const KEPT_CAPABILITIES: [u32; 3] = [5, 6, 7];
 
-/// One byte is too little for any core file, and unlike none at all it also keeps the
-/// kernel from running the host's handler of crashes, where it has one.
+/// One byte is too small for any core file. Unlike a limit of 0, it also keeps the kernel from
+/// running the host's crash handler.
 pub const CORE_BYTES_MAX: u64 = 1;
 
-/// Memory that a process may lock.
+/// `RLIMIT_MEMLOCK`.
 pub const LOCKED_BYTES_MAX: u64 = 8 << 20;
 
-/// Enough for one queue of the default size. The kernel counts every container's together
-/// with those of whoever made it.
+/// Enough for one queue of the default size. The kernel sums this limit over all containers of the
+/// same host user.
 pub const MESSAGE_QUEUE_BYTES_MAX: u64 = 128 << 10;
 
-/// Timers and waiting signals, which the kernel counts in the same way.
+/// Timers and pending signals, which the kernel sums in the same way.
 pub const PENDING_SIGNALS_MAX: u64 = 1024;
 
-/// Descriptors of the init program besides `/dev/null` at 0 and 1.
+/// Descriptors of init besides `/dev/null` at 0 and 1.
 pub(crate) struct InitFds {
     /// Becomes descriptor 2.
     pub log: OwnedFd,
@@ -37,7 +37,7 @@ pub(crate) struct InitFds {
     pub others: Vec<OwnedFd>,
 }
 
-/// The steps that follow the pivot.
+/// The steps after the pivot.
 pub(crate) fn finish(
     spec: &LaunchSpec,
     enforced: Enforced,
@@ -92,7 +92,7 @@ pub(crate) fn finish(
     Ok(steps)
 }
 
-/// Limits of each process; those that no cgroup keeps are among them.
+/// The rlimits, including those that stand in for missing cgroups.
 fn limits(limits: &Limits, enforced: Enforced) -> impl Iterator<Item = Step> {
     let without_cgroup =
         |kind: Enforcement, value: u64| (kind == Enforcement::Rlimit).then_some(value);

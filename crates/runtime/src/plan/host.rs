@@ -1,7 +1,7 @@
-//! A root made of the host's own programs and libraries, read-only.
+//! A root filesystem made of the host's own programs and libraries, read-only.
 //!
-//! `/usr` and what belongs to it, and an `/etc` of our own with exactly the host's files
-//! that programs need to run: no account, no secret, no configuration of a service.
+//! It has `/usr` and what belongs to it, and a synthetic `/etc` with only those host files that
+//! programs need to run: no accounts, no secrets, no service configuration.
 
 use std::ffi::CStr;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::spec::{LaunchSpec, USER_ID};
 
 const SHOWN: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
 
-/// Top-level names that are part of the system's programs: links into `/usr` on most hosts,
-/// directories of their own on others.
+/// Top-level directories with the system's programs: links into `/usr` on most hosts, real
+/// directories on others.
 const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Empty directories that programs expect to find.
@@ -28,7 +28,7 @@ const EMPTY: [(&CStr, u32); 7] = [
     (c"var", 0o755),
 ];
 
-/// What of the host's `/etc` is shown, where it exists.
+/// Files of the host's `/etc` that are shown, where they exist.
 const ETC: [&str; 16] = [
     "alternatives",
     "ca-certificates",
@@ -48,7 +48,7 @@ const ETC: [&str; 16] = [
     "ssl/openssl.cnf",
 ];
 
-/// Directories of `/etc` that hold some of the above.
+/// Subdirectories of `/etc` that contain some of the above.
 const ETC_PARENTS: [(&str, &CStr); 4] = [
     ("pki", c"etc/pki"),
     ("pki/ca-trust", c"etc/pki/ca-trust"),
@@ -92,8 +92,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Shows `parent/name` of the host under the same name, as a link where it is a link to
-    /// something that `/usr` holds, as a read-only mount otherwise; nothing if it is absent.
+    /// Shows the host's `parent/name` under the same name: as a link if it is a link into `/usr`,
+    /// else as a read-only mount. Skips it if it does not exist.
     fn show(&mut self, parent: &Path, name: &str, prefix: &str) -> Result<(), InvalidSpec> {
         let source = parent.join(name);
         let at = c_path(format!("{prefix}{name}"))?;
@@ -118,7 +118,7 @@ impl Builder {
     }
 }
 
-/// Where a link leads, if that is in `/usr`.
+/// The target of a link that leads into `/usr`.
 fn link_into_usr(path: &Path) -> Option<PathBuf> {
     fs::symlink_metadata(path)
         .ok()?
@@ -128,7 +128,7 @@ fn link_into_usr(path: &Path) -> Option<PathBuf> {
     target.starts_with("/usr").then_some(target)
 }
 
-/// Debian keeps parts of each Java in `/etc`, without which it does not start.
+/// Debian keeps parts of each Java installation in `/etc`; without them it does not start.
 fn java_directories() -> Vec<String> {
     const DIRECTORIES_MAX: usize = 8;
     let entries = fs::read_dir("/etc").into_iter().flatten().flatten();

@@ -33,68 +33,60 @@ use crate::sys::ExecArgs;
 
 /// `MOUNT_ATTR_*` of the kernel.
 pub(crate) mod attr {
-    /// Nothing can be written through this mount.
     pub(crate) const RDONLY: u64 = 0x1;
-    /// Set-user-id bits have no effect.
     pub(crate) const NOSUID: u64 = 0x2;
-    /// Device files cannot be opened.
     pub(crate) const NODEV: u64 = 0x4;
-    /// Programs cannot be run.
     pub(crate) const NOEXEC: u64 = 0x8;
 }
 
-/// A place for a descriptor that one step makes and a later one uses.
+/// An index into the descriptors that one step opens and a later one uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FdSlot(pub usize);
 
-/// The steps in their order.
+/// The steps of a container's first process, in order.
 pub(crate) struct Plan {
-    /// What to do.
     pub steps: Vec<Step>,
-    /// How many slots they use.
+    /// How many descriptor slots the steps use.
     pub slots: usize,
-    /// Mounts that the parent gives to the child with their ids mapped: only host root may
-    /// map them.
+    /// Mounts that the parent id-maps and sends to the child: only host root may map them.
     pub mapped: Vec<MappedMount>,
 }
 
-/// Mounts with ids of their own that one container can have.
+/// The most id-mapped mounts that one container can have.
 pub(crate) const MAPPED_MAX: usize = 8;
 
-/// A copy of the mount at a host path, with a map and attributes of its own.
+/// A clone of the mount at a host path, with its own id map and attributes.
 pub(crate) struct MappedMount {
-    /// Where the child finds it.
+    /// Receives the mount's descriptor.
     pub slot: FdSlot,
     pub path: CString,
     pub attributes: u64,
     pub disk_ids: DiskIds,
-    /// Without it the container does not start. Else the child opens the path itself, and its
-    /// files belong to nobody.
+    /// If mapping fails, the container does not start. Otherwise the child opens the path unmapped,
+    /// and its files belong to nobody.
     pub is_required: bool,
 }
 
-/// What layers of an image are mounted with.
+/// Mount attributes of image layers.
 pub(crate) const LAYER_ATTRIBUTES: u64 = attr::RDONLY | attr::NOSUID | attr::NODEV;
 
-/// One step.
 pub(crate) struct Step {
     /// Completes "could not …".
     pub name: &'static str,
-    /// What to do.
     pub op: Op,
 }
 
-/// What a step does. Paths of targets are relative to the new root.
+/// The operation of a step. Target paths are relative to the new root.
 pub(crate) enum Op {
     /// Join a v1 cgroup by its `tasks` file.
     JoinCgroup(OwnedFd),
-    /// Make the present cgroups the visible root of their hierarchies.
+    /// Enter a new cgroup namespace, so that the container's cgroups look like the root.
     HideCgroups,
-    /// Leave the caller's session keyring for an empty one.
+    /// Replace the caller's session keyring by an empty one.
     NewKeyring,
-    /// Let no mount from here on be seen outside, or the other way round.
+    /// Stop mount propagation to and from the host.
     PrivateMounts,
-    /// Take a copy of the mounts at a host path.
+    /// Clone the mount tree at a host path.
     Open {
         slot: FdSlot,
         path: CString,
@@ -102,73 +94,102 @@ pub(crate) enum Op {
     },
     /// Wait until the parent has mapped the ids.
     AwaitGo,
-    /// The same; the parent may give each of the plan's mapped mounts with it.
-    AwaitMapped { slots: Vec<FdSlot> },
-    /// Take a copy of the mounts at a host path, unless the parent gave one.
+    /// Like `AwaitGo`; also receives the plan's id-mapped mounts.
+    AwaitMapped {
+        slots: Vec<FdSlot>,
+    },
+    /// Clone the mount tree at a host path, unless the parent sent a mapped one.
     OpenUnlessGiven {
         slot: FdSlot,
         path: CString,
         attributes: u64,
     },
-    /// Become the container's own root.
+    /// Become root of the container's user namespace.
     BecomeRoot,
-    /// Make a filesystem, not yet attached.
+    /// Create a filesystem, not yet attached.
     NewFs {
         slot: FdSlot,
         kind: &'static CStr,
         options: Vec<(&'static CStr, CString)>,
         attributes: u32,
     },
-    /// Attach what is in the slot at an absolute host path, and go there.
-    Enter { slot: FdSlot, at: &'static CStr },
-    /// Attach what is in the slot; no link is followed.
-    Attach { slot: FdSlot, at: CString },
-    /// Change attributes of the mount at a path.
-    Seal { path: CString, attributes: u64 },
-    /// Put a copy of the mount at a path over itself, with more attributes.
-    Cover { path: CString, attributes: u64 },
+    /// Attach the slot's mount at an absolute host path and change into it.
+    Enter {
+        slot: FdSlot,
+        at: &'static CStr,
+    },
+    /// Attach the slot's mount at a path, without following symbolic links.
+    Attach {
+        slot: FdSlot,
+        at: CString,
+    },
+    /// Change the attributes of the mount at a path.
+    Seal {
+        path: CString,
+        attributes: u64,
+    },
+    /// Bind-mount a path over itself with more attributes.
+    Cover {
+        path: CString,
+        attributes: u64,
+    },
     /// Mount an overlay at a path.
     Overlay {
         at: CString,
         options: CString,
         read_only: bool,
     },
-    /// Make a directory.
-    Mkdir { path: CString, mode: u32 },
-    /// Make a file.
+    Mkdir {
+        path: CString,
+        mode: u32,
+    },
     File {
         path: CString,
         contents: Vec<u8>,
         mode: u32,
     },
-    /// Write to a file of the kernel's.
-    Set { path: CString, value: &'static CStr },
-    /// Make a symbolic link.
-    Symlink { path: CString, target: CString },
-    /// Go to a directory.
+    /// Write to an existing file of a kernel filesystem.
+    Set {
+        path: CString,
+        value: &'static CStr,
+    },
+    Symlink {
+        path: CString,
+        target: CString,
+    },
     Chdir(CString),
-    /// Make the current directory the root, and let go of the host's.
+    /// Make the current directory the root and detach the host's.
     Pivot,
-    /// Set a limit, or the hard limit where that is lower.
-    Limit { resource: Resource, value: u64 },
-    /// Set a limit that init passes on to what it starts, and may lift from itself.
-    LimitForExecs { resource: Resource, value: u64 },
-    /// Name the host.
+    /// Set an rlimit to `value`, or to the hard limit if that is lower.
+    Limit {
+        resource: Resource,
+        value: u64,
+    },
+    /// Set a soft rlimit, which init passes on to execs and may raise for itself.
+    LimitForExecs {
+        resource: Resource,
+        value: u64,
+    },
     Hostname(CString),
-    /// Bring the loopback interface up.
     Loopback,
-    /// Lead a session of its own, with default signal mask and umask.
+    /// Start a session, with default signal mask and umask.
     NewSession,
-    /// Put descriptors where init expects them.
+    /// Move descriptors to the numbers where init expects them.
     InitFds(InitFds),
-    /// Become the container's user and give up all capabilities but those kept for init.
-    DropPrivileges { change_user: bool, keep: bool },
-    /// Gain nothing by exec, ever.
+    /// Become the container's user and drop all capabilities except those kept for init.
+    DropPrivileges {
+        change_user: bool,
+        keep: bool,
+    },
+    /// Set `PR_SET_NO_NEW_PRIVS`.
     NoNewPrivileges,
-    /// Install the seccomp filter, its listener at [`crate::NOTIFY_FD`].
+    /// Install the seccomp filter; its listener becomes [`crate::NOTIFY_FD`].
     Seccomp(Rc<SeccompFilters>),
-    /// Install the filter that asks, or fail: to see whether it can ask.
+    /// Install the filter with a listener, or fail. For the probe.
     SeccompListener(Rc<SeccompFilters>),
-    /// Become the init program.
-    Exec { file: OwnedFd, args: ExecArgs },
+    /// Execute init.
+    Exec {
+        file: OwnedFd,
+        args: ExecArgs,
+    },
 }

@@ -1,7 +1,7 @@
-//! A root made of an image's layers, stacked by overlayfs.
+//! A root filesystem made of an image's layers, stacked by overlayfs.
 //!
-//! The topmost lower layer is always our own: a tmpfs with nothing but the mount points.
-//! So they exist in every image, and none of them is a link that the image chose.
+//! The topmost lower layer is always ours: a tmpfs with nothing but mount points. So the mount
+//! points exist in every image, and none of them is a symbolic link that the image chose.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,26 @@ use super::builder::{Builder, InvalidSpec, MountMap, c_path};
 use super::{LAYER_ATTRIBUTES, Op, attr};
 use crate::spec::{DiskIds, Scratch};
 
-/// The kernel takes one page of mount options.
+/// The kernel accepts one page of mount options.
 const OPTIONS_BYTES_MAX: usize = 4000;
 
-/// What a container's own `/etc` files say.
+/// The values of a container's own `/etc` files.
 pub(super) struct Etc<'a> {
-    /// The container's name.
     pub(super) name: &'a str,
     pub(super) passwd: &'a str,
     pub(super) group: &'a str,
 }
 
 impl Builder {
-    /// Builds the root in a directory of the current one, and goes there.
+    /// Builds the root in a subdirectory and changes into it.
     pub(super) fn overlay_root(
         &mut self,
         lowers: &[PathBuf],
         scratch: Option<&Scratch>,
     ) -> Result<(), InvalidSpec> {
         self.mount_points();
-        // Relative names are short, hold nothing to escape, and need no right to walk
-        // through the directories that lead to a layer.
+        // Relative names are short, need no escaping, and need no search permission on the
+        // directories above a layer.
         let mut options = "userxattr,lowerdir=points".to_owned();
         for (index, lower) in lowers.iter().enumerate() {
             let at = c_path(index.to_string())?;
@@ -50,7 +49,8 @@ impl Builder {
         self.overlay(options, scratch.is_none())
     }
 
-    /// The same from layers in one directory, which is mounted once, whatever their number.
+    /// Builds the root from layers in one directory. The directory is mounted once, however many
+    /// layers it has.
     pub(super) fn layers_root(
         &mut self,
         dir: &Path,
@@ -72,7 +72,8 @@ impl Builder {
         );
         let mut options = "userxattr,lowerdir=points".to_owned();
         for (index, name) in names.iter().enumerate() {
-            // Names of layers are long, and the kernel takes one page of options.
+            // Layer names are long, and the kernel accepts one page of options, so short links are
+            // used.
             let link = c_path(index.to_string())?;
             self.symlink(&link, &c_path(format!("layers/{name}"))?);
             options.push(':');
@@ -95,7 +96,7 @@ impl Builder {
         }
     }
 
-    /// Files that every container has of its own, whatever the image has.
+    /// Creates the `/etc` files that every container has, whatever the image contains.
     fn etc_files(&mut self, etc: &Etc<'_>) {
         let name = etc.name;
         let hosts =
@@ -126,7 +127,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Overlayfs wants `upper` and `work` under one mount, so their parent is opened.
+    /// Overlayfs requires `upper` and `work` on one mount, so their parent is opened.
     fn scratch(&mut self, scratch: &Scratch) -> Result<String, InvalidSpec> {
         let parent = scratch
             .upper
@@ -147,7 +148,7 @@ impl Builder {
     }
 }
 
-/// A last component that overlayfs reads as it stands.
+/// The last component of a path; fails if overlayfs would need it escaped.
 fn plain(path: &Path) -> Result<&str, InvalidSpec> {
     path.file_name()
         .and_then(|name| name.to_str())

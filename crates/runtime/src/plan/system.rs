@@ -1,7 +1,6 @@
 //! What every root gets: devices, `/proc`, `/sys`, `/tmp` and the workspace.
 //!
-//! Nothing of the kernel that tells about the host or changes it is left in reach:
-//! it is read-only, masked or absent.
+//! Kernel files that describe or change the host are read-only, masked or absent.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -14,7 +13,7 @@ const PLAIN: u64 = attr::NOSUID | attr::NODEV;
 const INERT: u64 = PLAIN | attr::NOEXEC;
 const EMPTY: u64 = INERT | attr::RDONLY;
 
-/// Devices that are harmless and that programs cannot do without.
+/// Harmless devices that programs need.
 const DEVICES: [(&CStr, &CStr); 6] = [
     (c"/dev/full", c"dev/full"),
     (c"/dev/null", c"dev/null"),
@@ -32,13 +31,13 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
     (c"dev/stdout", c"/proc/self/fd/1"),
 ];
 
-/// Terminals of one container; all containers of a host share 3072.
+/// Pseudo-terminals of one container; all containers of a host share 3072.
 const TERMINALS_MAX: &CStr = c"256";
 
-/// Limits of the container's user namespace, in `/proc/sys/user`. What the kernel counts
-/// there it also counts for whoever made the namespace: the host's user, whose own limit
-/// is 128 for the first. Namespaces cannot be made anyway; this is the second lock (but for
-/// those of mounts, which the steps that follow still need).
+/// Limits of the container's user namespace, in `/proc/sys/user`. The kernel also counts these
+/// objects for the creator of the namespace, a host user, whose own limit for the first is 128.
+/// This is defence in depth, because the filter forbids to create namespaces; mount namespaces stay
+/// allowed because the following steps need them.
 const USER_LIMITS: [(&str, &CStr); 9] = [
     ("max_inotify_instances", c"16"),
     ("max_inotify_watches", c"8192"),
@@ -51,11 +50,10 @@ const USER_LIMITS: [(&str, &CStr); 9] = [
     ("max_uts_namespaces", c"0"),
 ];
 
-/// Parts of `/proc` that can be read but not written.
+/// Read-only parts of `/proc`.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// Parts of `/proc` that cannot be seen at all: they tell of the host's kernel, its hardware and
-/// disks, its load and its users' keys.
+/// Masked parts of `/proc`: they reveal the host's kernel, hardware, disks, load and keys.
 pub const PROC_MASKED: [&str; 17] = [
     "acpi",
     "asound",
@@ -76,11 +74,11 @@ pub const PROC_MASKED: [&str; 17] = [
     "timer_stats",
 ];
 
-/// What of the host's `/sys` is shown: how many processors there are.
+/// The only part of the host's `/sys` that is shown: how many CPUs there are.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 impl Builder {
-    /// `/dev`, on a filesystem of its own that is read-only in the end.
+    /// Builds `/dev` on its own filesystem, which is made read-only at the end.
     pub(super) fn devices(&mut self, spec: &LaunchSpec) {
         let name = "make the devices";
         self.mount(
@@ -92,7 +90,7 @@ impl Builder {
         );
         for (source, at) in DEVICES {
             self.file(at, Vec::new());
-            // Read-only is the node, which is the host's, and not the device behind it.
+            // This makes the host's device node read-only, not the device behind it.
             let attributes = attr::RDONLY | attr::NOSUID | attr::NOEXEC;
             self.bind(name, source.to_owned(), at.to_owned(), attributes);
         }
@@ -121,7 +119,7 @@ impl Builder {
         self.seal("seal the devices", c"dev", attr::RDONLY);
     }
 
-    /// `/proc` of the container's own processes, and a `/sys` with next to nothing.
+    /// Mounts a `/proc` of the container's own processes and a nearly empty `/sys`.
     pub(super) fn kernel_filesystems(&mut self) {
         self.mount("mount /proc", c"proc", Vec::new(), INERT, c"proc");
         for (name, value) in USER_LIMITS {
@@ -149,7 +147,7 @@ impl Builder {
         self.seal("seal /sys", c"sys", attr::RDONLY);
     }
 
-    /// What the container may write.
+    /// Mounts `/tmp`, `/dev/shm` and the workspace.
     pub(super) fn writable_directories(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         let tmp = tmpfs(spec.limits.tmp_bytes, c"1777");
         self.mount("make /tmp", c"tmpfs", tmp, PLAIN, c"tmp");

@@ -1,23 +1,23 @@
-//! Why a host refuses, as far as it can be known, and what to do about it.
+//! Why a probe fails on this host, as far as we can tell, and how to fix it.
 
 use std::fs;
 use std::io;
 
 use rustix::process::geteuid;
 
-/// A step that this host did not do.
+/// A step that failed on this host.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {step}")]
 pub struct ProbeError {
-    /// What was to be done.
+    /// Completes "could not …".
     pub step: &'static str,
-    /// What the kernel said.
+    /// The error of the system call.
     pub source: io::Error,
-    /// What most likely stands behind it.
+    /// The most likely cause.
     pub cause: Cause,
 }
 
-/// What keeps a host from isolating.
+/// Host settings that prevent isolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// `kernel.apparmor_restrict_unprivileged_userns` is on, or a profile confines us.
@@ -26,16 +26,16 @@ pub enum Cause {
     SwitchedOff,
     /// `user.max_user_namespaces` is 0, or all are in use.
     NoneLeft,
-    /// A seccomp filter lies on this process: it runs in a container itself.
+    /// This process has a seccomp filter: it probably runs in a container itself.
     Seccomp,
-    /// The kernel is too old.
+    /// The kernel lacks the feature.
     Kernel,
-    /// Something else.
+    /// None of the above.
     Unknown,
 }
 
 impl Cause {
-    /// What an operator can do, if anything.
+    /// How an operator can fix it, if possible.
     pub fn fix(self) -> Option<&'static str> {
         match self {
             Self::AppArmor => Some(
@@ -54,7 +54,7 @@ impl Cause {
     }
 }
 
-/// What the host's settings say.
+/// Derives the cause from the host's settings.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one setting of the kernel"
@@ -78,7 +78,7 @@ impl ProbeError {
         }
     }
 
-    /// One that has nothing to do with isolation.
+    /// An error that is not about isolation.
     pub(super) fn plain(step: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self {
             step,

@@ -1,7 +1,7 @@
-//! Finds out what this host can isolate and limit, by doing it.
+//! Finds out what this host can isolate and limit, by trying it.
 //!
-//! Each probe runs in a process of its own, which is gone when it returns, and changes
-//! nothing of the caller. Probes may be called from a process with threads.
+//! Each probe runs in a child process that has exited when the probe returns, and changes nothing
+//! in the caller. Probes may be called from a multi-threaded process.
 
 mod cause;
 
@@ -22,18 +22,18 @@ use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, IdMap, Limits, Scratch, USER_ID};
 use crate::start::{self, NAMESPACES, StartError};
 
-/// Whether all namespaces of a container can be made, and mounts in them.
+/// Whether all namespaces of a container can be created, with mounts in them.
 pub fn user_namespace() -> Result<(), ProbeError> {
     isolated(Builder::staging_alone())
 }
 
-/// Whether a container can have a `/proc` of its own. Where the surrounding container hides
-/// parts of its own, it cannot.
+/// Whether a container can mount its own `/proc`. It cannot if we run in a container that masks
+/// parts of its `/proc`.
 pub fn proc_mount() -> Result<(), ProbeError> {
     isolated(Builder::proc_alone())
 }
 
-/// Whether layers in `dir`, an existing directory, can be stacked. Leaves `dir` as it was.
+/// Whether overlayfs works on layers in `dir`, an existing directory. Leaves `dir` unchanged.
 pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
     let scratch =
         ScratchDir::make(dir).map_err(ProbeError::plain("make a directory for a probe"))?;
@@ -47,13 +47,14 @@ pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
     isolated(builder)
 }
 
-/// Whether the system call filter can be installed.
+/// Whether the seccomp filter can be installed.
 pub fn seccomp() -> Result<(), ProbeError> {
     filter(Op::Seccomp(Rc::new(SeccompFilters::compile())))
 }
 
-/// Whether the filter can ask the agent about netlink sockets. Where it cannot, it refuses
-/// them: the kernel is too old, or a filter around us has the one listener there can be.
+/// Whether the filter can have a listener, through which the agent creates netlink sockets. It
+/// cannot if the kernel is too old or an outer filter already has the only possible listener. Then
+/// netlink sockets are refused.
 pub fn netlink_sockets() -> Result<(), ProbeError> {
     filter(Op::SeccompListener(Rc::new(SeccompFilters::compile())))
 }
@@ -77,22 +78,22 @@ fn filter(op: Op) -> Result<(), ProbeError> {
     run(&plan, 0, None)
 }
 
-/// Whether this user has subordinate ids, so that a container can have users besides its own.
+/// Whether this user has subordinate ids; without them a container has only one user.
 pub fn subordinate_ids() -> Result<IdMap, NoSubordinateIds> {
     ids::subordinate()
 }
 
-/// What control groups there are, and what they were seen to take.
+/// The controllers of this host, and which of them accepted limits.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// Where containers' groups go, and why not.
+    /// Where containers' cgroups are created, or why they cannot be.
     pub host: HostCgroups,
-    /// What a container's limits rest on.
+    /// What would enforce a container's limits.
     pub enforced: Enforced,
 }
 
-/// Makes a group with limits and removes it. As an ordinary user whose group is delegated,
-/// this process moves into a group of its own below it, as a server would.
+/// Creates a cgroup with limits and removes it. As an ordinary user with a delegated cgroup, this
+/// moves the process into a child cgroup, as a server does.
 pub fn cgroups() -> io::Result<Cgroups> {
     let host = HostCgroups::detect().prepare(&[std::process::id()]);
     let limits = Limits {
@@ -130,7 +131,7 @@ fn run(plan: &Plan, namespaces: i32, ids: Option<&IdMap>) -> Result<(), ProbeErr
     }
 }
 
-/// The last range is never a container's: the first ones are given out first.
+/// No container uses the last range yet: ranges are assigned from the first on.
 fn probe_ids() -> IdMap {
     match ids::range_base(RANGE_COUNT - 1) {
         Some(base) if geteuid().is_root() => IdMap::Range { base },
@@ -167,9 +168,9 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // Overlayfs makes this one so that only root could look into it.
+        // Overlayfs creates this one with mode 000.
         let _ = fs::remove_dir(self.path.join("work/work"));
-        // What is left of it would be empty directories, named after this process.
+        // If this fails, only empty directories named after this process are left.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

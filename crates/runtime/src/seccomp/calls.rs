@@ -1,7 +1,7 @@
-//! The calls that are allowed whatever their arguments, by what they are for.
+//! System calls that are allowed with any arguments, grouped by purpose.
 
-/// Numbers of this machine's calls; newer ones than the C library's headers know are
-/// the same everywhere.
+/// Call numbers of this architecture. Calls newer than the C library's headers have the same number
+/// on every architecture.
 pub(crate) const ALLOWED: &[i64] = &[
     // Memory.
     libc::SYS_brk,
@@ -200,7 +200,7 @@ pub(crate) const ALLOWED: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
-    // Network of its own namespace, and messages.
+    // Network of the container's own namespace, and message queues.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept,
@@ -241,7 +241,7 @@ pub(crate) const ALLOWED: &[i64] = &[
     libc::SYS_landlock_create_ruleset,
     libc::SYS_landlock_add_rule,
     libc::SYS_landlock_restrict_self,
-    // Older forms of the above that this machine still has.
+    // Older forms of the above that this architecture still has.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_arch_prctl,
     #[cfg(target_arch = "x86_64")]

@@ -1,16 +1,16 @@
-//! Which requests of `ioctl` a container may make, by what they are for.
+//! The `ioctl` requests that a container may make, grouped by purpose.
 //!
-//! An allow-list, because drivers and filesystems add requests all the time. Some of those that
-//! are missing make the host load a module for whoever asks (line disciplines, bridges, VLANs),
-//! others make what only the host can undo (btrfs subvolumes, encryption keys).
+//! This is an allow-list, because drivers and filesystems keep adding requests. Some of the others
+//! make the host load a kernel module (line disciplines, bridges, VLANs), others create what only
+//! the host can remove (btrfs subvolumes, encryption keys).
 
 use super::program::{Action, Verdict};
 use super::{REFUSED, is, is_among, masked};
 
-/// The argument that says what is wanted; the kernel reads 32 bits of it.
+/// The index of the argument with the request; the kernel reads 32 bits of it.
 const REQUEST: u8 = 1;
 
-/// Faking input to a terminal, the console's own commands, and another line discipline.
+/// Fake terminal input, console commands, and setting a line discipline.
 const OF_OTHER_TERMINALS: [u32; 3] = [TIOCSTI, TIOCLINUX, TIOCSETD];
 pub(crate) const TIOCSTI: u32 = 0x5412;
 pub(crate) const TIOCLINUX: u32 = 0x541c;
@@ -19,7 +19,7 @@ pub(crate) const TIOCSETD: u32 = 0x5423;
 /// Speed and features of a network interface.
 pub(crate) const SIOCETHTOOL: u32 = 0x8946;
 
-/// The kind of a request, and the kind of those about sockets and network interfaces.
+/// The mask of a request's type, and the type of socket and network interface requests.
 const KIND: u32 = 0xff00;
 const OF_SOCKETS: u32 = 0x8900;
 
@@ -64,7 +64,7 @@ const TERMINALS: &[u32] = &[
     0x5441,      // TIOCGPTPEER
 ];
 
-/// Of any descriptor.
+/// For any descriptor.
 const DESCRIPTORS: &[u32] = &[
     0x541b, // FIONREAD
     0x5421, // FIONBIO
@@ -74,8 +74,8 @@ const DESCRIPTORS: &[u32] = &[
     0x5460, // FIOQSIZE
 ];
 
-/// Shared extents, and flags as they are. Flags are not set: nothing common needs that, and on
-/// engines without a user namespace a project id would take files out of a quota.
+/// Cloning extents and reading inode flags. Setting flags is not allowed: no common program needs
+/// it, and on engines without user namespaces a project id would exempt files from a quota.
 const FILES: &[u32] = &[
     0x4004_9409, // FICLONE
     0x4020_940d, // FICLONERANGE
@@ -85,8 +85,8 @@ const FILES: &[u32] = &[
     0x8008_7601, // FS_IOC_GETVERSION
 ];
 
-/// Whom a socket signals and what it holds, and what the container's own interfaces are. A name
-/// that is no interface's makes the host load a module only for its own administrator.
+/// Socket owner and queue sizes, and properties of the container's own interfaces. An unknown
+/// interface name makes the host load a module only when host root asks.
 const SOCKETS: &[u32] = &[
     0x8901,      // FIOSETOWN
     0x8902,      // SIOCSPGRP
@@ -115,18 +115,18 @@ const SOCKETS: &[u32] = &[
     0x8970,      // SIOCGIFMAP
 ];
 
-/// What is left of the kernel's random numbers, which some libraries ask before they start.
+/// The kernel's entropy count, which some libraries read before they start.
 const RANDOM: &[u32] = &[0x8004_5200]; // RNDGETENTCNT
 
-/// How a process that supervises others answers for them: `SECCOMP_IOCTL_NOTIF_RECV`, `SEND`,
-/// `ID_VALID` and `ADDFD`. Init does; nobody else has a listener.
+/// Answering seccomp notifications: `SECCOMP_IOCTL_NOTIF_RECV`, `SEND`, `ID_VALID` and `ADDFD`.
+/// Only init has a listener.
 const SUPERVISION: &[u32] = &[0xc050_2100, 0xc018_2101, 0x4008_2102, 0x4018_2103];
 
-/// What becomes of each request.
+/// The verdict on each request.
 ///
-/// Whatever is not listed does not exist, which programs that probe expect to hear of a file
-/// that is no device. Changing an interface is forbidden, as the kernel would say; its speed is
-/// not known, as of a loopback.
+/// A request that is not listed fails with `ENOTTY`, which programs that probe expect for a file
+/// that is not a device. Changing an interface fails with `EPERM`, as the kernel would answer; its
+/// speed is unknown, like that of a loopback interface.
 pub(crate) fn verdict() -> Verdict {
     let allowed = [TERMINALS, DESCRIPTORS, FILES, SOCKETS, RANDOM, SUPERVISION].concat();
     let unknown = Action::Fail(libc::EOPNOTSUPP);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn asked(request: u32) -> Result<(), i32> {
-        // What is above the low half does not count, for the kernel neither.
+        // Like the kernel, the filter ignores the upper half.
         let plain = outcome(libc::SYS_ioctl, &[0, request.into()]);
         let padded = outcome(libc::SYS_ioctl, &[0, u64::from(request) | 7 << 32]);
         assert_eq!(plain, padded, "{request:#x}");

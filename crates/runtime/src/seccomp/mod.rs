@@ -1,8 +1,8 @@
-//! Which system calls a container may make.
+//! The system calls that a container may make.
 //!
-//! An allow-list: what ordinary development needs and nothing else. Everything not
-//! named here is refused with `EPERM`; calls too new to be judged, and `clone3`, whose
-//! flags a filter cannot see, with `ENOSYS`, so that libraries fall back to older ones.
+//! This is an allow-list of what ordinary development needs. Other calls fail with `EPERM`. Calls
+//! newer than this list, and `clone3`, whose flags a filter cannot read, fail with `ENOSYS`, so
+//! that libraries fall back to older calls.
 
 mod calls;
 mod ioctls;
@@ -17,20 +17,19 @@ use program::{Action, Condition, Half, Rule, Test, Verdict};
 
 type Verdicts = BTreeMap<u32, Verdict>;
 
-/// What becomes of everything that is not on a list.
+/// The verdict on every call that is on no list.
 const REFUSED: Action = Action::Fail(libc::EPERM);
 
-/// The newest call that this filter has an opinion about is below this number.
+/// This filter has reviewed all calls below this number.
 const FIRST_UNKNOWN: u32 = 450;
-/// Calls up to this number are told that they do not exist rather than forbidden.
+/// Unknown calls up to this number fail with `ENOSYS` instead of `EPERM`.
 const LAST_UNKNOWN: u32 = 511;
 
-/// Calls that succeed without being made. They would write back all filesystems of the host,
-/// or one that the container perhaps cannot even write; what must be on the disk is synced by
-/// file.
+/// Calls that do nothing and report success. They would write back all filesystems of the host, or
+/// one that the container may not even write to. `fsync` works.
 const PRETENDED: [i64; 2] = [libc::SYS_sync, libc::SYS_syncfs];
 
-/// Namespaces that `clone` could make.
+/// The flags of `clone` that create namespaces.
 const NAMESPACES: u32 = 0x7e02_0000;
 
 const PRIO_PROCESS: u32 = 0;
@@ -41,46 +40,46 @@ const INIT_PID: u32 = 1;
 
 const RLIMIT_CORE: u32 = 4;
 
-/// The personalities that change nothing but what `uname` says of 32 bits and of the
-/// kernel's version, and the value that only asks.
+/// The personalities that change only what `uname` reports (32 bits, kernel version), and the value
+/// that queries.
 const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 const AF_UNIX: u32 = 1;
 const AF_NETLINK: u32 = 16;
-/// What tells of interfaces and routes, which are the container's own.
+/// Netlink protocol for interfaces and routes, of which the container only sees its own.
 const NETLINK_ROUTE: u32 = 0;
-/// The internet in both versions, each with its own ICMP.
+/// IPv4 and IPv6, each with its ICMP protocol.
 const INTERNET_FAMILIES: [(u32, u32); 2] = [(2, 1), (10, 58)];
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const DEFAULT_PROTOCOL: u32 = 0;
 
-/// The bits of a socket's type that are not flags.
+/// The bits of a socket type that are not flags.
 const SOCKET_TYPE: u32 = 0xf;
 const SOCK_STREAM: u32 = 1;
 const SOCK_DGRAM: u32 = 2;
 
-/// The requests of `ptrace` that take options, in its three generations.
+/// The `ptrace` requests that take options, in their three generations.
 const PTRACE_WITH_OPTIONS: [u32; 3] = [21, 0x4200, 0x4206];
 const PTRACE_O_TRACEEXIT: u32 = 0x40;
 
-/// A filter that one process installs and another answers for. If a container could install
-/// one, its answers would come before those of init.
+/// The flag that creates a listener. If a container could install a filter with one, its own
+/// answers would take precedence over init's.
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
 
-/// The filter of every container, ready for the kernel.
+/// The seccomp filter of every container, compiled.
 ///
-/// What the kernel holds for a netlink socket whose answers nobody reads is charged to no
-/// cgroup. So the call that makes one waits for the init program, which counts them.
+/// The kernel charges the receive queue of a netlink socket to no cgroup. So creating a netlink
+/// socket is delegated to init, which limits their number.
 pub(crate) struct SeccompFilters {
-    /// Asks the holder of its listener about sockets for routes.
+    /// Sends route socket creation to the listener.
     pub asking: Vec<sock_filter>,
-    /// For kernels on which nobody can be asked: refuses them.
+    /// For kernels without listeners: refuses route sockets.
     pub refusing: Vec<sock_filter>,
 }
 
 impl SeccompFilters {
-    /// Compiles the filters for this machine.
+    /// Compiles the filters for this architecture.
     pub(crate) fn compile() -> Self {
         let compile = |routes| program::compile(&verdicts(routes), &Verdict::Always(REFUSED));
         Self {
@@ -90,9 +89,9 @@ impl SeccompFilters {
     }
 }
 
-/// The filter of every container as the bytes of its instructions, for those who load it
-/// elsewhere than in a launcher, with a listener; where they cannot have one, each of its
-/// `SECCOMP_RET_USER_NOTIF` must become an error.
+/// The filter as the bytes of its instructions, for engines that load it themselves with a
+/// listener. Where they cannot have a listener, they must turn each `SECCOMP_RET_USER_NOTIF` into
+/// an error.
 pub fn filter() -> Vec<u8> {
     let bytes = |one: &sock_filter| {
         let mut bytes = [0; 8];
@@ -108,7 +107,7 @@ pub fn filter() -> Vec<u8> {
         .collect()
 }
 
-/// Everything that is not simply refused; `routes` is for sockets that tell of routes.
+/// All calls that are not simply refused; `routes` is the verdict on route sockets.
 fn verdicts(routes: Action) -> Verdicts {
     let absent = || Verdict::Always(Action::Fail(libc::ENOSYS));
     let mut verdicts: Verdicts = (FIRST_UNKNOWN..=LAST_UNKNOWN)
@@ -125,7 +124,7 @@ fn verdicts(routes: Action) -> Verdicts {
     verdicts
 }
 
-/// Calls whose arguments decide.
+/// Calls that are judged by their arguments.
 fn conditional(routes: Action) -> Vec<(i64, Verdict)> {
     let allowed_if = [
         (libc::SYS_clone, vec![vec![masked(0, NAMESPACES, 0)]]),
@@ -157,16 +156,15 @@ fn conditional(routes: Action) -> Vec<(i64, Verdict)> {
     verdicts
 }
 
-/// A process sets its limits, but not that on core files: it is told that it did. What it
-/// would gain by a lower one is that the host's crash handler is run, as the host's root.
+/// A process may set its limits. Setting the core file limit does nothing and reports success: with
+/// a limit of 0 the kernel would run the host's crash handler, as host root.
 fn limits() -> Verdict {
     let core = vec![is(0, RLIMIT_CORE)];
     Verdict::ByArguments(vec![(core, Action::Pretend)], Action::Allow)
 }
 
-/// The same, and only for the process itself. A query of the limit on core files is
-/// answered; whoever wants to set and query it at once is refused, because nothing would
-/// fill in what the limit was.
+/// The same for `prlimit64`, and only for the calling process. Querying the core file limit works.
+/// Setting and querying it in one call is refused, because nothing would fill in the old value.
 fn limits_of_process() -> Verdict {
     const RESOURCE: u8 = 1;
     const NEW: u8 = 2;
@@ -186,15 +184,15 @@ fn limits_of_process() -> Verdict {
     )
 }
 
-/// Made if one of the rules holds, and refused otherwise.
+/// Allows the call if one of the rules matches, else refuses it.
 fn allow_if(rules: Vec<Rule>) -> Verdict {
     let rules = rules.into_iter().map(|rule| (rule, Action::Allow));
     Verdict::ByArguments(rules.collect(), REFUSED)
 }
 
-/// Sockets that stay in the container's own network namespace, of types and protocols that go
-/// together. Any other pair makes the host look for a module that speaks it, and the type
-/// `SOCK_PACKET` is the family of packets by an older name.
+/// Sockets that stay in the container's network namespace, with valid combinations of type and
+/// protocol. Any other pair makes the host look for a kernel module, and `SOCK_PACKET` is an older
+/// name for packet sockets.
 fn sockets(routes: Action) -> Verdict {
     let mut rules = vec![
         (vec![is(0, AF_UNIX)], Action::Allow),
@@ -216,15 +214,16 @@ fn sockets(routes: Action) -> Verdict {
     Verdict::ByArguments(rules, REFUSED)
 }
 
-/// Everything but a stop on the way out: even KILL does not wake from it, only the tracer
-/// does. Two processes that trace each other so could never be ended, nor their container.
+/// All options except the one that stops a process on exit: even SIGKILL does not wake it, only its
+/// tracer does. Two processes that trace each other this way could never be killed, nor could their
+/// container.
 fn tracing() -> Vec<Rule> {
     let no_options = PTRACE_WITH_OPTIONS.map(|request| is_not(0, request));
     vec![vec![masked(3, PTRACE_O_TRACEEXIT, 0)], no_options.to_vec()]
 }
 
-/// Nobody changes how init is scheduled, and nobody all processes of a user, of which init
-/// is one.
+/// Forbids to change the scheduling of init, or of all processes of a user, since init is one of
+/// them.
 fn scheduling() -> Vec<(i64, Vec<Rule>)> {
     let others = || vec![vec![is_not(0, INIT_PID)]];
     let other_than_init = |process, group| {
@@ -249,7 +248,7 @@ fn scheduling() -> Vec<(i64, Vec<Rule>)> {
     ]
 }
 
-/// Files, pipes and sockets can be made, devices cannot.
+/// Allows files, pipes and sockets, but no devices.
 fn node_of(mode_argument: u8) -> Vec<Rule> {
     let kinds = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
     kinds
@@ -283,7 +282,7 @@ fn low(argument: u8, mask: u32, test: Test) -> Condition {
     }
 }
 
-/// The argument is a null pointer: both of its halves are 0.
+/// The argument is a null pointer: both halves are 0.
 fn null(argument: u8) -> Rule {
     let high = Condition {
         half: Half::High,
@@ -408,7 +407,7 @@ mod tests {
                 (1, 262),
                 (2, 136),
             ];
-            // Raw, reliable datagrams, sequences, DCCP and packets.
+            // Raw, reliable datagram, seqpacket, DCCP and packet sockets.
             let types = [0, 3, 4, 5, 6, 10].map(|kind| (kind, 0));
             for (kind, protocol) in strange.into_iter().chain(types) {
                 let outcome = made(family, kind, protocol);
@@ -448,7 +447,7 @@ mod tests {
         let prlimit = |arguments: &[u64]| outcome(libc::SYS_prlimit64, arguments);
         for pointer in POINTERS {
             assert_eq!(outcome(libc::SYS_setrlimit, &[CORE, pointer]), pretended);
-            // The kernel reads 32 bits of the resource, and so must the filter.
+            // The kernel reads 32 bits of the resource, so the filter must too.
             let padded = CORE | 1 << 40;
             assert_eq!(outcome(libc::SYS_setrlimit, &[padded, pointer]), pretended);
             assert_eq!(prlimit(&[0, CORE, pointer, 0]), pretended);
@@ -498,7 +497,7 @@ mod tests {
         assert!(SeccompFilters::compile().asking.len() < 4096);
     }
 
-    /// `Err(0)` is a call that was not made and answers 0.
+    /// `Err(0)` means that the call is not made and returns 0.
     pub(crate) fn outcome(number: i64, arguments: &[u64]) -> Result<(), i32> {
         let program = SeccompFilters::compile().asking;
         let action = program::tests::simulate(&program, call(number), arguments);

@@ -1,4 +1,4 @@
-//! Which options of its sockets a container may set: all but those that take from the host.
+//! The socket options that a container may set: all except those that cost the host something.
 
 use super::program::{Action, Verdict};
 use super::{REFUSED, is, is_among};
@@ -9,18 +9,18 @@ const NAME: u8 = 2;
 const SOL_SOCKET: u32 = 1;
 const SOL_TCP: u32 = 6;
 
-/// Filters of packets: `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF` and
-/// `SO_ATTACH_REUSEPORT_EBPF`. The kernel compiles them into memory that it charges to nobody
-/// and of which the host has little.
+/// Packet filters: `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF` and
+/// `SO_ATTACH_REUSEPORT_EBPF`. The kernel compiles them into memory that is scarce and charged to
+/// nobody.
 const FILTERS: [u32; 4] = [26, 50, 51, 52];
 
-/// `TCP_MD5SIG`, `TCP_ULP`, `TCP_MD5SIG_EXT`, `TCP_AO_ADD_KEY`, `TCP_AO_DEL_KEY` and
-/// `TCP_AO_INFO`: signed and encrypted segments, for which the host loads the modules of
-/// algorithms; those of the last three have the names that the caller gives.
+/// `TCP_MD5SIG`, `TCP_ULP`, `TCP_MD5SIG_EXT`, `TCP_AO_ADD_KEY`, `TCP_AO_DEL_KEY` and `TCP_AO_INFO`:
+/// signed and encrypted segments, for which the host loads cryptographic modules; for the last
+/// three, the caller chooses their names.
 const CRYPTOGRAPHY: [u32; 6] = [14, 31, 32, 38, 39, 40];
 
-/// What becomes of setting each option. A kernel may lack the cryptography, and so programs
-/// know the answer to that.
+/// The verdict on setting each option. Cryptographic options fail as on a kernel without them,
+/// which programs can handle.
 pub(crate) fn verdict() -> Verdict {
     let of = |level, names: &[u32]| vec![is(LEVEL, level), is_among(NAME, names)];
     Verdict::ByArguments(

@@ -1,8 +1,8 @@
-//! Compiles verdicts per system call into a program for the kernel's filter.
+//! Compiles verdicts per system call into a seccomp (BPF) program.
 //!
-//! A binary search over ranges of numbers: the kernel runs a new filter once for every call
-//! it knows, and afterwards for each call whose arguments matter, so a short way to the
-//! verdict saves more than a millisecond of each container's start over a list.
+//! The program is a binary search over ranges of call numbers. The kernel runs a new filter once
+//! for every known call, and later for each call whose arguments matter. Compared with a linear
+//! list, this saves more than a millisecond per container start.
 
 use std::collections::BTreeMap;
 
@@ -11,55 +11,53 @@ use libc::{
     sock_filter,
 };
 
-/// `AUDIT_ARCH_*` of the only kind of calls that is let through.
+/// The only `AUDIT_ARCH_*` that is accepted.
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Where `struct seccomp_data` holds the call's number, the architecture and the first
-/// argument, low half first, on a little-endian machine.
+/// Offsets in `struct seccomp_data` of the call number, the architecture and the first argument
+/// (low half first: little-endian).
 const NUMBER_OFFSET: u32 = 0;
 const ARCH_OFFSET: u32 = 4;
 const ARGUMENT_OFFSET: u32 = 16;
 const ARGUMENT_LEN: u32 = 8;
 const HALF_LEN: u32 = 4;
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// It is made.
     Allow,
-    /// It fails with this errno.
+    /// Fails with this errno.
     Fail(i32),
-    /// It is not made, and answers 0 as if it had been.
+    /// Is not made and returns 0.
     Pretend,
-    /// It waits until whoever holds the filter's listener has answered for it.
+    /// Waits for the answer of the filter's listener.
     Notify,
 }
 
 /// How a call is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Whatever its arguments are.
+    /// Regardless of its arguments.
     Always(Action),
-    /// By the first rule that holds; by the last action where none does.
+    /// By the first rule that matches, else by the last action.
     ByArguments(Vec<(Rule, Action)>, Action),
 }
 
-/// Holds if all its conditions do.
+/// Matches if all its conditions do.
 pub(crate) type Rule = Vec<Condition>;
 
-/// A claim about one half of an argument.
+/// A condition on one half of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Condition {
-    /// Which argument, from 0.
+    /// Index of the argument, from 0.
     pub argument: u8,
-    /// Which half of it: the kernel reads only the low one of an `int`, both of a pointer.
+    /// The kernel reads only the low half of an `int`, and both halves of a pointer.
     pub half: Half,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u32,
-    /// What they must be, or must not.
     pub test: Test,
 }
 
@@ -79,11 +77,11 @@ pub(crate) enum Test {
     IsAmong(Vec<u32>),
 }
 
-/// Values of one condition, so that each can jump behind all others.
+/// The most values of one condition: a conditional jump must reach over all of them.
 pub(crate) const VALUES_MAX: usize = 200;
 
-/// The program that gives each call its verdict, and `otherwise` to those not named.
-/// Calls of another architecture end the process.
+/// Compiles the program; calls without a verdict get `otherwise`. A call of another architecture
+/// kills the process.
 pub(crate) fn compile(verdicts: &BTreeMap<u32, Verdict>, otherwise: &Verdict) -> Vec<sock_filter> {
     let mut program = vec![
         load(ARCH_OFFSET),
@@ -95,7 +93,7 @@ pub(crate) fn compile(verdicts: &BTreeMap<u32, Verdict>, otherwise: &Verdict) ->
     program
 }
 
-/// Every number is in the range of the last start that is not above it.
+/// Splits the call numbers into ranges with equal verdicts, each given by its start.
 fn ranges<'a>(
     verdicts: &'a BTreeMap<u32, Verdict>,
     otherwise: &'a Verdict,
@@ -124,7 +122,7 @@ fn search(ranges: &[(u32, &Verdict)]) -> Vec<sock_filter> {
     let Some((start, _)) = high.first() else {
         return below;
     };
-    // The distance does not fit into a conditional jump.
+    // The distance is too long for a conditional jump.
     let over = u32::try_from(below.len()).unwrap_or(u32::MAX);
     let mut program = vec![jump(BPF_JGE, *start, 0, 1), plain(BPF_JMP | BPF_JA, over)];
     program.extend(below);
@@ -146,7 +144,7 @@ fn decide(verdict: &Verdict) -> Vec<sock_filter> {
     }
 }
 
-/// Takes the action if the rule holds, and goes on behind itself if not.
+/// Takes the action if the rule matches, else falls through.
 fn act_if(rule: &[Condition], action: Action) -> Vec<sock_filter> {
     let mut program = vec![take(action)];
     for condition in rule.iter().rev() {
@@ -157,7 +155,7 @@ fn act_if(rule: &[Condition], action: Action) -> Vec<sock_filter> {
     program
 }
 
-/// Goes on behind itself if the condition holds, and `rest` instructions further if not.
+/// Falls through if the condition holds, else skips `rest` more instructions.
 fn check(condition: &Condition, rest: usize) -> Vec<sock_filter> {
     let rest = u8::try_from(rest).expect("a rule has a handful of conditions");
     let half = match condition.half {
@@ -177,7 +175,7 @@ fn check(condition: &Condition, rest: usize) -> Vec<sock_filter> {
     program
 }
 
-/// The same for a list of values.
+/// The same as `check`, for a list of values.
 fn among(values: &[u32], rest: u8) -> Vec<sock_filter> {
     assert!(
         (1..=VALUES_MAX).contains(&values.len()),
@@ -185,7 +183,7 @@ fn among(values: &[u32], rest: u8) -> Vec<sock_filter> {
     );
     let mut program = Vec::new();
     for (left, value) in (0_u8..).zip(values.iter().rev()) {
-        // Only the last one knows that none was equal.
+        // Only the last comparison knows that none matched.
         let no = if left == 0 { rest } else { 0 };
         program.push(jump(BPF_JEQ, *value, left, no));
     }
@@ -231,7 +229,7 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 pub(crate) mod tests {
     use super::*;
 
-    /// What the kernel would do with a program and a call.
+    /// Interprets a program as the kernel would.
     pub(crate) fn simulate(program: &[sock_filter], number: u32, arguments: &[u64]) -> u32 {
         let word = |offset| match offset {
             NUMBER_OFFSET => number,
@@ -293,7 +291,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What a call with these arguments gets by these rules, and `Fail(1)` by none.
+    /// Judges calls by these rules; `Fail(1)` if none matches.
     fn judged(rules: Vec<(Rule, Action)>) -> impl Fn(&[u64]) -> u32 {
         let verdict = Verdict::ByArguments(rules, Action::Fail(1));
         let program = compile(&[(7, verdict)].into(), &Verdict::Always(Action::Allow));

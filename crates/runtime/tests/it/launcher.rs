@@ -1,4 +1,4 @@
-//! A launcher and nothing else, for the tests of this crate.
+//! One launcher, shared by the tests of this program.
 
 use std::process::ExitCode;
 

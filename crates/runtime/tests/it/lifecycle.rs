@@ -1,4 +1,4 @@
-//! Starting, failing, ending; and what is left of it.
+//! Start, failure and end of a container, and that nothing is left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn killing_init_ends_everything() {
     assert!(alive(pid, start_time));
     assert!(open_pidfd(pid, start_time).unwrap().is_some());
     hotcell_runtime::kill(&running.launched.pidfd).unwrap();
-    // The pipe ends only when all who held it are gone.
+    // The pipe ends only when every process that held it has exited.
     assert_eq!(running.finish(), "");
     assert!(!alive(pid, start_time));
     assert!(open_pidfd(pid, start_time).unwrap().is_none());
@@ -32,9 +32,9 @@ fn nothing_is_left_after_many_containers() {
     for _ in 0..50 {
         assert_eq!(cell.output(&launcher), "");
     }
-    // A request makes it reap what ended before.
+    // The launcher reaps exited containers before it serves a request.
     assert!(Cell::new("").start(&launcher).is_ok());
-    // It answers before it has put away what the request came with.
+    // It answers before it has closed the descriptors of the request.
     until("the launcher holds no more than before", || {
         let left = children(launcher.pid());
         left.split_whitespace().count() <= 1 && descriptors(launcher.pid()) <= before.0

@@ -1,4 +1,4 @@
-//! What a container may use.
+//! Limits of a container.
 
 use hotcell_runtime::Enforcement;
 
@@ -13,7 +13,7 @@ fn a_process_too_many_is_not_started() {
     let launcher = launcher();
     let mut running = cell.start(&launcher).unwrap();
     assert_ne!(running.launched.enforced.pids, Enforcement::None);
-    // The shell gives up when a fork fails.
+    // The shell exits when a fork fails.
     assert_ne!(running.line(), "40");
 }
 

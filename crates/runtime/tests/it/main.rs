@@ -1,4 +1,4 @@
-//! Containers of the launcher, without a server.
+//! Containers started by the launcher, without a server.
 
 mod lifecycle;
 mod limits;

@@ -1,4 +1,4 @@
-//! Roots made of layers.
+//! Root filesystems made of layers.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use hotcell_runtime::{DiskIds, LaunchError, Root, Scratch, USER_ID};
 
 use crate::support::{Cell, is_root, launcher};
 
-/// A layer with a shell and its libraries, and nothing else.
+/// A layer that contains only a shell and its libraries.
 fn shell_layer() -> tempfile::TempDir {
     let layer = tempfile::tempdir().unwrap();
     let listing = Command::new("ldd").arg("/bin/sh").output().unwrap().stdout;
@@ -104,7 +104,7 @@ fn a_scratch_takes_the_changes() {
     for path in &paths {
         fs::create_dir(path).unwrap();
     }
-    // Whoever mounts the overlay must own them, or the container's user itself.
+    // They must belong to whoever mounts the overlay, or to the container's user.
     let inner = if is_root() { 0 } else { USER_ID };
     let (owner, group) = (ids.host_uid(inner), ids.host_gid(inner));
     for path in paths.iter().map(PathBuf::as_path).chain([scratch.path()]) {
@@ -129,8 +129,8 @@ fn many_layers_fit() {
     assert_eq!(stacked("echo up >&3", &lowers, None), "up\n");
 }
 
-/// A layer that belongs to root, with a file that only root may read; and beside it a
-/// workspace with a map of its own, where root can make one.
+/// A layer that belongs to root, with a file that only root may read; and, as host root, an
+/// id-mapped workspace beside it.
 #[test]
 fn layers_of_an_image_belong_to_the_containers_root() {
     let store = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ fn layers_of_an_image_belong_to_the_containers_root() {
     fs::write(low.join("etc/both"), "lower").unwrap();
     fs::create_dir_all(top.join("etc")).unwrap();
     fs::write(top.join("etc/both"), "upper\n").unwrap();
-    // Only its owner may read it: the container's user, if its ids are mapped.
+    // Readable only by its owner, which is the container's user if its ids are mapped.
     fs::write(low.join("etc/own"), "readable\n").unwrap();
     fs::set_permissions(low.join("etc/own"), fs::Permissions::from_mode(0o600)).unwrap();
     if is_root() {
@@ -171,7 +171,7 @@ fn layers_of_an_image_belong_to_the_containers_root() {
         cell.spec.workspace_ids = Some(DiskIds::PLAIN);
         chown_all(cell.workspace.path(), USER_ID);
     }
-    // An ordinary user owns the layers inside as outside.
+    // For an ordinary user, the owner of the layers is the same inside and outside.
     let wanted = if is_root() { "upper" } else { "own" };
     let seen = cell.output(&launcher());
     assert_eq!(seen, format!("{wanted} of the container readable\n"));
@@ -181,8 +181,8 @@ fn chown_all(path: &Path, id: u32) {
     std::os::unix::fs::chown(path, Some(id), Some(id)).unwrap();
 }
 
-/// Files of a workspace belong inside to the container's user and on disk to whom its map says,
-/// whatever is done with them.
+/// Files of an id-mapped workspace belong to the container's user inside and to the mapped id on
+/// disk, after every kind of file operation.
 #[test]
 fn a_workspace_has_the_ids_on_disk_that_its_map_says() {
     if !is_root() {
@@ -211,11 +211,11 @@ fn a_workspace_has_the_ids_on_disk_that_its_map_says() {
     }
 }
 
-/// No silent fall-back: what a map asks for is there, or the container is not.
+/// There is no silent fallback: if the id map cannot be applied, the container does not start.
 #[test]
 fn a_workspace_whose_ids_cannot_be_mapped_is_a_failed_start() {
     let mut cell = Cell::new("echo started >&3");
-    // `/proc` is a filesystem that cannot; an ordinary user cannot map anything.
+    // `/proc` does not support id-mapped mounts, and an ordinary user may not create any.
     cell.spec.workspace = "/proc/sys".into();
     cell.spec.workspace_ids = Some(DiskIds::PLAIN);
     let error = cell.start(&launcher()).err().unwrap();

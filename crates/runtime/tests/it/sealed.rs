@@ -9,10 +9,10 @@ use std::fs;
 
 use crate::support::{Cell, is_root, launcher, run};
 
-/// Mounts that may be written, and what they hold is the container's own.
+/// Mounts that may be writable, because their files belong to the container.
 const WRITABLE: [&str; 5] = ["/workspace", "/tmp", "/dev/shm", "/dev/pts", "/proc"];
 
-/// Devices can be written, whatever their mount says.
+/// Device nodes are writable even on a read-only mount.
 const DEVICES: [&str; 6] = [
     "/dev/full",
     "/dev/null",
@@ -98,7 +98,7 @@ fn only_its_own_processes_are_there() {
 fn descriptors_are_exactly_those_that_were_given() {
     let script = "[ /proc/1/fd/0 -ef /dev/null ] && [ /proc/1/fd/1 -ef /dev/null ] && nulls=2; \
                   exec 1>&3; echo $nulls; ls /proc/1/fd";
-    // The last one is the listener of the filter.
+    // The last one is the seccomp listener.
     assert_eq!(run(script), "2\n0\n1\n2\n3\n32\n");
 }
 

@@ -1,5 +1,4 @@
-//! What the tests share: a launcher, containers that are gone when they are dropped, and a
-//! look at what is left.
+//! A launcher, containers that are removed when dropped, and checks for leftovers.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 #![expect(
@@ -18,10 +17,10 @@ use hotcell_runtime::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Nothing in these tests takes longer, unless it hangs.
+/// Only a test that hangs takes longer.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// The program that plays init: dynamic, so the root must have its libraries.
+/// The program that acts as init: dynamically linked, so the root must have its libraries.
 pub fn shell() -> Vec<u8> {
     fs::read("/bin/sh").unwrap()
 }
@@ -34,7 +33,7 @@ pub fn launcher() -> Launcher {
     .unwrap()
 }
 
-/// A workspace and a spec for a shell script.
+/// A workspace and the spec of a container that runs a shell script.
 pub struct Cell {
     pub workspace: tempfile::TempDir,
     pub spec: LaunchSpec,
@@ -74,13 +73,13 @@ impl Cell {
         })
     }
 
-    /// Runs the script to its end and returns what it wrote to descriptors 2 and 3.
+    /// Runs the script until it exits and returns what it wrote to descriptors 2 and 3.
     pub fn output(&self, launcher: &Launcher) -> String {
         self.start(launcher).unwrap().finish()
     }
 }
 
-/// The output of a script in a container of its own.
+/// The output of a script in a new container.
 pub fn run(script: &str) -> String {
     Cell::new(script).output(&launcher())
 }
@@ -112,14 +111,14 @@ fn unique_name() -> String {
     )
 }
 
-/// A container that is killed and removed when it is dropped.
+/// A container that is killed and removed when dropped.
 pub struct Running {
     pub launched: Launched,
     pub output: File,
 }
 
 impl Running {
-    /// Reads everything until the last process has closed its end.
+    /// Reads until the last process has closed its end.
     pub fn finish(mut self) -> String {
         let mut text = Vec::new();
         let mut chunk = [0; 4096];
@@ -137,7 +136,6 @@ impl Running {
         String::from_utf8(text).unwrap()
     }
 
-    /// Reads one line.
     pub fn line(&mut self) -> String {
         let mut text = String::new();
         let mut byte = [0];
@@ -172,7 +170,7 @@ pub fn readable(fd: &impl AsFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
-/// Waits until something is so.
+/// Polls until the condition holds, or panics after [`DEADLINE`].
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -181,7 +179,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Names of groups that containers of this process have left.
+/// Cgroups that containers of this process have left behind.
 pub fn groups_left() -> Vec<String> {
     let ours = format!("test-{}-", std::process::id());
     let host = hotcell_runtime::cgroup::HostCgroups::detect();
@@ -191,12 +189,12 @@ pub fn groups_left() -> Vec<String> {
         .collect()
 }
 
-/// Open descriptors of a process.
+/// Number of open descriptors of a process.
 pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Children of a process, ended ones included.
+/// Children of a process, including zombies.
 pub fn children(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap()
 }

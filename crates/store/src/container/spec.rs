@@ -1,4 +1,5 @@
-//! A container's spec and labels as JSON; its variables apart, because they may be secret.
+//! A container's spec and labels as JSON. Its variables are stored separately, because they may be
+//! secret.
 
 use std::collections::BTreeMap;
 
@@ -33,10 +34,10 @@ enum StoredLifetime {
     WithOwner,
 }
 
-/// Writes a spec without its variables.
+/// Serializes a spec without its variables.
 pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     let image = spec.image.to_string();
-    // A path that is not text would come back as another one.
+    // A path that is not UTF-8 would be read back as another path.
     if ImageRef::parse(&image).as_ref() != Ok(&spec.image) {
         return Err("the image's name cannot be stored");
     }
@@ -58,12 +59,11 @@ pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     }))
 }
 
-/// Writes the variables of a spec.
 pub(super) fn write_env(env: &Env) -> String {
     json(&env_map(env))
 }
 
-/// Reads a spec back; without variables, it has none.
+/// Parses a spec; without `variables` it has none.
 pub(super) fn read(text: &str, variables: Option<&str>) -> Result<ContainerSpec, String> {
     let stored: StoredSpec = serde_json::from_str(text).map_err(said)?;
     let variables = match variables {
@@ -91,12 +91,10 @@ pub(super) fn read(text: &str, variables: Option<&str>) -> Result<ContainerSpec,
     })
 }
 
-/// Writes labels.
 pub(super) fn write_labels(labels: &Labels) -> String {
     json(&labels.iter().collect::<BTreeMap<_, _>>())
 }
 
-/// Reads labels back.
 pub(super) fn read_labels(text: &str) -> Result<Labels, String> {
     let stored: BTreeMap<String, String> = serde_json::from_str(text).map_err(said)?;
     let mut labels = Labels::default();
@@ -106,14 +104,12 @@ pub(super) fn read_labels(text: &str) -> Result<Labels, String> {
     Ok(labels)
 }
 
-/// Variables as a map that can be stored.
 pub(crate) fn env_map(env: &Env) -> BTreeMap<String, String> {
     env.iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
-/// Variables out of a stored map.
 pub(crate) fn env(stored: &BTreeMap<String, String>) -> Result<Env, String> {
     let mut env = Env::default();
     for (name, value) in stored {
@@ -122,12 +118,12 @@ pub(crate) fn env(stored: &BTreeMap<String, String>) -> Result<Env, String> {
     Ok(env)
 }
 
-/// The JSON of a value whose maps have text for keys.
+/// Serializes a value whose maps have string keys, which cannot fail.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data has a JSON form")
 }
 
-/// An error in its own words.
+/// Converts an error to its message.
 pub(crate) fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Why a query failed, and what its caller hears of it.
+//! Errors of queries, and how they are reported to callers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 use crate::StoreError;
 use crate::row::RowError;
 
-/// What went wrong.
+/// The internal error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
     Panicked,
 }
 
-/// A fault as it is reported to one or several callers.
+/// An error in a form that can be reported to several callers.
 #[derive(Debug, Clone)]
 pub(crate) enum FaultReport {
     AliasTaken,
@@ -38,7 +38,7 @@ pub(crate) enum FaultReport {
 }
 
 impl FaultReport {
-    /// `directory` is where the database lives.
+    /// `directory` is the state directory.
     pub(super) fn new(fault: Fault, directory: &Path) -> Self {
         match fault {
             Fault::AliasTaken => Self::AliasTaken,
@@ -69,15 +69,15 @@ impl Fault {
         Self::Missing { what, id }
     }
 
-    /// Whether a unique index, other than a primary key, was in the way.
+    /// Whether a unique index other than a primary key was violated.
     pub(crate) fn is_duplicate(error: &rusqlite::Error) -> bool {
         let code = error.sqlite_error().map(|error| error.extended_code);
         code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
     }
 }
 
-/// SQLite calls a file that could not grow full, but a failed write to its shared memory
-/// an I/O error.
+/// SQLite reports a file that could not grow as full, but a failed write to its shared memory as an
+/// I/O error.
 fn is_full(error: &rusqlite::Error, directory: &Path) -> bool {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => true,

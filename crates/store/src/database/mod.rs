@@ -1,4 +1,4 @@
-//! The database: how it is opened, and what every query may do with it.
+//! The database connection and its transactions.
 
 mod fault;
 mod open;
@@ -16,18 +16,17 @@ use scrub::Scrubber;
 
 const FILE_NAME: &str = "hotcell.db";
 
-/// The one connection.
 pub(crate) struct Database {
-    // Dropped before the connection, which is the last to close and removes the log. What is
-    // in memory has none.
+    // Dropped before the connection, which must close last and removes the write-ahead log. `None`
+    // for a database in memory.
     scrubber: Option<Scrubber>,
     has_forgotten: bool,
     connection: Connection,
-    /// None for what is in memory.
+    /// Empty for a database in memory.
     files: Vec<FileIdentity>,
 }
 
-/// A file by its name, and what the name meant when we opened it.
+/// A file path, and the inode it had when we opened it.
 struct FileIdentity {
     path: PathBuf,
     device: u64,
@@ -35,12 +34,12 @@ struct FileIdentity {
 }
 
 impl Database {
-    /// For queries that change nothing.
+    /// For read-only queries.
     pub(crate) fn read(&self) -> &Connection {
         &self.connection
     }
 
-    /// Begins to change something. Nothing is changed before `commit`.
+    /// Begins a savepoint. Nothing is changed before its `commit`.
     pub(crate) fn write(&mut self) -> Result<Savepoint<'_>, Fault> {
         Ok(self.connection.savepoint()?)
     }
@@ -50,7 +49,7 @@ impl Database {
         self.run("BEGIN IMMEDIATE")
     }
 
-    /// Sees that the transaction was not undone: SQLite does so when the disk is full.
+    /// Checks that SQLite has not rolled back the transaction, as it does when the disk is full.
     pub(crate) fn still_begun(&self) -> Result<(), Fault> {
         if self.connection.is_autocommit() {
             return Err(Fault::Undone);
@@ -58,7 +57,7 @@ impl Database {
         Ok(())
     }
 
-    /// Keeps what several queries changed.
+    /// Commits the transaction.
     pub(crate) fn commit(&self) -> Result<(), Fault> {
         self.run("COMMIT")
     }
@@ -68,8 +67,8 @@ impl Database {
         Ok(())
     }
 
-    /// Sees that the files are still those we opened. SQLite would go on writing to a
-    /// deleted file, and all of it would be gone at the next start.
+    /// Checks that the files have not been replaced. SQLite would keep writing to a deleted file,
+    /// and everything would be lost at the next start.
     pub(crate) fn present(&self) -> Result<(), Fault> {
         for file in &self.files {
             let found = rustix::fs::stat(&file.path);
@@ -80,7 +79,7 @@ impl Database {
         Ok(())
     }
 
-    /// Ends a transaction that a failed query left open.
+    /// Rolls back a transaction that a failed query left open.
     pub(crate) fn settle(&mut self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
@@ -89,12 +88,12 @@ impl Database {
         }
     }
 
-    /// Notes that a query forgot something that may be secret.
+    /// Records that a query deleted something that may be secret.
     pub(crate) fn note_forgotten(&mut self) {
         self.has_forgotten = true;
     }
 
-    /// Has what was forgotten removed from the log too. Nobody waits for it.
+    /// Schedules the removal of deleted secrets from the write-ahead log. Does not wait.
     pub(crate) fn scrub_soon(&mut self) {
         if std::mem::take(&mut self.has_forgotten)
             && let Some(scrubber) = &self.scrubber
@@ -103,7 +102,7 @@ impl Database {
         }
     }
 
-    /// What callers are told.
+    /// The error as callers see it.
     pub(crate) fn report(&self, fault: Fault) -> FaultReport {
         let directory = self.files.first().and_then(|file| file.path.parent());
         FaultReport::new(fault, directory.unwrap_or(Path::new(".")))

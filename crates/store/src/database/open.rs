@@ -1,4 +1,4 @@
-//! Opening: nothing is written before what is there has proved to be ours.
+//! Opens the database. Nothing is written before the file has proved to be ours.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,26 +14,26 @@ use super::scrub::Scrubber;
 use super::{Database, FILE_NAME, FileIdentity, schema};
 use crate::OpenError;
 
-/// How long we wait for somebody who looks into the database.
+/// How long to wait for another process that reads the database.
 const BUSY_MS_MAX: u64 = 5000;
 
-/// A database up to this size is checked as a whole, which takes milliseconds. Of a larger
-/// one only what has to be read anyway is checked.
+/// A database up to this size is checked completely, which takes milliseconds. In a larger one,
+/// only what has to be read anyway is checked.
 const CHECK_BYTES_MAX: u64 = 2 << 20;
 
-/// The log that is kept on disk after a burst.
+/// The size to which the write-ahead log is truncated after a burst.
 const WAL_BYTES_KEPT: u64 = 16 << 20;
 
-/// More statements than there are in this crate.
+/// More than this crate has prepared statements.
 const STATEMENTS_MAX: usize = 64;
 
-/// How every database begins.
+/// The first bytes of every SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// The smallest page of a database.
+/// The smallest page size of a database.
 const PAGE_BYTES_MIN: usize = 512;
 
-/// Why a database is not taken.
+/// Why a database is rejected.
 #[derive(Debug, thiserror::Error)]
 enum RejectReason {
     #[error("newer")]
@@ -52,9 +52,9 @@ enum RejectReason {
     Io(#[from] std::io::Error),
 }
 
-/// Opens the database in `directory`, making or migrating it as needed. On `Err` the
-/// database and its log are, byte for byte, as they were, unless a migration failed midway:
-/// then they are as the last whole step left them.
+/// Opens the database in `directory`, creating or migrating it as needed. On `Err` the database and
+/// its write-ahead log are unchanged, unless a migration failed midway: then they are as the last
+/// complete migration left them.
 pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     let path = directory.join(FILE_NAME);
     let log = with_suffix(&path, "-wal");
@@ -80,7 +80,7 @@ pub(crate) fn open(directory: &Path) -> Result<Database, OpenError> {
     })
 }
 
-/// A database that ends with this process; `directory` is what an error names.
+/// A database in memory; `directory` is only used in errors.
 pub(crate) fn in_memory(directory: &Path) -> Result<Database, OpenError> {
     let connection = connect_in_memory()
         .map_err(|error| OpenError::io("open a database in memory", directory, error))?;
@@ -100,18 +100,19 @@ fn connect_in_memory() -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Brings to the disk what was committed. SQLite does that by itself when it moves its log
-/// into the database, which may be long after.
+/// Syncs committed transactions to disk. SQLite does so only at a checkpoint, which may be much
+/// later.
 ///
-/// The database must not be opened here: to close it again would end SQLite's locks on it.
-/// Whatever is not in the log any more is on the disk.
+/// The database file must not be opened here: closing it would release SQLite's locks on it. What
+/// is no longer in the write-ahead log is already on disk.
 pub(crate) fn sync(directory: &Path) -> std::io::Result<()> {
     let log = with_suffix(&directory.join(FILE_NAME), "-wal");
     File::open(log)?.sync_all()?;
     File::open(directory)?.sync_all()
 }
 
-/// SQLite takes a file that is shorter than a page for an empty one, and writes over it.
+/// Checks the first bytes. SQLite treats a file shorter than a page as empty and would overwrite
+/// it.
 fn begins_well(path: &Path) -> Result<(), RejectReason> {
     let mut beginning = [0; PAGE_BYTES_MIN];
     match File::open(path).and_then(|file| file.read_exact_at(&mut beginning, 0)) {
@@ -124,14 +125,14 @@ fn begins_well(path: &Path) -> Result<(), RejectReason> {
 }
 
 fn connect(path: &Path) -> Result<Connection, RejectReason> {
-    // SQLite gives its other files the mode of this one.
+    // SQLite gives its other files the same mode.
     File::options()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(path)?;
     let connection = open_connection(path)?;
-    // Closing would move the log into the database: not before we know that it is ours.
+    // Closing would checkpoint the write-ahead log: not before we know that the database is ours.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
@@ -143,7 +144,7 @@ fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Reads enough to know whether this is ours.
+/// Reads enough to know whether the database is ours.
 fn look(connection: &Connection, path: &Path) -> Result<(), RejectReason> {
     let found = schema::version(connection)?;
     if found > schema::KNOWN {
@@ -167,14 +168,14 @@ fn look(connection: &Connection, path: &Path) -> Result<(), RejectReason> {
 fn prepare(connection: &mut Connection) -> Result<(), RejectReason> {
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON")?;
-    // What is forgotten may have been secret: its place is overwritten.
+    // Deleted values may have been secret, so they are overwritten.
     connection.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
     let limit = format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}");
     connection.query_row(&limit, [], |_| Ok(()))?;
     schema::migrate(connection)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // The log's file is made by a read at the latest, and stays until we close.
+    // A read creates the write-ahead log at the latest, and it exists until we close.
     connection.query_row("SELECT count(*) FROM containers", [], |_| Ok(()))?;
     Ok(())
 }
@@ -206,7 +207,7 @@ fn damaged(path: PathBuf, refused: RejectReason) -> OpenError {
 
 fn is_damage(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
-    // A schema that cannot be read is an error of the statement that needed it.
+    // An unreadable schema is reported as an error of the statement that needed it.
     matches!(
         code,
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown)

@@ -1,7 +1,7 @@
-//! How the tables came to be: one numbered step after another.
+//! Migrations, numbered.
 //!
-//! A step that was ever released is never changed. `user_version` in the database is the
-//! number of steps it has taken.
+//! A released migration is never changed. The database's `user_version` is the number of migrations
+//! it has had.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -16,16 +16,15 @@ const STEPS: [&str; 8] = [
     include_str!("../../migrations/0008.sql"),
 ];
 
-/// The newest schema this program knows.
 #[expect(clippy::cast_possible_truncation, reason = "it is a short list")]
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
 
-/// The schema of a database; 0 has no tables.
+/// The schema version of a database; 0 has no tables.
 pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Takes the steps that are missing, each in a transaction of its own.
+/// Applies the missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     migrate_by(connection, &STEPS)
 }

@@ -1,10 +1,10 @@
-//! Removing what was forgotten from SQLite's log.
+//! Removes deleted secrets from SQLite's write-ahead log.
 //!
-//! A value that is set to NULL is overwritten in the database, but the page that it was on
-//! stays in the write-ahead log, for as long as nothing overwrites it there. So soon
-//! afterwards the log is moved into the database and cut to nothing, by a thread and a
-//! connection of their own: nearly all of that is waiting for the disk while others write.
-//! What was forgotten shortly before a crash is removed when the database is opened again.
+//! A value that is set to NULL is overwritten in the database, but its old page stays in the
+//! write-ahead log until something overwrites it there. So the log is soon checkpointed and
+//! truncated, by a separate thread and connection: nearly all of that is waiting for the disk,
+//! while others write. Secrets deleted shortly before a crash are removed when the database is
+//! opened again.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-/// At most this often; all that is forgotten meanwhile goes together.
+/// The shortest interval between two runs.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The thread. Dropped, it is waited for.
+/// The thread. Dropping this waits for it.
 pub(super) struct Scrubber {
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Scrubber {
-    /// Scrubs once, and then whenever it is woken.
+    /// Runs once, and then whenever it is woken.
     pub(super) fn start(connection: Connection) -> io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -37,10 +37,10 @@ impl Scrubber {
         Ok(this)
     }
 
-    /// Has what was forgotten by now, in transactions that have ended, removed soon.
+    /// Schedules a run for everything deleted in transactions that have ended.
     pub(super) fn wake(&self) {
         if let Some(wake) = &self.wake {
-            // Full means that it will be.
+            // A full channel means that a run is already scheduled.
             let _ = wake.try_send(());
         }
     }
@@ -78,7 +78,7 @@ fn pause(woken: &Receiver<()>) -> Result<(), RecvTimeoutError> {
     let until = Instant::now() + SCRUB_INTERVAL;
     loop {
         match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            // Whoever wakes us now has ended its transaction before we begin.
+            // A transaction that wakes us now has ended before the next run begins.
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(gone @ RecvTimeoutError::Disconnected) => return Err(gone),
@@ -86,10 +86,10 @@ fn pause(woken: &Receiver<()>) -> Result<(), RecvTimeoutError> {
     }
 }
 
-/// Returns whether nothing is left in the log.
+/// Returns whether the log is empty.
 fn scrub(connection: &Connection) -> rusqlite::Result<bool> {
-    // The first waits for the disk and holds nobody up. The second has next to nothing left
-    // to move, so that writers wait for it no longer than they must.
+    // The first checkpoint waits for the disk without blocking writers. The second one then has
+    // almost nothing left to move, so writers wait only briefly.
     let is_busy = |sql| connection.query_row(sql, [], |row| row.get::<_, bool>(0));
     is_busy("PRAGMA wal_checkpoint(PASSIVE)")?;
     Ok(!is_busy("PRAGMA wal_checkpoint(TRUNCATE)")?)

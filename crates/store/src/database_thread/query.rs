@@ -7,9 +7,9 @@ use tokio::sync::oneshot::Sender;
 use crate::StoreError;
 use crate::database::{Database, Fault, FaultReport};
 
-/// A query of any result type.
+/// A query with any result type.
 pub(super) trait QueuedQuery: Send {
-    /// Runs it and keeps the result.
+    /// Runs it and stores the result.
     fn run(&mut self, database: &mut Database);
 
     /// Sends the result to the caller; if the shared transaction failed, that error instead.
@@ -48,7 +48,7 @@ where
     }
 
     fn tell(self: Box<Self>, database: &Database, failed: Option<&FaultReport>) {
-        // Its own fault says more than that of the others.
+        // Its own error is more specific than that of the batch.
         let said = match (self.result, failed) {
             (Some(Err(fault)), _) => Err(database.report(fault)),
             (Some(Ok(result)), None) => Ok(result),

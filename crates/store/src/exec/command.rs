@@ -1,4 +1,4 @@
-//! A command as JSON: what may be kept, and what may be secret, apart.
+//! A command as JSON; what may be secret is separate.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::spec::{env, env_map, json, said};
 
-/// What is kept of the arguments of an exec that has ended.
+/// How much of the arguments is kept after an exec has ended.
 pub const ARGV_BYTES_KEPT: usize = 4 << 10;
 
-/// What is shown of the arguments of an exec in a list.
+/// How much of the arguments a list shows.
 const ARGV_BYTES_LISTED: usize = 1 << 10;
 
-/// Each argument is counted as this much more than its text.
+/// Added to the length of each argument, for quotes and comma.
 const ARGUMENT_BYTES_MORE: usize = 3;
 
-/// What stands for arguments that are left out.
+/// Replaces omitted arguments.
 const LEFT_OUT: &str = "\u{2026}";
 
 #[derive(Serialize, Deserialize)]
@@ -24,13 +24,13 @@ struct StoredCommand {
     argv: Vec<String>,
     cwd: String,
     as_root: bool,
-    /// `None`: it has no timeout.
+    /// `None`: no timeout.
     timeout_s: Option<f64>,
     tty: bool,
-    /// Rows and columns; what an earlier version wrote has none.
+    /// Rows and columns; absent in rows of older versions.
     #[serde(default)]
     size: Option<(u16, u16)>,
-    /// Whether input is sent while it runs.
+    /// Whether callers may send input while it runs.
     open: bool,
 }
 
@@ -40,7 +40,7 @@ struct Secrets {
     stdin: Option<String>,
 }
 
-/// Writes what is not secret.
+/// Serializes what is not secret.
 pub(super) fn write(command: &Command) -> String {
     json(&StoredCommand {
         argv: command.argv().to_vec(),
@@ -53,7 +53,7 @@ pub(super) fn write(command: &Command) -> String {
     })
 }
 
-/// Writes what may be secret.
+/// Serializes what may be secret.
 pub(super) fn write_secrets(command: &Command) -> String {
     json(&Secrets {
         env: env_map(&command.env),
@@ -61,7 +61,7 @@ pub(super) fn write_secrets(command: &Command) -> String {
     })
 }
 
-/// Reads a command back; without secrets, its environment and input are empty.
+/// Parses a command; without `secrets`, its environment and input are empty.
 pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String> {
     let stored: StoredCommand = serde_json::from_str(text).map_err(said)?;
     let secrets: Secrets = match secrets {
@@ -89,21 +89,20 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
     Ok(command)
 }
 
-/// What is kept of a command that has ended; `None` if that is all of it, or if it cannot be
-/// read.
+/// Shortens a command that has ended; `None` if it is short enough or unreadable.
 pub(super) fn cut(text: &str) -> Option<String> {
     let stored: StoredCommand = serde_json::from_str(text).ok()?;
     let argv = first_of(&stored.argv, ARGV_BYTES_KEPT);
     (argv != stored.argv).then(|| json(&StoredCommand { argv, ..stored }))
 }
 
-/// Reads the arguments of a command, as far as a list shows them.
+/// Parses the arguments, as far as a list shows them.
 pub(super) fn read_argv(text: &str) -> Result<Vec<String>, String> {
     let stored: StoredCommand = serde_json::from_str(text).map_err(said)?;
     Ok(listed_argv(&stored.argv))
 }
 
-/// The first of some arguments, as far as a list shows them, and a mark if there are more.
+/// The first arguments, as far as a list shows them, with an ellipsis if there are more.
 pub fn listed_argv(argv: &[String]) -> Vec<String> {
     first_of(argv, ARGV_BYTES_LISTED)
 }

@@ -1,4 +1,4 @@
-//! An exec in a list: what is shown of it, and nothing else is read or held.
+//! Execs in lists: only the columns that are shown are read.
 
 use hotcell_domain::{ContainerId, ExecEnd, ExecId, Principal};
 use rusqlite::{Connection, params};
@@ -8,16 +8,16 @@ use crate::database::Fault;
 use crate::row::{FromRow, RowError, RowReader, all, sql_count};
 use crate::{PageCursor, Store, StoreError, page};
 
-/// An exec that has ended, in brief.
+/// An ended exec, as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedExecRow {
     /// Its handle.
     pub id: ExecId,
     /// Where it ran.
     pub container: ContainerId,
-    /// The first of its arguments, see [`crate::listed_argv`].
+    /// Its first arguments; see [`crate::listed_argv`].
     pub argv: Vec<String>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_unix_ms: u64,
     /// When it ended.
     pub ended_unix_ms: Option<u64>,
@@ -26,8 +26,8 @@ pub struct EndedExecRow {
 }
 
 impl Store {
-    /// Ended execs of a principal, in one container or in all, that are still remembered,
-    /// newest first: at most `count_max` of those behind `after`.
+    /// Ended execs of a principal that are still stored, in one container or in all, newest first:
+    /// at most `count_max` after the cursor.
     pub async fn ended_execs_page(
         &self,
         principal: Principal,

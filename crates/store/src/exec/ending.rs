@@ -25,7 +25,6 @@ struct StoredUsage {
     stderr_bytes: u64,
 }
 
-/// Writes an end.
 pub(super) fn write(end: &ExecEnd) -> String {
     json(&StoredEnd {
         status: end.status.as_str().to_owned(),
@@ -44,7 +43,6 @@ pub(super) fn write(end: &ExecEnd) -> String {
     })
 }
 
-/// Reads an end back.
 pub(super) fn read(text: &str) -> Result<ExecEnd, String> {
     let stored: StoredEnd = serde_json::from_str(text).map_err(said)?;
     let status = ExecStatus::parse(&stored.status).filter(|status| status.is_final());

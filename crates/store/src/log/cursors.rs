@@ -1,10 +1,10 @@
-//! Where readers left off, so that reading on does not begin at the start.
+//! Remembers where readers stopped, so that they can continue without scanning from the start.
 
 use std::collections::{HashMap, VecDeque};
 
 use hotcell_domain::ExecId;
 
-/// Positions that are remembered, of all logs together.
+/// Positions remembered for all logs together.
 const CURSORS_MAX: usize = 1024;
 
 /// A position between two records.
@@ -16,7 +16,7 @@ pub(super) struct LogPosition {
 
 type Key = (ExecId, u64);
 
-/// The positions behind messages, the newest only.
+/// The positions after messages; only the most recent ones.
 #[derive(Debug, Default)]
 pub(super) struct Cursors {
     positions: HashMap<Key, LogPosition>,
@@ -24,7 +24,7 @@ pub(super) struct Cursors {
 }
 
 impl Cursors {
-    /// The position behind message `seq`.
+    /// The position after message `seq`.
     pub(super) fn get(&self, id: &ExecId, seq: u64) -> Option<LogPosition> {
         self.positions.get(&(id.clone(), seq)).copied()
     }

@@ -1,4 +1,4 @@
-//! Writing a log: one write per append, and nothing half done.
+//! Writes a log file: one write per append, and no partial effects.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,10 @@ use super::recover::{Recovered, WriterState, recover};
 use super::utf8::unfinished;
 use crate::StoreError;
 
-/// Full tail segments that are kept beside the newest.
+/// Full tail segments that are kept besides the newest.
 const SEGMENTS: u64 = 8;
 
-/// A buffer that was needed for a larger record is not kept.
+/// A buffer that has grown larger is not kept.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
 /// Writes the log of one exec. There is one writer per exec.
@@ -32,13 +32,13 @@ pub(crate) struct FileWriter {
     buffer: Vec<u8>,
 }
 
-/// The file that grows.
+/// The file that is being appended to.
 #[derive(Debug)]
 struct CurrentPart {
     file: File,
     part: LogPart,
     length: u64,
-    /// Something may follow `length` that must not.
+    /// The file may contain bytes after `length`, which must be cut off.
     needs_cut: bool,
 }
 
@@ -66,12 +66,12 @@ impl FileWriter {
         Ok(writer)
     }
 
-    /// Adds what the agent sent under its number `agent_seq`, and returns the number of
-    /// the newest message. When this returns `Ok`, it may be acknowledged; after an `Err`
-    /// the log is as it was, and the call can be repeated.
+    /// Appends what the agent sent as number `agent_seq`; returns the number of the newest message.
+    /// After `Ok` it may be acknowledged to the agent; after `Err` the log is unchanged and the
+    /// call can be repeated.
     ///
-    /// What is here already, by its number, is not added again. The number 0 is for what
-    /// did not come from the agent: it is always added.
+    /// A number that is already in the log is not added again. Number 0 is for text that does not
+    /// come from the agent and is always added.
     pub(crate) fn append(
         &mut self,
         agent_seq: u64,
@@ -95,11 +95,11 @@ impl FileWriter {
         self.commit(state)
     }
 
-    /// Adds the half characters that were held back, and returns the number of the newest
-    /// message. May be repeated.
+    /// Appends incomplete characters that were held back; returns the number of the newest message.
+    /// Can be repeated.
     ///
-    /// `agent_seq` is not stored: a server that dies before it has stored the exit resumes
-    /// where it is told the exit again.
+    /// `agent_seq` is not stored: a server that dies before it has stored the exit resumes at a
+    /// point where the agent sends the exit again.
     pub(crate) fn finish(&mut self, agent_seq: u64, unix_ms: u64) -> Result<u64, StoreError> {
         let mut state = self.state;
         self.buffer.clear();
@@ -113,13 +113,13 @@ impl FileWriter {
         self.commit(state)
     }
 
-    /// Whether [`FileWriter::finish`] would add something: a character that is not complete.
+    /// Whether [`FileWriter::finish`] would append an incomplete character.
     pub(crate) fn has_carry(&self) -> bool {
         let mut carries = self.state.carries.iter();
         carries.any(|carry| !carry.as_slice().is_empty())
     }
 
-    /// The agent's number up to which everything is here: where to resume.
+    /// The agent's number up to which everything is stored: where to resume.
     pub(crate) fn agent_seq(&self) -> u64 {
         self.state.agent_seq
     }
@@ -145,7 +145,7 @@ impl FileWriter {
         open.last_seq = self.state.seq;
     }
 
-    /// Writes what is in the buffer, and only then becomes `state`.
+    /// Writes the buffer, and only then takes over `state`.
     fn commit(&mut self, state: WriterState) -> Result<u64, StoreError> {
         assert!(
             state.seq >= self.state.seq && state.agent_seq >= self.state.agent_seq,
@@ -166,7 +166,7 @@ impl FileWriter {
         Ok(state.seq)
     }
 
-    /// Writes what is in the buffer to a new file, and drops what need not be kept.
+    /// Writes the buffer to a new file, and drops old segments.
     fn begin_part(&mut self) -> io::Result<()> {
         let part = self.next_part();
         let path = part::path(self.logs.directory(), &self.id, part.number);
@@ -207,7 +207,7 @@ impl FileWriter {
         }
     }
 
-    /// Readers stop looking for a segment before it goes.
+    /// Removes old segments, after readers have stopped looking for them.
     fn drop_old(&self) {
         let mut old = Vec::new();
         {
@@ -236,7 +236,7 @@ impl Drop for FileWriter {
 const STEP: &str = "write an output log";
 
 impl CurrentPart {
-    /// Headers count as what they head: a bound on output is a bound on the disk.
+    /// Headers count too: the bound on output is a bound on disk usage.
     fn is_full(&self, half_bytes: u64) -> bool {
         let share = match self.part.number {
             0 => half_bytes,
@@ -262,7 +262,7 @@ impl CurrentPart {
     }
 }
 
-/// Adds one record to `buffer`, and to `state` what will be true once it is written.
+/// Appends one record to `buffer`, and updates `state` to what holds once it is written.
 fn add(
     buffer: &mut Vec<u8>,
     state: &mut WriterState,
@@ -292,12 +292,13 @@ fn add(
     header.write([front.as_slice(), data], buffer);
 }
 
-/// What stays behind of `front` and `data` together.
+/// The incomplete character at the end of `front` and `data` together.
 fn carry_of(front: &Carry, data: &[u8]) -> Carry {
     let near = &data[data.len().saturating_sub(3)..];
     let mut end = [0; 6];
     let mut length = 0;
-    // Only a character that is at most one byte longer than its end can reach into `front`.
+    // An incomplete character has at most 3 bytes, so it can only start in `front` if `data` is
+    // shorter.
     let front = if data.len() < 3 {
         front.as_slice()
     } else {

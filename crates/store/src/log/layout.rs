@@ -1,4 +1,4 @@
-//! Which files a log has, and what fell out between them.
+//! The files of a log, and what was dropped between them.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// What is on disk. Files that are not ours are not seen.
+    /// Finds the files on disk; ignores files that are not ours.
     pub(super) fn on_disk(directory: &Path, id: &ExecId) -> io::Result<Self> {
         let mut parts = Vec::new();
         for path in part::paths(directory, id) {
@@ -26,7 +26,7 @@ impl Layout {
         Ok(Self { parts })
     }
 
-    /// Bytes between the head and the oldest tail segment.
+    /// Bytes dropped between the head and the oldest tail segment.
     pub(super) fn truncated_bytes(&self) -> u64 {
         let oldest = self.tail().first();
         oldest.map_or(0, |part| part.base_bytes.saturating_sub(part.head_bytes))
@@ -41,7 +41,7 @@ impl Layout {
         &self.parts[head..]
     }
 
-    /// Where to look for the first message after `seq`: an index into `parts`.
+    /// The index in `parts` where the first message after `seq` is.
     pub(super) fn index_after(&self, seq: u64) -> usize {
         let before = self
             .parts
@@ -49,7 +49,6 @@ impl Layout {
         before.saturating_sub(1)
     }
 
-    /// The index of a part.
     pub(super) fn index_of(&self, number: u64) -> Option<usize> {
         self.parts.iter().position(|part| part.number == number)
     }

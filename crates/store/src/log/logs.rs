@@ -1,4 +1,4 @@
-//! All logs: where they are, which are being written, and where readers are.
+//! All logs: their directory, which are being written, and where readers are.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -13,7 +13,7 @@ use super::part;
 use crate::StoreError;
 use crate::lock::StateLock;
 
-/// The directory of logs. Whoever writes there holds the lock, unless nobody else ever will.
+/// The directory of logs. Holds the store's lock, unless the store is private to this process.
 #[derive(Debug)]
 pub(crate) struct Logs {
     directory: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Logs {
     _lock: Option<StateLock>,
 }
 
-/// A log that is being written, as its writer last left it.
+/// A log that is being written, as of its writer's last append.
 #[derive(Debug)]
 pub(super) struct OpenLog(Mutex<OpenLogState>);
 
@@ -50,12 +50,11 @@ impl Logs {
         hold(&self.cursors)
     }
 
-    /// The log, if it is being written.
     pub(super) fn open_log(&self, id: &ExecId) -> Option<Arc<OpenLog>> {
         hold(&self.open).get(id).cloned()
     }
 
-    /// Begins to write a log. `None` if it is being written.
+    /// Opens a log for writing. `None` if it already is.
     pub(super) fn open_for_writing(&self, id: &ExecId) -> Option<Arc<OpenLog>> {
         let mut all = hold(&self.open);
         if all.contains_key(id) {
@@ -66,12 +65,11 @@ impl Logs {
         Some(log)
     }
 
-    /// Nobody writes it any more.
+    /// Called when its writer is dropped.
     pub(super) fn close(&self, id: &ExecId) {
         hold(&self.open).remove(id);
     }
 
-    /// The execs that have a log.
     pub(crate) fn list(&self) -> Result<BTreeSet<ExecId>, StoreError> {
         let failed = |error| StoreError::io("list the logs", error);
         let mut ids = BTreeSet::new();
@@ -82,7 +80,7 @@ impl Logs {
         Ok(ids)
     }
 
-    /// What a log takes of the disk.
+    /// The disk usage of a log.
     pub(crate) fn bytes(&self, id: &ExecId) -> u64 {
         let sizes = part::paths(&self.directory, id).map(std::fs::metadata);
         sizes.flatten().map(|file| file.len()).sum()
@@ -112,8 +110,7 @@ impl OpenLog {
     }
 }
 
-/// What these locks guard is whole between any two statements, so that a panic elsewhere
-/// is no reason to stop.
+/// The guarded data is consistent between any two statements, so a poisoned lock can be used.
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

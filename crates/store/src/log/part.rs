@@ -1,7 +1,7 @@
 //! One file of a log: its name and its header.
 //!
-//! Part 0 is the head. Tail segments are numbered from 1, and their names come round again,
-//! so that all files of a log are found without listing a directory of thousands.
+//! Part 0 is the head. Tail segments are numbered from 1, and their file names are reused in
+//! rotation, so that all files of a log are found without listing a directory of thousands.
 
 use std::fs::File;
 use std::io;
@@ -12,24 +12,23 @@ use hotcell_domain::ExecId;
 
 use super::record::{check, u32_at, u64_at};
 
-/// What stands before the first record.
 pub(super) const HEADER_BYTES: usize = 48;
 
-/// Names of tail segments: more than there ever are at once.
+/// The number of file names of tail segments: more than exist at once.
 const TAIL_NAMES: u64 = 16;
 
 const MAGIC: &[u8; 8] = b"hotlog\0\x01";
 
-/// What a file's header says.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogPart {
     /// 0 is the head.
     pub(super) number: u64,
-    /// No message in it has a smaller number.
+    /// The smallest number that a message in it can have.
     pub(super) first_seq: u64,
-    /// Bytes that were delivered before it.
+    /// Bytes delivered by all parts before it.
     pub(super) base_bytes: u64,
-    /// Bytes that the head holds; what it will hold is not known in the head itself.
+    /// Bytes in the head; not known in the head's own header.
     pub(super) head_bytes: u64,
 }
 
@@ -72,8 +71,7 @@ impl LogPart {
         is_ours.then_some(part)
     }
 
-    /// Opens the file of this part for reading. `None` if it is gone, or is another part's
-    /// by now.
+    /// Opens the file of this part for reading. `None` if it was removed, or its name reused.
     pub(super) fn open(&self, directory: &Path, id: &ExecId) -> io::Result<Option<File>> {
         let Some(file) = open(&path(directory, id, self.number))? else {
             return Ok(None);
@@ -83,7 +81,6 @@ impl LogPart {
     }
 }
 
-/// Where a part is.
 pub(super) fn path(directory: &Path, id: &ExecId, number: u64) -> PathBuf {
     directory.join(match number {
         0 => format!("{id}.head"),
@@ -91,12 +88,12 @@ pub(super) fn path(directory: &Path, id: &ExecId, number: u64) -> PathBuf {
     })
 }
 
-/// Every file that a log may have.
+/// Every path that a log may use.
 pub(super) fn paths(directory: &Path, id: &ExecId) -> impl Iterator<Item = PathBuf> {
     (0..=TAIL_NAMES).map(move |number| path(directory, id, number))
 }
 
-/// Opens a file for reading, if it is there.
+/// Opens a file for reading, if it exists.
 pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -105,7 +102,7 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The exec whose log a file belongs to.
+/// The exec to which a log file belongs.
 pub(super) fn owner(file_name: &str) -> Option<ExecId> {
     let (id, _) = file_name.split_once('.')?;
     ExecId::parse(id).ok()

@@ -1,4 +1,4 @@
-//! Reading a log, page by page, also while it is written and while segments are dropped.
+//! Reads a log page by page, also while it is written and segments are dropped.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ use super::scan::RecordScan;
 use super::{LogMessage, LogPage};
 use crate::StoreError;
 
-/// Read at once beside what was asked for: headers.
+/// Read in addition to the requested size, for headers.
 const CHUNK_BYTES_MORE: usize = 8 << 10;
 
-/// Read at once at most.
+/// The largest single read.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// Messages of a page: each costs a hundred bytes and more beside what it says.
+/// Messages per page: each costs over a hundred bytes besides its text.
 pub(super) const MESSAGES_MAX: usize = 16 << 10;
 
 /// Reads what comes after message `after_seq`.
@@ -39,7 +39,7 @@ pub(crate) fn read(
         None => Layout::on_disk(logs.directory(), id).map_err(failed)?,
     };
     page.fill(logs, id, &layout).map_err(failed)?;
-    // What was dropped while we read is missing here, so it must be counted here.
+    // Segments dropped while we read are missing in this page, so they must be counted in it.
     let truncated_bytes = match logs.open_log(id) {
         Some(log) => log.state().layout.truncated_bytes(),
         None => layout.truncated_bytes(),
@@ -47,8 +47,7 @@ pub(crate) fn read(
     Ok(page.finish(truncated_bytes))
 }
 
-/// The empty page of a log that is being written and has nothing behind `after_seq`. Answered
-/// from memory.
+/// The empty page of an open log without messages after `after_seq`. Answered from memory.
 pub(super) fn without_news(logs: &Logs, id: &ExecId, after_seq: u64) -> Option<LogPage> {
     let log = logs.open_log(id)?;
     let state = log.state();
@@ -116,8 +115,8 @@ impl PageBuilder {
         Ok(())
     }
 
-    /// Takes messages from one file until the page is full. Returns where the first one
-    /// begins that was not taken, and whether it is torn.
+    /// Adds messages of one file until the page is full. Returns the offset of the first one not
+    /// added, and whether it is torn.
     fn fill_from(&mut self, file: File, offset: u64) -> io::Result<(u64, bool)> {
         let wanted = self.bytes_max - self.bytes.min(self.bytes_max);
         let chunk_bytes = wanted.saturating_add(CHUNK_BYTES_MORE).min(CHUNK_BYTES_MAX);

@@ -9,42 +9,40 @@
 
 use hotcell_domain::Stream;
 
-/// What stands before the payload.
 pub(super) const HEADER_BYTES: usize = 36;
 
 /// The largest payload: far more than an agent sends at once.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 8 << 20;
 
-/// The longest unfinished character.
+/// The longest incomplete character.
 const CARRY_BYTES_MAX: usize = 3;
 
 const UNIX_MS_MAX: u64 = (1 << 48) - 1;
 
-/// The beginning of a character whose end may still come.
+/// The beginning of a character whose rest may still come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Carry {
     bytes: [u8; CARRY_BYTES_MAX],
     len: usize,
 }
 
-/// A record but its payload.
+/// A record without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The agent's number of what is here.
+    /// The agent's number of this payload.
     pub(super) agent_seq: u64,
-    /// The number of this message or, if nothing of the record is delivered, of the last
-    /// one before it.
+    /// The number of this message or, if the record delivers nothing, of the one before it.
     pub(super) seq: u64,
     pub(super) stream: Stream,
     pub(super) unix_ms: u64,
-    /// Bytes at the end of the payload that are not delivered with this record.
+    /// Bytes at the end of the payload that this record does not deliver.
     pub(super) carry_bytes: usize,
-    /// What the other stream has not delivered yet.
+    /// The undelivered bytes of the other stream.
     pub(super) other: Carry,
 }
 
 impl Carry {
-    /// Takes the end of a text, see [`super::utf8::unfinished`].
+    /// From the end of a text, see [`super::utf8::unfinished`].
     pub(super) fn new(end: &[u8]) -> Self {
         let mut bytes = [0; CARRY_BYTES_MAX];
         bytes[..end.len()].copy_from_slice(end);
@@ -58,7 +56,7 @@ impl Carry {
 }
 
 impl Header {
-    /// Adds the record with this payload to `out`.
+    /// Appends the record with this payload to `out`.
     pub(super) fn write(&self, payload: [&[u8]; 2], out: &mut Vec<u8>) {
         let from = out.len();
         let length: usize = payload.iter().map(|part| part.len()).sum();
@@ -80,7 +78,7 @@ impl Header {
         out[from + 4..from + 8].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// Reads a whole record, `None` if it is not what was written.
+    /// Parses a whole record; `None` if its checksum is wrong.
     pub(super) fn read(record: &[u8]) -> Option<Self> {
         let (header, payload) = record.split_at_checked(HEADER_BYTES)?;
         let length = length(record)?;
@@ -110,8 +108,8 @@ impl Header {
     }
 }
 
-/// How long the record is that begins here, header and payload; `None` if no record begins
-/// like this. `bytes` holds a header at least.
+/// The length of the record that begins here, with header and payload; `None` if it cannot be one.
+/// `bytes` contains at least a header.
 pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
     (1..=PAYLOAD_BYTES_MAX)
@@ -119,8 +117,8 @@ pub(super) fn length(bytes: &[u8]) -> Option<usize> {
         .then_some(length + HEADER_BYTES)
 }
 
-/// Tells a whole record from a torn one. It protects from accidents and not from people:
-/// who can write here owns the server.
+/// A checksum that distinguishes a whole record from a torn one. It protects against accidents, not
+/// against attackers: whoever can write here owns the server.
 pub(super) fn check(seed: u32, bytes: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |state: u64, word: u64| (state.rotate_left(23) ^ word).wrapping_mul(FACTOR);

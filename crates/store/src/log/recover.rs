@@ -1,4 +1,4 @@
-//! Where a log goes on after its writer died.
+//! Finds where to continue a log after its writer died.
 
 use std::fs::File;
 use std::io;
@@ -11,26 +11,25 @@ use super::part::{self, LogPart};
 use super::record::{Carry, Header};
 use super::scan::RecordScan;
 
-/// Read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a writer has to know.
+/// The state of a writer.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
     pub(super) layout: Layout,
-    /// The newest file and the length of what is whole in it.
+    /// The newest file and the length of its valid part.
     pub(super) current: Option<(File, u64)>,
     pub(super) state: WriterState,
 }
 
-/// What the last record says.
+/// The state in the last record.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WriterState {
     pub(super) agent_seq: u64,
     pub(super) seq: u64,
-    /// Bytes delivered by all messages together.
+    /// Bytes delivered by all messages.
     pub(super) total_bytes: u64,
-    /// Of standard output and standard error.
+    /// For stdout and stderr.
     pub(super) carries: [Carry; 2],
 }
 
@@ -49,7 +48,7 @@ pub(super) fn recover(directory: &Path, id: &ExecId) -> io::Result<Recovered> {
                 state,
             });
         }
-        // Not even its first record was written.
+        // Not even its first record was complete.
         std::fs::remove_file(&path)?;
         layout.parts.pop();
     }

@@ -1,4 +1,4 @@
-//! Record after record out of one file.
+//! Reads the records of one file in sequence.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::record::{self, Header};
 
-/// Reads whole records. Messages are slices of what was read at once, not copies.
+/// Reads whole records. Messages are slices of one large read, not copies.
 pub(super) struct RecordScan {
     file: File,
     offset: u64,
@@ -19,7 +19,7 @@ pub(super) struct RecordScan {
 }
 
 impl RecordScan {
-    /// Begins at `offset`, reading about `chunk_bytes` at once.
+    /// Starts at `offset` and reads about `chunk_bytes` at once.
     pub(super) fn new(file: File, offset: u64, chunk_bytes: usize) -> Self {
         Self {
             file,
@@ -30,7 +30,7 @@ impl RecordScan {
         }
     }
 
-    /// The next record, `None` behind the last whole one.
+    /// The next record; `None` after the last whole one.
     pub(super) fn next(&mut self) -> io::Result<Option<(Header, Bytes)>> {
         loop {
             let Some(need) = self.need() else {
@@ -48,7 +48,7 @@ impl RecordScan {
         }
     }
 
-    /// Where the next record begins, or would.
+    /// Where the next record begins, or would begin.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -58,7 +58,7 @@ impl RecordScan {
         self.is_torn
     }
 
-    /// Bytes that must be here to go on; `None` if no record begins like this.
+    /// How many bytes the next record needs; `None` if it cannot be one.
     fn need(&self) -> Option<usize> {
         if self.chunk.len() < record::HEADER_BYTES {
             return Some(record::HEADER_BYTES);
@@ -77,7 +77,7 @@ impl RecordScan {
         Some((header, payload))
     }
 
-    /// Reads anew from `offset`. False if there is not as much.
+    /// Reads again from `offset`. False if the file is too short.
     fn refill(&mut self, need: usize) -> io::Result<bool> {
         let there = self.file.metadata()?.len().saturating_sub(self.offset);
         let there = usize::try_from(there).unwrap_or(usize::MAX);

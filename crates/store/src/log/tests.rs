@@ -1,4 +1,4 @@
-//! What holds for whole logs, whatever is written and whenever the writer dies.
+//! Properties of whole logs, whatever is written and whenever the writer dies.
 
 mod crash;
 mod read;
@@ -61,7 +61,7 @@ enum Step {
     Read(usize),
 }
 
-/// Texts cut anywhere, and bytes that never were a text.
+/// Texts cut at any point, and bytes that are not UTF-8.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes = prop_oneof![
         3 => prop::collection::vec(any::<u8>(), 0..12),
@@ -122,7 +122,7 @@ proptest! {
         prop_assert_eq!(truncated, 0);
         for stream in [Stream::Stdout, Stream::Stderr] {
             prop_assert_eq!(&of_stream(&messages, stream), &written[stream as usize]);
-            // A character that is split reads differently in its two halves.
+            // A split character would be decoded differently in two halves.
             let whole = String::from_utf8_lossy(&written[stream as usize]);
             let chosen = messages.iter().filter(|one| one.stream == stream);
             let pieces = chosen.map(|one| String::from_utf8_lossy(&one.data));

@@ -1,7 +1,7 @@
 //! Where a text may be cut.
 
-/// How many bytes at the end of `bytes` begin a UTF-8 character that is not finished: 0 to 3.
-/// What can no longer become a character is not held back.
+/// The number of bytes (0 to 3) at the end of `bytes` that begin an incomplete UTF-8 character.
+/// Bytes that cannot become a character are not counted.
 pub(super) fn unfinished(bytes: &[u8]) -> usize {
     let is_lead = |byte: &u8| *byte >= 0xc0;
     let is_inside = |byte: &u8| (0x80..0xc0).contains(byte);
@@ -19,7 +19,7 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
         return 0;
     }
     match std::str::from_utf8(last) {
-        // It ends too early, but is right so far.
+        // Too short, but valid so far.
         Err(error) if error.error_len().is_none() => last.len(),
         _ => 0,
     }

@@ -1,4 +1,4 @@
-//! Writing a log without making the async runtime wait for the disk.
+//! Writes a log without blocking the async runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,11 +9,11 @@ use super::Logs;
 use super::file_writer::FileWriter;
 use crate::{StoreError, blocking};
 
-/// Writes the log of one exec. The file is opened when there is something to write: an exec
-/// that writes nothing costs no file.
+/// Writes the log of one exec. The file is created with the first output: an exec without output
+/// costs no file.
 ///
-/// Disk work runs on the blocking pool, one call at a time. A call whose future is dropped
-/// still takes effect; the next one waits for it there and sees what it wrote.
+/// Disk work runs on the blocking pool, one call at a time. A call whose future is dropped still
+/// takes effect; the next call waits for it and sees its result.
 #[derive(Debug)]
 pub struct LogWriter {
     file: Arc<Mutex<LazyFile>>,
@@ -30,7 +30,7 @@ struct LazyFile {
     writer: Option<FileWriter>,
 }
 
-/// What the file's writer had reached after the last call that was waited for.
+/// The state of the file's writer after the last completed call.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     agent_seq: u64,
@@ -53,17 +53,17 @@ impl LogWriter {
         }
     }
 
-    /// Finds what another server wrote before it died, up to the last whole record.
+    /// Recovers what an earlier server wrote, up to the last whole record.
     pub async fn open(&mut self) -> Result<(), StoreError> {
         self.run(|file| file.open().map(drop)).await
     }
 
-    /// Adds what the agent sent under its number `agent_seq`, and returns the number of the
-    /// newest message. When this returns `Ok`, it may be acknowledged; after an `Err` the log
-    /// is as it was, and the call can be repeated.
+    /// Appends what the agent sent as number `agent_seq`; returns the number of the newest message.
+    /// After `Ok` it may be acknowledged to the agent; after `Err` the log is unchanged and the
+    /// call can be repeated.
     ///
-    /// What is here already, by its number, is not added again. The number 0 is for what did
-    /// not come from the agent: it is always added.
+    /// A number that is already in the log is not added again. Number 0 is for text that does not
+    /// come from the agent and is always added.
     pub async fn append(
         &mut self,
         agent_seq: u64,
@@ -75,9 +75,9 @@ impl LogWriter {
             .await
     }
 
-    /// Adds incomplete characters that were held back, and returns the number of the newest
-    /// message. May be repeated. The agent's number stays: a server that dies before it has
-    /// stored the exit resumes where it is told the exit again.
+    /// Appends incomplete characters that were held back; returns the number of the newest message.
+    /// Can be repeated. The agent's number is unchanged: a server that dies before it has stored
+    /// the exit resumes at a point where the agent sends the exit again.
     pub async fn finish(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
         if !self.is_behind && !self.seen.has_carry {
             return Ok(self.seen.last_seq);
@@ -89,7 +89,7 @@ impl LogWriter {
         .await
     }
 
-    /// The agent's number up to which everything is here: where to resume.
+    /// The agent's number up to which everything is stored: where to resume.
     pub fn agent_seq(&self) -> u64 {
         self.seen.agent_seq
     }
@@ -106,8 +106,8 @@ impl LogWriter {
         self.is_behind = true;
         let file = Arc::clone(&self.file);
         let (done, seen) = blocking("write an output log", move || {
-            // A writer changes its state only after what it describes is written, so that it is
-            // right whatever panicked.
+            // The writer changes its state only after the write, so the state is valid even after a
+            // panic.
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             let done = work(&mut file);
             Ok((done, file.seen()))
@@ -170,7 +170,7 @@ mod tests {
             assert!(polled.is_pending(), "it waits for the blocking pool");
         }
         assert_eq!(log.agent_seq(), 0);
-        // The end comes behind it, and so does whoever sends it again.
+        // The end comes after it, and so does a repeated end.
         assert_eq!(log.finish(2).await.unwrap(), 2);
         assert_eq!((log.agent_seq(), log.last_seq()), (7, 2));
         assert_eq!(log.append(7, Stream::Stdout, 1, half).await.unwrap(), 2);

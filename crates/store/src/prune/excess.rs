@@ -1,6 +1,6 @@
-//! Forgetting what a principal has too much of, the oldest first.
+//! Deletes a principal's oldest ended execs and containers beyond its limits.
 //!
-//! How much there is stands in the table `ended`, which triggers keep: looking costs one row.
+//! Triggers maintain the totals in the table `ended`, so checking them reads one row.
 
 use hotcell_domain::{ExecId, Name, Principal};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -10,18 +10,18 @@ use crate::database::{Database, Fault};
 use crate::row::{sql_count, sql_number};
 use crate::{Store, StoreError, blocking};
 
-/// How much of what has ended is remembered for each principal. The newest exec always is.
+/// Limits per principal on ended execs and containers. The newest exec is always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Execs.
+    /// Ended execs.
     pub execs_max: u64,
-    /// What their logs take of the disk, together.
+    /// Total size of their logs.
     pub log_bytes_max: u64,
-    /// Containers.
+    /// Ended containers.
     pub containers_max: u64,
 }
 
-/// What there is of one principal.
+/// The totals of one principal.
 struct EndedTotals {
     execs: u64,
     log_bytes: u64,
@@ -29,8 +29,8 @@ struct EndedTotals {
 }
 
 impl Store {
-    /// Forgets the oldest ended execs, with their logs, and ended containers of a principal
-    /// that has more than it may keep. Returns how many of each.
+    /// Deletes the oldest ended execs, with their logs, and ended containers of a principal beyond
+    /// its limits. Returns how many of each.
     pub async fn prune_excess(
         &self,
         principal: Principal,
@@ -60,7 +60,7 @@ impl Store {
         }
     }
 
-    /// The principals that have more than they may keep.
+    /// The principals that are beyond their limits.
     pub async fn principals_with_excess(
         &self,
         retention: Retention,
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// Forgets one portion, and returns the execs whose logs may go, and the containers.
+/// Deletes one portion; returns the execs whose logs can be deleted, and the number of containers.
 fn forget(
     database: &mut Database,
     principal: &Principal,
@@ -139,7 +139,7 @@ fn ended(connection: &Connection, principal: &Principal) -> Result<Option<EndedT
     Ok(found.optional()?)
 }
 
-/// Handles and sizes of the execs that ended first, a portion of them.
+/// Ids and log sizes of the execs that ended first, one portion.
 fn oldest(connection: &Connection, principal: &Principal) -> Result<Vec<(String, u64)>, Fault> {
     let sql = "SELECT id, log_bytes FROM execs
                WHERE principal = ? AND ended_unix_ms IS NOT NULL

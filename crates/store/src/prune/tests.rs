@@ -129,7 +129,7 @@ async fn left(store: &Store) -> Vec<u64> {
 #[tokio::test]
 async fn of_too_many_ended_execs_those_that_ended_first_go_with_their_logs() {
     let (directory, store) = store();
-    // The first to be asked for is the last to end.
+    // The first one requested is the last to end.
     for number in 1..=6 {
         ended_exec(&store, number, 100 - number).await;
     }
@@ -173,7 +173,7 @@ async fn of_too_much_output_the_oldest_goes_and_the_newest_stays_whatever_its_si
     assert_eq!(left(&store).await, [3, 4, 5]);
     assert_eq!(forget(keep(0)).await, (2, 0));
     assert_eq!(left(&store).await, [5]);
-    // What GC forgets is counted as well.
+    // Rows that GC deletes are counted as well.
     assert_eq!(store.prune_execs(100).await.unwrap(), 1);
     ended_exec(&store, 6, 6).await;
     ended_exec(&store, 7, 7).await;

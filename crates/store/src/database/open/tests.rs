@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 
-/// Every file of a directory with what is in it.
+/// All files of a directory with their content.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = ["hotcell.db", "hotcell.db-wal"]
         .map(|name| directory.join(name))
@@ -14,7 +14,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Opens what is there and sees that nothing changed.
+/// Opening fails and changes nothing.
 fn refused(directory: &Path) -> OpenError {
     let before = contents(directory);
     let error = open(directory).err().expect("it must be refused");
@@ -24,7 +24,7 @@ fn refused(directory: &Path) -> OpenError {
     error
 }
 
-/// A database whose log holds something, as after a kill.
+/// A database with a non-empty write-ahead log, as after a kill.
 fn left_by_a_kill(directory: &Path, sql: &str) {
     drop(open(directory).unwrap());
     let connection = connect(&directory.join(FILE_NAME)).unwrap();

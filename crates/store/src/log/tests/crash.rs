@@ -1,4 +1,4 @@
-//! The writer dies in the middle of a write.
+//! The writer dies during a write.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn stream_of(number: u64) -> Stream {
     }
 }
 
-/// Appends the records that are missing.
+/// Appends the missing records.
 fn write(store: &Store, output_bytes_max: u64) {
     let mut log = store.log_file(&id(), output_bytes_max).unwrap();
     for number in log.agent_seq() + 1..=RECORDS {
@@ -30,8 +30,8 @@ fn write(store: &Store, output_bytes_max: u64) {
     }
 }
 
-/// Writes a log, damages its newest file at each position, and sees that the next writer makes
-/// the same log of it.
+/// Writes a log, damages its newest file at each position, and checks that the next writer produces
+/// the same log.
 fn survives(output_bytes_max: u64, mut damage: impl FnMut(&[u8], usize) -> Vec<u8>) {
     let (directory, store) = store();
     write(&store, output_bytes_max);

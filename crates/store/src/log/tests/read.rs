@@ -1,4 +1,4 @@
-//! Reading on, while others write and segments go.
+//! Reading continues while others write and segments are dropped.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn reading_on_begins_where_the_last_page_ended() {
         let position = store.logs.cursors().get(&id(), seq).unwrap();
         assert_eq!(position.offset, 48 + seq * 1036);
     }
-    // Somewhere else it is found without.
+    // At another position it works without a remembered cursor.
     let page = store.read_log_file(&id(), 17, 1).unwrap();
     assert_eq!(page.messages[0].seq, 18);
 }

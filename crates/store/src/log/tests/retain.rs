@@ -1,9 +1,9 @@
-//! What is kept of more than may be kept.
+//! What is kept of output beyond the limit.
 
 use super::*;
 use crate::log::reader::MESSAGES_MAX;
 
-/// What was written, as stream and bytes, in its order.
+/// The output as pairs of stream and byte, in order.
 fn flat(messages: &[LogMessage]) -> Vec<(Stream, u8)> {
     let bytes = |one: &LogMessage| {
         let stream = one.stream;
@@ -51,14 +51,14 @@ proptest! {
                 .first()
                 .map_or(0, |path| path.metadata().unwrap().len());
             prop_assert!(truncated == 0 || head_bytes >= half as u64);
-            // No more than the two halves, a segment, and in each file the header and the
-            // record that did not fit.
+            // At most the two halves, one segment, and per file a header and the record that did
+            // not fit.
             prop_assert!(on_disk <= 2 * half + half / 8 + 10 * (48 + 36 + 80));
         }
     }
 }
 
-/// What all files take.
+/// The total size of all files.
 fn on_disk(directory: &Path) -> usize {
     let files = log_files(directory);
     let sizes = files.iter().map(|path| path.metadata().unwrap().len());
