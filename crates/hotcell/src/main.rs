@@ -16,6 +16,7 @@ mod signals;
 mod state;
 mod telemetry;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Exec(arguments) => client::exec(arguments),
         Command::Logs(arguments) => client::logs(arguments),
         Command::Kill(arguments) => client::kill(arguments),
+        Command::Token(arguments) => token::manage(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Pull(arguments) => image::pull(arguments),
         Command::Image(arguments) => image::manage(arguments),
@@ -63,6 +65,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Exec(_)
         | Command::Logs(_)
         | Command::Kill(_)
+        | Command::Token(_)
         | Command::Doctor(_)
         | Command::Pull(_)
         | Command::Image(_) => LevelFilter::WARN,
@@ -78,6 +81,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Ps(_)
         | Command::Logs(_)
         | Command::Kill(_)
+        | Command::Token(_)
         | Command::Doctor(_)
         | Command::Pull(_)
         | Command::Image(_) => 1,

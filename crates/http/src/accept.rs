@@ -1,6 +1,7 @@
 //! The HTTP listener: connections are bounded, prompt and cut off when they stall.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tower::ServiceExt;
 
 use hotcell_mcp::transport::WriteTimeout;
 
+use crate::identify::PeerAddress;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, HttpLimits};
 
 /// How long to wait when the system has no descriptor left for a connection.
@@ -34,10 +36,10 @@ pub async fn serve_http(
     let connections = TaskTracker::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         match (accepted, Arc::clone(&permits).try_acquire_owned()) {
-            (Ok((stream, _)), Ok(permit)) => {
+            (Ok((stream, peer)), Ok(permit)) => {
                 let (router, limits, stop) = (router.clone(), limits.clone(), stop.clone());
                 connections.spawn(async move {
-                    if let Err(error) = serve(stream, router, &limits, stop).await {
+                    if let Err(error) = serve((stream, peer), router, &limits, stop).await {
                         tracing::debug!(%error, "a connection ended badly");
                     }
                     drop(permit);
@@ -56,7 +58,7 @@ pub async fn serve_http(
 }
 
 async fn serve(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, SocketAddr),
     router: Router,
     limits: &HttpLimits,
     stop: CancellationToken,
@@ -64,8 +66,10 @@ async fn serve(
     // Small answers would wait for the acknowledgement of what was sent before.
     stream.set_nodelay(true)?;
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.write_idle_timeout));
-    let service =
-        service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(PeerAddress(peer));
+        router.clone().oneshot(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::BodyReader;
 use crate::error::HttpError;
 use crate::guard::Guard;
-use crate::identify::Identify;
+use crate::identify::{AdminChallenge, Identify};
 use crate::limits::HttpLimits;
 use crate::sessions::Sessions;
 use crate::sse::{self, MESSAGES_PATH, Sse};
@@ -128,6 +128,9 @@ impl RequestGate {
         let (mut parts, body) = request.into_parts();
         let caller = self.identify.identify(&parts).await?;
         parts.extensions.insert(caller);
+        if let Some(challenge) = self.identify.admin_challenge() {
+            parts.extensions.insert(AdminChallenge(challenge));
+        }
         parts.extensions.insert(permit.clone());
         Ok((Request::from_parts(parts, body), permit))
     }

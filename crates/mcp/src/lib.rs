@@ -21,8 +21,9 @@ mod tools;
 pub mod transport;
 
 /// How somebody who is refused what is the operator's gets it.
-pub const ADMIN_HINT: &str = "use it over stdio or on the server's own machine, or have the operator start the server with --admin-over-http";
+pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add NAME --admin), stdio or the server's unix socket; without authentication, --admin-over-http gives it to everybody";
 
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use server::Server;
+pub use time::rfc3339;
 pub use tools::{Code, ToolError, workspace_path};

@@ -7,7 +7,7 @@ const DAY_MS: u64 = 86_400_000;
 const ERA_DAYS: u64 = 146_097;
 
 /// Writes milliseconds since 1970 as `2026-07-28T12:34:56.789Z`.
-pub(crate) fn rfc3339(unix_ms: u64) -> String {
+pub fn rfc3339(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / DAY_MS);
     let ms = unix_ms % DAY_MS;
     let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);

@@ -1,5 +1,6 @@
 //! The command line. Doc comments here are the reference.
 
+mod auth;
 mod client;
 mod limits;
 mod run;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use run::RunArgs;
@@ -19,6 +21,7 @@ pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
 pub(crate) use warm::WarmArgs;
 
 use crate::image::{ImageArgs, PullArgs};
+use crate::token::TokenArgs;
 
 /// Sealed Linux containers for AI agents, over MCP.
 ///
@@ -53,6 +56,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// End containers of the running server
     Kill(KillArgs),
+    /// Make, list and revoke the tokens that HTTP clients authenticate with
+    Token(TokenArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::{CeilingArgs, EngineArgs, LimitArgs, StateArgs, WarmArgs};
+use super::{AuthArgs, CeilingArgs, EngineArgs, LimitArgs, StateArgs, WarmArgs};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "HOTCELL_ALLOW_ANONYMOUS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_anonymous: bool,
 
-    /// Give every HTTP client the admin tools and /metrics; stdio and the unix socket always have them
+    /// Without authentication, give every HTTP client the admin tools and /metrics; stdio and the unix socket always have them
     #[arg(long, env = "HOTCELL_ADMIN_OVER_HTTP", value_parser = BoolishValueParser::new())]
     pub(crate) admin_over_http: bool,
 
@@ -99,6 +99,9 @@ pub(crate) struct ServeArgs {
     /// Image for containers that do not name one [default: host; with Docker and Podman python:3.12-slim]
     #[arg(long, value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
     pub(crate) default_image: Option<ImageRef>,
+
+    #[command(flatten)]
+    pub(crate) auth: AuthArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -318,6 +321,8 @@ mod tests {
             ["--toolsets", ""],
             ["--toolsets", "workspace,code"],
             ["--toolsets", "codemode"],
+            ["--auth", "maybe"],
+            ["--bearer-token", "too-short"],
             ["--public-url", "ftp://example.org"],
             ["--public-url", "https://"],
             ["--public-url", "https://example.org/?x"],

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::net::TcpListener;
 
-use crate::cli::ServeArgs;
+use crate::cli::{AuthMode, ServeArgs};
 
 /// Takes the port, or the socket that the service manager has opened for us. Nothing is
 /// accepted yet: clients that connect wait.
@@ -28,13 +28,15 @@ pub(super) async fn bind(
 }
 
 fn refuse_strangers(arguments: &ServeArgs, addresses: &[SocketAddr]) -> Result<()> {
+    let is_anonymous = arguments.auth.mode()? == AuthMode::None;
     let reachable = addresses.iter().find(|address| !address.ip().is_loopback());
     if let Some(address) = reachable
+        && is_anonymous
         && !arguments.allow_anonymous
     {
         bail!(
             "{} can be reached by others, and without authentication all of them could use this server; \
-             listen on 127.0.0.1, or say --allow-anonymous",
+             use --auth bearer (and `hotcell token add NAME`), listen on 127.0.0.1, or say --allow-anonymous",
             address.ip()
         );
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use hotcell_http::{
-    Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, endpoints, serve_http,
+    Guard, Http, HttpLimits, HttpSettings, Identify, MCP_PATH, endpoints, serve_http,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::address::{self, ListenUrls};
 use super::backend::Backend;
 use super::stop::StopSignals;
-use super::{state_directory, systemd};
-use crate::cli::ServeArgs;
+use super::{identity, state_directory, systemd};
+use crate::cli::{AuthMode, ServeArgs};
 use crate::state;
 
 /// Serves until told to stop. While it drains it still answers, so that clients learn how
@@ -26,9 +26,10 @@ pub(super) async fn serve(
 ) -> Result<bool> {
     let listener = address::bind(arguments, inherited).await?;
     let bound = listener.local_addr().context("ask for our address")?;
-    let settings = settings(arguments, bound)?;
     let urls = ListenUrls::of(bound);
     let directory = state::directory(arguments.state.state_dir.clone())?;
+    let identify = identity::of_http(arguments, &directory)?;
+    let settings = settings(arguments, bound, identify)?;
     let store = state_directory::take(&directory)?;
     let url = urls.for_everybody().to_owned();
     let backend = Backend::start(arguments, &directory, store, Some(url)).await?;
@@ -57,13 +58,25 @@ fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
         if arguments.allowed_hosts.is_empty() {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }
-        if arguments.admin_over_http {
-            tracing::warn!("--admin-over-http: everyone who can reach this server is its operator");
+        match arguments.auth.mode() {
+            Ok(AuthMode::None) if arguments.admin_over_http => {
+                tracing::warn!(
+                    "--admin-over-http: everyone who can reach this server is its operator"
+                );
+            }
+            Ok(AuthMode::None) | Err(_) => {}
+            Ok(AuthMode::Bearer) => {
+                tracing::info!("tokens are sent in the clear unless a reverse proxy adds TLS");
+            }
         }
     }
 }
 
-fn settings(arguments: &ServeArgs, bound: SocketAddr) -> Result<HttpSettings> {
+fn settings(
+    arguments: &ServeArgs,
+    bound: SocketAddr,
+    identify: Arc<dyn Identify>,
+) -> Result<HttpSettings> {
     let mut names = arguments.allowed_hosts.clone();
     names.extend(arguments.public_url.as_deref().and_then(authority));
     if !address::is_unspecified(&arguments.host) {
@@ -80,9 +93,7 @@ fn settings(arguments: &ServeArgs, bound: SocketAddr) -> Result<HttpSettings> {
             guard
         },
         limits: HttpLimits::default(),
-        identify: Arc::new(Anonymous {
-            is_admin: arguments.admin_over_http,
-        }),
+        identify,
     })
 }
 

@@ -10,6 +10,7 @@ mod backend;
 mod bridge;
 mod engine;
 mod http;
+mod identity;
 mod settings;
 mod state_directory;
 mod stdio;

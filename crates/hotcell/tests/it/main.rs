@@ -15,6 +15,7 @@ mod docker_setups;
 mod image;
 mod pull;
 mod run;
+mod server_auth;
 mod server_bounds;
 mod server_ceilings;
 mod server_cli;
@@ -28,6 +29,7 @@ mod server_revisions;
 mod server_state;
 mod server_stories;
 mod server_systemd;
+mod server_tenants;
 mod server_traps;
 #[path = "../support/mod.rs"]
 mod support;

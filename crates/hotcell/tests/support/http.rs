@@ -14,6 +14,7 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 /// A connection.
 pub struct Http {
     authority: String,
+    token: Option<String>,
     stream: BufReader<TcpStream>,
     /// The status of the last response.
     pub status: u16,
@@ -39,12 +40,19 @@ impl Http {
         stream.set_read_timeout(Some(deadline())).expect("a socket");
         Self {
             authority,
+            token: None,
             stream: BufReader::new(stream),
             status: 0,
             headers: Vec::new(),
             body: Body::Ended,
             used: Instant::now(),
         }
+    }
+
+    /// With a bearer token in each request.
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
     }
 
     /// Posts JSON, as MCP does, and reads the head of the answer.
@@ -69,7 +77,9 @@ impl Http {
     /// among the headers takes the place of the true one.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, String)], length: u64) {
         if self.used.elapsed() > IDLE_MAX {
+            let token = self.token.take();
             *self = Self::connect(&self.authority);
+            self.token = token;
         }
         self.used = Instant::now();
         let mut lines = vec![
@@ -80,6 +90,8 @@ impl Http {
         if !headers.iter().any(is_host) {
             lines.push(format!("Host: {}", self.authority));
         }
+        let token = self.token.as_ref();
+        lines.extend(token.map(|token| format!("Authorization: Bearer {token}")));
         lines.extend(
             headers
                 .iter()

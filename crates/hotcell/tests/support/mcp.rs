@@ -106,6 +106,16 @@ impl Client {
         Self::greeted_with(wire, json!({}), version)
     }
 
+    /// Streamable HTTP with a session and a bearer token.
+    pub fn http_by_token(url: &str, token: &str) -> Self {
+        let wire = Wire::Http {
+            http: Http::connect(url).with_token(token),
+            session: None,
+            version: LEGACY,
+        };
+        Self::greeted(wire)
+    }
+
     /// The same, and a long command may be answered with a task.
     pub fn taking_tasks(url: &str) -> Self {
         let wire = Wire::Http {

@@ -6,12 +6,13 @@ use axum::response::{IntoResponse, Response};
 use hotcell_domain::Caller;
 use hotcell_mcp::ADMIN_HINT;
 use hotcell_service::Action;
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{Extensions, StatusCode};
 use serde_json::json;
 
 use super::Endpoints;
 use crate::error::HttpError;
+use crate::identify::AdminChallenge;
 
 /// The format that Prometheus reads.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,6 +31,16 @@ pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
     }
 }
 
+/// The answer to everybody else.
+fn for_admins(extensions: &Extensions) -> HttpError {
+    let message = "the metrics are for the operator";
+    let refused = HttpError::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT);
+    match extensions.get() {
+        Some(AdminChallenge(challenge)) => refused.with_header(WWW_AUTHENTICATE, challenge.clone()),
+        None => refused,
+    }
+}
+
 /// What is counted, for the operator.
 pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request) -> Response {
     let caller = request.extensions().get::<Caller>();
@@ -37,9 +48,7 @@ pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request
         if let Some(caller) = caller {
             endpoints.service.deny(caller, Action::Metrics);
         }
-        let message = "the metrics are for the operator";
-        return HttpError::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT)
-            .into_response();
+        return for_admins(request.extensions()).into_response();
     };
     let text = endpoints.service.metrics_text(caller);
     ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()

@@ -5,13 +5,14 @@ use serde_json::Value;
 use super::Source;
 
 /// Each room and the rooms it may know. Tests may know more: only what ships is held to this.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 17] = [
     ("hotcell-domain", &[]),
     ("hotcell-agent-api", &[]),
     ("hotcell-runtime", &[]),
     ("hotcell-agent", &["hotcell-agent-api"]),
     ("hotcell-agent-client", &["hotcell-agent-api"]),
     ("hotcell-agent-image", &[]),
+    ("hotcell-auth", &["hotcell-domain"]),
     ("hotcell-image", &["hotcell-domain"]),
     ("hotcell-store", &["hotcell-domain"]),
     (
@@ -36,13 +37,19 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ("hotcell-mcp", &["hotcell-domain", "hotcell-service"]),
     (
         "hotcell-http",
-        &["hotcell-domain", "hotcell-mcp", "hotcell-service"],
+        &[
+            "hotcell-auth",
+            "hotcell-domain",
+            "hotcell-mcp",
+            "hotcell-service",
+        ],
     ),
     (
         "hotcell",
         &[
             "hotcell-agent-client",
             "hotcell-agent-image",
+            "hotcell-auth",
             "hotcell-domain",
             "hotcell-engine",
             "hotcell-http",

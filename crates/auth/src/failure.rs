@@ -1,0 +1,67 @@
+//! Attempts to get in that failed, and who is told of them.
+
+use std::net::IpAddr;
+
+/// Why nobody was let in. This is for the operator; what the client hears is less, so that it
+/// cannot learn which tokens exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Failure {
+    /// The request has no credentials.
+    #[error("missing")]
+    Missing,
+    /// There is not exactly one `Authorization` header with one bearer token.
+    #[error("malformed")]
+    Malformed,
+    /// It is too long to be a token.
+    #[error("too_long")]
+    TooLong,
+    /// A token stands in the URL, where logs and proxies see it.
+    #[error("in_query")]
+    InQuery,
+    /// No such token, or it was revoked.
+    #[error("unknown")]
+    Unknown,
+    /// Its time is over.
+    #[error("expired")]
+    Expired,
+}
+
+/// One attempt that failed.
+#[derive(Debug, Clone, Copy)]
+pub struct FailedAttempt<'a> {
+    /// Why.
+    pub failure: Failure,
+    /// Where it came from; behind a proxy, the proxy's address.
+    pub address: Option<IpAddr>,
+    /// The path of the request, without its query.
+    pub path: &'a str,
+    /// Whether this address fails so often that its attempts are answered 429.
+    pub is_limited: bool,
+}
+
+/// Is told of each failed attempt, once. It must not wait: a request does.
+pub trait AuthEvents: Send + Sync + 'static {
+    /// Somebody was not let in: the event `AUTH_FAILED`.
+    fn auth_failed(&self, attempt: &FailedAttempt<'_>);
+}
+
+/// The longest part of a path in a line of the log.
+const PATH_CHARS_MAX: usize = 128;
+
+/// Tells the log. Of an address that fails all the time only the first attempts are shown,
+/// unless the log shows everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogEvents;
+
+impl AuthEvents for LogEvents {
+    fn auth_failed(&self, attempt: &FailedAttempt<'_>) {
+        let reason = attempt.failure;
+        let address = attempt.address.map(tracing::field::display);
+        let path: String = attempt.path.chars().take(PATH_CHARS_MAX).collect();
+        if attempt.is_limited {
+            tracing::debug!(target: "hotcell::auth", %reason, address, path, "AUTH_FAILED");
+        } else {
+            tracing::warn!(target: "hotcell::auth", %reason, address, path, "AUTH_FAILED");
+        }
+    }
+}

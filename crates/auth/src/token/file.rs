@@ -1,0 +1,354 @@
+//! `STATE/tokens.json`: the names and hashes of all tokens. Only the command line writes it,
+//! one process at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::atomic::{self, MODE};
+use super::name::TokenName;
+use super::secret::{Secret, SecretHash};
+
+const FILE: &str = "tokens.json";
+const LOCK: &str = "tokens.lock";
+
+/// The one version of the file that there is.
+const VERSION: u32 = 1;
+
+/// Tokens that one server knows.
+const TOKENS_MAX: usize = 100_000;
+
+/// The longest file: all of them, with the longest names.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// The tokens of a state directory.
+#[derive(Debug, Clone)]
+pub struct TokenFile {
+    directory: PathBuf,
+}
+
+/// What is kept of a token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRecord {
+    /// What the operator calls it.
+    pub name: TokenName,
+    sha256: String,
+    /// Whether it has the admin tools and the metrics.
+    pub admin: bool,
+    /// When it was made, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// When it ends, in seconds since 1970.
+    pub expires_unix_s: Option<u64>,
+}
+
+/// A token to be made.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    /// What the operator calls it.
+    pub name: TokenName,
+    /// Whether it has the admin tools and the metrics.
+    pub admin: bool,
+    /// The time now, in seconds since 1970.
+    pub now_unix_s: u64,
+    /// When it ends.
+    pub expires_unix_s: Option<u64>,
+}
+
+/// Why tokens could not be read or changed. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// The name is taken.
+    #[error("there is a token named {0}; revoke it first, or choose another name")]
+    Exists(TokenName),
+    /// The name is free.
+    #[error("there is no token named {0}")]
+    Missing(TokenName),
+    /// There are too many.
+    #[error("there are {TOKENS_MAX} tokens, which is the limit; revoke one first")]
+    Full,
+    /// The file is not what we wrote.
+    #[error("{path} cannot be understood: {reason}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system refused.
+    #[error("could not {step}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// By which a changed file is told from an unchanged one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    modified_ns: (i64, i64),
+    changed_ns: (i64, i64),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    version: u32,
+    tokens: Vec<TokenRecord>,
+}
+
+impl TokenFile {
+    /// The file in this state directory, which need not exist yet.
+    pub fn in_directory(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// All tokens in the order of their making; none if there is no file.
+    pub fn read(&self) -> Result<Vec<TokenRecord>, TokenFileError> {
+        Ok(self.read_stamped()?.0)
+    }
+
+    /// Makes a token and answers its text, which is kept nowhere.
+    pub fn add(&self, new: NewToken) -> Result<Secret, TokenFileError> {
+        let secret = Secret::random();
+        let secret = secret.map_err(|error| system("get random bytes")(io::Error::other(error)))?;
+        self.edit(|tokens| {
+            if tokens.iter().any(|known| known.name == new.name) {
+                return Err(TokenFileError::Exists(new.name));
+            }
+            if tokens.len() >= TOKENS_MAX {
+                return Err(TokenFileError::Full);
+            }
+            tokens.push(TokenRecord {
+                name: new.name,
+                sha256: secret.hash().to_hex(),
+                admin: new.admin,
+                created_unix_s: new.now_unix_s,
+                expires_unix_s: new.expires_unix_s,
+            });
+            Ok(())
+        })?;
+        Ok(secret)
+    }
+
+    /// Forgets a token.
+    pub fn revoke(&self, name: &TokenName) -> Result<(), TokenFileError> {
+        self.edit(|tokens| {
+            let before = tokens.len();
+            tokens.retain(|known| known.name != *name);
+            if tokens.len() == before {
+                return Err(TokenFileError::Missing(name.clone()));
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the file is now, without reading it.
+    pub(super) fn stamp(&self) -> Result<Option<FileStamp>, TokenFileError> {
+        match std::fs::metadata(self.path()) {
+            Ok(found) => Ok(Some(FileStamp::of(&found))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(system("look at the tokens")(error)),
+        }
+    }
+
+    /// The tokens, and what the file was that they were read from.
+    pub(super) fn read_stamped(
+        &self,
+    ) -> Result<(Vec<TokenRecord>, Option<FileStamp>), TokenFileError> {
+        let mut file = match File::open(self.path()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), None)),
+            Err(error) => return Err(system("open the tokens")(error)),
+        };
+        let found = file.metadata().map_err(system("look at the tokens"))?;
+        if found.len() > FILE_BYTES_MAX {
+            return Err(self.broken("it is too long"));
+        }
+        let mut text = String::new();
+        let read = file.by_ref().take(FILE_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(system("read the tokens"))?;
+        Ok((self.parse(&text)?, Some(FileStamp::of(&found))))
+    }
+
+    fn parse(&self, text: &str) -> Result<Vec<TokenRecord>, TokenFileError> {
+        let content: Content =
+            serde_json::from_str(text).map_err(|error| self.broken(&error.to_string()))?;
+        if content.version != VERSION {
+            return Err(self.broken("it is from another version of Hotcell"));
+        }
+        if content.tokens.len() > TOKENS_MAX {
+            return Err(self.broken("it has too many tokens"));
+        }
+        if content.tokens.iter().any(|token| token.hash().is_none()) {
+            return Err(self.broken("a hash is not one"));
+        }
+        Ok(content.tokens)
+    }
+
+    /// Changes the tokens while no other process does.
+    fn edit(
+        &self,
+        change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), TokenFileError>,
+    ) -> Result<(), TokenFileError> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(MODE);
+        let lock = options.open(self.directory.join(LOCK));
+        let lock = lock.map_err(system("open the lock of the tokens"))?;
+        lock.lock().map_err(system("lock the tokens"))?;
+        let mut tokens = self.read()?;
+        change(&mut tokens)?;
+        let version = VERSION;
+        let content = serde_json::to_vec(&Content { version, tokens });
+        let content = content.expect("names and numbers are JSON");
+        atomic::replace(&self.path(), &content).map_err(system("write the tokens"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(FILE)
+    }
+
+    fn broken(&self, reason: &str) -> TokenFileError {
+        TokenFileError::Broken {
+            path: self.path(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl TokenRecord {
+    /// Whether its time is over.
+    pub fn is_expired(&self, now_unix_s: u64) -> bool {
+        self.expires_unix_s.is_some_and(|end| end <= now_unix_s)
+    }
+
+    /// By which [`super::token_uses`] knows it.
+    pub fn id(&self) -> u64 {
+        self.hash().map_or(0, SecretHash::id)
+    }
+
+    pub(super) fn hash(&self) -> Option<SecretHash> {
+        SecretHash::parse(&self.sha256)
+    }
+}
+
+impl FileStamp {
+    fn of(found: &std::fs::Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            bytes: found.len(),
+            modified_ns: (found.mtime(), found.mtime_nsec()),
+            changed_ns: (found.ctime(), found.ctime_nsec()),
+        }
+    }
+}
+
+fn system(step: &'static str) -> impl Fn(io::Error) -> TokenFileError {
+    move |source| TokenFileError::System { step, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn new(name: &str) -> NewToken {
+        NewToken {
+            name: TokenName::parse(name).unwrap(),
+            admin: false,
+            now_unix_s: 1_000,
+            expires_unix_s: Some(2_000),
+        }
+    }
+
+    #[test]
+    fn a_token_is_kept_as_a_hash_that_others_cannot_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::in_directory(directory.path());
+        assert!(file.read().unwrap().is_empty());
+        let secret = file.add(new("ci")).unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(text.contains(&secret.hash().to_hex()), "{text}");
+        assert!(!text.contains(&secret.expose()[4..68]), "{text}");
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        let [kept] = &file.read().unwrap()[..] else {
+            panic!("one token")
+        };
+        assert!(kept.is_expired(2_000) && !kept.is_expired(1_999));
+    }
+
+    #[test]
+    fn names_are_given_once_and_can_be_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::in_directory(directory.path());
+        file.add(new("ci")).unwrap();
+        let again = file.add(new("ci"));
+        assert!(matches!(again, Err(TokenFileError::Exists(_))), "{again:?}");
+        let name = TokenName::parse("ci").unwrap();
+        file.revoke(&name).unwrap();
+        let again = file.revoke(&name);
+        assert!(
+            matches!(again, Err(TokenFileError::Missing(_))),
+            "{again:?}"
+        );
+        file.add(new("ci")).unwrap();
+    }
+
+    #[test]
+    fn what_we_did_not_write_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::in_directory(directory.path());
+        for text in [
+            "",
+            "{",
+            "[]",
+            r#"{"version":2,"tokens":[]}"#,
+            r#"{"version":1,"tokens":[{"name":"a b","sha256":"","admin":true,"created_unix_s":0,"expires_unix_s":null}]}"#,
+            r#"{"version":1,"tokens":[{"name":"a","sha256":"00","admin":true,"created_unix_s":0,"expires_unix_s":null}]}"#,
+            r#"{"version":1,"tokens":[],"more":1}"#,
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            let added = file.add(new("ci"));
+            assert!(
+                matches!(added, Err(TokenFileError::Broken { .. })),
+                "{text}"
+            );
+            assert_eq!(std::fs::read_to_string(file.path()).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn processes_that_add_at_once_lose_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                // Each has a descriptor of its own, as a process would.
+                let file = TokenFile::in_directory(directory.path());
+                scope.spawn(move || {
+                    for number in 0..8 {
+                        file.add(new(&format!("t{writer}-{number}"))).unwrap();
+                    }
+                });
+            }
+        });
+        let file = TokenFile::in_directory(directory.path());
+        assert_eq!(file.read().unwrap().len(), 64);
+    }
+}

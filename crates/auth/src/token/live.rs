@@ -1,0 +1,364 @@
+//! The tokens as a running server knows them.
+//!
+//! A request looks, at most twice a second, whether the file is another one, and reads it then:
+//! a revoked token is refused within a second, without a restart and without a message from
+//! the command line that could get lost. Looking is one `stat`; an idle server does nothing.
+//! Watching with inotify would save that, and would miss changes on network file systems.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::future::BoxFuture;
+use hotcell_domain::{Caller, Name, Principal};
+
+use super::file::{FileStamp, TokenFile, TokenFileError, TokenRecord};
+use super::secret::{Secret, SecretHash};
+use super::uses;
+use crate::{Authenticate, Failure};
+
+/// How often the file is looked at, at most.
+const LOOK_INTERVAL_MS: u64 = 500;
+
+/// A last use is noted again when it is this much older.
+const USE_GRAIN_S: u64 = 60;
+
+/// How long uses are collected before they are written.
+const USES_WRITE_DELAY: Duration = Duration::from_secs(5);
+
+/// The longest header value that is looked at.
+const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+/// Named tokens, and perhaps one that the operator chose.
+#[derive(Clone)]
+pub struct Tokens {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    file: TokenFile,
+    chosen: Option<(SecretHash, Caller)>,
+    set: RwLock<Arc<TokenSet>>,
+    stamp: Mutex<Option<FileStamp>>,
+    started: Instant,
+    next_look_ms: AtomicU64,
+    has_new_uses: AtomicBool,
+}
+
+/// By [`SecretHash::id`], so that their number does not matter.
+type TokenSet = HashMap<u64, Token>;
+
+struct Token {
+    hash: SecretHash,
+    caller: Caller,
+    expires_unix_s: u64,
+    used_unix_s: AtomicU64,
+}
+
+impl Tokens {
+    /// Reads the tokens of a state directory. `chosen` is the one of `--bearer-token`.
+    pub fn open(file: TokenFile, chosen: Option<&Secret>) -> Result<Self, TokenFileError> {
+        let (records, stamp) = file.read_stamped()?;
+        let set = token_set(records, &uses::token_uses(file.directory()));
+        Ok(Self {
+            shared: Arc::new(Shared {
+                file,
+                chosen: chosen.map(|secret| (secret.hash(), chosen_caller())),
+                set: RwLock::new(Arc::new(set)),
+                stamp: Mutex::new(stamp),
+                started: Instant::now(),
+                next_look_ms: AtomicU64::new(LOOK_INTERVAL_MS),
+                has_new_uses: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    /// Whether nobody can get in.
+    pub fn is_empty(&self) -> bool {
+        self.shared.chosen.is_none() && self.shared.set().is_empty()
+    }
+
+    async fn look_if_due(&self) {
+        if self.shared.is_look_due() {
+            let shared = Arc::clone(&self.shared);
+            // Only a panic is lost here, and the panic hook has told it.
+            let _ = tokio::task::spawn_blocking(move || shared.look()).await;
+        }
+    }
+
+    /// Notes a use. Nothing is written now, and nothing at all if it is hardly news.
+    fn note_use(&self, token: &Token, now_unix_s: u64) {
+        let before = token.used_unix_s.load(Ordering::Relaxed);
+        if now_unix_s < before + USE_GRAIN_S {
+            return;
+        }
+        token.used_unix_s.store(now_unix_s, Ordering::Relaxed);
+        if !self.shared.has_new_uses.swap(true, Ordering::AcqRel) {
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(async move {
+                tokio::time::sleep(USES_WRITE_DELAY).await;
+                let _ = tokio::task::spawn_blocking(move || shared.write_uses()).await;
+            });
+        }
+    }
+
+    fn check(&self, text: &str, now_unix_s: u64) -> Result<Caller, Failure> {
+        let hash = SecretHash::of(text);
+        if let Some((chosen, caller)) = &self.shared.chosen
+            && chosen.is(hash)
+        {
+            return Ok(caller.clone());
+        }
+        let set = self.shared.set();
+        let token = set.get(&hash.id()).filter(|token| token.hash.is(hash));
+        let token = token.ok_or(Failure::Unknown)?;
+        if token.expires_unix_s <= now_unix_s {
+            return Err(Failure::Expired);
+        }
+        self.note_use(token, now_unix_s);
+        Ok(token.caller.clone())
+    }
+}
+
+impl Authenticate for Tokens {
+    fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Failure>> {
+        Box::pin(async move {
+            self.look_if_due().await;
+            self.check(token, now_unix_s())
+        })
+    }
+
+    fn token_bytes_max(&self) -> usize {
+        TOKEN_BYTES_MAX
+    }
+}
+
+impl Shared {
+    fn set(&self) -> Arc<TokenSet> {
+        Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// True for one request in each interval.
+    fn is_look_due(&self) -> bool {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let due = self.next_look_ms.load(Ordering::Relaxed);
+        let next = now + LOOK_INTERVAL_MS;
+        let takes = |due| {
+            let order = Ordering::Relaxed;
+            self.next_look_ms.compare_exchange(due, next, order, order)
+        };
+        now >= due && takes(due).is_ok()
+    }
+
+    /// Takes over what the file says. One that cannot be read leaves the tokens as they are.
+    fn look(&self) {
+        if let Err(error) = self.try_look() {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(target: "hotcell::auth", error, "could not read the tokens; the known ones stay valid");
+        }
+    }
+
+    fn try_look(&self) -> Result<(), TokenFileError> {
+        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.file.stamp()?;
+        if found == *stamp {
+            return Ok(());
+        }
+        let read = self.file.read_stamped();
+        if matches!(read, Err(TokenFileError::Broken { .. })) {
+            // It is told once, not at each look.
+            *stamp = found;
+        }
+        let (records, new_stamp) = read?;
+        let set = token_set(records, &self.uses());
+        let count = set.len();
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        *stamp = new_stamp;
+        tracing::info!(target: "hotcell::auth", tokens = count, "the tokens have changed");
+        Ok(())
+    }
+
+    fn uses(&self) -> HashMap<u64, u64> {
+        let set = self.set();
+        let used = |(id, token): (&u64, &Token)| (*id, token.used_unix_s.load(Ordering::Relaxed));
+        set.iter().map(used).filter(|(_, used)| *used > 0).collect()
+    }
+
+    fn write_uses(&self) {
+        if !self.has_new_uses.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = uses::write(self.file.directory(), &self.uses()) {
+            tracing::warn!(target: "hotcell::auth", %error, "could not note when tokens were used");
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.write_uses();
+    }
+}
+
+fn token_set(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> TokenSet {
+    let token = |record: TokenRecord| {
+        let hash = record.hash()?;
+        let used_unix_s = uses.get(&hash.id()).copied().unwrap_or(0);
+        let caller = Caller {
+            principal: record.name.principal(),
+            client: None,
+            is_admin: record.admin,
+        };
+        let token = Token {
+            hash,
+            caller,
+            expires_unix_s: record.expires_unix_s.unwrap_or(u64::MAX),
+            used_unix_s: AtomicU64::new(used_unix_s),
+        };
+        Some((hash.id(), token))
+    };
+    records.into_iter().filter_map(token).collect()
+}
+
+/// The owner of `--bearer-token`. Its principal has no colon, so no named token has it.
+fn chosen_caller() -> Caller {
+    let name = Name::parse("token").expect("it is short and printable");
+    Caller {
+        principal: Principal::new(name),
+        client: None,
+        is_admin: false,
+    }
+}
+
+fn now_unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{NewToken, TokenName};
+    use super::*;
+
+    fn new(name: &str) -> NewToken {
+        NewToken {
+            name: TokenName::parse(name).unwrap(),
+            admin: name == "boss",
+            now_unix_s: 1_000,
+            expires_unix_s: None,
+        }
+    }
+
+    fn empty() -> (tempfile::TempDir, TokenFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::in_directory(directory.path());
+        (directory, file)
+    }
+
+    #[tokio::test]
+    async fn each_token_is_its_own_principal_and_admin_if_it_was_made_so() {
+        let (_directory, file) = empty();
+        let (ci, boss) = (file.add(new("ci")).unwrap(), file.add(new("boss")).unwrap());
+        let tokens = Tokens::open(file, None).unwrap();
+        let caller = tokens.check(ci.expose(), 2_000).unwrap();
+        assert_eq!(
+            (caller.principal.as_str(), caller.is_admin),
+            ("token:ci", false)
+        );
+        let caller = tokens.check(boss.expose(), 2_000).unwrap();
+        assert_eq!(
+            (caller.principal.as_str(), caller.is_admin),
+            ("token:boss", true)
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_no_token_is_refused() {
+        let (_directory, file) = empty();
+        let secret = file.add(new("ci")).unwrap();
+        let tokens = Tokens::open(file, None).unwrap();
+        let text = secret.expose();
+        let upper = text.to_uppercase();
+        let hash = secret.hash().to_hex();
+        for bad in [
+            "",
+            "ci",
+            "token:ci",
+            &text[..75],
+            &upper,
+            &hash,
+            &format!("{text}0"),
+        ] {
+            assert_eq!(tokens.check(bad, 2_000), Err(Failure::Unknown), "{bad}");
+        }
+        assert!(tokens.check(text, 2_000).is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_expired_token_is_refused() {
+        let (_directory, file) = empty();
+        let mut short = new("short");
+        short.expires_unix_s = Some(2_000);
+        let secret = file.add(short).unwrap();
+        let tokens = Tokens::open(file, None).unwrap();
+        assert!(tokens.check(secret.expose(), 1_999).is_ok());
+        assert_eq!(tokens.check(secret.expose(), 2_000), Err(Failure::Expired));
+    }
+
+    #[tokio::test]
+    async fn the_chosen_token_works_beside_named_ones_and_is_nobody_of_them() {
+        let (_directory, file) = empty();
+        file.add(new("token")).unwrap();
+        let chosen = Secret::parse("chosen-by-the-operator").unwrap();
+        let tokens = Tokens::open(file, Some(&chosen)).unwrap();
+        let caller = tokens.check("chosen-by-the-operator", 2_000).unwrap();
+        assert_eq!(
+            (caller.principal.as_str(), caller.is_admin),
+            ("token", false)
+        );
+    }
+
+    #[tokio::test]
+    async fn changes_of_the_file_are_taken_over_and_a_broken_file_changes_nothing() {
+        let (directory, file) = empty();
+        let tokens = Tokens::open(file.clone(), None).unwrap();
+        let secret = file.add(new("ci")).unwrap();
+        assert!(tokens.check(secret.expose(), 2_000).is_err());
+        tokens.shared.look();
+        assert!(tokens.check(secret.expose(), 2_000).is_ok());
+        let path = directory.path().join("tokens.json");
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "garbage").unwrap();
+        tokens.shared.look();
+        assert!(tokens.check(secret.expose(), 2_000).is_ok());
+        std::fs::write(&path, whole).unwrap();
+        file.revoke(&TokenName::parse("ci").unwrap()).unwrap();
+        tokens.shared.look();
+        assert_eq!(tokens.check(secret.expose(), 2_000), Err(Failure::Unknown));
+    }
+
+    #[tokio::test]
+    async fn the_last_use_outlives_the_server_and_a_change_of_the_file() {
+        let (directory, file) = empty();
+        let secret = file.add(new("ci")).unwrap();
+        let id = file.read().unwrap()[0].id();
+        let tokens = Tokens::open(file.clone(), None).unwrap();
+        tokens.check(secret.expose(), 2_000).unwrap();
+        file.add(new("other")).unwrap();
+        tokens.shared.look();
+        tokens
+            .check(secret.expose(), 2_000 + USE_GRAIN_S - 1)
+            .unwrap();
+        tokens.shared.write_uses();
+        assert_eq!(token_uses_of(&directory, id), Some(2_000));
+        let tokens = Tokens::open(file, None).unwrap();
+        tokens.check(secret.expose(), 2_000 + USE_GRAIN_S).unwrap();
+        tokens.shared.write_uses();
+        assert_eq!(token_uses_of(&directory, id), Some(2_000 + USE_GRAIN_S));
+    }
+
+    fn token_uses_of(directory: &tempfile::TempDir, id: u64) -> Option<u64> {
+        uses::token_uses(directory.path()).get(&id).copied()
+    }
+}

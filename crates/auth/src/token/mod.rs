@@ -1,0 +1,21 @@
+//! Named tokens: what they look like, where their hashes are kept, and which one a request has.
+//!
+//! ```text
+//! hotcell token add ─▶ STATE/tokens.json (0600, under STATE/tokens.lock) ─▶ server, within half a second
+//! server ─▶ STATE/token-uses.json ─▶ hotcell token list
+//! ```
+//!
+//! Each file has one writer, so that neither side waits for the other.
+
+mod atomic;
+mod file;
+mod live;
+mod name;
+mod secret;
+mod uses;
+
+pub use file::{NewToken, TokenFile, TokenFileError, TokenRecord};
+pub use live::Tokens;
+pub use name::{TokenName, TokenNameError};
+pub use secret::{Secret, SecretError};
+pub use uses::token_uses;

@@ -1,0 +1,112 @@
+//! What a client is told that was not let in: RFC 6750, and RFC 9728 where it can log in.
+
+use hotcell_auth::Failure;
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+
+use super::failures::RETRY_AFTER_S;
+use crate::error::HttpError;
+
+/// What every challenge of a server says.
+#[derive(Debug, Clone)]
+pub struct Challenge {
+    /// What each challenge begins with.
+    start: String,
+    /// The next step for a person or a model.
+    hint: &'static str,
+    admin_scope: Option<&'static str>,
+}
+
+impl Challenge {
+    /// For a server whose tokens an operator hands out.
+    pub fn of_tokens() -> Self {
+        Self {
+            start: "Bearer realm=\"hotcell\"".to_owned(),
+            hint: "send a valid token as `Authorization: Bearer TOKEN`; the operator makes one with `hotcell token add NAME`",
+            admin_scope: None,
+        }
+    }
+
+    /// The answer to an attempt that failed. It does not tell unknown, revoked and expired
+    /// tokens apart.
+    pub(super) fn answer(&self, failure: Failure) -> HttpError {
+        let (status, error, message) = match failure {
+            Failure::Missing => (
+                StatusCode::UNAUTHORIZED,
+                None,
+                "this server needs a bearer token",
+            ),
+            Failure::Malformed | Failure::TooLong => {
+                let message = "the Authorization header is not one bearer token";
+                (StatusCode::UNAUTHORIZED, Some("invalid_request"), message)
+            }
+            Failure::InQuery => {
+                let message = "a token must be in the Authorization header, not in the URL";
+                (StatusCode::UNAUTHORIZED, Some("invalid_request"), message)
+            }
+            Failure::Unknown | Failure::Expired => {
+                let message = "the token is not valid";
+                (StatusCode::UNAUTHORIZED, Some("invalid_token"), message)
+            }
+        };
+        HttpError::new(status, "unauthenticated", message, self.hint)
+            .with_header(WWW_AUTHENTICATE, self.header(error, None))
+    }
+
+    /// The answer to an address that fails too often.
+    pub(super) fn slow_down(&self) -> HttpError {
+        let message = "too many invalid tokens from this address";
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        HttpError::new(status, "unauthenticated", message, self.hint)
+            .with_header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
+    }
+
+    /// The challenge of an answer that only admins get.
+    pub(super) fn for_admins(&self) -> HeaderValue {
+        self.header(Some("insufficient_scope"), self.admin_scope)
+    }
+
+    fn header(&self, error: Option<&str>, scope: Option<&str>) -> HeaderValue {
+        let field = |name: &str, value: Option<&str>| {
+            value.map_or_else(String::new, |value| format!(", {name}=\"{value}\""))
+        };
+        let (error, scope) = (field("error", error), field("scope", scope));
+        let text = format!("{}{error}{scope}", self.start);
+        HeaderValue::from_str(&text).expect("all its parts are printable")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    fn challenged(failure: Failure) -> (u16, String) {
+        let response = Challenge::of_tokens().answer(failure).into_response();
+        let header = response
+            .headers()
+            .get(WWW_AUTHENTICATE)
+            .expect("a challenge");
+        (
+            response.status().as_u16(),
+            header.to_str().expect("text").to_owned(),
+        )
+    }
+
+    #[test]
+    fn a_request_without_a_token_hears_no_error_code() {
+        let expected = (401, r#"Bearer realm="hotcell""#.to_owned());
+        assert_eq!(challenged(Failure::Missing), expected);
+    }
+
+    #[test]
+    fn whether_a_token_ever_existed_is_not_told() {
+        let unknown = challenged(Failure::Unknown);
+        assert_eq!(unknown, challenged(Failure::Expired));
+        assert_eq!(
+            unknown.1,
+            r#"Bearer realm="hotcell", error="invalid_token""#
+        );
+    }
+}
