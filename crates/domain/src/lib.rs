@@ -22,6 +22,7 @@ mod limits;
 mod maxima;
 mod name;
 mod phase;
+mod quota;
 mod reference;
 mod spec;
 
@@ -41,5 +42,6 @@ pub use limits::{Bytes, CpuMillis, LimitError, Limits, Pids};
 pub use maxima::{Maxima, Share, Totals};
 pub use name::{LabelError, Labels, Name, NameError};
 pub use phase::Phase;
+pub use quota::{OverQuota, Quota, QuotaError, QuotaKind, QuotaOverride, Quotas};
 pub use reference::Reference;
 pub use spec::{ContainerSpec, Lifetime, Network};

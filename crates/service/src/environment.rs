@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hotcell_domain::{ContainerId, EngineId};
+use hotcell_domain::{ContainerId, EngineId, Principal, Quota};
 use hotcell_engine::{Engine, EngineError};
 use hotcell_store::Store;
 
@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::space::Space;
+use crate::spawn_rate::SpawnRates;
 use crate::tasks::Tasks;
 
 /// Attempts to remove a container, and the pause after the first; each is longer by as much.
@@ -57,11 +58,17 @@ pub(crate) struct Environment {
     /// The execs that have not ended.
     pub(crate) execs: LiveExecs,
     pub(crate) space: Space,
+    pub(crate) spawn_rates: SpawnRates,
     /// What containers hold of what they may have together.
     pub(crate) budget: Budget,
 }
 
 impl Environment {
+    /// What a principal may have, as the operator has it now.
+    pub(crate) fn quota_of(&self, principal: &Principal) -> Quota {
+        self.settings.quotas.of(principal)
+    }
+
     /// Removes a container. One that is not there is removed already. An engine that does
     /// not answer is not asked again: each answer may take its time.
     pub(crate) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {

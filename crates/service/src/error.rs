@@ -3,7 +3,7 @@
 //! What a model reads of these is decided in `mcp`. A `source` is for the operator.
 
 use hotcell_agent_client::AgentError;
-use hotcell_domain::PolicyError;
+use hotcell_domain::{OverQuota, PolicyError};
 use hotcell_engine::{EngineError, ImageFault};
 use hotcell_store::StoreError;
 
@@ -57,6 +57,9 @@ pub enum ServiceError {
         /// Which, and how large it is.
         reason: String,
     },
+    /// The caller's principal has as much as it may have.
+    #[error(transparent)]
+    OverQuota(OverQuota),
     /// An operation of a batch failed, so the batch was not done.
     #[error("operation {}: {cause}", index + 1)]
     Batch {
@@ -151,6 +154,7 @@ impl ServiceError {
                 reason: reason.clone(),
             },
             Self::Refused(refusal) => Self::Refused(refusal.clone()),
+            Self::OverQuota(excess) => Self::OverQuota(excess.clone()),
             Self::Exhausted { reason } => Self::Exhausted {
                 reason: reason.clone(),
             },

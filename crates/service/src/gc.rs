@@ -91,6 +91,8 @@ impl Inner {
                 // What runs takes of what may be kept, so its principals are looked at too.
                 let mut principals: HashSet<_> = principals.into_iter().collect();
                 principals.extend(self.environment.execs.principals());
+                let quotas = &self.environment.settings.quotas;
+                principals.extend(quotas.overrides.keys().cloned());
                 for principal in principals {
                     let (execs, containers) = self.environment.prune_excess(&principal).await;
                     collected.execs += execs;
@@ -151,21 +153,20 @@ impl Environment {
     /// How much of what has ended a principal keeps. The logs of its running execs take of what
     /// its logs may take together.
     fn retention_of(&self, principal: &Principal) -> Retention {
-        let live_bytes = self
-            .execs
-            .log_bytes(principal, self.settings.output_bytes_max);
-        let kept = self.keep();
+        let live_bytes = self.execs.used_by(principal).log_bytes;
+        let output_bytes = self.quota_of(principal).output_bytes;
         Retention {
-            log_bytes_max: kept.log_bytes_max.saturating_sub(live_bytes),
-            ..kept
+            log_bytes_max: output_bytes.saturating_sub(live_bytes),
+            ..self.keep()
         }
     }
 
-    /// How much of what has ended each principal keeps, if nothing runs.
+    /// How much of what has ended a principal keeps, if nothing runs and the operator chose
+    /// nothing else for it.
     fn keep(&self) -> Retention {
         Retention {
             execs_max: self.settings.ended_execs_max,
-            log_bytes_max: self.settings.logs_bytes_max,
+            log_bytes_max: self.settings.quotas.default.output_bytes,
             containers_max: self.settings.ended_containers_max,
         }
     }

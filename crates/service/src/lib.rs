@@ -25,6 +25,7 @@ mod reconcile;
 mod registry;
 mod settings;
 mod space;
+mod spawn_rate;
 mod start;
 mod status;
 mod stop;
@@ -56,7 +57,7 @@ pub use operation::{Action, log_denial};
 pub use pool::PoolView;
 pub use reconcile::Reconciled;
 pub use settings::{PoolSpec, Settings};
-pub use status::{LimitView, Status};
+pub use status::{LimitView, PrincipalUse, Status};
 
 use crate::container::LiveContainer;
 use crate::durable::Durable;

@@ -223,6 +223,7 @@ impl Outcome {
             | ServiceError::AlreadyExists { .. }
             | ServiceError::Conflict { .. }
             | ServiceError::Exhausted { .. }
+            | ServiceError::OverQuota(_)
             | ServiceError::Batch { .. }
             | ServiceError::Deadline { .. }
             | ServiceError::Unavailable { .. }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use hotcell_domain::{Alias, ContainerId, ContainerRef, Name, Principal};
+use hotcell_domain::{
+    Alias, ContainerId, ContainerRef, Name, OverQuota, Principal, Quota, QuotaKind,
+};
 use hotcell_store::ContainerRow;
 
 use crate::container::LiveContainer;
@@ -35,27 +37,27 @@ pub(crate) enum AddError {
     /// This one was asked for under the same key.
     SameKey(Arc<LiveContainer>),
     /// The principal has as many containers as it may have.
-    Full,
+    OverQuota(OverQuota),
 }
 
 impl Registry {
     /// Adds a container, unless its principal has asked for one under the same key at
-    /// `keys_since_unix_ms` or later, or has `containers_max`. Of one key there is never more
-    /// than one container in the making.
+    /// `keys_since_unix_ms` or later, or has as many as its quota says. Of one key there is never
+    /// more than one container in the making.
     pub(crate) fn add(
         &self,
         container: &Arc<LiveContainer>,
         keys_since_unix_ms: u64,
-        containers_max: usize,
+        quota: &Quota,
     ) -> Result<(), AddError> {
         let mut maps = self.write();
         if let Some(before) = maps.keyed(&container.row, keys_since_unix_ms) {
             return Err(AddError::SameKey(before));
         }
         let owned = maps.by_principal.get(&container.row.principal);
-        if owned.map_or(0, |owned| owned.ids.len()) >= containers_max {
-            return Err(AddError::Full);
-        }
+        let used = owned.map_or(0, |owned| owned.ids.len());
+        Quota::check_count(QuotaKind::Containers, used, quota.containers)
+            .map_err(AddError::OverQuota)?;
         maps.insert(container);
         Ok(())
     }
@@ -109,6 +111,15 @@ impl Registry {
         let owned = maps.by_principal.get(principal);
         let ids = owned.into_iter().flat_map(|owned| &owned.ids);
         ids.filter_map(|id| maps.by_id.get(id)).cloned().collect()
+    }
+
+    /// How many containers each principal has here.
+    pub(crate) fn counts(&self) -> HashMap<Principal, usize> {
+        let maps = self.read();
+        let owned = maps.by_principal.iter();
+        owned
+            .map(|(principal, owned)| (principal.clone(), owned.ids.len()))
+            .collect()
     }
 
     /// All of them, oldest first.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{ImageRef, Lifetime, Limits, Policy, Totals};
+use hotcell_domain::{ImageRef, Lifetime, Limits, Policy, Quotas, Totals};
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -21,16 +21,14 @@ pub struct Settings {
     pub execs_running_max: usize,
     /// Execs that wait for a place in one container.
     pub execs_queued_max: usize,
-    /// Containers one principal may have.
-    pub containers_max: usize,
+    /// How much each principal may have.
+    pub quotas: Quotas,
     /// Clients that may be attached to one container.
     pub attachments_max: usize,
     /// Output kept of one exec, in bytes on the disk.
     pub output_bytes_max: u64,
     /// Ended execs that are remembered of one principal; the oldest go first.
     pub ended_execs_max: u64,
-    /// What their logs may take of the disk, together; the oldest go first.
-    pub logs_bytes_max: u64,
     /// Ended containers that are remembered of one principal; the oldest go first.
     pub ended_containers_max: u64,
     /// New work is refused while the disk of the state directory has less room than this;
@@ -78,11 +76,10 @@ impl Default for Settings {
             lifetime: Lifetime::UntilDestroyed,
             execs_running_max: 4,
             execs_queued_max: 64,
-            containers_max: 256,
+            quotas: Quotas::default(),
             attachments_max: 64,
             output_bytes_max: 64 << 20,
             ended_execs_max: 10_000,
-            logs_bytes_max: 4 << 30,
             ended_containers_max: 10_000,
             reserve_bytes: None,
             kill_grace: Duration::from_secs(3),

@@ -16,6 +16,7 @@ use crate::operation::Guarded;
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::space::Space;
+use crate::spawn_rate::{SpawnRates, WINDOW_MS};
 use crate::status::limit_views;
 use crate::tasks::Tasks;
 use crate::{EndOnDrop, Inner, Service, ServiceError, Settings};
@@ -82,6 +83,7 @@ impl Service {
             tasks: Tasks::default(),
             execs: LiveExecs::default(),
             space: Space::default(),
+            spawn_rates: SpawnRates::default(),
         });
         let end = Arc::new(EndOnDrop(Arc::clone(&environment)));
         let pool = Arc::new(Pool::new(&environment)?);
@@ -115,10 +117,23 @@ impl Inner {
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
         let warm = self.environment.store.warm().await?;
         self.pool.adopt(warm).await?;
+        self.restore_spawn_rates().await?;
         let mut execs = self.active_execs().await?;
         self.reconcile_with(&mut execs).await?;
         for exec in execs.into_values().flatten() {
             self.environment.lose_exec(exec).await?;
+        }
+        Ok(())
+    }
+
+    /// A restart is no way around a quota.
+    async fn restore_spawn_rates(&self) -> Result<(), ServiceError> {
+        let environment = &self.environment;
+        let now_unix_ms = environment.clock.unix_ms();
+        let since_unix_ms = now_unix_ms.saturating_sub(WINDOW_MS);
+        for (principal, spawns) in environment.store.spawns_since(since_unix_ms).await? {
+            let rates = &environment.spawn_rates;
+            rates.restore(principal, spawns, now_unix_ms);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! How the whole is.
 
-use hotcell_domain::{Caller, ImageRef, Limits, Maxima, Share, Totals};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use hotcell_domain::{Caller, ImageRef, Limits, Maxima, Principal, Quota, Share, Totals};
 use hotcell_engine::{Enforced, Enforcement};
 
 use crate::metrics::Now;
@@ -33,6 +34,8 @@ pub struct Status {
     pub execs_running: u64,
     /// Execs that wait.
     pub execs_queued: u64,
+    /// What each principal has of its quota; only those who have something.
+    pub principals: Vec<PrincipalUse>,
     /// What stands behind each limit of a new container.
     pub limits: Vec<LimitView>,
     /// What all containers hold together, warm ones too.
@@ -43,6 +46,21 @@ pub struct Status {
     pub reconciled: Option<(u64, Reconciled)>,
     /// Whether it takes requests: false while it starts and while it stops.
     pub is_ready: bool,
+}
+
+/// What a principal has of its quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrincipalUse {
+    /// Who.
+    pub principal: Principal,
+    /// Containers that have not ended.
+    pub containers: usize,
+    /// Execs that run or wait.
+    pub execs: usize,
+    /// What the logs of these execs take of the disk.
+    pub output_bytes: u64,
+    /// What it may have.
+    pub quota: Quota,
 }
 
 /// What stands behind a limit.
@@ -135,12 +153,32 @@ impl Inner {
             warm: now.warm,
             execs_running: now.execs_running as u64,
             execs_queued: now.execs_queued as u64,
+            principals: self.principals_in_use(),
             limits: limit_views(self.enforced()),
             held: self.environment.budget.held(),
             totals: self.environment.budget.totals(),
             reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
             is_ready: self.is_ready(),
         }
+    }
+
+    /// By name.
+    fn principals_in_use(&self) -> Vec<PrincipalUse> {
+        let environment = &self.environment;
+        let containers = self.registry.counts();
+        let mut all: BTreeSet<Principal> = environment.execs.principals().into_iter().collect();
+        all.extend(containers.keys().cloned());
+        let in_use = |principal: Principal| {
+            let execs = environment.execs.used_by(&principal);
+            PrincipalUse {
+                containers: containers.get(&principal).copied().unwrap_or(0),
+                execs: execs.execs,
+                output_bytes: execs.log_bytes,
+                quota: environment.quota_of(&principal),
+                principal,
+            }
+        };
+        all.into_iter().map(in_use).collect()
     }
 
     /// What there is right now.

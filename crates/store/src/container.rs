@@ -101,6 +101,37 @@ impl Store {
             .await
     }
 
+    /// The newest container that the principal of `wanted` asked for under the same key, at
+    /// `keys_since_unix_ms` or later.
+    pub async fn container_with_key_of(
+        &self,
+        wanted: ContainerRow,
+        keys_since_unix_ms: u64,
+    ) -> Result<Option<ContainerRow>, StoreError> {
+        let query =
+            move |database: &mut Database| by_key(database.read(), &wanted, keys_since_unix_ms);
+        self.database.run("look up a container", query).await
+    }
+
+    /// How many containers each principal has asked for at `unix_ms` or later.
+    pub async fn spawns_since(&self, unix_ms: u64) -> Result<Vec<(Principal, u64)>, StoreError> {
+        let sql = "SELECT principal, count(*) FROM containers WHERE created_unix_ms >= ?
+                   GROUP BY principal";
+        self.database
+            .run("count containers", move |database| {
+                let mut statement = database.read().prepare_cached(sql)?;
+                let counted = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                let rows = statement.query_map([sql_ms(unix_ms)], counted)?;
+                let rows = rows.collect::<Result<Vec<(String, i64)>, _>>()?;
+                let named = |(name, count): (String, i64)| {
+                    let principal = Principal::new(Name::parse(&name).ok()?);
+                    Some((principal, count.unsigned_abs()))
+                };
+                Ok(rows.into_iter().filter_map(named).collect())
+            })
+            .await
+    }
+
     /// Ended containers of a principal that are still stored, newest first: at most `count_max`
     /// after the cursor.
     pub async fn ended_containers_page(

@@ -93,12 +93,17 @@ impl Store {
         self.database.run("note the end of an exec", query).await
     }
 
-    /// One exec.
-    pub async fn exec(&self, id: ExecId) -> Result<Option<ExecRow>, StoreError> {
-        let sql = "SELECT * FROM execs WHERE id = ?";
+    /// One exec of a principal. A foreign one takes as long as a missing one.
+    pub async fn exec(
+        &self,
+        principal: Principal,
+        id: ExecId,
+    ) -> Result<Option<ExecRow>, StoreError> {
+        let sql = "SELECT * FROM execs WHERE id = ? AND principal = ?";
         self.database
             .run("look up an exec", move |database| {
-                first(&mut database.read().prepare_cached(sql)?, [id.as_str()])
+                let params = [id.as_str(), principal.as_str()];
+                first(&mut database.read().prepare_cached(sql)?, params)
             })
             .await
     }

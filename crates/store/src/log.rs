@@ -77,6 +77,13 @@ impl Store {
         LogWriter::new(Arc::clone(&self.logs), id, output_bytes_max)
     }
 
+    /// What the log of an exec takes of the disk.
+    pub async fn log_bytes(&self, id: &ExecId) -> u64 {
+        let (logs, id) = (Arc::clone(&self.logs), id.clone());
+        let asked = blocking("look at an output log", move || Ok(logs.bytes(&id)));
+        asked.await.unwrap_or(0)
+    }
+
     /// Reads the messages after `after_seq`: at least one if there is one, about `bytes_max` bytes
     /// at most. An exec without output has an empty log.
     ///

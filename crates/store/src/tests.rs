@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use hotcell_domain::{ExecStatus, Phase};
+use hotcell_domain::{ExecStatus, Phase, Principal};
 
 use super::*;
 use crate::samples::{container, end, exec, store};
@@ -105,7 +105,7 @@ async fn a_deleted_database_is_noticed_and_works_again_when_it_is_back() {
         assert!(cause.contains("was deleted or replaced"), "{cause}");
         assert!(store.active_execs().await.is_err());
         fs::write(&path, "another").unwrap();
-        assert!(store.exec(exec(1).id).await.is_err());
+        assert!(store.exec(Principal::local(), exec(1).id).await.is_err());
         fs::rename(&aside, &path).unwrap();
         assert_eq!(store.active_containers().await.unwrap(), []);
         assert_eq!(store.active_execs().await.unwrap(), [exec(1)]);

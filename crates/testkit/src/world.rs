@@ -304,7 +304,7 @@ pub fn said<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> String {
         ServiceError::AlreadyExists { .. } => "exists",
         ServiceError::Conflict { .. } => "conflict",
         ServiceError::Denied { .. } | ServiceError::Refused(_) => "denied",
-        ServiceError::Exhausted { .. } => "exhausted",
+        ServiceError::Exhausted { .. } | ServiceError::OverQuota(_) => "exhausted",
         ServiceError::Deadline { .. } => "deadline",
         ServiceError::Batch { .. } => "batch",
         ServiceError::Unavailable { .. } | ServiceError::Halted { .. } => "unavailable",

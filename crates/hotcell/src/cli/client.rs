@@ -9,7 +9,7 @@ use super::{StateArgs, parse_seconds};
 /// What to list.
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
-    /// Also those that have ended
+    /// Of all principals, also those that have ended
     #[arg(long, short)]
     pub(crate) all: bool,
 

@@ -3,6 +3,7 @@
 mod auth;
 mod client;
 mod limits;
+mod quotas;
 mod run;
 mod serve;
 mod warm;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
+pub(crate) use quotas::QuotaArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
 pub(crate) use warm::WarmArgs;

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
 use hotcell_mcp::Toolsets;
 
-use super::{AuthArgs, CeilingArgs, EngineArgs, LimitArgs, StateArgs, WarmArgs};
+use super::{AuthArgs, CeilingArgs, EngineArgs, LimitArgs, QuotaArgs, StateArgs, WarmArgs};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -110,6 +110,9 @@ pub(crate) struct ServeArgs {
     pub(crate) ceilings: CeilingArgs,
 
     #[command(flatten)]
+    pub(crate) quotas: QuotaArgs,
+
+    #[command(flatten)]
     pub(crate) warm: WarmArgs,
 
     /// Threads that serve requests [default: one per core]
@@ -119,15 +122,6 @@ pub(crate) struct ServeArgs {
     /// On shutdown, wait this long for running execs to finish
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_whole_seconds, env = "HOTCELL_DRAIN_GRACE_S")]
     pub(crate) drain_grace_s: Duration,
-
-    /// Maximum number of containers per principal
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 256,
-        env = "HOTCELL_CONTAINERS_MAX"
-    )]
-    pub(crate) containers_max: usize,
 
     /// Maximum number of execs running at once in one container
     #[arg(long, value_name = "N", default_value_t = 4, env = "HOTCELL_EXECS_RUNNING_MAX", value_parser = parse_execs)]
@@ -163,10 +157,6 @@ pub(crate) struct ServeArgs {
         env = "HOTCELL_ENDED_CONTAINERS_MAX"
     )]
     pub(crate) ended_containers_max: u64,
-
-    /// Disk space for the output of ended execs per principal; the oldest are removed first
-    #[arg(long, value_name = "SIZE", default_value = "4g", value_parser = Bytes::parse, env = "HOTCELL_LOGS_BYTES_MAX")]
-    pub(crate) logs_bytes_max: Bytes,
 
     /// Refuse new containers, execs and file writes while the state directory's disk has less free space than this; 0 never refuses [default: 512m, or 2 % of a smaller disk]
     #[arg(long, value_name = "SIZE", value_parser = parse_reserve, env = "HOTCELL_RESERVE_BYTES")]

@@ -45,11 +45,10 @@ pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Re
         totals: Some(ceilings.totals),
         execs_running_max: arguments.execs_running_max,
         execs_queued_max: arguments.execs_queued_max,
-        containers_max: arguments.containers_max,
+        quotas: arguments.quotas.quotas()?,
         output_bytes_max: arguments.output_bytes_max.get(),
         ended_execs_max: arguments.ended_execs_max,
         ended_containers_max: arguments.ended_containers_max,
-        logs_bytes_max: arguments.logs_bytes_max.get(),
         reserve_bytes: arguments.reserve_bytes,
         transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
         image_idle_max: (arguments.image_gc_days > 0)

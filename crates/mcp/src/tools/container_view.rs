@@ -1,5 +1,6 @@
 //! Containers as clients see them.
 
+use hotcell_domain::Principal;
 use hotcell_service::ContainerView;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,6 +11,9 @@ use crate::time::rfc3339;
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ContainerItem {
     container_id: String,
+    /// Its owner, with `all`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
     status: &'static str,
@@ -46,6 +50,7 @@ impl From<&ContainerView> for ContainerItem {
     fn from(view: &ContainerView) -> Self {
         Self {
             container_id: view.id.to_string(),
+            principal: None,
             alias: view.alias.as_ref().map(ToString::to_string),
             status: view.phase.as_str(),
             image: view.image.to_string(),
@@ -60,6 +65,15 @@ impl From<&ContainerView> for ContainerItem {
                 used_bytes: view.memory_bytes,
             },
             attachments: view.attachments.iter().map(Attachment::from).collect(),
+        }
+    }
+}
+
+impl ContainerItem {
+    pub(super) fn with_principal(self, principal: &Principal) -> Self {
+        Self {
+            principal: Some(principal.to_string()),
+            ..self
         }
     }
 }

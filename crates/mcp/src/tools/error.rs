@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use hotcell_domain::PolicyError;
+use hotcell_domain::{OverQuota, PolicyError, QuotaKind};
 use hotcell_service::ServiceError;
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
@@ -267,6 +267,7 @@ impl From<ServiceError> for ToolError {
                 Self::new(Code::Denied, message).with_hint(way_around(&refusal))
             }
             ServiceError::Exhausted { .. } => Self::new(Code::ResourceExhausted, message),
+            ServiceError::OverQuota(excess) => over_quota(&excess, message),
             ServiceError::Deadline { .. } => Self::new(Code::DeadlineExceeded, message),
             ServiceError::Unavailable { source, .. } => {
                 if let Some(source) = source {
@@ -280,6 +281,43 @@ impl From<ServiceError> for ToolError {
             ServiceError::Internal { step, source } => internal(step, &*source),
         }
     }
+}
+
+/// Names the quota, its limit and what is used, for programs too, and says what to end.
+fn over_quota(excess: &OverQuota, message: String) -> ToolError {
+    let mut fields = JsonObject::new();
+    fields.insert("quota".to_owned(), excess.quota.as_str().into());
+    fields.insert("limit".to_owned(), excess.limit.into());
+    fields.insert("used".to_owned(), excess.used.into());
+    if let Some(seconds) = excess.retry_after_s {
+        fields.insert("retry_after_s".to_owned(), seconds.into());
+    }
+    let wait = excess.retry_after_s;
+    let wait = wait.map(|seconds| format!(", retry_after_s: {seconds}"));
+    let line = format!(
+        "quota: {}, limit: {}, used: {}{}",
+        excess.quota,
+        excess.limit,
+        excess.used,
+        wait.unwrap_or_default()
+    );
+    let hint = match excess.quota {
+        QuotaKind::Containers => {
+            "kill a container that you no longer need (list_containers shows them), then call again"
+        }
+        QuotaKind::Execs => {
+            "wait for an exec to end, or cancel one with exec_cancel (list_execs shows them), then call again"
+        }
+        QuotaKind::SpawnsPerMinute => {
+            "wait for retry_after_s seconds, or go on in a container that you have (list_containers shows them)"
+        }
+        QuotaKind::OutputBytes => {
+            "cancel an exec that writes much output (list_execs shows them), or wait for one to end, then call again"
+        }
+    };
+    ToolError::new(Code::ResourceExhausted, message)
+        .with_details(fields, line)
+        .with_hint(hint)
 }
 
 /// Tells the operator what happened and the model that something did.
@@ -424,6 +462,28 @@ mod tests {
         assert!(hint("the root is protected").contains("itself stays"));
         assert!(hint("could not open the file: permission denied").contains("fs_stat"));
         assert!(hint("the path leads out of the root").contains("below /workspace"));
+    }
+
+    #[test]
+    fn a_quota_says_which_how_much_and_what_to_end() {
+        let error = || {
+            ServiceError::OverQuota(OverQuota {
+                quota: QuotaKind::SpawnsPerMinute,
+                limit: 6,
+                used: 6,
+                retry_after_s: Some(10),
+            })
+        };
+        insta::assert_snapshot!(said(error()), @r"
+        resource_exhausted: you have created 6 containers within a minute, and your quota is 6
+        quota: spawns_per_minute, limit: 6, used: 6, retry_after_s: 10
+        hint: wait for retry_after_s seconds, or go on in a container that you have (list_containers shows them)
+        ");
+        let json = ToolError::from(error()).to_json();
+        assert_eq!(
+            (&json["quota"], &json["limit"], &json["used"]),
+            (&json!("spawns_per_minute"), &json!(6), &json!(6))
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `list_containers`: the caller's containers.
 
+use hotcell_service::ContainerView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub(super) struct Params {
     /// Also those that ended within a day
     #[serde(default)]
     include_stopped: bool,
+    /// Operator only: everybody's
+    #[serde(default)]
+    all: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -35,6 +39,16 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
+/// A container in both renderings, `with_principal` where several are shown.
+fn listed(view: &ContainerView, with_principal: bool) -> (String, ContainerItem) {
+    let item = ContainerItem::from(view);
+    if with_principal {
+        let line = format!("{}  of {}", line(view), view.principal);
+        return (line, item.with_principal(&view.principal));
+    }
+    (line(view), item)
+}
+
 impl Tool for ListContainers {
     const NAME: &'static str = "list_containers";
     const DESCRIPTION: &'static str = "List your containers, oldest first.";
@@ -44,14 +58,17 @@ impl Tool for ListContainers {
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
         let service = server.service();
-        let views = service
-            .containers(&call.caller, params.include_stopped)
-            .await?;
+        let views = if params.all {
+            let all = service.all_containers(&call.caller, params.include_stopped);
+            all.await
+                .map_err(|error| ToolError::from(error).with_hint("leave `all` out to see yours"))?
+        } else {
+            let own = service.containers(&call.caller, params.include_stopped);
+            own.await?
+        };
         let newest = &views[views.len().saturating_sub(CONTAINERS_MAX)..];
-        let mut containers: Vec<(String, ContainerItem)> = newest
-            .iter()
-            .map(|view| (line(view), ContainerItem::from(view)))
-            .collect();
+        let mut containers: Vec<(String, ContainerItem)> =
+            newest.iter().map(|view| listed(view, params.all)).collect();
         let first = fitting(containers.iter().map(|(_, listed)| size(listed)));
         containers.drain(..first);
         let left_out = views.len() - containers.len();

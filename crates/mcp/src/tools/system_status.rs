@@ -1,6 +1,6 @@
 //! `system_status`: how the whole is.
 
-use hotcell_service::{LimitView, PoolView, Reconciled, Service, Status};
+use hotcell_service::{LimitView, PoolView, PrincipalUse, Reconciled, Service, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,8 @@ pub(super) struct Output {
     containers: u64,
     execs_running: u64,
     execs_queued: u64,
+    /// What principals have of their quotas; at most 100 of them
+    principals: Vec<PrincipalItem>,
     limits: Vec<Limit>,
     profile: Profile,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +70,21 @@ struct Totals {
     #[serde(skip_serializing_if = "Option::is_none")]
     pids: Option<u32>,
     pids_held: u64,
+}
+
+/// Principals in one answer.
+const PRINCIPALS_MAX: usize = 100;
+
+/// What a principal has of its quota.
+#[derive(Serialize, JsonSchema)]
+struct PrincipalItem {
+    principal: String,
+    containers: usize,
+    containers_max: usize,
+    execs: usize,
+    execs_max: usize,
+    output_bytes: u64,
+    output_bytes_max: u64,
 }
 
 /// Containers that are kept ready.
@@ -125,6 +142,7 @@ impl Output {
             containers: status.containers,
             execs_running: status.execs_running,
             execs_queued: status.execs_queued,
+            principals: principals(&status.principals),
             limits: status.limits.iter().map(Limit::from).collect(),
             profile: Profile::of(server.service()),
             maxima: server.service().maxima().map(Maxima::from),
@@ -181,6 +199,25 @@ impl From<&PoolView> for Warm {
             ready: view.ready,
             hits: view.hits,
             misses: view.misses,
+        }
+    }
+}
+
+fn principals(all: &[PrincipalUse]) -> Vec<PrincipalItem> {
+    let listed = all.iter().take(PRINCIPALS_MAX);
+    listed.map(PrincipalItem::from).collect()
+}
+
+impl From<&PrincipalUse> for PrincipalItem {
+    fn from(used: &PrincipalUse) -> Self {
+        Self {
+            principal: used.principal.to_string(),
+            containers: used.containers,
+            containers_max: used.quota.containers,
+            execs: used.execs,
+            execs_max: used.quota.execs,
+            output_bytes: used.output_bytes,
+            output_bytes_max: used.quota.output_bytes,
         }
     }
 }

@@ -140,25 +140,47 @@ async fn no_list_or_completion_shows_what_is_somebody_elses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_resource_of_somebody_else_is_listed_or_read() {
     let two = Two::new().await;
-    let Handles { container, exec } = &two.real;
     let listed = async |client: &Client| client.list_all_resources().await.unwrap().len();
     assert!(listed(&two.owner).await >= 2);
     assert_eq!(listed(&two.eve).await, 0);
-    for uri in [
-        format!("workspace://{container}/d/file"),
-        format!("workspace://{ALIAS}/d/file"),
-        format!("workspace://{container}/"),
-        format!("stats://{container}"),
-        format!("stats://{ALIAS}"),
-        format!("logs://{exec}"),
-    ] {
-        let read = async |client: &Client| {
-            let read = ReadResourceRequestParams::new(&uri);
-            client.read_resource(read).await
-        };
-        assert!(read(&two.owner).await.is_ok(), "{uri}");
-        let refused = read(&two.eve).await.expect_err(&uri).to_string();
-        assert!(!refused.contains("kept"), "{refused}");
+    let templates = two.owner.list_all_resource_templates().await.unwrap();
+    assert!(templates.len() >= 3, "{}", templates.len());
+    let by_alias = Handles {
+        container: ALIAS.to_owned(),
+        ..two.real.clone()
+    };
+    for template in templates {
+        for handles in [&two.real, &by_alias] {
+            let uri = |on| uri(&template.uri_template, on);
+            let read = async |client: &Client, uri: &str| {
+                let read = ReadResourceRequestParams::new(uri);
+                client.read_resource(read).await
+            };
+            let foreign = uri(handles);
+            assert!(read(&two.owner, &foreign).await.is_ok(), "{foreign}");
+            let refused = async |uri: &str| {
+                let refused = read(&two.eve, uri).await.expect_err(uri);
+                let said = world::masked(&refused.to_string());
+                said.replace(ALIAS, "c_ID")
+            };
+            let missing = uri(&nobody());
+            assert_eq!(
+                refused(&foreign).await,
+                refused(&missing).await,
+                "{foreign}"
+            );
+        }
+    }
+}
+
+/// A resource of a template; a new template needs a line here.
+fn uri(template: &str, on: &Handles) -> String {
+    let Handles { container, exec } = on;
+    match template {
+        "workspace://{container_id}/{path}" => format!("workspace://{container}/d/file"),
+        "stats://{container_id}" => format!("stats://{container}"),
+        "logs://{exec_id}" => format!("logs://{exec}"),
+        other => panic!("{other} has no line here"),
     }
 }
 
@@ -173,10 +195,16 @@ async fn no_task_of_somebody_else_is_seen_changed_or_cancelled() {
     };
     let id = &task.task.task_id;
     let eve = &two.eve;
-    assert!(eve.get_task(GetTaskParams::new(id)).await.is_err());
-    let update = UpdateTaskParams::new(id, std::collections::BTreeMap::default());
-    assert!(eve.update_task(update).await.is_err());
-    assert!(eve.cancel_task(CancelTaskParams::new(id)).await.is_err());
+    let refusals = async |id: &str| {
+        let update = UpdateTaskParams::new(id, std::collections::BTreeMap::default());
+        let refusals = [
+            eve.get_task(GetTaskParams::new(id)).await.err(),
+            eve.update_task(update).await.err(),
+            eve.cancel_task(CancelTaskParams::new(id)).await.err(),
+        ];
+        refusals.map(|refusal| world::masked(&refusal.expect("a refusal").to_string()))
+    };
+    assert_eq!(refusals(id).await, refusals(&nobody().exec).await);
     // It goes on, and its owner sees it.
     let got = two.owner.get_task(GetTaskParams::new(id)).await.unwrap();
     assert!(!got.task.status().is_terminal(), "{got:?}");

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+use hotcell_domain::Quota;
 use hotcell_service::Settings;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -30,7 +31,11 @@ impl Fixture {
     /// another container.
     async fn new() -> Self {
         let world = World::with(Settings {
-            containers_max: 1,
+            quotas: Quota {
+                containers: 1,
+                ..Quota::default()
+            }
+            .into(),
             ..Settings::default()
         })
         .await;

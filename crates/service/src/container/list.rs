@@ -1,9 +1,9 @@
 //! Showing containers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use hotcell_domain::{Caller, ContainerId, ContainerRef};
+use hotcell_domain::{Caller, ContainerId, ContainerRef, Principal};
 use hotcell_engine::Container;
 use hotcell_store::ContainerRow;
 
@@ -24,6 +24,25 @@ impl Service {
     ) -> Result<Vec<ContainerView>, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
         let list = inner.list_containers(caller, include_stopped);
+        operation.run(list).await
+    }
+
+    /// The containers of all principals, oldest first, for an admin alone.
+    pub async fn all_containers(
+        &self,
+        caller: &Caller,
+        include_stopped: bool,
+    ) -> Result<Vec<ContainerView>, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
+        let is_admin = caller.is_admin;
+        let list = async {
+            if !is_admin {
+                return Err(ServiceError::Denied {
+                    reason: "only an admin sees the containers of other principals".to_owned(),
+                });
+            }
+            inner.list_all_containers(include_stopped).await
+        };
         operation.run(list).await
     }
 
@@ -54,13 +73,39 @@ impl Inner {
         caller: &Caller,
         include_stopped: bool,
     ) -> Result<Vec<ContainerView>, ServiceError> {
-        // What lives comes first: one that ends while we look is then seen twice, and not missed.
         let engine = self.engine_infos().await;
-        let principal = caller.principal.clone();
-        let attachments = self.environment.store.attachments_of(principal);
+        let views = self.views_of(&caller.principal, &engine, include_stopped);
+        views.await.map(sorted)
+    }
+
+    async fn list_all_containers(
+        &self,
+        include_stopped: bool,
+    ) -> Result<Vec<ContainerView>, ServiceError> {
+        let engine = self.engine_infos().await;
+        let mut principals: BTreeSet<Principal> = self.registry.counts().into_keys().collect();
+        if include_stopped {
+            let store = &self.environment.store;
+            principals.extend(store.principals_with_ended_containers().await?);
+        }
+        let mut views = Vec::new();
+        for principal in &principals {
+            views.extend(self.views_of(principal, &engine, include_stopped).await?);
+        }
+        Ok(sorted(views))
+    }
+
+    async fn views_of(
+        &self,
+        principal: &Principal,
+        engine: &HashMap<ContainerId, Container>,
+        include_stopped: bool,
+    ) -> Result<Vec<ContainerView>, ServiceError> {
+        // What lives comes first: one that ends while we look is then seen twice, and not missed.
+        let attachments = self.environment.store.attachments_of(principal.clone());
         let mut attachments = attachments.await?;
         let mut views = Vec::new();
-        for container in self.registry.owned_by(&caller.principal) {
+        for container in self.registry.owned_by(principal) {
             let attached = attachments.remove(container.id()).unwrap_or_default();
             let attached = attached.into_iter().map(Attached::from).collect();
             let view = view(&container, engine.get(container.id()), attached);
@@ -70,16 +115,12 @@ impl Inner {
             }
         }
         if include_stopped {
-            let principal = caller.principal.clone();
-            let ended = self
-                .environment
-                .store
-                .ended_containers_page(principal, None, ENDED_MAX);
+            let ended =
+                self.environment
+                    .store
+                    .ended_containers_page(principal.clone(), None, ENDED_MAX);
             views.extend(ended.await?.iter().map(view_of_row));
         }
-        views.sort_by(|one, other| age(one).cmp(&age(other)));
-        // One that ended while we looked was seen twice.
-        views.dedup_by(|one, other| one.id == other.id);
         Ok(views)
     }
 
@@ -133,6 +174,13 @@ impl Inner {
     }
 }
 
+fn sorted(mut views: Vec<ContainerView>) -> Vec<ContainerView> {
+    views.sort_by(|one, other| age(one).cmp(&age(other)));
+    // One that ended while we looked was seen twice.
+    views.dedup_by(|one, other| one.id == other.id);
+    views
+}
+
 /// By which containers are sorted. A warm one was made before it was asked for.
 fn age(view: &ContainerView) -> (u64, &ContainerId) {
     (view.created_unix_ms, &view.id)
@@ -163,6 +211,7 @@ pub(super) fn view(
 pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
     ContainerView {
         id: row.id.clone(),
+        principal: row.principal.clone(),
         alias: row.alias.clone(),
         phase: row.phase,
         image: row.spec.image.clone(),

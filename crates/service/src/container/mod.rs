@@ -7,7 +7,9 @@ mod live;
 mod spawn;
 mod supervisor;
 
-use hotcell_domain::{Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase};
+use hotcell_domain::{
+    Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase, Principal,
+};
 use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
@@ -59,6 +61,8 @@ pub struct ContainerName {
 pub struct ContainerView {
     /// Its handle.
     pub id: ContainerId,
+    /// Who owns it.
+    pub principal: Principal,
     /// Its second name.
     pub alias: Option<Alias>,
     /// Where it is in its life.

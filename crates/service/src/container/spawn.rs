@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, Network, Phase};
+use hotcell_domain::{
+    Admitted, Caller, ContainerId, ContainerSpec, Network, OverQuota, Phase, Quota,
+};
 use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
 use super::list::{view, view_of_row};
@@ -225,16 +227,19 @@ impl Inner {
         container: &Arc<LiveContainer>,
         keys_since_unix_ms: u64,
     ) -> Result<Recorded, RecordError> {
-        let containers_max = self.environment.settings.containers_max;
-        match self
-            .registry
-            .add(container, keys_since_unix_ms, containers_max)
-        {
+        let quota = self.environment.quota_of(&container.row.principal);
+        match self.registry.add(container, keys_since_unix_ms, &quota) {
             Ok(()) => {}
             Err(AddError::SameKey(container)) => {
                 return Ok(Recorded::SameKey(KeyHolder::Live(container)));
             }
-            Err(AddError::Full) => return Err(RecordError::Refused(too_many(containers_max))),
+            Err(AddError::OverQuota(excess)) => {
+                return self.same_key(container, keys_since_unix_ms, excess).await;
+            }
+        }
+        if let Err(excess) = self.count_spawn(container, &quota) {
+            self.discard(container, Some(ServiceError::OverQuota(excess.clone())));
+            return self.same_key(container, keys_since_unix_ms, excess).await;
         }
         if let Err(refusal) = self.reserve(container).await {
             self.discard(container, Some(refusal.again()));
@@ -269,6 +274,33 @@ impl Inner {
             ..row
         };
         store.claim_warm(running, keys_since_unix_ms).await
+    }
+
+    fn count_spawn(&self, container: &LiveContainer, quota: &Quota) -> Result<(), OverQuota> {
+        let now_unix_ms = self.environment.clock.unix_ms();
+        let (rates, per_minute) = (&self.environment.spawn_rates, quota.spawns_per_minute);
+        rates.take(&container.row.principal, per_minute, now_unix_ms)
+    }
+
+    /// What was created under the same key and has ended since is answered whatever the quota:
+    /// that is no new container.
+    async fn same_key(
+        &self,
+        wanted: &LiveContainer,
+        keys_since_unix_ms: u64,
+        excess: OverQuota,
+    ) -> Result<Recorded, RecordError> {
+        let refusal = RecordError::Refused(ServiceError::OverQuota(excess));
+        if wanted.row.key.is_none() {
+            return Err(refusal);
+        }
+        let store = &self.environment.store;
+        let found = store.container_with_key_of(wanted.row.clone(), keys_since_unix_ms);
+        match found.await {
+            Ok(Some(row)) => Ok(Recorded::SameKey(KeyHolder::Row(Box::new(row)))),
+            Ok(None) => Err(refusal),
+            Err(error) => Err(RecordError::Refused(error.into())),
+        }
     }
 
     /// Makes sure that there is room for a container, if need be in place of warm ones. One
@@ -335,12 +367,6 @@ fn still_ending() -> ServiceError {
     ServiceError::Unavailable {
         reason: "the container that had this key failed and is still being removed".to_owned(),
         source: None,
-    }
-}
-
-fn too_many(containers_max: usize) -> ServiceError {
-    ServiceError::Exhausted {
-        reason: format!("you have {containers_max} containers, which is as many as you may have"),
     }
 }
 

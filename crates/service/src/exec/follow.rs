@@ -214,6 +214,7 @@ impl TableInner {
                     let last_seq = self.keep(exec, sink, piece).await;
                     follow.ack(agent_seq);
                     exec.wrote(last_seq, bytes);
+                    self.count_output(exec, bytes as u64);
                     match after {
                         Some(after) => Some(after),
                         None => follow.next().await?,

@@ -1,7 +1,6 @@
-//! An exec that waits or runs, and where to find it by its handle.
+//! An exec that waits or runs.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError, Weak};
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
 use hotcell_store::{ExecRow, listed_argv};
@@ -30,6 +29,7 @@ pub(crate) struct LiveExec {
     is_cancelled: watch::Sender<bool>,
     /// Where its output is streamed to, if it has no log; taken when it starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
+    has_log: bool,
     abandonment: Abandonment,
 }
 
@@ -76,6 +76,7 @@ impl LiveExec {
                 stalled: None,
             }),
             is_cancelled: watch::Sender::new(false),
+            has_log: stream.is_none(),
             stream: Mutex::new(stream),
             abandonment,
         }
@@ -110,6 +111,11 @@ impl LiveExec {
         let started = progress.wait_for(|progress| progress.has_started || progress.end.is_some());
         // The sender is ours, so it is not gone.
         let _ = started.await;
+    }
+
+    /// Whether its output goes to a log.
+    pub(super) fn has_log(&self) -> bool {
+        self.has_log
     }
 
     /// Where its output is streamed to, for the first who asks.
@@ -194,53 +200,5 @@ impl LiveExec {
             ended_unix_ms: None,
             end: progress.end.clone(),
         }
-    }
-}
-
-/// Every live exec of the service.
-#[derive(Default)]
-pub(crate) struct LiveExecs(Mutex<HashMap<ExecId, Arc<LiveExec>>>);
-
-impl LiveExecs {
-    pub(super) fn insert(&self, exec: &Arc<LiveExec>) {
-        self.lock().insert(exec.id.clone(), Arc::clone(exec));
-    }
-
-    pub(super) fn remove(&self, id: &ExecId) {
-        self.lock().remove(id);
-    }
-
-    pub(super) fn get(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
-        self.lock().get(id).cloned()
-    }
-
-    /// What the logs of a principal's live execs take of the disk, about. Each takes at most
-    /// `output_bytes_max`.
-    pub(crate) fn log_bytes(&self, principal: &Principal, output_bytes_max: u64) -> u64 {
-        let all = self.lock();
-        let own = all.values().filter(|exec| exec.principal == *principal);
-        own.map(|exec| exec.progress.borrow().bytes.min(output_bytes_max))
-            .sum()
-    }
-
-    /// Whose execs are live.
-    pub(crate) fn principals(&self) -> HashSet<Principal> {
-        let all = self.lock();
-        all.values().map(|exec| exec.principal.clone()).collect()
-    }
-
-    /// Those that are wanted, oldest first.
-    pub(super) fn filter(&self, is_wanted: impl Fn(&LiveExec) -> bool) -> Vec<Arc<LiveExec>> {
-        let mut found: Vec<_> = {
-            let all = self.lock();
-            let wanted = all.values().filter(|exec| is_wanted(exec));
-            wanted.cloned().collect()
-        };
-        found.sort_unstable_by(|a, b| (a.created_unix_ms, &a.id).cmp(&(b.created_unix_ms, &b.id)));
-        found
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<LiveExec>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,6 +13,7 @@ mod end;
 mod find;
 mod follow;
 mod ids;
+mod index;
 mod input;
 mod list;
 mod live;
@@ -33,7 +34,7 @@ use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, St
 
 use crate::Abandonment;
 
-pub(crate) use self::live::LiveExecs;
+pub(crate) use self::index::LiveExecs;
 pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
 pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;

@@ -45,7 +45,7 @@ impl TableInner {
             None,
             Abandonment::default(),
         ));
-        self.environment.execs.insert(&exec);
+        self.environment.execs.insert_found(&exec);
         self.reserve_always(&exec.command);
         exec
     }
@@ -142,6 +142,8 @@ impl TableInner {
             backoff.wait().await;
         }
         exec.wrote(sink.last_seq(), 0);
+        let bytes = self.environment.store.log_bytes(&exec.id).await;
+        self.count_output(exec, bytes);
     }
 }
 

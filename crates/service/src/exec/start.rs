@@ -43,7 +43,7 @@ impl ExecTable {
         let shared = &self.0;
         shared.check(&request)?;
         if !shared.reserve(&request.command) {
-            return shared.same_key(&caller.principal, request.key.as_ref());
+            return shared.same_key(&caller.principal, request.key.as_ref(), shared.full());
         }
         let abandonment = request.abandonment.clone().unless(request.key.is_some());
         let row = shared.row(caller, request);
@@ -113,7 +113,13 @@ impl TableInner {
         row: ExecRow,
         exec: Arc<LiveExec>,
     ) -> Result<ExecId, ServiceError> {
-        self.environment.execs.insert(&exec);
+        let quota = self.environment.quota_of(&caller.principal);
+        if let Err(excess) = self.environment.execs.insert(&exec, &quota) {
+            self.give_back();
+            self.drop_command(&exec.command);
+            let excess = ServiceError::OverQuota(excess);
+            return self.same_key(&caller.principal, row.key.as_ref(), excess);
+        }
         // A task of its own: an exec that is noted is queued too, whoever stops waiting.
         let work = Arc::clone(self).note(queue_key_of(caller), row, exec);
         let done = self.environment.tasks.spawn(work).await;
@@ -151,8 +157,14 @@ impl TableInner {
         Ok(id)
     }
 
-    /// The live exec under this key: it is the same request, however full the queue is.
-    fn same_key(&self, principal: &Principal, key: Option<&Name>) -> Result<ExecId, ServiceError> {
+    /// The live exec under this key: it is the same request, however full the queue is. If there is
+    /// none, `refusal`.
+    fn same_key(
+        &self,
+        principal: &Principal,
+        key: Option<&Name>,
+        refusal: ServiceError,
+    ) -> Result<ExecId, ServiceError> {
         let live = self.live_execs().into_iter();
         let mut same = live.filter(|exec| exec.key.as_ref() == key && exec.principal == *principal);
         if key.is_some()
@@ -160,7 +172,7 @@ impl TableInner {
         {
             return Ok(exec.id.clone());
         }
-        Err(self.full())
+        Err(refusal)
     }
 
     fn full(&self) -> ServiceError {

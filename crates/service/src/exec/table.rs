@@ -275,8 +275,9 @@ impl TableInner {
             .map_or(Duration::ZERO, |usage| Duration::from_millis(usage.wall_ms));
         environment.metrics.exec_ended(end.status, wall);
         self.drop_command(&exec.command);
-        exec.ended(end, sink.last_seq());
+        // Whoever hears of the end finds room for the next one.
         environment.execs.remove(&exec.id);
+        exec.ended(end, sink.last_seq());
         environment.prune_excess(&exec.principal).await;
     }
 
@@ -305,6 +306,15 @@ impl TableInner {
         let environment = &self.environment;
         let output_bytes_max = environment.settings.output_bytes_max;
         OutputSink::Log(environment.store.log_writer(&exec.id, output_bytes_max))
+    }
+
+    /// Counts what was added to the log of an exec for its principal.
+    pub(super) fn count_output(&self, exec: &LiveExec, bytes: u64) {
+        if exec.has_log() {
+            let environment = &self.environment;
+            let bytes_max = environment.settings.output_bytes_max;
+            environment.execs.count_output(&exec.id, bytes, bytes_max);
+        }
     }
 
     fn publish_counts(&self, state: &State) {

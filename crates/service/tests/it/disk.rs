@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
-use hotcell_domain::{ContainerRef, ExecId, ExecStatus, ImageRef};
+use hotcell_domain::{ContainerRef, ExecId, ExecStatus, ImageRef, Quota};
 use hotcell_service::{
     FileOperation, FilePath, Poll, PoolSpec, Precondition, Service, Settings, Spawn, Start,
     WriteOptions,
@@ -81,7 +81,11 @@ async fn of_too_many_ended_execs_the_oldest_is_forgotten_when_another_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_too_much_output_the_oldest_goes_when_another_exec_ends() {
     let settings = Settings {
-        logs_bytes_max: 300 << 10,
+        quotas: Quota {
+            output_bytes: 300 << 10,
+            ..Quota::default()
+        }
+        .into(),
         gc_interval: NEVER,
         ..Settings::default()
     };
@@ -103,7 +107,11 @@ async fn of_too_much_output_the_oldest_goes_when_another_exec_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_a_running_exec_takes_of_what_a_principal_may_keep() {
     let settings = Settings {
-        logs_bytes_max: 300 << 10,
+        quotas: Quota {
+            output_bytes: 300 << 10,
+            ..Quota::default()
+        }
+        .into(),
         gc_interval: NEVER,
         ..Settings::default()
     };

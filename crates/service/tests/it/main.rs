@@ -13,4 +13,5 @@ mod exec_stream;
 mod file_basics;
 mod file_transfer;
 mod ground;
+mod quotas;
 mod simulation;

@@ -31,10 +31,16 @@ async fn an_exec_is_read_back_as_it_was_noted() {
     store.insert_exec(full.clone(), 0).await.unwrap();
     store.insert_exec(exec(4), 0).await.unwrap();
     assert_eq!(
-        store.exec(full.id.clone()).await.unwrap(),
+        store
+            .exec(Principal::local(), full.id.clone())
+            .await
+            .unwrap(),
         Some(full.clone())
     );
-    assert_eq!(store.exec(exec(6).id).await.unwrap(), None);
+    assert_eq!(
+        store.exec(Principal::local(), exec(6).id).await.unwrap(),
+        None
+    );
     drop(store);
     let store = Store::open(directory.path()).unwrap();
     assert_eq!(store.active_execs().await.unwrap(), [exec(4), full]);
@@ -65,7 +71,10 @@ async fn an_ended_exec_keeps_its_end_and_loses_its_secrets() {
         ended_unix_ms: Some(9),
         ..exec(1)
     };
-    assert_eq!(store.exec(row.id).await.unwrap(), Some(expected));
+    assert_eq!(
+        store.exec(Principal::local(), row.id).await.unwrap(),
+        Some(expected)
+    );
     assert!(store.active_execs().await.unwrap().is_empty());
     drop(store);
     let file = std::fs::read(directory.path().join("hotcell.db")).unwrap();
@@ -190,11 +199,19 @@ async fn an_ended_exec_keeps_the_first_of_its_arguments_and_lists_hold_no_more()
         ..exec(1)
     };
     store.insert_exec(row.clone(), 0).await.unwrap();
-    let living = store.exec(row.id.clone()).await.unwrap().unwrap();
+    let living = store
+        .exec(Principal::local(), row.id.clone())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(living.command, row.command);
     let ended = end(ExecStatus::Succeeded);
     store.end_exec(row.id.clone(), ended, 9).await.unwrap();
-    let kept = store.exec(row.id).await.unwrap().unwrap();
+    let kept = store
+        .exec(Principal::local(), row.id)
+        .await
+        .unwrap()
+        .unwrap();
     let bytes = |argv: &[String]| argv.iter().map(String::len).sum::<usize>();
     let kept = bytes(kept.command.argv());
     assert!(

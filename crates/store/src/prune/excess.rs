@@ -3,7 +3,7 @@
 //! Triggers maintain the totals in the table `ended`, so checking them reads one row.
 
 use hotcell_domain::{ExecId, Name, Principal};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::PORTION;
 use crate::database::{Database, Fault};
@@ -75,13 +75,30 @@ impl Store {
                     retention.log_bytes_max,
                     retention.containers_max,
                 ];
-                let rows = statement.query_map(maxima.map(sql_number), |row| row.get(0))?;
-                let names = rows.collect::<Result<Vec<String>, _>>()?;
-                let names = names.iter().filter_map(|name| Name::parse(name).ok());
-                Ok(names.map(Principal::new).collect())
+                principals(&mut statement, maxima.map(sql_number))
             })
             .await
     }
+
+    /// The principals of whom ended containers are remembered.
+    pub async fn principals_with_ended_containers(&self) -> Result<Vec<Principal>, StoreError> {
+        let sql = "SELECT principal FROM ended WHERE containers > 0";
+        self.database
+            .run("list principals", move |database| {
+                principals(&mut database.read().prepare_cached(sql)?, [])
+            })
+            .await
+    }
+}
+
+fn principals(
+    statement: &mut CachedStatement<'_>,
+    params: impl rusqlite::Params,
+) -> Result<Vec<Principal>, Fault> {
+    let rows = statement.query_map(params, |row| row.get(0))?;
+    let names = rows.collect::<Result<Vec<String>, _>>()?;
+    let names = names.iter().filter_map(|name| Name::parse(name).ok());
+    Ok(names.map(Principal::new).collect())
 }
 
 /// Deletes one portion; returns the execs whose logs can be deleted, and the number of containers.

@@ -27,9 +27,24 @@ async fn old_execs_go_with_their_logs_and_others_stay() {
     ended_exec(&store, 2, 20).await;
     store.insert_exec(exec(3), 0).await.unwrap();
     assert_eq!(store.prune_execs(20).await.unwrap(), 1);
-    assert_eq!(store.exec(exec(1).id).await.unwrap(), None);
-    assert!(store.exec(exec(2).id).await.unwrap().is_some());
-    assert!(store.exec(exec(3).id).await.unwrap().is_some());
+    assert_eq!(
+        store.exec(Principal::local(), exec(1).id).await.unwrap(),
+        None
+    );
+    assert!(
+        store
+            .exec(Principal::local(), exec(2).id)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        store
+            .exec(Principal::local(), exec(3).id)
+            .await
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(log_files(directory.path()), 1);
     assert_eq!(
         store.read_log_file(&exec(1).id, 0, 100).unwrap().messages,

@@ -36,6 +36,33 @@ async fn the_operator_sees_how_the_whole_is() {
 }
 
 #[tokio::test]
+async fn the_operator_sees_everybodys_containers_and_nobody_else_does() {
+    let world = World::new().await;
+    let operator = world.client().await;
+    let eve = world.client_with(somebody("eve"), false).await;
+    spawn(&operator).await;
+    let theirs = spawn(&eve).await;
+    let listed = ok(&operator, "list_containers", json!({"all": true})).await;
+    let containers = listed.structured["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 2);
+    assert_eq!(containers[0]["principal"], "local");
+    assert_eq!(containers[1]["container_id"], theirs.as_str());
+    assert_eq!(containers[1]["principal"], "eve");
+    assert!(listed.text.ends_with("  of eve"), "{}", listed.text);
+    let own = ok(&operator, "list_containers", json!({})).await;
+    assert_eq!(own.structured["containers"].as_array().unwrap().len(), 1);
+    assert!(own.structured["containers"][0].get("principal").is_none());
+    let said = refused(&eve, "list_containers", json!({"all": true})).await;
+    insta::assert_snapshot!(said, @r"
+    denied: only an admin sees the containers of other principals
+    hint: leave `all` out to see yours
+    ");
+    let status = ok(&operator, "system_status", json!({})).await;
+    assert_eq!(status.structured["principals"][0]["principal"], "eve");
+    assert_eq!(status.structured["principals"][0]["containers"], 1);
+}
+
+#[tokio::test]
 async fn nobody_else_has_the_operators_tools() {
     let world = World::new().await;
     let client = world.client_with(somebody("eve"), false).await;

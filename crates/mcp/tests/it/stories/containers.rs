@@ -1,5 +1,6 @@
 //! spawn, attach, `list_containers`, kill.
 
+use hotcell_domain::Quota;
 use hotcell_service::Settings;
 use serde_json::json;
 
@@ -105,7 +106,11 @@ async fn the_same_key_means_the_same_container() {
 #[tokio::test]
 async fn a_container_that_cannot_be_made_says_why() {
     let world = World::with(Settings {
-        containers_max: 1,
+        quotas: Quota {
+            containers: 1,
+            ..Quota::default()
+        }
+        .into(),
         ..Settings::default()
     })
     .await;
@@ -154,8 +159,9 @@ async fn a_container_that_cannot_be_made_says_why() {
     hint: correct the argument and call again
     invalid_argument: `idempotency_key`: must be 1 to 256 bytes of text without control characters
     hint: correct the argument and call again
-    resource_exhausted: you have 1 containers, which is as many as you may have
-    hint: free something or ask for less, then call again
+    resource_exhausted: you have 1 containers, and your quota is 1
+    quota: containers, limit: 1, used: 1
+    hint: kill a container that you no longer need (list_containers shows them), then call again
     "#);
 }
 

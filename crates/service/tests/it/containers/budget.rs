@@ -108,11 +108,11 @@ async fn what_cannot_be_made_holds_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_later_holds_nothing() {
     let mut ground = bounded(Ground::new());
-    ground.settings.containers_max = 1;
+    ground.settings.quotas.default.containers = 1;
     let service = ground.start().await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let too_many = service.spawn(&me(), Spawn::default()).await;
-    assert!(matches!(too_many, Err(ServiceError::Exhausted { .. })));
+    assert!(matches!(too_many, Err(ServiceError::OverQuota(_))));
     assert_eq!(held(&service).await, share(1));
 }
 

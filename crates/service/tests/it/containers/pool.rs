@@ -173,14 +173,14 @@ async fn a_key_leads_to_one_container_also_after_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pool_takes_from_no_quota() {
     let mut ground = warm_ground(3);
-    ground.settings.containers_max = 1;
+    ground.settings.quotas.default.containers = 1;
     let service = ground.start().await;
     until_ready(&service, 3).await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     until_ready(&service, 3).await;
     let second = service.spawn(&me(), Spawn::default()).await;
     assert!(
-        matches!(second, Err(ServiceError::Exhausted { .. })),
+        matches!(second, Err(ServiceError::OverQuota(_))),
         "{second:?}"
     );
     assert_eq!(stock(&service).await.ready, 3);

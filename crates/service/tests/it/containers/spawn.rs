@@ -145,13 +145,13 @@ async fn a_foreign_container_is_as_a_missing_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_has_no_more_containers_than_it_may() {
     let mut ground = Ground::new();
-    ground.settings.containers_max = 2;
+    ground.settings.quotas.default.containers = 2;
     let service = ground.start().await;
     let first = service.spawn(&me(), keyed("k")).await.unwrap();
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let third = service.spawn(&me(), Spawn::default()).await;
     assert!(
-        matches!(third, Err(ServiceError::Exhausted { .. })),
+        matches!(third, Err(ServiceError::OverQuota(_))),
         "{third:?}"
     );
     // A repeated request is none more, and another's are their own.

@@ -1,0 +1,290 @@
+//! How much one principal may have, in all its containers together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{Bytes, Principal};
+
+/// What one principal may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Containers that have not ended.
+    pub containers: usize,
+    /// Execs that run or wait, in all containers together.
+    pub execs: usize,
+    /// Containers created within a minute. Failed attempts count.
+    pub spawns_per_minute: u32,
+    /// What output logs take of the disk. Logs of ended execs make room for new ones.
+    pub output_bytes: u64,
+}
+
+/// The quota of everybody, and of those for whom the operator chose another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of everybody else.
+    pub default: Quota,
+    /// By principal.
+    pub overrides: BTreeMap<Principal, QuotaOverride>,
+}
+
+/// What the operator chose for one principal. What is `None` is as for everybody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is described at `Quota`")]
+pub struct QuotaOverride {
+    pub containers: Option<usize>,
+    pub execs: Option<usize>,
+    pub spawns_per_minute: Option<u32>,
+    pub output_bytes: Option<u64>,
+}
+
+/// Which quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is described at `Quota`")]
+pub enum QuotaKind {
+    Containers,
+    Execs,
+    SpawnsPerMinute,
+    OutputBytes,
+}
+
+/// A principal has as much as it may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct OverQuota {
+    /// Of what.
+    pub quota: QuotaKind,
+    /// How much it may have.
+    pub limit: u64,
+    /// How much it has.
+    pub used: u64,
+    /// When there is room again, if only time is needed.
+    pub retry_after_s: Option<u64>,
+}
+
+/// A quota that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// Not `NAME=NUMBER`.
+    #[error("write NAME=NUMBER, separated by commas, for example execs=8,containers=20")]
+    Form,
+    /// Not the name of a quota.
+    #[error("there is no quota `{0}`; quotas are {names}", names = QuotaKind::names())]
+    Unknown(String),
+    /// Not a number that it takes.
+    #[error("quota {quota}: `{value}` is not {expected}")]
+    Value {
+        /// Of which.
+        quota: QuotaKind,
+        /// As it was written.
+        value: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// One of them twice.
+    #[error("quota {0} is set twice")]
+    Twice(QuotaKind),
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            containers: 256,
+            execs: 1024,
+            spawns_per_minute: 6000,
+            output_bytes: 4 << 30,
+        }
+    }
+}
+
+impl From<Quota> for Quotas {
+    /// The same for everybody.
+    fn from(default: Quota) -> Self {
+        Self {
+            default,
+            overrides: BTreeMap::new(),
+        }
+    }
+}
+
+impl Quotas {
+    /// What a principal may have.
+    pub fn of(&self, principal: &Principal) -> Quota {
+        let chosen = self.overrides.get(principal).copied().unwrap_or_default();
+        let default = self.default;
+        Quota {
+            containers: chosen.containers.unwrap_or(default.containers),
+            execs: chosen.execs.unwrap_or(default.execs),
+            spawns_per_minute: chosen
+                .spawns_per_minute
+                .unwrap_or(default.spawns_per_minute),
+            output_bytes: chosen.output_bytes.unwrap_or(default.output_bytes),
+        }
+    }
+}
+
+impl Quota {
+    /// Whether there is room for one more of something counted.
+    pub fn check_count(quota: QuotaKind, used: usize, limit: usize) -> Result<(), OverQuota> {
+        Self::check(quota, used as u64, limit as u64)
+    }
+
+    /// Whether less is used than may be.
+    pub fn check(quota: QuotaKind, used: u64, limit: u64) -> Result<(), OverQuota> {
+        if used < limit {
+            return Ok(());
+        }
+        Err(OverQuota {
+            quota,
+            limit,
+            used,
+            retry_after_s: None,
+        })
+    }
+}
+
+impl QuotaOverride {
+    /// Reads `execs=8,containers=20`.
+    pub fn parse(text: &str) -> Result<Self, QuotaError> {
+        let mut this = Self::default();
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or(QuotaError::Form)?;
+            let quota = QuotaKind::parse(name.trim())?;
+            let was_set = this.set(quota, value.trim())?;
+            if was_set {
+                return Err(QuotaError::Twice(quota));
+            }
+        }
+        Ok(this)
+    }
+
+    /// Sets one, and answers whether it was set before.
+    fn set(&mut self, quota: QuotaKind, value: &str) -> Result<bool, QuotaError> {
+        let wrong = |expected| QuotaError::Value {
+            quota,
+            value: value.chars().take(32).collect(),
+            expected,
+        };
+        let number = || {
+            let number: Option<u32> = value.parse().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| wrong("a whole number above 0"))
+        };
+        let count = || number().map(|number| number as usize);
+        Ok(match quota {
+            QuotaKind::Containers => self.containers.replace(count()?).is_some(),
+            QuotaKind::Execs => self.execs.replace(count()?).is_some(),
+            QuotaKind::SpawnsPerMinute => self.spawns_per_minute.replace(number()?).is_some(),
+            QuotaKind::OutputBytes => {
+                let bytes = Bytes::parse(value).map_err(|_| wrong("a size such as 512m"))?;
+                self.output_bytes.replace(bytes.get()).is_some()
+            }
+        })
+    }
+}
+
+impl QuotaKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Containers,
+        Self::Execs,
+        Self::SpawnsPerMinute,
+        Self::OutputBytes,
+    ];
+
+    /// Its name in settings, answers and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Containers => "containers",
+            Self::Execs => "execs",
+            Self::SpawnsPerMinute => "spawns_per_minute",
+            Self::OutputBytes => "output_bytes",
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self, QuotaError> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|quota| quota.as_str() == name)
+            .ok_or_else(|| QuotaError::Unknown(name.chars().take(32).collect()))
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for OverQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, used, .. } = self;
+        match self.quota {
+            QuotaKind::Containers => {
+                write!(f, "you have {used} containers, and your quota is {limit}")
+            }
+            QuotaKind::Execs => write!(
+                f,
+                "{used} of your execs run or wait, and your quota is {limit}"
+            ),
+            QuotaKind::SpawnsPerMinute => write!(
+                f,
+                "you have created {used} containers within a minute, and your quota is {limit}"
+            ),
+            QuotaKind::OutputBytes => write!(
+                f,
+                "the output of your running execs takes {used} bytes, and your quota is {limit}"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Name;
+
+    fn principal(name: &str) -> Principal {
+        Principal::new(Name::parse(name).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_overridden_is_as_for_everybody() {
+        let quotas = Quotas {
+            default: Quota::default(),
+            overrides: [(
+                principal("ann"),
+                QuotaOverride::parse("execs=8, output_bytes=1g").unwrap(),
+            )]
+            .into(),
+        };
+        let ann = quotas.of(&principal("ann"));
+        assert_eq!((ann.execs, ann.output_bytes), (8, 1 << 30));
+        assert_eq!(ann.containers, Quota::default().containers);
+        assert_eq!(quotas.of(&principal("bob")), Quota::default());
+    }
+
+    #[test]
+    fn an_override_that_makes_no_sense_is_refused_with_what_would() {
+        let said = |text| QuotaOverride::parse(text).unwrap_err().to_string();
+        assert!(said("").starts_with("write NAME=NUMBER"));
+        assert!(said("execs").starts_with("write NAME=NUMBER"));
+        assert_eq!(
+            said("exec=1"),
+            "there is no quota `exec`; quotas are containers, execs, spawns_per_minute, output_bytes"
+        );
+        assert_eq!(
+            said("execs=0"),
+            "quota execs: `0` is not a whole number above 0"
+        );
+        assert_eq!(
+            said("execs=-1,containers=2"),
+            "quota execs: `-1` is not a whole number above 0"
+        );
+        assert_eq!(
+            said("output_bytes=much"),
+            "quota output_bytes: `much` is not a size such as 512m"
+        );
+        assert_eq!(said("execs=1,execs=2"), "quota execs is set twice");
+    }
+}
