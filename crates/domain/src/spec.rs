@@ -28,6 +28,16 @@ pub enum Network {
     Full,
 }
 
+impl Network {
+    /// The word that callers write.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// When a container ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lifetime {

@@ -10,6 +10,9 @@
 pub mod docker;
 mod embedded;
 mod error;
+mod kind;
+mod list;
+mod new_id;
 mod progress;
 mod pulls;
 mod ready_image;
@@ -24,8 +27,10 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, P
 
 pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
-pub use error::{EngineError, ImageFault};
+pub use error::{EngineError, ImageFault, error_chain};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
+pub use kind::{Diagnosis, EngineKind, EngineMissing, EngineSetup};
+pub use list::ENGINES;
 pub use progress::{Progress, ProgressReceiver, PullProgress};
 pub use ready_image::{Pull, ReadyImage};
 pub use stored_spec::StoredSpec;

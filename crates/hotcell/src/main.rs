@@ -8,7 +8,6 @@ mod client;
 mod doctor;
 mod engines;
 mod exit;
-mod id;
 mod image;
 mod run;
 mod serve;

@@ -39,6 +39,11 @@ pub(crate) fn socket(directory: &Path) -> PathBuf {
     directory.join("hotcell.sock")
 }
 
+/// Where the unpacked images of a state directory are.
+pub(crate) fn images(directory: &Path) -> PathBuf {
+    directory.join("images")
+}
+
 /// Makes the state directory, or sees that what is there is ours alone: what others can write
 /// to can hold anything, for one a socket or an image of theirs. What they can only read is
 /// closed to them.

@@ -8,15 +8,13 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use hotcell_domain::Profile;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::ACCOUNTS_BYTES_MAX;
 use crate::unpack::OPAQUE;
-
-/// User and group id of everything in a container.
-const USER_ID: &str = "1000";
 
 /// The content of both files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,20 +31,20 @@ impl Accounts {
     pub(crate) fn of_layers<P: AsRef<Path>>(layers: &[P]) -> Self {
         let passwd = stacked(layers, "passwd").unwrap_or_default();
         let group = stacked(layers, "group").unwrap_or_default();
+        let (id, home) = (Profile::USER_ID.to_string(), Profile::WORKSPACE);
+        let user_line = format!("user:x:{id}:{id}:user:{home}:/bin/sh");
+        let group_line = format!("user:x:{id}:");
         Self {
             passwd: completed(
                 &passwd,
                 &[
                     ("root", "0", "root:x:0:0:root:/root:/bin/sh"),
-                    ("user", USER_ID, "user:x:1000:1000:user:/workspace:/bin/sh"),
+                    ("user", &id, &user_line),
                 ],
             ),
             group: completed(
                 &group,
-                &[
-                    ("root", "0", "root:x:0:"),
-                    ("user", USER_ID, "user:x:1000:"),
-                ],
+                &[("root", "0", "root:x:0:"), ("user", &id, &group_line)],
             ),
         }
     }

@@ -4,7 +4,7 @@
 
 use hotcell_agent_client::AgentError;
 use hotcell_domain::{OverQuota, PolicyError};
-use hotcell_engine::{EngineError, ImageFault};
+use hotcell_engine::{EngineError, ImageFault, error_chain};
 use hotcell_store::StoreError;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -180,7 +180,7 @@ impl ServiceError {
             },
             Self::Internal { step, source } => Self::Internal {
                 step,
-                source: chain(&**source).into(),
+                source: error_chain(&**source).into(),
             },
         }
     }
@@ -241,7 +241,7 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
         return ServiceError::Invalid { reason };
     };
     if let Some(cause) = source {
-        tracing::warn!(%image, cause = chain(&*cause), "an image cannot be had");
+        tracing::warn!(%image, cause = error_chain(&*cause), "an image cannot be had");
     }
     match fault {
         ImageFault::Unknown => ServiceError::NotFound {
@@ -255,15 +255,4 @@ fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
         },
         ImageFault::Forbidden => ServiceError::Denied { reason },
     }
-}
-
-/// An error with all its causes.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{ImageRef, Lifetime, Limits, Policy, Quotas, Totals};
+use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Limits, Policy, Quotas, Totals};
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -63,6 +63,18 @@ pub struct PoolSpec {
     pub image: ImageRef,
     /// How many.
     pub wanted: usize,
+}
+
+impl Settings {
+    /// A container of this image whose caller names nothing else.
+    pub(crate) fn spec(&self, image: ImageRef) -> ContainerSpec {
+        ContainerSpec {
+            limits: self.default_limits,
+            lifetime: self.lifetime,
+            allow_root: self.policy.allow_root,
+            ..ContainerSpec::new(image)
+        }
+    }
 }
 
 impl Default for Settings {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use hotcell_domain::{Caller, ImageRef, Limits, Maxima, Principal, Quota, Share, Totals};
+use hotcell_domain::{Caller, ImageRef, Maxima, Principal, Profile, Quota, Share, Totals};
 use hotcell_engine::{Enforced, Enforcement};
 
 use crate::metrics::Now;
@@ -80,13 +80,10 @@ impl Service {
         operation.run(async { Ok(inner.status().await) }).await
     }
 
-    /// The limits of a container that names none.
-    pub fn default_limits(&self) -> Limits {
-        self.inner
-            .without_operation()
-            .environment
-            .settings
-            .default_limits
+    /// The profile of a container whose caller names nothing.
+    pub fn default_profile(&self) -> Profile {
+        let settings = &self.inner.without_operation().environment.settings;
+        Profile::of(&settings.spec(settings.default_image.clone()))
     }
 
     /// The most that a container may ask for; `None`: no bound.

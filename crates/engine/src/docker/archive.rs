@@ -2,10 +2,11 @@
 
 use std::io;
 
+use hotcell_domain::Profile;
 use tar::{Builder, EntryType, Header};
 
 /// Who owns a container's workspace.
-pub(super) const USER_ID: u64 = 1000;
+pub(super) const USER_ID: u64 = Profile::USER_ID as u64;
 
 /// Everybody may read and run it, nobody may change it.
 const PROGRAM_MODE: u32 = 0o555;

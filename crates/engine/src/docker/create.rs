@@ -7,7 +7,7 @@ use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
 };
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Profile};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, Semaphore, SemaphorePermit};
 
 use super::client::{Client, Fault, FaultKind, repeat};
@@ -253,7 +253,7 @@ impl DockerInner {
         let step = "give the workspace to its user";
         let archive = archive::ownership().map_err(EngineError::engine(step))?;
         let options = UploadToContainerOptionsBuilder::default()
-            .path(profile::WORKSPACE)
+            .path(Profile::WORKSPACE)
             .build();
         let body = bollard::body_full(archive.into());
         let given = self.client.call(step, |api| {

@@ -19,8 +19,10 @@ mod client;
 mod config;
 mod create;
 mod dialect;
+mod find;
 mod image;
 mod inspect;
+mod kind;
 mod locks;
 mod names;
 mod probe;
@@ -28,6 +30,7 @@ mod profile;
 mod pulled_images;
 mod remove;
 mod restart;
+mod scope;
 mod stream;
 mod usage;
 mod watch;
@@ -46,7 +49,7 @@ use crate::{
 };
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
-pub use probe::{About, about};
+pub(crate) use kind::DockerKind;
 
 /// Makes containers with Docker or Podman.
 ///

@@ -15,27 +15,27 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an engine says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub(super) struct About {
     /// The engine's own version.
-    pub version: String,
+    pub(super) version: String,
     /// The version of its API.
-    pub api_version: String,
+    pub(super) api_version: String,
     /// Whether it runs as an ordinary user.
-    pub is_rootless: bool,
+    pub(super) is_rootless: bool,
     /// The version of cgroups: `1` or `2`.
-    pub cgroup_version: String,
+    pub(super) cgroup_version: String,
     /// The OCI runtimes it knows, in order.
-    pub runtimes: Vec<String>,
+    pub(super) runtimes: Vec<String>,
     /// The one it takes by itself.
-    pub default_runtime: String,
+    pub(super) default_runtime: String,
     /// Whether it filters system calls.
-    pub has_seccomp: bool,
+    pub(super) has_seccomp: bool,
     /// What stands behind a container's limits.
-    pub enforced: Enforced,
+    pub(super) enforced: Enforced,
 }
 
 /// Asks an engine what it is.
-pub async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
+pub(super) async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
     let client = Client::new(flavor, host.clone());
     let step = "ask the engine what it is";
     let version = client.call_within(ASK_TIMEOUT, step, bollard::Docker::version);

@@ -1,4 +1,4 @@
-//! The container profile, in the engine's words: everything sealed, everything bounded.
+//! The container profile, translated into the options of Docker and Podman.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,8 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
     Mount, MountType, MountVolumeOptions, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Source};
-use hotcell_runtime::{
-    CORE_BYTES_MAX, LOCKED_BYTES_MAX, MESSAGE_QUEUE_BYTES_MAX, PENDING_SIGNALS_MAX, PROC_MASKED,
+use hotcell_domain::{
+    Admitted, ContainerId, ContainerSpec, ImageRef, Lifetime, Network, Profile, Source,
 };
 
 use super::agent_volume::AgentMount;
@@ -19,19 +18,13 @@ use super::names;
 use crate::EngineError;
 use crate::stored_spec::StoredSpec;
 
-/// The container's user.
-const USER: &str = "1000:1000";
-
-/// Who the agent is at first where its execs may be root. It becomes the container's user
-/// at once: engines cannot give capabilities to an ordinary user, but that one can keep them.
+/// The user that the agent starts as where its execs may be root. It switches to the container's
+/// user at once: engines cannot give capabilities to an ordinary user, but that one can keep them.
 const AGENT_ROOT: &str = "0:0";
 
-/// What the agent then has at first: what running execs as another user takes, and the
-/// means to let go of everything else.
+/// The capabilities that the agent starts with in this case: those that it needs to run execs as
+/// another user, and to drop all others.
 const AGENT_CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
-
-/// Where a container's files are.
-pub(super) const WORKSPACE: &str = "/workspace";
 
 /// The abstract name of the agent's socket: see the agent's `handshake`.
 pub(super) const AGENT_SOCKET: &str = "hotcell-agent";
@@ -39,12 +32,6 @@ pub(super) const AGENT_SOCKET: &str = "hotcell-agent";
 /// The user that the agent accepts. Nothing in the container can become it: nothing
 /// there has a capability or can gain one. No image is known to use it.
 pub(super) const CONNECT_UID: u32 = 65533;
-
-/// How long an agent whose owner lost its connection waits for it to come back.
-const LINGER_MS: u32 = 2000;
-
-/// `/dev/shm`.
-const SHM_BYTES: i64 = 64 << 20;
 
 /// Where Podman mounts a tmpfs of any size into a read-only root unless it is told of another.
 const PODMANS_TMPFS: [&str; 2] = ["/run", "/var/tmp"];
@@ -54,9 +41,6 @@ const SYS_MASKED: [&str; 2] = ["/sys/devices/virtual/powercap", "/sys/firmware"]
 
 /// As many cores have theirs masked at most.
 const MASKED_CORES_MAX: u32 = 1024;
-
-/// Open files of one process.
-const OPEN_FILES: u64 = 4096;
 
 /// Processes of one user id of the host, over all containers. Only where the engine would
 /// else ask for more than a host may allow.
@@ -101,10 +85,11 @@ pub(super) fn body(
     image: &LocalImage,
     agent: &Agent<'_>,
 ) -> ContainerCreateBody {
+    let profile = Profile::of(spec);
     let volumes = [
         Volume {
             name: &names::of(id),
-            target: WORKSPACE,
+            target: profile.workspace,
             is_read_only: false,
             labels: names::labels(&config.scope, id),
         },
@@ -117,9 +102,9 @@ pub(super) fn body(
     ];
     ContainerCreateBody {
         hostname: Some("hotcell".to_owned()),
-        user: Some(if spec.allow_root { AGENT_ROOT } else { USER }.to_owned()),
-        env: Some(vec![format!("HOME={WORKSPACE}")]),
-        entrypoint: Some(agent_command(host, agent.mount, id, spec)),
+        user: Some(first_user(&profile)),
+        env: Some(vec![profile.home_variable()]),
+        entrypoint: Some(agent_command(host, agent.mount, id, &profile)),
         cmd: Some(Vec::new()),
         // An image's own would be run inside, by the engine, for ever.
         healthcheck: Some(HealthConfig {
@@ -127,20 +112,31 @@ pub(super) fn body(
             ..HealthConfig::default()
         }),
         image: Some(image.id.clone()),
-        working_dir: Some(WORKSPACE.to_owned()),
+        working_dir: Some(profile.workspace.to_owned()),
         // The agent is deaf to the usual one, and an engine that stops would wait for it.
         stop_signal: Some("SIGKILL".to_owned()),
         labels: Some(labels(config, id, spec, image)),
-        host_config: Some(mounted(config.flavor, &volumes, sealed(config, host, spec))),
+        host_config: Some(mounted(
+            config.flavor,
+            &volumes,
+            sealed(config, host, &profile),
+        )),
         ..ContainerCreateBody::default()
     }
+}
+
+fn first_user(profile: &Profile) -> String {
+    if profile.allow_root {
+        return AGENT_ROOT.to_owned();
+    }
+    profile.user()
 }
 
 fn agent_command(
     host: DaemonInfo,
     mount: &AgentMount,
     id: &ContainerId,
-    spec: &ContainerSpec,
+    profile: &Profile,
 ) -> Vec<String> {
     let (agent, filter, id) = (mount.agent(), mount.filter(), id.to_string());
     let uid = CONNECT_UID.to_string();
@@ -150,23 +146,24 @@ fn agent_command(
         "--container",
         &id,
         "--root",
-        WORKSPACE,
+        profile.workspace,
         "--listen-abstract",
         AGENT_SOCKET,
         &uid,
-        "--filter",
-        &filter,
     ];
+    if profile.seccomp {
+        command.extend(["--filter", &filter]);
+    }
     if host.has_own_kernel {
         command.push("--own-kernel");
     }
-    let linger = LINGER_MS.to_string();
-    if spec.lifetime == Lifetime::WithOwner {
-        command.extend(["--linger-ms", &linger]);
+    let linger = profile.linger_ms.map(|linger_ms| linger_ms.to_string());
+    if let Some(linger) = &linger {
+        command.extend(["--linger-ms", linger]);
     }
-    if spec.allow_root {
-        command.push("--become");
-        command.extend(USER.split(':'));
+    let [user, group] = [profile.user_id, profile.group_id].map(|id| id.to_string());
+    if profile.allow_root {
+        command.extend(["--become", &user, &group]);
     }
     command.into_iter().map(str::to_owned).collect()
 }
@@ -194,29 +191,29 @@ fn labels(
     labels
 }
 
-fn sealed(config: &DockerConfig, host: DaemonInfo, spec: &ContainerSpec) -> HostConfig {
-    let memory = i64::try_from(spec.limits.memory.get()).unwrap_or(i64::MAX);
+fn sealed(config: &DockerConfig, host: DaemonInfo, profile: &Profile) -> HostConfig {
+    let memory = signed(profile.limits.memory.get());
     HostConfig {
         runtime: config.runtime.clone(),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        cap_add: spec
+        cap_add: profile
             .allow_root
             .then(|| AGENT_CAPABILITIES.map(str::to_owned).into()),
-        security_opt: Some(security(config.flavor)),
-        masked_paths: masked(config.flavor, host),
-        readonly_rootfs: Some(true),
+        security_opt: Some(security(config.flavor, profile)),
+        masked_paths: masked(config.flavor, host, profile),
+        readonly_rootfs: Some(profile.read_only_root),
         privileged: Some(false),
         init: Some(false),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        network_mode: Some(network(spec.network).to_owned()),
+        network_mode: Some(network(profile.network).to_owned()),
         memory: Some(memory),
         memory_swap: Some(memory),
-        nano_cpus: Some(i64::from(spec.limits.cpus.get()) * 1_000_000),
-        pids_limit: Some(pids(host, spec)),
-        ulimits: Some(ulimits(config.flavor, host)),
-        tmpfs: Some(tmpfs(config.flavor, spec)),
-        shm_size: Some(SHM_BYTES),
+        nano_cpus: Some(i64::from(profile.limits.cpus.get()) * 1_000_000),
+        pids_limit: Some(pids(host, profile)),
+        ulimits: Some(ulimits(config.flavor, host, profile)),
+        tmpfs: Some(tmpfs(config.flavor, profile)),
+        shm_size: Some(signed(profile.shm_bytes_max)),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,
@@ -232,37 +229,42 @@ fn sealed(config: &DockerConfig, host: DaemonInfo, spec: &ContainerSpec) -> Host
     }
 }
 
-/// Podman masks what is named here besides what it masks by itself.
-fn security(flavor: Flavor) -> Vec<String> {
-    let mut options = vec!["no-new-privileges".to_owned()];
+/// Podman masks these paths besides those that it masks by itself.
+fn security(flavor: Flavor, profile: &Profile) -> Vec<String> {
+    let mut options = Vec::new();
+    if profile.no_new_privileges {
+        options.push("no-new-privileges".to_owned());
+    }
     if flavor == Flavor::Podman {
-        options.push(format!("mask={}", proc_masked().join(":")));
+        options.push(format!("mask={}", proc_masked(profile).join(":")));
     }
     options
 }
 
-/// Docker masks what is named here and nothing else, so its own list is part of it.
-fn masked(flavor: Flavor, host: DaemonInfo) -> Option<Vec<String>> {
+/// Docker masks these paths and no others, so its own list is part of it.
+fn masked(flavor: Flavor, host: DaemonInfo, profile: &Profile) -> Option<Vec<String>> {
     if flavor == Flavor::Podman {
         return None;
     }
     let cores = 0..host.cores.unwrap_or_default().min(MASKED_CORES_MAX);
-    let mut paths = proc_masked();
+    let mut paths = proc_masked(profile);
     paths.extend(SYS_MASKED.map(str::to_owned));
     paths.extend(cores.map(|core| format!("/sys/devices/system/cpu/cpu{core}/thermal_throttle")));
     Some(paths)
 }
 
-/// The same parts of `/proc` as on the embedded engine.
-fn proc_masked() -> Vec<String> {
-    let paths = PROC_MASKED.iter().map(|name| format!("/proc/{name}"));
+fn proc_masked(profile: &Profile) -> Vec<String> {
+    let paths = profile
+        .proc_masked
+        .iter()
+        .map(|name| format!("/proc/{name}"));
     paths.collect()
 }
 
 /// A sandbox with a kernel of its own runs each process in several of the host's, and needs
 /// some for itself; without them it dies.
-fn pids(host: DaemonInfo, spec: &ContainerSpec) -> i64 {
-    let pids = i64::from(spec.limits.pids.get());
+fn pids(host: DaemonInfo, profile: &Profile) -> i64 {
+    let pids = i64::from(profile.limits.pids.get());
     if host.has_own_kernel {
         return pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS;
     }
@@ -276,8 +278,8 @@ fn network(network: Network) -> &'static str {
     }
 }
 
-fn tmpfs(flavor: Flavor, spec: &ContainerSpec) -> HashMap<String, String> {
-    let size = spec.limits.tmp.get();
+fn tmpfs(flavor: Flavor, profile: &Profile) -> HashMap<String, String> {
+    let size = profile.limits.tmp.get();
     let options = format!("rw,exec,nosuid,nodev,size={size},mode=1777");
     let mut mounts = HashMap::from([("/tmp".to_owned(), options)]);
     if flavor == Flavor::Podman {
@@ -288,26 +290,29 @@ fn tmpfs(flavor: Flavor, spec: &ContainerSpec) -> HashMap<String, String> {
     mounts
 }
 
-fn ulimits(flavor: Flavor, host: DaemonInfo) -> Vec<ResourcesUlimits> {
-    let both = |(name, value): (&str, u64)| {
-        let value = i64::try_from(value).unwrap_or(i64::MAX);
-        ResourcesUlimits {
-            name: Some(name.to_owned()),
-            soft: Some(value),
-            hard: Some(value),
-        }
+/// A size as the API writes it.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn ulimits(flavor: Flavor, host: DaemonInfo, profile: &Profile) -> Vec<ResourcesUlimits> {
+    let both = |(name, value): (&str, u64)| ResourcesUlimits {
+        name: Some(name.to_owned()),
+        soft: Some(signed(value)),
+        hard: Some(signed(value)),
     };
+    let process = profile.process;
     let mut limits = vec![
-        ("nofile", OPEN_FILES),
-        ("core", CORE_BYTES_MAX),
-        ("msgqueue", MESSAGE_QUEUE_BYTES_MAX),
+        ("nofile", process.open_files_max),
+        ("core", process.core_bytes_max),
+        ("msgqueue", process.message_queue_bytes_max),
         ("rtprio", 0),
         ("nice", 0),
     ];
     // An engine that is an ordinary user may not ask for more than the user has.
     if !host.is_rootless {
-        limits.push(("memlock", LOCKED_BYTES_MAX));
-        limits.push(("sigpending", PENDING_SIGNALS_MAX));
+        limits.push(("memlock", process.locked_bytes_max));
+        limits.push(("sigpending", process.pending_signals_max));
         // Podman asks for a million by itself, which some hosts refuse.
         if flavor == Flavor::Podman {
             limits.push(("nproc", USER_PROCESSES));

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Profile};
 use hotcell_image::Images;
 use hotcell_runtime::{
-    Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, USER_ID, cgroup, ids,
+    Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup, ids,
 };
 
 use super::home::{ContainerLock, Home, Owner, Record};
@@ -209,9 +209,11 @@ impl EmbeddedInner {
             .mode(0o755)
             .create(&path)
             .and_then(|()| match ids {
-                IdMap::Range { .. } => {
-                    std::os::unix::fs::chown(&path, ids.host_uid(USER_ID), ids.host_gid(USER_ID))
-                }
+                IdMap::Range { .. } => std::os::unix::fs::chown(
+                    &path,
+                    ids.host_uid(Profile::USER_ID),
+                    ids.host_gid(Profile::USER_ID),
+                ),
                 // The container's user is ourselves.
                 IdMap::Single | IdMap::Subordinate { .. } => Ok(()),
             });

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_domain::ContainerId;
+use hotcell_domain::{ContainerId, Profile};
 use hotcell_runtime::LAUNCHER_ARGV0;
 
 /// How long a process may take from its clone to its init program.
@@ -23,7 +23,7 @@ pub(super) fn argv(id: &ContainerId) -> Vec<String> {
         "--container",
         id.as_str(),
         "--root",
-        "/workspace",
+        Profile::WORKSPACE,
     ]
     .map(str::to_owned)
     .to_vec()

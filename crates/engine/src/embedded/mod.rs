@@ -18,6 +18,7 @@ mod create;
 mod home;
 mod id_ranges;
 mod init_process;
+mod kind;
 mod pull;
 mod remove_tree;
 mod restart;
@@ -43,6 +44,8 @@ use crate::{
     AgentStream, Capabilities, Container, Enforced, Engine, EngineError, Garbage, HostSize, Pull,
     ReadyImage, SweepMode, Swept,
 };
+
+pub(crate) use self::kind::EmbeddedKind;
 
 /// The engine's name as users write it.
 const NAME: &str = "embedded";

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use hotcell_agent_client::bounds;
 use hotcell_domain::{
-    ContainerId, ContainerSpec, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Lifetime, Network,
+    ContainerId, ContainerSpec, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Network, ProcessLimits,
+    Profile,
 };
 use hotcell_image::Image;
 use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
@@ -12,14 +13,17 @@ use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
 use super::init_process;
 use crate::EngineError;
 
-/// How long an agent whose owner lost its connection waits for it to come back.
-const LINGER_MS: u32 = 2000;
-
-/// `/dev/shm`, as Docker has it.
-const SHM_BYTES: u64 = 64 << 20;
-
-/// Open files of one process; what most hosts allow without asking.
-const OPEN_FILES: u64 = 4096;
+/// What `runtime` seals containers with is what the profile says.
+const _: () = {
+    let process = ProcessLimits::DEFAULT;
+    assert!(
+        Profile::USER_ID == hotcell_runtime::USER_ID
+            && process.core_bytes_max == hotcell_runtime::CORE_BYTES_MAX
+            && process.locked_bytes_max == hotcell_runtime::LOCKED_BYTES_MAX
+            && process.message_queue_bytes_max == hotcell_runtime::MESSAGE_QUEUE_BYTES_MAX
+            && process.pending_signals_max == hotcell_runtime::PENDING_SIGNALS_MAX
+    );
+};
 
 /// What images may set, and what agents may tell of it, are the same.
 const _: () = assert!(
@@ -47,9 +51,10 @@ pub(super) fn launch(
     cgroup: bool,
     image: Option<&Image>,
 ) -> LaunchSpec {
+    let profile = Profile::of(spec);
     let mut argv = init_process::argv(id);
-    if spec.lifetime == Lifetime::WithOwner {
-        argv.extend(["--linger-ms".to_owned(), LINGER_MS.to_string()]);
+    if let Some(linger_ms) = profile.linger_ms {
+        argv.extend(["--linger-ms".to_owned(), linger_ms.to_string()]);
     }
     LaunchSpec {
         name: id.to_string(),
@@ -58,14 +63,14 @@ pub(super) fn launch(
         workspace_ids: None,
         ids,
         limits: Limits {
-            memory_bytes: spec.limits.memory.get(),
-            cpu_millis: spec.limits.cpus.get(),
-            pids: spec.limits.pids.get(),
-            tmp_bytes: spec.limits.tmp.get(),
-            shm_bytes: SHM_BYTES,
-            open_files: OPEN_FILES,
+            memory_bytes: profile.limits.memory.get(),
+            cpu_millis: profile.limits.cpus.get(),
+            pids: profile.limits.pids.get(),
+            tmp_bytes: profile.limits.tmp.get(),
+            shm_bytes: profile.shm_bytes_max,
+            open_files: profile.process.open_files_max,
         },
-        allow_root: spec.allow_root,
+        allow_root: profile.allow_root,
         cgroup,
         argv,
         env: environment(image),
@@ -78,4 +83,14 @@ fn environment(image: Option<&Image>) -> Vec<String> {
     let env = image.map(|image| &image.config.env[..]).unwrap_or_default();
     let variable = |(name, value): &(String, String)| format!("{name}={value}");
     env.iter().map(variable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_parts_of_proc_are_hidden_as_on_every_engine() {
+        assert_eq!(Profile::PROC_MASKED, hotcell_runtime::PROC_MASKED);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod client;
+mod engine;
 mod limits;
 mod quotas;
 mod run;
@@ -16,10 +17,11 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+pub(crate) use engine::EngineChoice;
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use quotas::QuotaArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use serve::{EngineChoice, ServeArgs, Transport};
+pub(crate) use serve::{ServeArgs, Transport};
 pub(crate) use warm::WarmArgs;
 
 use crate::image::{ImageArgs, PullArgs};

@@ -5,9 +5,12 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use hotcell_domain::{Bytes, ImageRef};
+use hotcell_engine::ENGINES;
 use hotcell_mcp::Toolsets;
 
-use super::{AuthArgs, CeilingArgs, EngineArgs, LimitArgs, QuotaArgs, StateArgs, WarmArgs};
+use super::{
+    AuthArgs, CeilingArgs, EngineArgs, EngineChoice, LimitArgs, QuotaArgs, StateArgs, WarmArgs,
+};
 use crate::image::PolicyArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -45,7 +48,7 @@ pub(crate) struct ServeArgs {
     pub(crate) port: u16,
 
     /// Container engine to use
-    #[arg(long, value_enum, default_value = "auto", env = "HOTCELL_ENGINE")]
+    #[arg(long, value_parser = EngineChoice::parser(ENGINES), default_value = "auto", env = "HOTCELL_ENGINE")]
     pub(crate) engine: EngineChoice,
 
     #[command(flatten)]
@@ -196,19 +199,6 @@ pub(crate) enum Transport {
     Stdio,
     /// HTTP with server-sent events at /sse, for older clients
     Sse,
-}
-
-/// Which container engine to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EngineChoice {
-    /// The first that works: embedded, then Docker or Podman
-    Auto,
-    /// Namespaces, cgroups and seccomp, without a daemon
-    Embedded,
-    /// Docker, at `DOCKER_HOST` or its usual socket
-    Docker,
-    /// Podman, at `CONTAINER_HOST` or its usual socket
-    Podman,
 }
 
 /// The most execs that one agent can run at once.

@@ -1,105 +1,84 @@
-//! Docker and Podman, asked what they are, and what `auto` makes of it all.
+//! Each engine in the list, tried, and what `auto` makes of it all.
 
 use anyhow::Result;
-use hotcell_engine::Enforcement;
-use hotcell_engine::docker::{About, Flavor};
+use futures_util::future::join_all;
+use hotcell_engine::{Diagnosis, EngineKind, EngineSetup};
 
 use super::Finding;
-use crate::cli::EngineArgs;
-use crate::engines::{Choice, NoEngine, ReachableEngine, UnreachableEngine, choose, find};
+use crate::engines::{Kinds, NoEngine};
 
-/// Asks both, and decides as `--engine auto` would, which is the last finding. Neither is
-/// needed for the embedded engine, whose own probe came before.
-pub(super) fn probe(embedded: &Finding, access: &EngineArgs) -> Result<Vec<Finding>> {
+/// Tries all engines, and decides as `--engine auto` would, which is the last finding.
+pub(super) fn probe(kinds: Kinds, setup: &EngineSetup) -> Result<Vec<Finding>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let find = |flavor| find(flavor, access);
-    let (docker, podman) =
-        runtime.block_on(async { tokio::join!(find(Flavor::Docker), find(Flavor::Podman)) });
-    let mut findings = vec![
-        describe("Docker", Flavor::Docker, &docker),
-        describe("Podman", Flavor::Podman, &podman),
-    ];
-    let embedded = embedded
-        .ok
-        .then_some(())
-        .ok_or_else(|| embedded.found.clone());
-    findings.push(decision(choose(embedded, docker, podman)));
+    let trials = kinds.iter().map(|kind| kind.diagnose(setup));
+    let diagnoses = runtime.block_on(join_all(trials));
+    let tried: Vec<_> = kinds.iter().copied().zip(diagnoses).collect();
+    let decision = decide(&tried);
+    let mut findings: Vec<_> = tried.into_iter().map(finding).collect();
+    findings.push(decision);
     Ok(findings)
 }
 
-fn describe(
-    name: &'static str,
-    flavor: Flavor,
-    found: &Result<ReachableEngine, UnreachableEngine>,
-) -> Finding {
-    let found = match found {
-        Ok(found) => found,
-        Err(absent) => {
-            let follows = "not available as an engine (the embedded one does not need it)";
-            let fix = format!("if you want it as an engine: {}", absent.fix(flavor));
-            return Finding::bad(name, absent.to_string(), follows).fixed_by(fix);
-        }
-    };
-    let said = said(found);
-    let lacks = lacks(&found.about);
-    if lacks.is_empty() {
-        return Finding::good(name, said);
+fn finding((kind, diagnosis): (&dyn EngineKind, Diagnosis)) -> Finding {
+    Finding {
+        name: kind.title(),
+        ok: diagnosis.follows.is_none(),
+        found: diagnosis.found,
+        follows: diagnosis.follows,
+        fix: diagnosis.fix,
     }
-    let follows = format!("its containers have no {}", lacks.join(", no "));
-    let finding = Finding::bad(name, said, follows);
-    if !found.about.is_rootless {
-        return finding;
-    }
-    finding.fixed_by(
-        "delegate cgroups to it: `systemctl edit user@.service`, `[Service]`, `Delegate=cpu memory pids`, and log in again",
-    )
 }
 
-fn said(found: &ReachableEngine) -> String {
-    let about = &found.about;
-    let who = if about.is_rootless {
-        "rootless"
-    } else {
-        "as root"
-    };
-    let runtimes = match &about.runtimes[..] {
-        [] => about.default_runtime.clone(),
-        names => names.join(", "),
-    };
-    format!(
-        "{} (API {}) at {}, {who}, cgroup v{}, runtimes {runtimes}",
-        about.version, about.api_version, found.host, about.cgroup_version
-    )
-}
-
-/// What the profile asks for and this engine does not give.
-fn lacks(about: &About) -> Vec<&'static str> {
-    let enforced = about.enforced;
-    [
-        ("memory limit", enforced.memory == Enforcement::Cgroup),
-        ("cpu limit", enforced.cpus == Enforcement::Cgroup),
-        ("pids limit", enforced.pids == Enforcement::Cgroup),
-        ("seccomp filter but ours", about.has_seccomp),
-    ]
-    .into_iter()
-    .filter_map(|(what, is_there)| (!is_there).then_some(what))
-    .collect()
-}
-
-fn decision(choice: Result<Choice, NoEngine>) -> Finding {
+fn decide(tried: &[(&'static dyn EngineKind, Diagnosis)]) -> Finding {
     let name = "--engine auto";
-    match choice {
-        Ok(choice) => {
-            let chosen = choice.chosen.name();
-            Finding::good(name, format!("takes {chosen}: {}", choice.reason))
+    let mut broken = NoEngine::default();
+    for (kind, diagnosis) in tried {
+        if diagnosis.works {
+            let found = format!("takes {}: {}", kind.name(), broken.reason(*kind));
+            return Finding::good(name, found);
         }
-        Err(_) => Finding::bad(
-            name,
-            "no engine works here",
-            "containers cannot be made here",
-        )
-        .fixed_by("mend one of the three above; the embedded engine needs nothing installed"),
+        broken.push(*kind, diagnosis.found.clone());
+    }
+    let follows = "containers cannot be made here";
+    Finding::bad(name, "no engine works here", follows)
+        .fixed_by("fix one of those above; the embedded engine needs nothing installed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::setup;
+    use crate::engines::tests::MadeUp;
+
+    #[test]
+    fn a_new_row_is_diagnosed_and_chosen_when_those_before_it_do_not_work() {
+        static KINDS: Kinds = &[
+            &MadeUp {
+                name: "cold",
+                works: false,
+            },
+            &MadeUp {
+                name: "steam",
+                works: true,
+            },
+        ];
+        let setup = setup(std::path::Path::new("/nonexistent"));
+        let findings = probe(KINDS, &setup).expect("findings");
+        let told: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.name, finding.ok, finding.found.as_str()))
+            .collect();
+        let reason = "takes steam: cold (no coal) cannot be used; steam can";
+        let wanted = [
+            ("cold", false, "no coal"),
+            ("steam", true, "under pressure"),
+            ("--engine auto", true, reason),
+        ];
+        assert_eq!(told, wanted);
+        assert_eq!(findings[0].fix.as_deref(), Some("buy some"));
+        let findings = probe(&KINDS[..1], &setup).expect("findings");
+        assert!(!findings[1].ok, "{:?}", findings[1]);
     }
 }

@@ -1,6 +1,5 @@
 //! `hotcell doctor`: what this host can isolate and limit, found out by doing it.
 
-mod container;
 mod engines;
 mod host;
 mod report;
@@ -8,6 +7,7 @@ mod report;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use hotcell_engine::{ENGINES, EngineSetup};
 
 use self::report::{Finding, Report};
 use crate::cli::DoctorArgs;
@@ -16,10 +16,12 @@ use crate::cli::DoctorArgs;
 pub(crate) fn run(arguments: &DoctorArgs) -> Result<ExitCode> {
     let state = crate::state::directory(arguments.state.state_dir.clone())?;
     let mut findings = host::probe(&state);
-    let container = container::probe(&state);
-    let engines = engines::probe(&container, &arguments.engines)?;
+    let setup = EngineSetup {
+        allow_plain_tcp: arguments.engines.allow_plain_tcp,
+        ..crate::engines::setup(&state)
+    };
+    let engines = engines::probe(ENGINES, &setup)?;
     let works = engines.last().is_some_and(|decision| decision.ok);
-    findings.push(container);
     findings.extend(engines);
     let report = Report { findings };
     if arguments.json {

@@ -24,7 +24,7 @@ use crate::state;
 pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
     let directory = state::directory(arguments.state_dir.clone())?;
     state::prepare(&directory)?;
-    Images::open(&directory.join("images")).with_context(|| {
+    Images::open(&state::images(&directory)).with_context(|| {
         let directory = directory.display();
         format!("open the images in {directory} (another place: --state-dir)")
     })

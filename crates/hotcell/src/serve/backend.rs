@@ -38,10 +38,10 @@ impl Backend {
         store: Store,
         url: Option<String>,
     ) -> Result<Self> {
-        let engine = engine::open(arguments, directory).await?;
-        let settings = settings::of_service(arguments, engine.as_ref()).await?;
+        let opened = engine::open(arguments, directory).await?;
+        let settings = settings::of_service(arguments, &opened).await?;
         let service = Service::start(
-            engine,
+            opened.engine,
             store,
             settings,
             Arc::new(SystemClock),

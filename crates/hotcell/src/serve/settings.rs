@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hotcell_domain::{Caller, EngineId, ImageRef, Policy};
-use hotcell_engine::{Capabilities, Engine, HostSize};
+use hotcell_domain::{Caller, ImageRef, Policy};
+use hotcell_engine::{Capabilities, EngineKind, HostSize};
 use hotcell_mcp::{Options, Toolsets};
 use hotcell_service::Settings;
 
 use super::warm;
 use crate::cli::{Ceilings, ServeArgs};
+use crate::engines::OpenedEngine;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The default image of engines that cannot use this host's own files.
-const DEFAULT_IMAGE: &str = "python:3.12-slim";
-
 /// What the service is told.
-pub(super) async fn of_service(arguments: &ServeArgs, engine: &dyn Engine) -> Result<Settings> {
+pub(super) async fn of_service(
+    arguments: &ServeArgs,
+    OpenedEngine { kind, engine }: &OpenedEngine,
+) -> Result<Settings> {
     let capabilities = engine.capabilities().await?;
     let default_image = match &arguments.default_image {
         Some(image) => image.clone(),
-        None if capabilities.host_images => ImageRef::Host,
-        None => ImageRef::parse(DEFAULT_IMAGE)?,
+        None => ImageRef::parse(kind.default_image())?,
     };
     let warmed = arguments.warm.warm_images.iter().map(|stock| &stock.image);
     if !capabilities.host_images {
-        refuse_host_images(&engine.identity(), warmed.chain([&default_image]))?;
+        refuse_host_images(*kind, warmed.chain([&default_image]))?;
     }
     let ceilings = ceilings(arguments, capabilities.host_size)?;
     let policy = Policy {
         maxima: Some(ceilings.maxima),
         allow_rootfs: arguments.allow_rootfs,
         allow_root: arguments.allow_as_root,
-        allow_network: arguments.allow_network && has_network(&engine.identity(), capabilities),
+        allow_network: arguments.allow_network && has_network(*kind, capabilities),
         images: arguments.images.policy(),
     };
     Ok(Settings {
@@ -74,27 +74,28 @@ fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
 
 /// Images of this host's files are for engines that run on this host's kernel alone.
 fn refuse_host_images<'a>(
-    engine: &EngineId,
+    kind: &dyn EngineKind,
     images: impl Iterator<Item = &'a ImageRef>,
 ) -> Result<()> {
     let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
     match images.next() {
         None => Ok(()),
         Some(image) => bail!(
-            "image {image} is for the embedded engine alone, and {} is used here; \
-             say --default-image {DEFAULT_IMAGE}, or --engine embedded",
-            engine.name
+            "engine {} cannot use image {image}, which is made of this host's files; \
+             say --default-image {}, or name another --engine",
+            kind.name(),
+            kind.default_image()
         ),
     }
 }
 
 /// Whether an engine's containers can have a network. One that nobody can have is not
 /// silently absent.
-fn has_network(engine: &EngineId, capabilities: Capabilities) -> bool {
+fn has_network(kind: &dyn EngineKind, capabilities: Capabilities) -> bool {
     if !capabilities.network {
         tracing::warn!(
-            engine = engine.name,
-            "containers of this engine have no network; those of Docker and Podman do"
+            engine = kind.name(),
+            "containers of this engine cannot have a network; --allow-network has no effect"
         );
     }
     capabilities.network

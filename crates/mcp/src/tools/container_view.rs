@@ -120,7 +120,7 @@ pub(crate) fn stats(view: &ContainerView) -> serde_json::Value {
     stats["pids"] = view.limits.pids.get().into();
     stats["tmp_bytes"] = view.limits.tmp.get().into();
     stats["oom_kills"] = view.oom_kills.into();
-    stats["network"] = network(view.network).into();
+    stats["network"] = view.network.word().into();
     let labels = view
         .labels
         .iter()
@@ -128,11 +128,4 @@ pub(crate) fn stats(view: &ContainerView) -> serde_json::Value {
     stats["labels"] = labels.collect::<serde_json::Map<_, _>>().into();
     stats["enforced_by"] = enforced.collect::<serde_json::Map<_, _>>().into();
     stats
-}
-
-fn network(network: hotcell_domain::Network) -> &'static str {
-    match network {
-        hotcell_domain::Network::None => "none",
-        hotcell_domain::Network::Full => "full",
-    }
 }

@@ -98,7 +98,7 @@ impl Tool for Spawn {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let request = params.request(server.service().default_limits())?;
+        let request = params.request(server.service().default_profile().limits)?;
         let view = spawn(server, request, call).await?;
         let output = Output::from(&view);
         Ok(Answer::of(output.text(), output))

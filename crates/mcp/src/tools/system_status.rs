@@ -49,7 +49,7 @@ struct Profile {
     pids: u32,
     tmp_bytes: u64,
     network: &'static str,
-    user: &'static str,
+    user: String,
 }
 
 /// The most that one container may have.
@@ -156,15 +156,16 @@ impl Output {
 
 impl Profile {
     fn of(service: &Service) -> Self {
-        let limits = service.default_limits();
+        let profile = service.default_profile();
+        let limits = profile.limits;
         Self {
             image: service.default_image().to_string(),
             memory_bytes: limits.memory.get(),
             cpus: f64::from(limits.cpus.get()) / 1000.0,
             pids: limits.pids.get(),
             tmp_bytes: limits.tmp.get(),
-            network: "none",
-            user: "1000:1000",
+            network: profile.network.word(),
+            user: profile.user(),
         }
     }
 }

@@ -7,9 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_domain::{
-    Admitted, Caller, ContainerId, ContainerSpec, Network, OverQuota, Phase, Quota,
-};
+use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, OverQuota, Phase, Quota};
 use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
 use super::list::{view, view_of_row};
@@ -124,13 +122,12 @@ impl Inner {
     fn admit(&self, request: &Spawn) -> Result<Admitted<ContainerSpec>, ServiceError> {
         let settings = &self.environment.settings;
         let image = request.image.clone();
+        let default = settings.spec(image.unwrap_or_else(|| settings.default_image.clone()));
         let spec = ContainerSpec {
-            image: image.unwrap_or_else(|| settings.default_image.clone()),
-            limits: request.limits.unwrap_or(settings.default_limits),
-            network: request.network.unwrap_or(Network::None),
-            lifetime: settings.lifetime,
+            limits: request.limits.unwrap_or(default.limits),
+            network: request.network.unwrap_or(default.network),
             env: request.env.clone(),
-            allow_root: settings.policy.allow_root,
+            ..default
         };
         settings.policy.admit(spec).map_err(ServiceError::Refused)
     }

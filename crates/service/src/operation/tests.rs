@@ -8,7 +8,7 @@ use super::*;
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
 const WITHOUT_OPERATION: [&str; 6] = [
     "default_image",
-    "default_limits",
+    "default_profile",
     "is_ready",
     "maxima",
     "responds",

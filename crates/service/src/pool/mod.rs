@@ -146,12 +146,7 @@ impl Pool {
 
 impl WarmSet {
     fn new(settings: &Settings, set: &PoolSpec) -> Result<Self, ServiceError> {
-        let spec = ContainerSpec {
-            limits: settings.default_limits,
-            allow_root: settings.policy.allow_root,
-            ..ContainerSpec::new(set.image.clone())
-        };
-        let admitted = settings.policy.admit(spec);
+        let admitted = settings.policy.admit(settings.spec(set.image.clone()));
         let spec = admitted.map_err(|refusal| ServiceError::Invalid {
             reason: format!("{} cannot be kept warm: {refusal}", set.image),
         })?;

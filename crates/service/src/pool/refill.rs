@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hotcell_domain::ContainerId;
-use hotcell_engine::Progress;
+use hotcell_engine::{Progress, error_chain};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,6 @@ use crate::ServiceError;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::container::{CreateError, create, fetch_image};
-use crate::error::chain;
 use crate::space::LOOK_INTERVAL;
 
 /// Containers of one set that are made at once.
@@ -188,7 +187,7 @@ impl WarmSet {
             // It tells nothing of whether the next can be made.
             Ok(Err(CreateError::GivenUp)) => return before,
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(chain(&error)),
+            Ok(Err(error)) => Some(error_chain(&error)),
             Err(error) => Some(error.to_string()),
         };
         match (before, failure) {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::Phase;
-use hotcell_engine::{Container, EngineError};
+use hotcell_engine::{Container, EngineError, error_chain};
 use tokio::time::Instant;
 
 use super::create::{CreateError, restart};
 use super::{EndCause, Supervisor};
 use crate::backoff::Backoff;
-use crate::error::chain;
 
 /// Starts of a container that does not last, after which it is left as it is.
 const STARTS_MAX: u32 = 5;
@@ -95,7 +94,7 @@ impl Supervisor {
     }
 
     fn note_failure(&mut self, starts: &mut RestartAttempts, error: &CreateError) {
-        let cause = chain(error);
+        let cause = error_chain(error);
         tracing::warn!(container.id = %self.container.id(), cause, "a container was not started again");
         self.set_phase(Phase::Halted);
         self.tell_all();

@@ -1,14 +1,15 @@
-//! New handles.
+//! Ids for what an engine creates on its own account.
 
 use std::time::SystemTime;
 
-use anyhow::{Result, anyhow};
 use hotcell_domain::ContainerId;
 
+use crate::EngineError;
+
 /// A container id that nobody has and nobody can guess.
-pub(crate) fn new_container_id() -> Result<ContainerId> {
+pub(crate) fn new_container_id() -> Result<ContainerId, EngineError> {
     let mut random = [0; 10];
-    getrandom::fill(&mut random).map_err(|error| anyhow!("no random numbers: {error}"))?;
+    getrandom::fill(&mut random).map_err(EngineError::engine("draw random numbers"))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let unix_ms = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0));
     Ok(ContainerId::from_parts(unix_ms, random))

@@ -1,0 +1,162 @@
+//! How Docker and Podman are found, opened and diagnosed.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Docker;
+use super::config::{DockerConfig, Flavor};
+use super::find::{ReachableEngine, find};
+use super::probe::About;
+use super::scope::scope;
+use crate::kind::{ASK_DOCTOR, sweep};
+use crate::{Diagnosis, Enforcement, Engine, EngineError, EngineKind, EngineMissing, EngineSetup};
+
+/// The file in the state directory that lists the images that we pulled: only these are removed.
+const PULLED_FILE: &str = "pulled-images.json";
+
+/// The row of Docker or of Podman.
+#[derive(Debug)]
+pub(crate) struct DockerKind(pub(crate) Flavor);
+
+#[async_trait]
+impl EngineKind for DockerKind {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn title(&self) -> &'static str {
+        match self.0 {
+            Flavor::Docker => "Docker",
+            Flavor::Podman => "Podman",
+        }
+    }
+
+    fn summary(&self) -> &'static str {
+        match self.0 {
+            Flavor::Docker => "Docker, at `DOCKER_HOST` or its usual socket",
+            Flavor::Podman => "Podman, at `CONTAINER_HOST` or its usual socket",
+        }
+    }
+
+    fn default_image(&self) -> &'static str {
+        "python:3.12-slim"
+    }
+
+    /// Creates no container to try it: that would take an image.
+    async fn open(&self, setup: &EngineSetup) -> Result<Arc<dyn Engine>, EngineMissing> {
+        let found = self.find(setup).await?;
+        refuse_unknown_runtime(setup, &found.about)?;
+        tracing::info!(
+            engine = self.name(),
+            version = found.about.version,
+            host = %found.host,
+            "using an engine"
+        );
+        match open(self.0, found, setup).await {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(error) => Err(EngineMissing::new(&error, ASK_DOCTOR)),
+        }
+    }
+
+    async fn diagnose(&self, setup: &EngineSetup) -> Diagnosis {
+        match self.find(setup).await {
+            Ok(found) => describe(&found),
+            Err(missing) => {
+                let fix = format!("if you want it as an engine: {}", missing.fix);
+                let missing = EngineMissing { fix, ..missing };
+                let follows = "not available as an engine (the embedded one does not need it)";
+                Diagnosis::missing(missing, follows)
+            }
+        }
+    }
+}
+
+impl DockerKind {
+    async fn find(&self, setup: &EngineSetup) -> Result<ReachableEngine, EngineMissing> {
+        find(self.0, setup).await.map_err(|absent| EngineMissing {
+            reason: absent.to_string(),
+            fix: absent.fix(self.0).to_owned(),
+        })
+    }
+}
+
+fn refuse_unknown_runtime(setup: &EngineSetup, about: &About) -> Result<(), EngineMissing> {
+    let known = &about.runtimes;
+    match &setup.runtime {
+        Some(name) if !known.is_empty() && !known.contains(name) => Err(EngineMissing {
+            reason: format!(
+                "it does not know the runtime {name}, only {}",
+                known.join(", ")
+            ),
+            fix: "name one of those, or register it there".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+async fn open(
+    flavor: Flavor,
+    found: ReachableEngine,
+    setup: &EngineSetup,
+) -> Result<Docker, EngineError> {
+    let prepared = (setup.prepare_state)(&setup.state);
+    prepared.map_err(EngineError::engine("use the state directory"))?;
+    let engine = Docker::new(DockerConfig {
+        flavor,
+        host: found.host,
+        runtime: setup.runtime.clone(),
+        scope: scope(&setup.state)?,
+        agent: setup.agent,
+        require_limits: setup.require_limits,
+    });
+    let engine = engine.with_record(setup.state.join(PULLED_FILE));
+    sweep(&engine).await;
+    engine.capabilities().await?;
+    Ok(engine)
+}
+
+fn describe(found: &ReachableEngine) -> Diagnosis {
+    let told = Diagnosis::good(tell(found));
+    let lacks = lacks(&found.about);
+    if lacks.is_empty() {
+        return told;
+    }
+    let fix = "delegate cgroups to it: `systemctl edit user@.service`, `[Service]`, `Delegate=cpu memory pids`, and log in again";
+    Diagnosis {
+        follows: Some(format!("its containers have no {}", lacks.join(", no "))),
+        fix: found.about.is_rootless.then(|| fix.to_owned()),
+        ..told
+    }
+}
+
+fn tell(found: &ReachableEngine) -> String {
+    let about = &found.about;
+    let who = if about.is_rootless {
+        "rootless"
+    } else {
+        "as root"
+    };
+    let runtimes = match &about.runtimes[..] {
+        [] => about.default_runtime.clone(),
+        names => names.join(", "),
+    };
+    format!(
+        "{} (API {}) at {}, {who}, cgroup v{}, runtimes {runtimes}",
+        about.version, about.api_version, found.host, about.cgroup_version
+    )
+}
+
+/// What the profile asks for and this engine does not give.
+fn lacks(about: &About) -> Vec<&'static str> {
+    let enforced = about.enforced;
+    [
+        ("memory limit", enforced.memory == Enforcement::Cgroup),
+        ("cpu limit", enforced.cpus == Enforcement::Cgroup),
+        ("pids limit", enforced.pids == Enforcement::Cgroup),
+        ("seccomp filter but ours", about.has_seccomp),
+    ]
+    .into_iter()
+    .filter_map(|(what, is_there)| (!is_there).then_some(what))
+    .collect()
+}

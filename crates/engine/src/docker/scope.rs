@@ -1,0 +1,52 @@
+//! Whose containers are ours in an engine that others use too.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::EngineError;
+use crate::new_id::new_container_id;
+
+/// The file in the state directory that holds the scope.
+const SCOPE_FILE: &str = "scope";
+
+/// The scope of a state directory: drawn once, then the same for as long as the state exists.
+pub(super) fn scope(state: &Path) -> Result<String, EngineError> {
+    let path = state.join(SCOPE_FILE);
+    let known = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        known => known.map_err(EngineError::engine("read the scope of the state directory"))?,
+    };
+    if !known.is_empty() {
+        return Ok(known);
+    }
+    let scope = new_container_id()?.to_string();
+    let written = write(state, &path, &scope);
+    written.map_err(EngineError::engine(
+        "write the scope of the state directory",
+    ))?;
+    Ok(scope)
+}
+
+/// Writes it and syncs it: if a power cut lost it, nobody would find what the engine holds.
+fn write(state: &Path, path: &Path, scope: &str) -> io::Result<()> {
+    let new = state.join(format!("{SCOPE_FILE}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(scope.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(state)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scope_stays_the_same_for_one_state_and_differs_between_two() {
+        let [here, there] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let first = scope(here.path()).expect("a scope");
+        assert_eq!(scope(here.path()).expect("a scope"), first);
+        assert_ne!(scope(there.path()).expect("a scope"), first);
+    }
+}
