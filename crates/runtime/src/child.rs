@@ -22,6 +22,7 @@ use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::plan::{FdSlot, InitFds, KEPT_CAPABILITIES, MAPPED_MAX, Op, Plan};
+use crate::probe;
 use crate::seccomp::SeccompFilters;
 use crate::spec::{FIRST_FD, NOTIFY_FD, USER_ID};
 use crate::sys::{self, InChild};
@@ -125,6 +126,7 @@ fn run_step(child: &InChild, op: &Op, slots: &mut FdSlots, link: ParentLink<'_>)
         Op::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
         Op::Seccomp(filters) => install_filter(child, filters),
         Op::SeccompListener(filters) => sys::seccomp_listener(child, &filters.asking).map(drop),
+        Op::UseFiles(path) => probe::files::use_in(path),
         Op::Exec { file, args } => {
             // If the parent has died, nobody would ever stop the init program.
             if !report(link, DONE, 0) {

@@ -35,7 +35,7 @@ pub fn range_base(slot: u32) -> Option<u32> {
 /// The best map that the calling user can have. `base` is called only for host root.
 pub fn choose(base: impl FnOnce() -> u32) -> IdMap {
     if geteuid().is_root() {
-        return IdMap::Range { base: base() };
+        return IdMap::range(base());
     }
     subordinate().unwrap_or(IdMap::Single)
 }
@@ -106,6 +106,11 @@ fn is_installed(program: &str) -> bool {
 }
 
 impl IdMap {
+    /// A range of which every id is the container's own.
+    pub fn range(base: u32) -> Self {
+        Self::Range { base, user: None }
+    }
+
     /// The host user id of the container's user id `inner`; `None` if it is not mapped.
     pub fn host_uid(&self, inner: u32) -> Option<u32> {
         self.host_id(inner, geteuid().as_raw(), |uid_base, _| uid_base)
@@ -123,7 +128,10 @@ impl IdMap {
 
     fn host_id(&self, inner: u32, own: u32, base_of: impl Fn(u32, u32) -> u32) -> Option<u32> {
         match *self {
-            Self::Range { base } => (inner < RANGE_LEN).then(|| base + inner),
+            Self::Range {
+                user: Some(user), ..
+            } if inner == USER_ID => Some(user),
+            Self::Range { base, .. } => (inner < RANGE_LEN).then(|| base + inner),
             Self::Single => (inner == USER_ID).then_some(own),
             Self::Subordinate {
                 uid_base,
@@ -141,10 +149,10 @@ impl IdMap {
     pub(crate) fn apply(&self, pid: u32) -> io::Result<()> {
         let proc = |name: &str| format!("/proc/{pid}/{name}");
         match *self {
-            Self::Range { base } => {
-                let line = format!("0 {base} {RANGE_LEN}");
-                fs::write(proc("gid_map"), &line)?;
-                fs::write(proc("uid_map"), &line)
+            Self::Range { base, user } => {
+                let map = range_map(base, user);
+                fs::write(proc("gid_map"), &map)?;
+                fs::write(proc("uid_map"), &map)
             }
             Self::Single => {
                 // Without this, the kernel refuses a group map from an ordinary user.
@@ -168,6 +176,19 @@ impl IdMap {
             }
         }
     }
+}
+
+/// The lines that map a range, around the one id that is not in it.
+fn range_map(base: u32, user: Option<u32>) -> String {
+    let Some(user) = user else {
+        return format!("0 {base} {RANGE_LEN}");
+    };
+    let above = USER_ID + 1;
+    format!(
+        "0 {base} {USER_ID}\n{USER_ID} {user} 1\n{above} {} {}",
+        base + above,
+        RANGE_LEN - above
+    )
 }
 
 /// Runs `newuidmap` or `newgidmap`, the setuid programs that may map subordinate ids.
@@ -200,11 +221,24 @@ mod tests {
 
     #[test]
     fn a_range_gives_every_inner_id_its_own_host_id() {
-        let map = IdMap::Range { base: RANGE_FIRST };
+        let map = IdMap::range(RANGE_FIRST);
         assert_eq!(map.host_uid(0), Some(0x7000_0000));
         assert_eq!(map.host_uid(USER_ID), Some(0x7000_03e8));
         assert_eq!(map.host_gid(65535), Some(0x7000_ffff));
         assert_eq!(map.host_uid(65536), None);
+    }
+
+    #[test]
+    fn a_range_can_leave_its_user_to_an_id_outside_of_it() {
+        let map = IdMap::Range {
+            base: RANGE_FIRST,
+            user: Some(77),
+        };
+        assert_eq!(map.host_uid(999), Some(RANGE_FIRST + 999));
+        assert_eq!(map.host_gid(USER_ID), Some(77));
+        assert_eq!(map.host_uid(1001), Some(RANGE_FIRST + 1001));
+        let lines = range_map(RANGE_FIRST, Some(77));
+        assert_eq!(lines, "0 1879048192 1000\n1000 77 1\n1001 1879049193 64535");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rustix::mount::OpenTreeFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::plan::MappedMount;
-use crate::spec::{DiskIds, IdMap};
+use crate::spec::{DiskIds, IdMap, USER_ID};
 use crate::start;
 use crate::sys;
 
@@ -46,6 +46,13 @@ fn user_namespace(disk_ids: DiskIds, ids: &IdMap) -> io::Result<File> {
     };
     let last = disk_ids.inner.checked_add(disk_ids.count.saturating_sub(1));
     let last = last.ok_or(io::ErrorKind::InvalidInput)?;
+    // One line maps ids that follow each other outside too.
+    let has_gap = matches!(ids, IdMap::Range { user: Some(_), .. })
+        && disk_ids.count > 1
+        && (disk_ids.inner..=last).contains(&USER_ID);
+    if has_gap {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let uids = line(ids.host_uid(disk_ids.inner), ids.host_uid(last))?;
     let gids = line(ids.host_gid(disk_ids.inner), ids.host_gid(last))?;
     let (wait, end) = pipe_with(PipeFlags::CLOEXEC)?;

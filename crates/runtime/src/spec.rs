@@ -110,6 +110,10 @@ pub enum IdMap {
     Range {
         /// The host id of the container's root.
         base: u32,
+        /// The host's id of [`USER_ID`], if it is not the one in the range: several containers
+        /// can then own the same files.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<u32>,
     },
     /// For an ordinary user: [`USER_ID`] maps to that user, and no other id is mapped. The
     /// container keeps the user's supplementary groups, because the kernel does not allow to drop

@@ -3,21 +3,18 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime, Profile};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime};
 use hotcell_image::Images;
-use hotcell_runtime::{
-    Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup, ids,
-};
+use hotcell_runtime::{Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup};
 
 use super::home::{ContainerLock, Home, Owner, Record};
 use super::id_ranges::IdRanges;
 use super::root::ContainerRoot;
+use super::tree::Tree;
 use super::{EmbeddedConfig, init_process, remove_tree, spec};
 use crate::pulls::Pulls;
 use crate::stored_spec::StoredSpec;
@@ -33,6 +30,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct EmbeddedInner {
     config: EmbeddedConfig,
     home: Home,
+    tree: Tree,
     id_ranges: IdRanges,
     launcher: Mutex<Arc<Launcher>>,
     images: OnceLock<Images>,
@@ -42,9 +40,11 @@ pub(super) struct EmbeddedInner {
 impl EmbeddedInner {
     pub(super) fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
         let home = Home::open(&config.home)?;
+        let tree = Tree::open(&config.tree);
         Ok(Self {
             id_ranges: IdRanges::open(&config.home, &home)?,
             home,
+            tree: tree.map_err(EngineError::engine("make the directory of workspaces"))?,
             launcher: Mutex::new(start_launcher(&config)?),
             images: OnceLock::new(),
             pulls: Pulls::default(),
@@ -54,6 +54,14 @@ impl EmbeddedInner {
 
     pub(super) fn home(&self) -> &Home {
         &self.home
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(super) fn id_ranges(&self) -> &IdRanges {
+        &self.id_ranges
     }
 
     pub(super) fn uses_cgroups(&self) -> bool {
@@ -106,13 +114,12 @@ impl EmbeddedInner {
         if let (Some(images), Some(image)) = (self.images.get(), &container_root.image) {
             images.used(image);
         }
-        let ids = self.choose_ids(id)?;
-        let workspace = self.make_workspace(id, ids)?;
+        let workspace = self.make_workspace(id)?;
         let listener = self.listen(id)?;
         let log = self.make_log(id)?;
         let root = container_root.root.clone();
         let (cgroups, image) = (self.config.cgroups, container_root.image.as_ref());
-        let launch = spec::launch(id, spec, root, workspace, ids, cgroups, image);
+        let launch = spec::launch(id, spec, root, &workspace, cgroups, image);
         if spec.lifetime == Lifetime::UntilDestroyed {
             self.home.save_launch(id, &launch)?;
         }
@@ -122,7 +129,8 @@ impl EmbeddedInner {
             start_time: launched.start_time,
             enforced: launched.enforced,
             cgroup: launched.cgroup,
-            ids,
+            ids: workspace.ids,
+            node: Some(workspace.node),
             owner: Owner::us(spec.lifetime),
             manifest: container_root
                 .image
@@ -193,34 +201,6 @@ impl EmbeddedInner {
         }
     }
 
-    /// Who the container's users are outside: as host root a range of ids of its own.
-    fn choose_ids(&self, id: &ContainerId) -> Result<IdMap, EngineError> {
-        match ids::choose(|| ids::RANGE_FIRST) {
-            IdMap::Range { .. } => Ok(IdMap::Range {
-                base: self.id_ranges.take(id, &self.home)?,
-            }),
-            map @ (IdMap::Single | IdMap::Subordinate { .. }) => Ok(map),
-        }
-    }
-
-    fn make_workspace(&self, id: &ContainerId, ids: IdMap) -> Result<PathBuf, EngineError> {
-        let path = self.home.directory(id).join("workspace");
-        let made = fs::DirBuilder::new()
-            .mode(0o755)
-            .create(&path)
-            .and_then(|()| match ids {
-                IdMap::Range { .. } => std::os::unix::fs::chown(
-                    &path,
-                    ids.host_uid(Profile::USER_ID),
-                    ids.host_gid(Profile::USER_ID),
-                ),
-                // The container's user is ourselves.
-                IdMap::Single | IdMap::Subordinate { .. } => Ok(()),
-            });
-        made.map_err(EngineError::engine("make the workspace"))?;
-        Ok(path)
-    }
-
     pub(super) fn listen(&self, id: &ContainerId) -> Result<UnixListener, EngineError> {
         let socket = self.home.socket(id)?;
         UnixListener::bind(socket.path()).map_err(EngineError::engine("make the agent's socket"))
@@ -266,15 +246,14 @@ impl EmbeddedInner {
 
     fn destroy_locked(&self, id: &ContainerId, _: &ContainerLock) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
-        if let Some(record) = self.home.read(id)? {
-            end_recorded(id, &record)?;
-            remove_foreign(&directory, record.ids)?;
-            if let IdMap::Range { base } = record.ids {
-                self.id_ranges.give_back(base, id, &self.home);
-            }
-        } else {
-            end_unrecorded(id)?;
-            remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
+        let record = self.home.read(id)?;
+        match &record {
+            Some(record) => end_recorded(id, record)?,
+            None => end_unrecorded(id)?,
+        }
+        self.remove_workspace(id, record.as_ref())?;
+        if let Some(IdMap::Range { base, .. }) = record.map(|record| record.ids) {
+            self.id_ranges.give_back(base, id, &self.home);
         }
         remove_tree::tree(&directory).map_err(EngineError::engine("remove the container's files"))
     }
@@ -284,11 +263,11 @@ impl EmbeddedInner {
         let directory = self.home.directory(id);
         let step = "clear the container's directory";
         let empty = fs::read_dir(&directory).map(|mut entries| entries.next().is_none());
-        if empty.map_err(EngineError::engine(step))? {
+        if empty.map_err(EngineError::engine(step))? && !self.has_workspace(id) {
             return Ok(());
         }
         end_unrecorded(id)?;
-        remove_foreign(&directory, ids::choose(|| ids::RANGE_FIRST))?;
+        self.remove_workspace(id, None)?;
         remove_tree::contents(&directory).map_err(EngineError::engine(step))
     }
 }
@@ -335,18 +314,4 @@ fn remove_cgroup(cgroups: &cgroup::ContainerCgroups) -> Result<(), EngineError> 
     cgroups
         .remove()
         .map_err(EngineError::engine("remove the cgroup"))
-}
-
-/// Removes what belongs to ids that are not ours to remove as. What is ours goes first:
-/// where a host forbids user namespaces nothing else was ever made.
-fn remove_foreign(directory: &Path, ids: IdMap) -> Result<(), EngineError> {
-    match ids {
-        IdMap::Range { .. } | IdMap::Single => Ok(()),
-        IdMap::Subordinate { .. } => {
-            let workspace = directory.join("workspace");
-            remove_tree::tree(&workspace)
-                .or_else(|_| hotcell_runtime::remove_tree_as(&ids, &workspace))
-                .map_err(EngineError::engine("remove the container's files"))
-        }
-    }
 }

@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::tree::NodeId;
 use crate::EngineError;
 use crate::stored_spec::StoredSpec;
 
@@ -36,6 +37,10 @@ pub(super) struct Record {
     pub(super) cgroup: ContainerCgroups,
     pub(super) enforced: Enforced,
     pub(super) ids: IdMap,
+    /// Its workspace; `None` if that is in the container's own directory, with shifted ids, as
+    /// it was before there was a tree.
+    #[serde(default)]
+    pub(super) node: Option<NodeId>,
     pub(super) owner: Owner,
     /// The manifest of its image, if it is made of one.
     #[serde(default)]
@@ -102,10 +107,13 @@ impl Home {
 
     /// The directories in which names of containers are, and that above them.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
-        let home = self.containers.parent().map(Path::to_owned);
-        let ids = home.as_ref().map(|home| home.join("ids"));
-        let names = std::iter::once(self.containers.clone());
-        names.chain(ids).chain(home).collect()
+        let home = self.path().to_owned();
+        vec![self.containers.clone(), home.join("ids"), home]
+    }
+
+    /// The engine's own directory.
+    pub(super) fn path(&self) -> &Path {
+        self.containers.parent().unwrap_or(&self.containers)
     }
 
     pub(super) fn directory(&self, id: &ContainerId) -> PathBuf {
@@ -321,7 +329,7 @@ impl Record {
     }
 }
 
-fn boot_id() -> String {
+pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
@@ -334,7 +342,7 @@ fn is_no_file(error: &io::Error) -> bool {
     )
 }
 
-fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
     // Whatever lies there in place of a file must not hold us up.

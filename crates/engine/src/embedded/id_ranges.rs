@@ -9,14 +9,18 @@
 //! /run/hotcell/ids/N ─▶ HOME/containers/ID    for all servers of this host, until it restarts
 //! HOME/ids/N         ─▶ ID                    what this home has, by which the next server
 //!                                             after a restart of the host takes it again
+//! HOME/ids/N         ─▶ shared                the range of the user that all containers of a
+//!                                             home share, where their ids cannot be mapped
 //! ```
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use hotcell_domain::ContainerId;
+use hotcell_runtime::USER_ID;
 use hotcell_runtime::ids::{RANGE_COUNT, RANGE_FIRST, RANGE_LEN, range_base};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -34,6 +38,42 @@ pub(super) struct IdRanges {
     /// The same for all servers of this host; `None` where only root has ranges, or they
     /// cannot be shared.
     host: Option<PathBuf>,
+    /// The host's id of the user that containers share, once somebody needs it.
+    shared_user: OnceLock<u32>,
+}
+
+/// Who has a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Holder {
+    Container(ContainerId),
+    /// All containers of a home together.
+    Shared,
+}
+
+impl Holder {
+    const SHARED: &'static str = "shared";
+
+    fn parse(name: &str) -> Option<Self> {
+        if name == Self::SHARED {
+            return Some(Self::Shared);
+        }
+        ContainerId::parse(name).ok().map(Self::Container)
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Container(id) => id.as_str(),
+            Self::Shared => Self::SHARED,
+        }
+    }
+
+    /// What exists for as long as the holder has its range.
+    fn directory(&self, home: &Home) -> PathBuf {
+        match self {
+            Self::Container(id) => home.directory(id),
+            Self::Shared => home.path().to_owned(),
+        }
+    }
 }
 
 impl IdRanges {
@@ -58,7 +98,11 @@ impl IdRanges {
                 false
             }
         });
-        let id_ranges = Self { directory, host };
+        let id_ranges = Self {
+            directory,
+            host,
+            shared_user: OnceLock::new(),
+        };
         let step = "take the user id ranges of this server's containers";
         id_ranges
             .take_again(home)
@@ -72,13 +116,46 @@ impl IdRanges {
         let _lock = self
             .lock()
             .map_err(EngineError::engine("lock the user id ranges"))?;
+        self.take_locked(&Holder::Container(id.clone()), home)
+    }
+
+    /// The host's id of the user that the containers of a home share. It stays the same for as
+    /// long as the home is there.
+    pub(super) fn shared_user(&self, home: &Home) -> Result<u32, EngineError> {
+        if let Some(user) = self.shared_user.get() {
+            return Ok(*user);
+        }
+        let _lock = self
+            .lock()
+            .map_err(EngineError::engine("lock the user id ranges"))?;
+        let known = self
+            .shared_base(home)
+            .map_err(EngineError::engine("find the shared user id"))?;
+        let base = match known {
+            Some(base) => base,
+            None => self.take_locked(&Holder::Shared, home)?,
+        };
+        Ok(*self.shared_user.get_or_init(|| base + USER_ID))
+    }
+
+    fn shared_base(&self, home: &Home) -> io::Result<Option<u32>> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            if holder(&entry.path(), home) == Some(Holder::Shared) {
+                return Ok(slot_of(&entry.file_name()).and_then(range_base));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_locked(&self, holder: &Holder, home: &Home) -> Result<u32, EngineError> {
         // Where to begin matters little, only that not everyone begins at the same.
-        let first = id.as_str().bytes().fold(0_u32, |sum, byte| {
+        let first = holder.name().bytes().fold(0_u32, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u32::from(byte))
         });
         for n in 0..RANGE_COUNT {
             let slot = first.wrapping_add(n) % RANGE_COUNT;
-            let taken = self.take_slot(slot, id, home);
+            let taken = self.take_slot(slot, holder, home);
             if taken.map_err(EngineError::engine("take a range of user ids"))? {
                 return range_base(slot).ok_or(EngineError::Exhausted {
                     resource: "user id ranges",
@@ -110,10 +187,11 @@ impl IdRanges {
             let (Some(slot), Some(holder)) = (slot_of(&name), holder(&entry.path(), home)) else {
                 continue;
             };
-            let ours = absolute(&home.directory(&holder))?;
+            let ours = absolute(&holder.directory(home))?;
             if !claim(&host.join(slot.to_string()), &ours, &ours)? {
                 tracing::error!(
-                    container.id = %holder, slot,
+                    container.id = holder.name(),
+                    slot,
                     "another server on this host uses the same user ids as a container"
                 );
             }
@@ -121,13 +199,13 @@ impl IdRanges {
         Ok(())
     }
 
-    fn take_slot(&self, slot: u32, id: &ContainerId, home: &Home) -> io::Result<bool> {
+    fn take_slot(&self, slot: u32, new: &Holder, home: &Home) -> io::Result<bool> {
         let link = self.directory.join(slot.to_string());
         if holder(&link, home).is_some() {
             return Ok(false);
         }
         if let Some(host) = &self.host {
-            let ours = absolute(&home.directory(id))?;
+            let ours = absolute(&new.directory(home))?;
             if !claim(&host.join(slot.to_string()), &ours, Path::new(""))? {
                 return Ok(false);
             }
@@ -136,7 +214,7 @@ impl IdRanges {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        Ok(symlink(id.as_str(), &link).is_ok())
+        Ok(symlink(new.name(), &link).is_ok())
     }
 
     /// Gives a container's range back.
@@ -156,11 +234,11 @@ impl IdRanges {
     }
 }
 
-/// The container of this home that a link names, if it is still there.
-fn holder(link: &Path, home: &Home) -> Option<ContainerId> {
+/// Whom of this home a link names, if it is still there.
+fn holder(link: &Path, home: &Home) -> Option<Holder> {
     let holder = fs::read_link(link).ok()?;
-    let holder = ContainerId::parse(holder.to_str()?).ok()?;
-    home.directory(&holder).exists().then_some(holder)
+    let holder = Holder::parse(holder.to_str()?)?;
+    holder.directory(home).exists().then_some(holder)
 }
 
 /// Points a link of the host to a container's directory; false if it points to another that
@@ -275,9 +353,28 @@ mod tests {
         // Its own server knows it too, and may be started twice.
         assert_eq!(
             holder(&id_ranges.directory.join(number(kept)), &home),
-            Some(id(1))
+            Some(Holder::Container(id(1)))
         );
         server(&base.path().join("one"), &host);
+    }
+
+    #[test]
+    fn the_shared_user_stays_the_same_and_differs_between_homes() {
+        let base = tempfile::tempdir().unwrap();
+        let host = base.path().join("host");
+        let (home, id_ranges) = server(&base.path().join("one"), &host);
+        let user = id_ranges.shared_user(&home).unwrap();
+        assert_eq!(id_ranges.shared_user(&home).unwrap(), user);
+        let (other_home, other) = server(&base.path().join("two"), &host);
+        assert_ne!(other.shared_user(&other_home).unwrap(), user);
+
+        // After a restart of the host too, and no container gets a range with it.
+        fs::remove_dir_all(&host).unwrap();
+        let (home, id_ranges) = server(&base.path().join("one"), &host);
+        assert_eq!(id_ranges.shared_user(&home).unwrap(), user);
+        make(&home, &id(1));
+        let taken = id_ranges.take(&id(1), &home).unwrap();
+        assert!(!(taken..taken + RANGE_LEN).contains(&user));
     }
 
     fn number(base: u32) -> String {

@@ -52,8 +52,10 @@ impl EngineKind for EmbeddedKind {
         let home = setup.state.join("doctor");
         let tried = try_one(setup, home.clone()).await;
         // Only what is empty goes; a doctor that runs at the same time keeps its own.
-        let _ = std::fs::remove_dir(home.join("containers"));
-        let _ = std::fs::remove_dir(home);
+        let _ = std::fs::remove_file(home.join("tree/mapped.json"));
+        for directory in ["containers", "ids", "tree", ""] {
+            let _ = std::fs::remove_dir(home.join(directory));
+        }
         match tried {
             Ok((time, enforced)) => Diagnosis::good(format!(
                 "ran a command in a sealed container, in {} ms; {}",
@@ -79,9 +81,10 @@ fn refuse_runtime(setup: &EngineSetup) -> Result<(), EngineMissing> {
     })
 }
 
-fn config(setup: &EngineSetup, home: PathBuf) -> EmbeddedConfig {
+fn config(setup: &EngineSetup, home: PathBuf, tree: PathBuf) -> EmbeddedConfig {
     EmbeddedConfig {
         home,
+        tree,
         launcher: setup.launcher.clone(),
         agent: setup.agent,
         cgroups: true,
@@ -96,7 +99,8 @@ fn prepare(setup: &EngineSetup) -> Result<(), EngineError> {
 
 async fn open(setup: &EngineSetup) -> Result<Embedded, EngineError> {
     prepare(setup)?;
-    let engine = Embedded::open(config(setup, setup.state.join("run")))?;
+    let (home, tree) = (setup.state.join("run"), setup.state.join("tree"));
+    let engine = Embedded::open(config(setup, home, tree))?;
     let step = "open the images in the state directory";
     let images = Images::open(&setup.images).map_err(EngineError::engine(step))?;
     let engine = engine.with_images(images);
@@ -118,7 +122,8 @@ fn passing_container() -> Result<(ContainerId, Admitted<ContainerSpec>), EngineE
 
 async fn try_one(setup: &EngineSetup, home: PathBuf) -> Result<(Duration, Enforced), EngineError> {
     prepare(setup)?;
-    let engine = Embedded::open(config(setup, home))?;
+    let tree = home.join("tree");
+    let engine = Embedded::open(config(setup, home, tree))?;
     engine.sweep(Garbage::Containers, SweepMode::Remove).await?;
     let start = Instant::now();
     let (id, spec) = passing_container()?;

@@ -7,7 +7,8 @@
 //!   launch.json              how its init is started, unless it ends with its owner
 //!   agent.sock               where the agent listens
 //!   agent.log                what the agent says before it dies
-//!   workspace/               the container's /workspace
+//!   workspace/               the container's /workspace, if it is older than the tree
+//! TREE/n_…/fs/               the container's /workspace
 //! ```
 //!
 //! The directory is made first and removed last, so whatever exists of a container
@@ -25,6 +26,8 @@ mod restart;
 mod root;
 mod spec;
 mod sync;
+mod tree;
+mod workspace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +58,8 @@ const NAME: &str = "embedded";
 pub struct EmbeddedConfig {
     /// Where its containers' directories are.
     pub home: PathBuf,
+    /// Where their workspaces are.
+    pub tree: PathBuf,
     /// The program that becomes the launcher when it is started as one.
     pub launcher: PathBuf,
     /// The agent's static binary.
@@ -115,7 +120,7 @@ impl Embedded {
 
     /// How many containers something is true of. One of which that cannot be said is logged
     /// and keeps the others from nothing.
-    async fn count<F>(&self, is_counted: F) -> Result<Swept, EngineError>
+    async fn count<F>(&self, is_counted: F) -> Result<usize, EngineError>
     where
         F: Fn(&EmbeddedInner, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
     {
@@ -127,10 +132,16 @@ impl Embedded {
                     false
                 }
             };
-            let count = inner.home().ids()?.iter().filter(is_counted).count();
-            Ok(Swept::leftovers(count))
+            Ok(inner.home().ids()?.iter().filter(is_counted).count())
         })
         .await
+    }
+
+    async fn sweep_containers(&self, mode: SweepMode) -> Result<usize, EngineError> {
+        match mode {
+            SweepMode::Remove => self.count(EmbeddedInner::sweep).await,
+            SweepMode::Count => self.count(EmbeddedInner::is_abandoned).await,
+        }
     }
 
     async fn sweep_images(
@@ -283,7 +294,11 @@ impl Engine for Embedded {
     async fn sync(&self, ids: &[ContainerId]) -> Result<(), EngineError> {
         let ids = ids.to_vec();
         let step = "bring containers to the disk";
-        self.blocking(move |inner| inner.home().sync(&ids).map_err(EngineError::engine(step)))
+        let sync = move |inner: &EmbeddedInner| {
+            let synced = inner.tree().sync(&ids);
+            synced.and_then(|()| inner.home().sync(&ids))
+        };
+        self.blocking(move |inner| sync(inner).map_err(EngineError::engine(step)))
             .await
     }
 
@@ -309,9 +324,10 @@ impl Engine for Embedded {
 
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
         match (garbage, mode) {
-            (Garbage::Containers, SweepMode::Remove) => self.count(EmbeddedInner::sweep).await,
-            (Garbage::Containers, SweepMode::Count) => {
-                self.count(EmbeddedInner::is_abandoned).await
+            (Garbage::Containers, mode) => {
+                let containers = self.sweep_containers(mode).await?;
+                let workspaces = self.blocking(move |inner| inner.sweep_workspaces(mode));
+                Ok(Swept::leftovers(containers + workspaces.await?))
             }
             (Garbage::Images { unused_for }, mode) => self.sweep_images(unused_for, mode).await,
         }

@@ -21,6 +21,7 @@ impl EmbeddedInner {
             let step = "start the container again";
             return Err(EngineError::engine(step)("nothing tells how it was made"));
         };
+        let launch = self.with_workspace(launch, &record)?;
         end_recorded(id, &record)?;
         // Whoever dies before the next record leaves an init that only a search finds.
         record.restarts = true;

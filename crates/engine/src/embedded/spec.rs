@@ -1,16 +1,15 @@
 //! From what a caller wants to what the launcher makes.
 
-use std::path::PathBuf;
-
 use hotcell_agent_client::bounds;
 use hotcell_domain::{
     ContainerId, ContainerSpec, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX, Network, ProcessLimits,
     Profile,
 };
 use hotcell_image::Image;
-use hotcell_runtime::{IdMap, LaunchSpec, Limits, Root};
+use hotcell_runtime::{LaunchSpec, Limits, Root};
 
 use super::init_process;
+use super::workspace::Workspace;
 use crate::EngineError;
 
 /// What `runtime` seals containers with is what the profile says.
@@ -46,8 +45,7 @@ pub(super) fn launch(
     id: &ContainerId,
     spec: &ContainerSpec,
     root: Root,
-    workspace: PathBuf,
-    ids: IdMap,
+    workspace: &Workspace,
     cgroup: bool,
     image: Option<&Image>,
 ) -> LaunchSpec {
@@ -59,9 +57,9 @@ pub(super) fn launch(
     LaunchSpec {
         name: id.to_string(),
         root,
-        workspace,
-        workspace_ids: None,
-        ids,
+        workspace: workspace.path.clone(),
+        workspace_ids: workspace.format.ids.mapped(),
+        ids: workspace.ids,
         limits: Limits {
             memory_bytes: profile.limits.memory.get(),
             cpu_millis: profile.limits.cpus.get(),

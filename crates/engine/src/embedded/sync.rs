@@ -10,6 +10,7 @@ use std::path::Path;
 use hotcell_domain::ContainerId;
 
 use super::home::Home;
+use super::tree::{NodeId, Tree};
 
 impl Home {
     /// Brings to the disk what is needed to find containers and to start them again. One that
@@ -26,6 +27,20 @@ impl Home {
             sync_if_there(&directory)?;
         }
         Ok(())
+    }
+}
+
+impl Tree {
+    /// Brings to the disk that containers have workspaces, and in which format; what is in them
+    /// their programs sync.
+    pub(super) fn sync(&self, ids: &[ContainerId]) -> io::Result<()> {
+        for id in ids {
+            let directory = self.directory(&NodeId::of(id));
+            for path in ["format.json", "."] {
+                sync_if_there(&directory.join(path))?;
+            }
+        }
+        sync_if_there(self.path())
     }
 }
 

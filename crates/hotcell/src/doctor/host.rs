@@ -64,6 +64,7 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
         "containers can have none: programs that list network interfaces or routes fail there",
     ));
     findings.push(ids());
+    findings.extend(workspace_files(state));
     findings.extend(limits());
     findings
 }
@@ -99,6 +100,27 @@ fn image_files() -> Option<Finding> {
         "they belong to nobody in a container, and those that not everybody may read cannot be read",
     );
     Some(finding.fixed_by(format!("use Linux {major}.{minor} or later")))
+}
+
+/// Whose the files of a workspace are on disk. An ordinary user's are that user's.
+fn workspace_files(state: &Path) -> Option<Finding> {
+    let name = "files of workspaces";
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let Err(refusal) = probe::mapped_ids(&existing(state)) else {
+        let found =
+            "have plain user ids on disk: mounts with other ids work in the state directory";
+        return Some(Finding::good(name, found));
+    };
+    let finding = Finding::bad(
+        name,
+        format!("could not {}: {}", refusal.step, refusal.source),
+        "all workspaces belong to one host user, which all containers run as",
+    );
+    Some(finding.fixed_by(
+        "put the state directory on ext4, xfs or btrfs, with Linux 5.15 or later (--state-dir)",
+    ))
 }
 
 fn kernel() -> Finding {

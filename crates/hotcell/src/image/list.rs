@@ -87,9 +87,10 @@ fn print(removed: Collected, is_json: bool) -> Result<()> {
 /// The engine knows which images its containers are made of.
 fn engine(arguments: &StateArgs) -> Result<Embedded> {
     let images = open(arguments)?;
-    let home = state::directory(arguments.state_dir.clone())?.join("run");
+    let directory = state::directory(arguments.state_dir.clone())?;
     let engine = Embedded::open(EmbeddedConfig {
-        home,
+        home: directory.join("run"),
+        tree: directory.join("tree"),
         launcher: PathBuf::from("/proc/self/exe"),
         agent: hotcell_agent_image::AGENT,
         cgroups: true,

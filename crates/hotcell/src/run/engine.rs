@@ -24,6 +24,7 @@ impl StartingEngine {
         let home = directory.join("run");
         let config = EmbeddedConfig {
             home: home.clone(),
+            tree: directory.join("tree"),
             launcher: PathBuf::from("/proc/self/exe"),
             cgroups: true,
             agent: hotcell_agent_image::AGENT,

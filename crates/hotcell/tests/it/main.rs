@@ -33,3 +33,4 @@ mod server_tenants;
 mod server_traps;
 #[path = "../support/mod.rs"]
 mod support;
+mod workspaces;

@@ -307,11 +307,7 @@ fn an_exec_that_ends_while_no_server_runs_is_known_to_the_next() {
     let second = client.ok("exec_start", second)["exec_id"].clone();
     client.ok("exec_poll", json!({ "exec_id": second, "wait_s": 30 }));
     server.kill();
-    let go = home
-        .engine_home()
-        .join("containers")
-        .join(id.as_str().unwrap())
-        .join("workspace/go");
+    let go = support::workspace(&home.engine_home(), &parsed(&id)).join("go");
     support::wait_until("the exec may go on", || go.exists());
     let server = serve(&home);
     let (text, last) = follow(&mut server.client(), &exec);

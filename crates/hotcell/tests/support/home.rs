@@ -115,6 +115,16 @@ impl Home {
             .collect()
     }
 
+    /// Workspaces that have a directory.
+    pub fn workspaces(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(super::tree(&self.engine_home()));
+        let names = entries.into_iter().flatten().flatten();
+        names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.starts_with("n_"))
+            .collect()
+    }
+
     /// Waits until there is no container any more, nor anything of those in `ids`.
     pub fn assert_empty(&self, ids: &[ContainerId]) {
         let until = Instant::now() + deadline();
@@ -175,7 +185,8 @@ impl Drop for Home {
         let until = Instant::now() + deadline();
         loop {
             let containers = self.containers().into_iter().map(|id| id.to_string());
-            let left: Vec<String> = containers.chain(self.processes()).collect();
+            let left = containers.chain(self.workspaces()).chain(self.processes());
+            let left: Vec<String> = left.collect();
             if left.is_empty() {
                 return;
             }

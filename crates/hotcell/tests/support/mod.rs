@@ -65,10 +65,25 @@ pub fn scratch() -> tempfile::TempDir {
         .expect("a temporary directory")
 }
 
+/// Where the workspaces of an engine are: beside its home in a state directory, else in it.
+pub fn tree(home: &Path) -> PathBuf {
+    if home.ends_with("run") {
+        return home.with_file_name("tree");
+    }
+    home.join("tree")
+}
+
+/// The workspace of a container, as the host sees it.
+pub fn workspace(home: &Path, id: &ContainerId) -> PathBuf {
+    let node = id.as_str().replacen("c_", "n_", 1);
+    tree(home).join(node).join("fs")
+}
+
 /// An engine with its own home.
 pub fn engine(home: &Path) -> Embedded {
     Embedded::open(EmbeddedConfig {
         home: home.to_owned(),
+        tree: tree(home),
         launcher: hotcell(),
         agent: hotcell_agent_image::AGENT,
         cgroups: true,
@@ -306,8 +321,11 @@ pub fn assert_nothing_left(id: &ContainerId, home: &Path) {
 pub fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
     let mut left = Vec::new();
     let directory = home.join("containers").join(id.as_str());
-    if directory.exists() {
-        left.push(directory.display().to_string());
+    let workspace = workspace(home, id);
+    for path in [&directory, workspace.parent().expect("it is in a node")] {
+        if path.exists() {
+            left.push(path.display().to_string());
+        }
     }
     for pid in pids() {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -320,7 +338,7 @@ pub fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
         left.extend(
             mounts
                 .lines()
-                .filter(|line| line.contains(id.as_str()))
+                .filter(|line| line.contains(&id.as_str()["c_".len()..]))
                 .map(str::to_owned),
         );
     }

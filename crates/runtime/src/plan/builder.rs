@@ -104,6 +104,15 @@ impl Builder {
         builder
     }
 
+    /// A host directory with plain ids at `workspace` on the staging filesystem and nothing else.
+    pub(crate) fn mapped_alone(directory: &Path) -> Result<Self, InvalidSpec> {
+        let mut builder = Self::default();
+        builder.staging();
+        builder.mkdir(c"workspace", 0o755);
+        builder.workspace(directory, Some(DiskIds::PLAIN))?;
+        Ok(builder)
+    }
+
     /// Only an overlay on the staging tmpfs. For probes.
     pub(crate) fn overlay_alone(lower: &Path, scratch: &Scratch) -> Result<Self, InvalidSpec> {
         let mut builder = Self::default();

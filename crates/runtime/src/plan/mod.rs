@@ -187,6 +187,8 @@ pub(crate) enum Op {
     Seccomp(Rc<SeccompFilters>),
     /// Install the filter with a listener, or fail. For the probe.
     SeccompListener(Rc<SeccompFilters>),
+    /// Do to files in a directory what programs do. For the probe.
+    UseFiles(CString),
     /// Execute init.
     Exec {
         file: OwnedFd,

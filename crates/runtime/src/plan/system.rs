@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::builder::{Builder, InvalidSpec, Kind, MountMap, c_path, kind_of, small_tmpfs, tmpfs};
 use super::{Op, attr};
-use crate::spec::{IdMap, LaunchSpec};
+use crate::spec::{DiskIds, IdMap, LaunchSpec};
 
 const PLAIN: u64 = attr::NOSUID | attr::NODEV;
 const INERT: u64 = PLAIN | attr::NOEXEC;
@@ -151,9 +151,18 @@ impl Builder {
     pub(super) fn writable_directories(&mut self, spec: &LaunchSpec) -> Result<(), InvalidSpec> {
         let tmp = tmpfs(spec.limits.tmp_bytes, c"1777");
         self.mount("make /tmp", c"tmpfs", tmp, PLAIN, c"tmp");
-        let (step, source) = ("open the workspace", c_path(&spec.workspace)?);
+        self.workspace(&spec.workspace, spec.workspace_ids)
+    }
+
+    /// Attaches a host directory at `workspace`.
+    pub(super) fn workspace(
+        &mut self,
+        directory: &Path,
+        disk_ids: Option<DiskIds>,
+    ) -> Result<(), InvalidSpec> {
+        let (step, source) = ("open the workspace", c_path(directory)?);
         let at = c"workspace".to_owned();
-        let Some(disk_ids) = spec.workspace_ids else {
+        let Some(disk_ids) = disk_ids else {
             self.bind(step, source, at, PLAIN);
             return Ok(());
         };

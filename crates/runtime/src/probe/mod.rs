@@ -4,6 +4,7 @@
 //! in the caller. Probes may be called from a multi-threaded process.
 
 mod cause;
+pub(crate) mod files;
 
 use std::fs;
 use std::io;
@@ -22,6 +23,9 @@ use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, IdMap, Limits, Scratch, USER_ID};
 use crate::start::{self, NAMESPACES, StartError};
 
+/// Directories of probes begin with this; the number of their process follows.
+pub const SCRATCH: &str = "probe-";
+
 /// Whether all namespaces of a container can be created, with mounts in them.
 pub fn user_namespace() -> Result<(), ProbeError> {
     isolated(Builder::staging_alone())
@@ -35,8 +39,10 @@ pub fn proc_mount() -> Result<(), ProbeError> {
 
 /// Whether overlayfs works on layers in `dir`, an existing directory. Leaves `dir` unchanged.
 pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
-    let scratch =
-        ScratchDir::make(dir).map_err(ProbeError::plain("make a directory for a probe"))?;
+    let ids = probe_ids();
+    let owner = |host: &dyn Fn(u32) -> Option<u32>| host(0).or_else(|| host(USER_ID));
+    let owner = (owner(&|id| ids.host_uid(id)), owner(&|id| ids.host_gid(id)));
+    let scratch = ScratchDir::make(dir, &["", "lower", "upper", "work"], owner)?;
     let lower = scratch.path.join("lower");
     let layers = Scratch {
         upper: scratch.path.join("upper"),
@@ -45,6 +51,37 @@ pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
     let builder = Builder::overlay_alone(&lower, &layers)
         .map_err(|invalid| ProbeError::plain("stack the layers")(io::Error::other(invalid)))?;
     isolated(builder)
+}
+
+/// Whether files in `dir`, an existing directory, can have plain ids on disk: with its ids
+/// mapped, a container's user makes, removes and renames files there, and they belong to
+/// [`USER_ID`] on disk. For host root. Leaves `dir` as it was.
+pub fn mapped_ids(dir: &Path) -> Result<(), ProbeError> {
+    let owner = (Some(USER_ID), Some(USER_ID));
+    let scratch = ScratchDir::make(dir, &["fs"], owner)?;
+    let fs = scratch.path.join("fs");
+    let invalid = |invalid| ProbeError::plain("map the ids of a mount")(io::Error::other(invalid));
+    let builder = Builder::mapped_alone(&fs).map_err(invalid)?;
+    let step = |name, op| Step { name, op };
+    let leave_root = Op::DropPrivileges {
+        change_user: true,
+        keep: false,
+    };
+    let last = vec![
+        step("become the container's user", leave_root),
+        step(
+            "use files of a mapped mount",
+            Op::UseFiles(c"workspace".to_owned()),
+        ),
+    ];
+    let ids = probe_ids();
+    run(
+        &builder.into_plan(Vec::new(), &ids, last),
+        NAMESPACES,
+        Some(&ids),
+    )?;
+    let look = ProbeError::plain("look at files of a mapped mount");
+    files::has_owner(&fs, USER_ID).map_err(look)
 }
 
 /// Whether the seccomp filter can be installed.
@@ -134,35 +171,42 @@ fn run(plan: &Plan, namespaces: i32, ids: Option<&IdMap>) -> Result<(), ProbeErr
 /// No container uses the last range yet: ranges are assigned from the first on.
 fn probe_ids() -> IdMap {
     match ids::range_base(RANGE_COUNT - 1) {
-        Some(base) if geteuid().is_root() => IdMap::Range { base },
+        Some(base) if geteuid().is_root() => IdMap::range(base),
         _ => IdMap::Single,
     }
 }
 
-/// Directories for an overlay, removed when dropped.
+/// Directories of a probe, removed when dropped.
 struct ScratchDir {
     path: PathBuf,
 }
 
 impl ScratchDir {
-    fn make(parent: &Path) -> io::Result<Self> {
-        let parent = fs::canonicalize(parent)?;
-        let made = Self {
-            path: parent.join(format!("probe-{}", std::process::id())),
-        };
-        fs::create_dir(&made.path)?;
-        let ids = probe_ids();
-        let owner = |host: &dyn Fn(u32) -> Option<u32>| host(0).or_else(|| host(USER_ID));
-        let (uid, gid) = (owner(&|id| ids.host_uid(id)), owner(&|id| ids.host_gid(id)));
-        for name in ["", "lower", "upper", "work"] {
-            let path = made.path.join(name);
-            if !name.is_empty() {
-                fs::create_dir(&path)?;
+    /// Makes one in `parent`, and `names` in it, each owned by `owner`; "" is itself.
+    fn make(
+        parent: &Path,
+        names: &[&str],
+        owner: (Option<u32>, Option<u32>),
+    ) -> Result<Self, ProbeError> {
+        let make = || -> io::Result<Self> {
+            let path = fs::canonicalize(parent)?.join(format!("{SCRATCH}{}", std::process::id()));
+            // An earlier process with our number may have died here.
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path)?;
+            let made = Self { path };
+            let private = fs::Permissions::from_mode(0o700);
+            fs::set_permissions(&made.path, private.clone())?;
+            for name in names {
+                let path = made.path.join(name);
+                if !name.is_empty() {
+                    fs::create_dir(&path)?;
+                }
+                fs::set_permissions(&path, private.clone())?;
+                chown(&path, owner.0, owner.1)?;
             }
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-            chown(&path, uid, gid)?;
-        }
-        Ok(made)
+            Ok(made)
+        };
+        make().map_err(ProbeError::plain("make a directory for a probe"))
     }
 }
 
@@ -195,6 +239,16 @@ mod tests {
         proc_mount().unwrap();
         seccomp().unwrap();
         netlink_sockets().unwrap();
+    }
+
+    #[test]
+    fn ids_are_mapped_where_the_filesystem_can_and_else_that_is_told() {
+        if !geteuid().is_root() {
+            return hotcell_testkit::not_claimed("only root can map the ids of a mount");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        mapped_ids(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

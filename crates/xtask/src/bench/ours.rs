@@ -51,6 +51,7 @@ impl Ours {
         let open = |cgroups| {
             Embedded::open(EmbeddedConfig {
                 home: home.clone(),
+                tree: home.join("tree"),
                 launcher: PathBuf::from("/proc/self/exe"),
                 agent: hotcell_agent_image::AGENT,
                 require_limits: false,

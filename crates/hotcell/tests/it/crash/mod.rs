@@ -6,7 +6,7 @@
 mod agent;
 mod driver;
 mod launcher;
-mod moment;
+pub mod moment;
 mod owner;
 mod record;
 mod server;
