@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask bench [--check] [ground | server | engines | images] | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask bench [--check] [--against OLDER_HOTCELL] [AREA] | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
 
 fn main() -> ExitCode {
     // The benchmark is its own launcher.

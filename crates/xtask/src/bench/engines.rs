@@ -1,5 +1,6 @@
 //! The same server on Docker, beside Docker's own commands.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -7,12 +8,13 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::docker::{Docker, IMAGE};
+use super::readme::{Readme, p50};
 use super::report::Report;
 use super::samples::Samples;
-use super::server::{Server, exec_true};
+use super::server::exec_true;
+use super::server_process::Server;
 use super::timed;
 use super::warm::until_ready;
-use crate::workspace;
 
 const WARM: &str = "docker: spawn, warm";
 const COLD: &str = "docker: spawn, cold";
@@ -29,12 +31,16 @@ const SPAWN_EVERY: usize = 4;
 /// Limits that no container of the pool has.
 const COLD_MEMORY: &str = "400m";
 
-pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
+pub(super) fn run(
+    program: &Path,
+    docker: Option<&Docker>,
+    report: &Report,
+    readme: &mut Readme,
+) -> Result<()> {
     let Some(docker) = docker else {
         report.unmeasured("other engines: there is no Docker");
         return Ok(());
     };
-    let program = workspace::build_release("hotcell")?;
     let arguments = [
         "--engine",
         "docker",
@@ -44,7 +50,7 @@ pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
         "2",
     ];
     let host = docker.host();
-    let server = Server::start_with(&program, &arguments, &[("DOCKER_HOST", &host)])?;
+    let server = Server::start_with(program, &arguments, &[("DOCKER_HOST", &host)])?;
     let samples = measure(&mut server.client()?, docker)?;
     samples.print();
     samples.within(report, WARM, 10.0);
@@ -52,7 +58,28 @@ pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
     samples.times_faster(report, EXEC, 15.0, DOCKER_EXEC);
     samples.within(report, WRITE, 2.0);
     samples.within(report, READ, 2.0);
+    table(&samples, readme);
     Ok(())
+}
+
+fn table(samples: &Samples, readme: &mut Readme) {
+    let of = |row| p50(samples, row);
+    readme.table();
+    readme.row(
+        "`spawn`, warm, cold",
+        &format!("{}, {}", of(WARM), of(COLD)),
+        &format!("`docker run -d` {}", of(RUN)),
+    );
+    readme.row(
+        "`exec_start` of `true`, waited for",
+        &of(EXEC),
+        &format!("`docker exec` {}", of(DOCKER_EXEC)),
+    );
+    readme.row(
+        "`fs_write`, `fs_read` of 1 KB",
+        &format!("{}, {}", of(WRITE), of(READ)),
+        "",
+    );
 }
 
 fn measure(client: &mut Client, docker: &Docker) -> Result<Samples> {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::docker::Docker;
 use super::ours::{Cgroups, Ours};
+use super::readme::{Readme, p50, shown};
 use super::report::Report;
 use super::samples::Samples;
 use super::{DOCKER_EVERY, ROUNDS, timed};
@@ -26,7 +27,7 @@ const DOCKER_RUN: &str = "docker run true";
 const DOCKER_RUN_ALONE: &str = "docker run --network=none true";
 const DOCKER_EXEC: &str = "docker exec true";
 
-pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
+pub(super) fn run(docker: Option<&Docker>, report: &Report, readme: &mut Readme) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -34,13 +35,18 @@ pub(super) fn run(docker: Option<&Docker>, report: &Report) -> Result<()> {
         .context("start the async runtime")?;
     runtime.block_on(async {
         let ours = Ours::open()?;
-        let outcome = measure(&ours, docker, report).await;
+        let outcome = measure(&ours, docker, report, readme).await;
         ours.close().await?;
         outcome
     })
 }
 
-async fn measure(ours: &Ours, docker: Option<&Docker>, report: &Report) -> Result<()> {
+async fn measure(
+    ours: &Ours,
+    docker: Option<&Docker>,
+    report: &Report,
+    readme: &mut Readme,
+) -> Result<()> {
     let mut samples = Samples::default();
     let live = ours.live().await?;
     for round in 0..ROUNDS {
@@ -62,8 +68,41 @@ async fn measure(ours: &Ours, docker: Option<&Docker>, report: &Report) -> Resul
     }
     samples.print();
     promises(&samples, report);
-    ours.stream(&live, report).await?;
-    ours.idle(IDLE_CONTAINERS, report).await
+    table(&samples, readme);
+    let streamed = ours.stream(&live, report).await?;
+    readme.row("1 GiB of stdout", &streamed, "");
+    let made = ours.idle(IDLE_CONTAINERS, report).await?;
+    readme.row(
+        &format!("{IDLE_CONTAINERS} containers at once"),
+        &format!("made in {}", shown(made)),
+        "",
+    );
+    Ok(())
+}
+
+fn table(samples: &Samples, readme: &mut Readme) {
+    let of = |row| p50(samples, row);
+    readme.table();
+    readme.row(
+        "create a container, agent ready",
+        &format!("{} ({} without cgroups)", of(READY), of(READY_BARE)),
+        "",
+    );
+    readme.row(
+        "create + `true` + destroy",
+        &of(LIFE),
+        &format!("fork+exec {}; `docker run` {}", of(FLOOR), of(DOCKER_RUN)),
+    );
+    readme.row(
+        "`true` in a live container",
+        &of(EXEC),
+        &format!("`docker exec` {}", of(DOCKER_EXEC)),
+    );
+    readme.row(
+        "read, replace a file of 1 KB",
+        &format!("{}, {}", of(READ), of(WRITE)),
+        "",
+    );
 }
 
 fn promises(samples: &Samples, report: &Report) {
@@ -80,7 +119,7 @@ fn promises(samples: &Samples, report: &Report) {
 }
 
 /// What the same command costs without any container.
-fn floor() -> Result<()> {
+pub(super) fn floor() -> Result<()> {
     // Asking for the user that we are makes std fork and exec instead of posix_spawn.
     let us = rustix::process::getuid().as_raw();
     let status = Command::new("/bin/true")

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::readme::{Readme, p50};
 use super::report::Report;
 use super::samples::Samples;
 use super::timed;
-use crate::workspace;
 
 /// Pulls of each.
 const ROUNDS: usize = 5;
@@ -35,22 +35,27 @@ struct Ground {
 }
 
 /// Measures, or says what is missing.
-pub(super) fn run(report: &Report) -> Result<()> {
+pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Result<()> {
     let programs = ["podman", "runc", "docker-registry"];
     let is_missing = |name: &&str| Command::new(name).arg("--version").output().is_err();
     if let Some(missing) = programs.into_iter().find(is_missing) {
         report.unmeasured(&format!("images: {missing} is not installed"));
         return Ok(());
     }
-    let program = workspace::build_release("hotcell")?;
     let ground = Ground::make()?;
     let mut samples = Samples::default();
     for _ in 0..ROUNDS {
-        samples.add(OURS, ground.ours(&program)?);
+        samples.add(OURS, ground.ours(program)?);
         samples.add(THEIRS, ground.theirs()?);
     }
     samples.print();
     samples.at_most_times(report, OURS, 1.0, THEIRS);
+    readme.table();
+    readme.row(
+        "pull and unpack a layer of 100 MB",
+        &p50(&samples, OURS),
+        &format!("`podman pull` {}", p50(&samples, THEIRS)),
+    );
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Memory of a process, as the kernel counts it.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result};
 
 /// Resident memory of a process.
@@ -14,7 +16,11 @@ pub(super) fn anonymous_bytes(pid: u32) -> Result<u64> {
 
 fn status_bytes(pid: u32, field: &'static str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kib = status
+    bytes_of(&status, field)
+}
+
+fn bytes_of(text: &str, field: &'static str) -> Result<u64> {
+    let kib = text
         .lines()
         .find_map(|line| line.strip_prefix(field))
         .and_then(|rest| rest.split_whitespace().next())
@@ -30,15 +36,30 @@ pub(super) fn private_bytes(pid: u32) -> Result<u64> {
     Ok(private.filter_map(kib).sum::<u64>() << 10)
 }
 
-/// The agent of a container, found by its command line.
+/// Memory that the kernel could give to somebody without swapping.
+pub(super) fn available_bytes() -> Result<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo")?;
+    bytes_of(&info, "MemAvailable:")
+}
+
+/// The agent of a container.
 pub(super) fn agent_of(container: &str) -> Result<u32> {
+    let found = agents(&[container.to_owned()])?;
+    found.first().copied().context("the agent does not run")
+}
+
+/// The agents of containers, found by their command lines.
+pub(super) fn agents(containers: &[String]) -> Result<Vec<u32>> {
+    let wanted: HashSet<&str> = containers.iter().map(String::as_str).collect();
     let is_agent = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command);
-        command.starts_with("hotcell-agent\0init\0") && command.contains(container)
+        command.starts_with("hotcell-agent\0init\0")
+            && command
+                .split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
+                .any(|word| wanted.contains(word))
     };
-    std::fs::read_dir("/proc")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .find(is_agent)
-        .context("the agent does not run")
+    let pids = std::fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(pids.filter(is_agent).collect())
 }

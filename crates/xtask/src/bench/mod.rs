@@ -4,28 +4,40 @@
 //! subject once, and what is compared was measured side by side.
 
 mod client;
+mod compare;
 mod docker;
 mod engines;
 mod ground;
 mod images;
+mod many;
 mod memory;
 mod ours;
+mod readme;
 mod report;
+mod run;
 mod samples;
 mod server;
+mod server_process;
 mod store;
 mod stream;
+mod throughput;
 mod warm;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use self::compare::Binaries;
 use self::docker::Docker;
+use self::readme::Readme;
 use self::report::Report;
+use crate::workspace;
 
-/// What can be measured alone.
-const AREAS: [&str; 5] = ["ground", "server", "engines", "images", "store"];
+/// What can be measured alone, in the order in which all of it is measured.
+const AREAS: [&str; 7] = [
+    "ground", "server", "run", "many", "engines", "images", "store",
+];
 
 /// Rounds of the quick subjects.
 const ROUNDS: usize = 200;
@@ -33,52 +45,95 @@ const ROUNDS: usize = 200;
 /// Docker is measured in every so many rounds: it takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [ground | server | engines | images | store]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [ground | server | run | many | engines | images | store]";
 
-/// Runs the benchmark of the embedded engine, of the server on it, of the server on Docker, of
-/// pulls, of the store, or all, and prints a table for each. With `--check` it fails if a bound was missed.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let is_check = arguments.iter().any(|word| word == "--check");
-    let areas = arguments.iter().filter(|word| *word != "--check");
-    let areas: Vec<&str> = areas.map(String::as_str).collect();
-    let report = Report::default();
-    measure(&areas, &report)?;
-    report.print();
-    if is_check { report.check() } else { Ok(()) }
+/// What was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    is_check: bool,
+    ours: Option<PathBuf>,
+    before: Option<PathBuf>,
+    area: Option<&'static str>,
 }
 
-fn measure(areas: &[&str], report: &Report) -> Result<()> {
-    let area = match areas {
-        [] => None,
-        [area] if AREAS.contains(area) => Some(*area),
-        _ => bail!(USAGE),
+/// Runs the benchmark of the embedded engine, of the server on it, of `hotcell run`, of many containers, of the server on
+/// Docker, of pulls, of the store, or all, and prints a table for each. `--binary` measures a program that is built already,
+/// and `--against` measures the server and `run` on an older
+/// binary too. With `--check` it fails if a bound was missed, or if a row became slower.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let wanted = Wanted::parse(arguments)?;
+    let (report, mut readme) = (Report::default(), Readme::default());
+    let ours = wanted
+        .ours
+        .map_or_else(|| workspace::build_release("hotcell"), Ok)?;
+    let before = wanted.before;
+    let binaries = Binaries { ours, before };
+    measure(wanted.area, &binaries, &report, &mut readme)?;
+    readme.print();
+    report.print();
+    if wanted.is_check {
+        report.check()
+    } else {
+        Ok(())
+    }
+}
+
+impl Wanted {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--check" => wanted.is_check = true,
+                "--binary" => wanted.ours = Some(program(words.next())?),
+                "--against" => wanted.before = Some(program(words.next())?),
+                word => match AREAS.into_iter().find(|area| *area == word) {
+                    Some(area) if wanted.area.is_none() => wanted.area = Some(area),
+                    _ => bail!(USAGE),
+                },
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Absolute: a relative path would be looked for in PATH.
+fn program(path: Option<&String>) -> Result<PathBuf> {
+    let path = path.context(USAGE)?;
+    PathBuf::from(path)
+        .canonicalize()
+        .with_context(|| format!("there is no {path}"))
+}
+
+fn measure(
+    area: Option<&str>,
+    binaries: &Binaries,
+    report: &Report,
+    readme: &mut Readme,
+) -> Result<()> {
+    let is_wanted = |name: &&str| area.is_none_or(|area| area == *name);
+    let docker = match area {
+        None | Some("ground" | "server" | "engines") => Docker::start().context("start Docker")?,
+        Some(_) => None,
     };
-    if area == Some("images") {
-        return images::run(report);
-    }
-    if area == Some("store") {
-        return store::run(report);
-    }
-    let docker = Docker::start().context("start Docker")?;
-    if docker.is_none() {
-        eprintln!("docker is not installed (or we are not root): compared with the floor only");
-    }
     let docker = docker.as_ref();
-    let is_wanted = |name| area.is_none_or(|area| area == name);
-    if is_wanted("ground") {
-        ground::run(docker, report)?;
+    if docker.is_none() {
+        eprintln!(
+            "without Docker (not root, not installed or not needed): compared with the floor only"
+        );
     }
-    if is_wanted("server") {
-        server::run(docker, report)?;
-    }
-    if is_wanted("engines") {
-        engines::run(docker, report)?;
-    }
-    if is_wanted("images") {
-        images::run(report)?;
-    }
-    if is_wanted("store") {
-        store::run(report)?;
+    for name in AREAS.into_iter().filter(is_wanted) {
+        let start = Instant::now();
+        match name {
+            "ground" => ground::run(docker, report, readme)?,
+            "server" => server::run(docker, binaries, report, readme)?,
+            "run" => run::run(binaries, report, readme)?,
+            "many" => many::run(&binaries.ours, report, readme)?,
+            "engines" => engines::run(&binaries.ours, docker, report, readme)?,
+            "images" => images::run(&binaries.ours, report, readme)?,
+            _ => store::run(report)?,
+        }
+        eprintln!("{name} took {:.0} s\n", start.elapsed().as_secs_f64());
     }
     Ok(())
 }
@@ -93,12 +148,29 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<Duration> {
 mod tests {
     use super::*;
 
+    fn parse(words: &[&str]) -> Result<Wanted> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        Wanted::parse(&words)
+    }
+
     #[test]
     fn an_unknown_area_is_refused_before_anything_is_measured() {
-        for words in [&["speed"][..], &["--chek"], &["ground", "server"]] {
-            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-            let said = run(&words).expect_err("it is unknown").to_string();
+        for words in [
+            &["speed"][..],
+            &["--chek"],
+            &["ground", "server"],
+            &["--against"],
+        ] {
+            let said = parse(words).expect_err("it is unknown").to_string();
             assert_eq!(said, USAGE);
         }
+    }
+
+    #[test]
+    fn an_older_binary_must_be_there() {
+        assert!(parse(&["--against", "/does/not/exist"]).is_err());
+        let wanted = parse(&["--against", "/bin/sh", "server", "--check"]).expect("all is known");
+        assert_eq!(wanted.area, Some("server"));
+        assert!(wanted.is_check && wanted.before.is_some());
     }
 }

@@ -138,8 +138,8 @@ impl Ours {
         Ok(time)
     }
 
-    /// Streams a gigabyte and watches how much memory both ends take.
-    pub(super) async fn stream(&self, live: &Live, report: &Report) -> Result<()> {
+    /// Streams a gigabyte, watches how much memory both ends take, and says both.
+    pub(super) async fn stream(&self, live: &Live, report: &Report) -> Result<String> {
         let agent_pid = memory::agent_of(live.id.as_str())?;
         let idle = memory::rss_bytes(agent_pid)?;
         let size = hotcell_agent_image::AGENT.len();
@@ -179,11 +179,14 @@ impl Ours {
                 most >> 20
             ),
         );
-        Ok(())
+        Ok(format!(
+            "{rate:.0} MB/s in {} MiB of memory, both ends together",
+            most >> 20
+        ))
     }
 
-    /// Keeps many containers at once, all of them answering.
-    pub(super) async fn idle(&self, count: usize, report: &Report) -> Result<()> {
+    /// Keeps many containers at once, all of them answering, and says how long they took to make.
+    pub(super) async fn idle(&self, count: usize, report: &Report) -> Result<Duration> {
         let start = Instant::now();
         let mut all = Vec::new();
         for _ in 0..count {
@@ -203,7 +206,7 @@ impl Ours {
                 made.as_millis()
             ),
         );
-        Ok(())
+        Ok(made)
     }
 }
 

@@ -16,6 +16,17 @@ impl Samples {
         }
     }
 
+    /// The subjects, in the order in which they were first measured.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(row, _)| *row)
+    }
+
+    /// What was measured of a subject, round by round.
+    pub(super) fn times(&self, row: &str) -> &[Duration] {
+        let found = self.0.iter().find(|(subject, _)| *subject == row);
+        found.map_or(&[], |(_, times)| times)
+    }
+
     /// Prints a line for each subject.
     pub(super) fn print(&self) {
         eprintln!("{:<42} {:>9} {:>9} {:>8}", "", "p50 ms", "p95 ms", "rounds");
@@ -79,21 +90,30 @@ impl Samples {
         }
     }
 
-    fn ratio(&self, row: &'static str, of: &'static str) -> Option<f64> {
+    pub(super) fn ratio(&self, row: &'static str, of: &'static str) -> Option<f64> {
         let (row, of) = (self.percentile(row, 50)?, self.percentile(of, 50)?);
         Some(row.as_secs_f64() / of.as_secs_f64())
     }
 
-    fn percentile(&self, row: &str, percent: usize) -> Option<Duration> {
-        let (_, times) = self.0.iter().find(|(subject, _)| *subject == row)?;
-        let mut sorted = times.clone();
+    /// How much longer one row takes than another in the same round, in the median of the rounds.
+    pub(super) fn median_more(&self, row: &str, than: &str) -> Option<Duration> {
+        let pairs = self.times(row).iter().zip(self.times(than));
+        let mut more: Vec<_> = pairs
+            .map(|(one, other)| one.saturating_sub(*other))
+            .collect();
+        more.sort_unstable();
+        more.get(more.len() / 2).copied()
+    }
+
+    pub(super) fn percentile(&self, row: &str, percent: usize) -> Option<Duration> {
+        let mut sorted = self.times(row).to_vec();
         sorted.sort_unstable();
         sorted
-            .get((sorted.len() * percent / 100).min(sorted.len() - 1))
+            .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
             .copied()
     }
 }
 
-fn millis(time: Duration) -> f64 {
+pub(super) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }

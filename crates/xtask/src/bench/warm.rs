@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::report::Report;
-use super::server::Server;
+use super::server_process::Server;
 
 /// How often somebody asks for a container, and for how long.
 const SPAWNS_PER_SECOND: u32 = 20;

@@ -1,0 +1,122 @@
+//! The real server as a process, on a state directory of its own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::client::Client;
+use super::memory::{anonymous_bytes, private_bytes, rss_bytes};
+
+/// How long a server may take to answer at all.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often it is tried meanwhile.
+const START_RETRY: Duration = Duration::from_micros(500);
+
+/// Lets `system_status`, which tells when the pool is full, be called over HTTP. Binaries from before it existed allow that
+/// anyway, and do not know the option.
+const ADMIN: &str = "--admin-over-http";
+
+/// A running `hotcell serve`. It is stopped and its state removed on drop.
+pub(super) struct Server {
+    process: Child,
+    address: SocketAddr,
+    directory: PathBuf,
+}
+
+impl Server {
+    /// Starts it and waits for its first answer.
+    pub(super) fn start(program: &Path) -> Result<Self> {
+        Self::start_with(program, &[], &[])
+    }
+
+    /// The same, with more arguments and variables.
+    pub(super) fn start_with(
+        program: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
+        std::fs::create_dir_all(&directory)?;
+        let process = Command::new(program)
+            .args(["serve", "--port"])
+            .arg(address.port().to_string())
+            .args(knows_admin(program)?.then_some(ADMIN))
+            .arg("--state-dir")
+            .arg(&directory)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(directory.join("stderr"))?)
+            .spawn()
+            .context("start hotcell serve")?;
+        let mut this = Self {
+            process,
+            address,
+            directory,
+        };
+        this.wait_for_answer()?;
+        Ok(this)
+    }
+
+    fn wait_for_answer(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while self.client().is_err() {
+            if Instant::now() > deadline || self.process.try_wait()?.is_some() {
+                let log = std::fs::read_to_string(self.directory.join("stderr"))?;
+                bail!("hotcell serve does not answer: {log}");
+            }
+            std::thread::sleep(START_RETRY);
+        }
+        Ok(())
+    }
+
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::connect(self.address)
+    }
+
+    /// Of the server and of the launcher, its only child. Both run the same file: the pages
+    /// that they share are counted once.
+    pub(super) fn rss_bytes(&self) -> Result<u64> {
+        let children = self.children()?.into_iter().flat_map(private_bytes);
+        Ok(rss_bytes(self.process.id())? + children.sum::<u64>())
+    }
+
+    /// Of the server and of the launcher.
+    pub(super) fn anonymous_bytes(&self) -> Result<u64> {
+        let mut bytes = anonymous_bytes(self.process.id())?;
+        for child in self.children()? {
+            bytes += anonymous_bytes(child)?;
+        }
+        Ok(bytes)
+    }
+
+    fn children(&self) -> Result<Vec<u32>> {
+        let pid = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(children.split_whitespace().flat_map(str::parse).collect())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let terminated = Command::new("kill")
+            .arg(self.process.id().to_string())
+            .status();
+        if terminated.is_err() {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn knows_admin(program: &Path) -> Result<bool> {
+    let help = Command::new(program).args(["serve", "--help"]).output();
+    let help = help.with_context(|| format!("run {}", program.display()))?;
+    Ok(String::from_utf8_lossy(&help.stdout).contains(ADMIN))
+}
