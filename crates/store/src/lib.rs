@@ -39,7 +39,7 @@ pub use attachment::AttachmentRow;
 pub use container::{ContainerInsert, ContainerRow};
 pub use error::{OpenError, StoreError};
 pub use exec::{ARGV_BYTES_KEPT, EndedExecRow, ExecInsert, ExecRow, listed_argv};
-pub use log::{LogMessage, LogPage, LogWriter};
+pub use log::{LogMessage, LogPage, LogPiece, LogWriter};
 pub use page::PageCursor;
 pub use prune::Retention;
 pub use warm::WarmRow;

@@ -10,7 +10,7 @@
 //! .tailN [file header][record]…  …  [record]…       SEGMENTS full ones and the newest
 //! ```
 //!
-//! A record is what one `append` added, with a checksum. Readers ignore what a crash left after
+//! A record is one piece that was appended, with a checksum. Readers ignore what a crash left after
 //! the last whole record, and opening the log for writing cuts it off. Each record contains the
 //! whole state of its writer, so the last one is enough to continue.
 //!
@@ -40,7 +40,7 @@ pub(crate) use file_writer::FileWriter;
 pub(crate) use logs::Logs;
 #[cfg(test)]
 pub(crate) use reader::read;
-pub use writer::LogWriter;
+pub use writer::{LogPiece, LogWriter};
 
 use crate::{Store, StoreError, blocking};
 
@@ -68,6 +68,18 @@ pub struct LogMessage {
     pub unix_ms: u64,
     /// Never ends in the middle of a UTF-8 character.
     pub data: Bytes,
+}
+
+impl LogPage {
+    /// Of a log without messages.
+    pub fn empty(after_seq: u64) -> Self {
+        Self {
+            messages: Vec::new(),
+            next_seq: after_seq,
+            has_more: false,
+            truncated_bytes: 0,
+        }
+    }
 }
 
 impl Store {

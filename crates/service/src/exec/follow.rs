@@ -7,13 +7,13 @@
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
-use bytes::BytesMut;
 use hotcell_agent_client::{
-    Agent, AgentError, AgentRefusal, Event, EventKind, Exit, ExitCause, Follow, Output,
+    Agent, AgentError, AgentRefusal, Event, EventKind, Exit, ExitCause, Follow,
 };
-use hotcell_domain::{ExecEnd, ExecStatus, Stream};
+use hotcell_domain::{ExecEnd, ExecStatus};
 use hotcell_engine::EngineError;
 
+use super::batch::Batch;
 use super::close::{cancelled, out_of_memory};
 use super::command::{CommandContext, for_agent};
 use super::end;
@@ -27,53 +27,12 @@ use crate::backoff::Backoff;
 const UNREACHABLE: &str =
     "its container does not answer now; the exec goes on, and nothing is lost";
 
-/// Output that has come meanwhile is added to a record below this size. A record is answered
-/// whole, so this and one more event of the agent's must stay below what a poll answers by
-/// default.
-const GATHER_BELOW_BYTES: usize = 16 << 10;
-
 /// Why an attempt to follow ended without an end.
 enum Broken {
     /// Try again.
     Again,
     /// There is nothing to follow any more.
     For(ExecEnd),
-}
-
-/// Output that goes into the log as one record.
-struct Piece {
-    /// The agent's number of the last event in it.
-    agent_seq: u64,
-    output: Output,
-    unix_ms: u64,
-    data: BytesMut,
-}
-
-impl Piece {
-    /// Adds what has come meanwhile from the same stream: a command that writes byte by byte
-    /// then costs a record for many of them. It waits for nothing. Answers the event that
-    /// does not belong to it, if there is one.
-    async fn gather(&mut self, follow: &mut Follow) -> Result<Option<Event>, AgentError> {
-        while self.data.len() < GATHER_BELOW_BYTES {
-            let here = tokio::select! {
-                biased;
-                event = follow.next() => event?,
-                () = std::future::ready(()) => return Ok(None),
-            };
-            match here {
-                Some(Event {
-                    seq,
-                    kind: EventKind::Output(output, data),
-                    ..
-                }) if output == self.output => {
-                    self.data.extend_from_slice(&data);
-                    self.agent_seq = seq;
-                }
-                other => return Ok(other),
-            }
-        }
-        Ok(None)
-    }
 }
 
 impl TableInner {
@@ -202,16 +161,11 @@ impl TableInner {
                 EventKind::Exit(exit) => return Ok(exit),
                 EventKind::Output(output, data) => {
                     let now = self.environment.clock.unix_ms();
-                    let mut piece = Piece {
-                        agent_seq: seq,
-                        output,
-                        // It is a container's word for the time.
-                        unix_ms: unix_ms.clamp(exec.created_unix_ms.min(now), now),
-                        data: data.into(),
-                    };
-                    let after = piece.gather(&mut follow).await?;
-                    let (agent_seq, bytes) = (piece.agent_seq, piece.data.len());
-                    let last_seq = self.keep(exec, sink, piece).await;
+                    let mut batch = Batch::new(exec.created_unix_ms.min(now)..=now);
+                    batch.add(seq, unix_ms, output, data);
+                    let after = batch.gather(&mut follow).await?;
+                    let (agent_seq, bytes) = (batch.agent_seq(), batch.bytes());
+                    let last_seq = self.keep(exec, sink, batch).await;
                     follow.ack(agent_seq);
                     exec.wrote(last_seq, bytes);
                     self.count_output(exec, bytes as u64);
@@ -226,15 +180,11 @@ impl TableInner {
     }
 
     /// Puts output into the log or the stream, however long that takes.
-    async fn keep(&self, exec: &LiveExec, sink: &mut OutputSink, piece: Piece) -> u64 {
-        let stream = stream(piece.output);
-        let data = piece.data.freeze();
+    async fn keep(&self, exec: &LiveExec, sink: &mut OutputSink, batch: Batch) -> u64 {
+        let pieces = batch.into_pieces();
         let mut backoff = Backoff::new();
         loop {
-            match sink
-                .append(piece.agent_seq, stream, piece.unix_ms, data.clone())
-                .await
-            {
+            match sink.append(pieces.clone()).await {
                 Ok(last_seq) => return last_seq,
                 Err(error) => {
                     tracing::warn!(exec.id = %exec.id, %error, "output is not stored yet");
@@ -351,12 +301,5 @@ impl TableInner {
         };
         self.oom_kills.store(container.oom_kills, Ordering::Relaxed);
         container.oom_kills > exec.oom_kills_before
-    }
-}
-
-fn stream(output: Output) -> Stream {
-    match output {
-        Output::Stdout => Stream::Stdout,
-        Output::Stderr => Stream::Stderr,
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Progress {
     pub(super) has_started: bool,
     /// The number of its newest message.
     pub(super) last_seq: u64,
+    /// Whether `last_seq` counts what an earlier server wrote into the log too.
+    pub(super) is_counted: bool,
     /// Bytes of output that came since this server follows it.
     pub(super) bytes: u64,
     /// How it ended. Once it is here it is in the store, and the log has its last byte.
@@ -49,8 +51,16 @@ pub(super) struct Progress {
     pub(super) stalled: Option<&'static str>,
 }
 
+impl Progress {
+    /// Whether there is nothing in the log, so that it need not be read.
+    pub(super) fn wrote_nothing(&self) -> bool {
+        self.is_counted && self.last_seq == 0
+    }
+}
+
 impl LiveExec {
-    /// One that waits. Its output goes to `stream`, or without one into its log.
+    /// One that waits and has written nothing. Its output goes to `stream`, or without one into
+    /// its log.
     pub(super) fn new(
         row: ExecRow,
         table: Weak<TableInner>,
@@ -71,6 +81,7 @@ impl LiveExec {
                 status: ExecStatus::Queued,
                 has_started: false,
                 last_seq: 0,
+                is_counted: true,
                 bytes: 0,
                 end: None,
                 stalled: None,
@@ -80,6 +91,14 @@ impl LiveExec {
             stream: Mutex::new(stream),
             abandonment,
         }
+    }
+
+    /// The same for one of an earlier server's, whose log is not open yet.
+    pub(super) fn recovered(row: ExecRow, table: Weak<TableInner>) -> Self {
+        let exec = Self::new(row, table, None, Abandonment::default());
+        exec.progress
+            .send_modify(|progress| progress.is_counted = false);
+        exec
     }
 
     pub(super) fn progress(&self) -> watch::Receiver<Progress> {
@@ -133,6 +152,7 @@ impl LiveExec {
                 progress.last_seq
             );
             progress.last_seq = last_seq;
+            progress.is_counted = true;
             progress.bytes += bytes as u64;
             progress.stalled = None;
         });

@@ -5,6 +5,7 @@
 //! is told of it, and the agent forgets it last. So whoever dies at whatever moment, the next
 //! server knows where to go on, and nothing runs or is written twice.
 
+mod batch;
 mod call;
 mod cancel;
 mod close;

@@ -103,11 +103,24 @@ impl LiveExec {
         // First how it is, then what it wrote: an end that is seen here is behind the last
         // byte of the log.
         let now = progress.borrow().clone();
-        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max);
-        let page = page.await?;
+        let page = self.read_log(store, poll, &now).await?;
         let mut view = view(self.id.clone(), now.status, page, now.end);
         view.stalled = now.stalled;
         Ok(view)
+    }
+
+    /// What it had written when it was as `now` says, and perhaps more.
+    async fn read_log(
+        &self,
+        store: &Store,
+        poll: Poll,
+        now: &Progress,
+    ) -> Result<LogPage, ServiceError> {
+        if now.wrote_nothing() {
+            return Ok(LogPage::empty(poll.after_seq));
+        }
+        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max);
+        Ok(page.await?)
     }
 
     /// Waits for what the caller wants to know.
@@ -127,8 +140,7 @@ impl LiveExec {
         if now.end.is_some() {
             return Ok(());
         }
-        let page = store.read_log(&self.id, poll.after_seq, poll.bytes_max);
-        let page = page.await?;
+        let page = self.read_log(store, poll, &now).await?;
         if page.has_more {
             return Ok(());
         }

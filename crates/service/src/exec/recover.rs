@@ -17,7 +17,6 @@ use super::close::lost;
 use super::live::LiveExec;
 use super::sink::OutputSink;
 use super::table::{ExecTable, NOT_STORED, TableInner};
-use crate::Abandonment;
 use crate::backoff::Backoff;
 use crate::environment::Environment;
 
@@ -39,12 +38,7 @@ impl TableInner {
         // An engine may have begun to count anew.
         let oom_kills = self.oom_kills.load(Ordering::Relaxed);
         row.oom_kills_before = row.oom_kills_before.min(oom_kills);
-        let exec = Arc::new(LiveExec::new(
-            row,
-            Arc::downgrade(self),
-            None,
-            Abandonment::default(),
-        ));
+        let exec = Arc::new(LiveExec::recovered(row, Arc::downgrade(self)));
         self.environment.execs.insert_found(&exec);
         self.reserve_always(&exec.command);
         exec

@@ -1,8 +1,6 @@
 //! Where the output of an exec goes: into its log, or streamed to whoever started it.
 
-use bytes::Bytes;
-use hotcell_domain::Stream;
-use hotcell_store::{LogWriter, StoreError};
+use hotcell_store::{LogPiece, LogWriter, StoreError};
 
 use super::stream::StreamSink;
 
@@ -23,17 +21,17 @@ impl OutputSink {
     }
 
     /// Takes what the agent sent, and returns the number of the newest message. It can be
-    /// repeated after an `Err`. Dropped while it waits, it has taken nothing.
-    pub(super) async fn append(
-        &mut self,
-        agent_seq: u64,
-        stream: Stream,
-        unix_ms: u64,
-        data: Bytes,
-    ) -> Result<u64, StoreError> {
+    /// repeated after an `Err`. Dropped while it waits, it has taken the first of the pieces, or
+    /// none.
+    pub(super) async fn append(&mut self, pieces: Vec<LogPiece>) -> Result<u64, StoreError> {
         match self {
-            Self::Log(log) => log.append(agent_seq, stream, unix_ms, data).await,
-            Self::Stream(sink) => Ok(sink.append(agent_seq, stream, unix_ms, data).await),
+            Self::Log(log) => log.append(pieces).await,
+            Self::Stream(sink) => {
+                for piece in pieces {
+                    sink.append(piece).await;
+                }
+                Ok(sink.last_seq())
+            }
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{Caller, Command, ContainerRef, ExecEnd, ExecId, Stream};
+use hotcell_domain::{Caller, Command, ContainerRef, ExecEnd, ExecId};
+use hotcell_store::LogPiece;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -123,26 +124,19 @@ impl StreamSink {
     }
 
     /// Waits until there is room for it. When nobody follows any more, it is discarded.
-    pub(super) async fn append(
-        &mut self,
-        agent_seq: u64,
-        stream: Stream,
-        unix_ms: u64,
-        data: Bytes,
-    ) -> u64 {
+    pub(super) async fn append(&mut self, piece: LogPiece) {
         if let Some(messages) = &self.messages
             && let Ok(place) = messages.reserve().await
         {
             place.send(Message {
                 seq: self.last_seq + 1,
-                stream,
-                unix_ms,
-                data,
+                stream: piece.stream,
+                unix_ms: piece.unix_ms,
+                data: piece.data,
             });
         }
         self.last_seq += 1;
-        self.agent_seq = agent_seq;
-        self.last_seq
+        self.agent_seq = piece.agent_seq;
     }
 
     /// Whoever follows is told that there is no more.

@@ -9,6 +9,20 @@ use super::Logs;
 use super::file_writer::FileWriter;
 use crate::{StoreError, blocking};
 
+/// What the agent sent under one number, or under several consecutive ones. It becomes one record.
+#[derive(Debug, Clone)]
+pub struct LogPiece {
+    /// The agent's number of its last part. Number 0 is for text that does not come from the agent
+    /// and is always added.
+    pub agent_seq: u64,
+    /// Where it was written.
+    pub stream: Stream,
+    /// When.
+    pub unix_ms: u64,
+    /// What.
+    pub data: Bytes,
+}
+
 /// Writes the log of one exec. The file is created with the first output: an exec without output
 /// costs no file.
 ///
@@ -58,21 +72,22 @@ impl LogWriter {
         self.run(|file| file.open().map(drop)).await
     }
 
-    /// Appends what the agent sent as number `agent_seq`; returns the number of the newest message.
-    /// After `Ok` it may be acknowledged to the agent; after `Err` the log is unchanged and the
-    /// call can be repeated.
+    /// Appends what the agent sent, in this order; returns the number of the newest message. After
+    /// `Ok` all of it may be acknowledged to the agent. After `Err` the log has some of the first
+    /// pieces or none, and the call can be repeated: a number that is already in the log is not
+    /// added again.
     ///
-    /// A number that is already in the log is not added again. Number 0 is for text that does not
-    /// come from the agent and is always added.
-    pub async fn append(
-        &mut self,
-        agent_seq: u64,
-        stream: Stream,
-        unix_ms: u64,
-        data: Bytes,
-    ) -> Result<u64, StoreError> {
-        self.run(move |file| file.open()?.append(agent_seq, stream, unix_ms, &data))
-            .await
+    /// Each call is handed to another thread, so whatever is here together should be appended
+    /// together.
+    pub async fn append(&mut self, pieces: Vec<LogPiece>) -> Result<u64, StoreError> {
+        self.run(move |file| {
+            let writer = file.open()?;
+            for piece in pieces {
+                writer.append(piece.agent_seq, piece.stream, piece.unix_ms, &piece.data)?;
+            }
+            Ok(writer.last_seq())
+        })
+        .await
     }
 
     /// Appends incomplete characters that were held back; returns the number of the newest message.
@@ -140,10 +155,19 @@ impl LazyFile {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
     use crate::samples::{exec, store};
+
+    fn piece(agent_seq: u64, data: &'static [u8]) -> LogPiece {
+        LogPiece {
+            agent_seq,
+            stream: Stream::Stdout,
+            unix_ms: 1,
+            data: Bytes::from_static(data),
+        }
+    }
 
     #[tokio::test]
     async fn an_exec_that_writes_nothing_costs_no_file() {
@@ -152,8 +176,7 @@ mod tests {
         assert_eq!(log.finish(1).await.unwrap(), 0);
         let files = || directory.path().join("logs").read_dir().unwrap().count();
         assert_eq!(files(), 0);
-        let hello = Bytes::from_static(b"hello");
-        log.append(1, Stream::Stdout, 1, hello).await.unwrap();
+        log.append(vec![piece(1, b"hello")]).await.unwrap();
         assert_eq!(files(), 1);
     }
 
@@ -162,21 +185,45 @@ mod tests {
         let (_directory, store) = store();
         let id = exec(1).id;
         let mut log = store.log_writer(&id, 1000);
-        let text = Bytes::from_static("half \u{e4}".as_bytes());
-        let half = text.slice(..text.len() - 1);
+        let text = "half \u{e4}".as_bytes();
+        let half = &text[..text.len() - 1];
         {
-            let mut begun = Box::pin(log.append(7, Stream::Stdout, 1, half.clone()));
-            let polled = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx))).await;
-            assert!(polled.is_pending(), "it waits for the blocking pool");
+            let file = Arc::clone(&log.file);
+            // Whoever writes waits for this.
+            let held = file.lock().unwrap();
+            let mut begun = Box::pin(log.append(vec![piece(7, half)]));
+            let polled = begun.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            drop((begun, held));
         }
         assert_eq!(log.agent_seq(), 0);
         // The end comes after it, and so does a repeated end.
         assert_eq!(log.finish(2).await.unwrap(), 2);
         assert_eq!((log.agent_seq(), log.last_seq()), (7, 2));
-        assert_eq!(log.append(7, Stream::Stdout, 1, half).await.unwrap(), 2);
+        assert_eq!(log.append(vec![piece(7, half)]).await.unwrap(), 2);
         let page = store.read_log(&id, 0, 100).await.unwrap();
         let data: Vec<_> = page.messages.iter().map(|one| one.data.to_vec()).collect();
         assert_eq!(data, [&text[..5], &text[5..6]]);
+    }
+
+    #[tokio::test]
+    async fn pieces_that_come_together_are_records_of_their_own_and_come_once() {
+        let (_directory, store) = store();
+        let id = exec(1).id;
+        let mut log = store.log_writer(&id, 1000);
+        let error = LogPiece {
+            stream: Stream::Stderr,
+            ..piece(5, b"error")
+        };
+        let pieces = vec![piece(2, b"one"), error, piece(6, b"two")];
+        assert_eq!(log.append(pieces.clone()).await.unwrap(), 3);
+        assert_eq!((log.agent_seq(), log.last_seq()), (6, 3));
+        // As after a failure: the first of them are here, the last is not.
+        let again = pieces.into_iter().chain([piece(7, b"three")]).collect();
+        assert_eq!(log.append(again).await.unwrap(), 4);
+        let page = store.read_log(&id, 0, 100).await.unwrap();
+        let data: Vec<_> = page.messages.iter().map(|one| &one.data[..]).collect();
+        assert_eq!(data, [&b"one"[..], b"error", b"two", b"three"]);
     }
 
     #[tokio::test]
@@ -184,8 +231,7 @@ mod tests {
         let (_directory, store) = store();
         let id = exec(1).id;
         let mut log = store.log_writer(&id, 1000);
-        let hello = Bytes::from_static(b"hello");
-        log.append(1, Stream::Stdout, 1, hello).await.unwrap();
+        log.append(vec![piece(1, b"hello")]).await.unwrap();
         let at_once = async |after_seq| {
             let mut reading = Box::pin(store.read_log(&id, after_seq, 100));
             std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
