@@ -6,13 +6,12 @@ use hotcell_domain::{Caller, Name};
 use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
-use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::tools::{Code, ToolError};
-use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease, json_bytes};
+use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease};
 
 /// How often a client that asked for it hears that we are at it.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
@@ -62,10 +61,10 @@ impl Call {
         self.take(bytes.saturating_mul(COPIES)).await
     }
 
-    /// Keeps as much room as an answer takes that has been built, until its client has read
-    /// it. On `Err` there is no room for it.
-    pub(crate) async fn keep_room(&self, answer: &impl Serialize) -> Result<(), ToolError> {
-        self.take(json_bytes(answer)).await
+    /// Keeps as much room as an answer takes that has been built (see [`crate::json_size`]),
+    /// until its client has read it. On `Err` there is no room for it.
+    pub(crate) async fn keep_room(&self, json_bytes: usize) -> Result<(), ToolError> {
+        self.take(json_bytes).await
     }
 
     async fn take(&self, bytes: usize) -> Result<(), ToolError> {

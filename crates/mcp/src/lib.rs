@@ -8,6 +8,7 @@
 
 mod call;
 mod complete;
+mod json_size;
 mod mime;
 mod options;
 mod picture;

@@ -22,7 +22,7 @@ use crate::call::{Call, caller};
 use crate::resources::encoded_path;
 use crate::tools::ToolTable;
 use crate::transport::ReplyBudget;
-use crate::{Options, complete, prompts, resources, task, tools};
+use crate::{Options, complete, json_size, prompts, resources, task, tools};
 
 /// What a model reads before anything else.
 const INSTRUCTIONS: &str = "Sealed Linux containers to work in. Start with spawn, or list_containers to find one you have; container_id takes an id or an alias. \
@@ -183,7 +183,7 @@ impl ServerHandler for Server {
         let call = self.call(&context);
         let read = async {
             let read = resources::read(self, &call, &request.uri).await?;
-            call.keep_room(&read).await?;
+            call.keep_room(json_size::of(&read)).await?;
             Ok(read)
         };
         let read = read.await;
@@ -222,7 +222,7 @@ impl ServerHandler for Server {
     ) -> Result<GetTaskResult, ErrorData> {
         let call = self.call(&context);
         let task = task::get(self, &call.caller, &request.task_id).await?;
-        let room = call.keep_room(&task).await;
+        let room = call.keep_room(json_size::of(&task)).await;
         room.map_err(tools::ToolError::into_protocol)?;
         Ok(task)
     }
@@ -249,7 +249,7 @@ impl ServerHandler for Server {
 /// The result, or an error if there is no room for it. What a tool has changed is told in any
 /// case: such answers are short.
 async fn bounded(result: CallToolResult, changes: bool, call: &Call) -> CallToolResult {
-    match call.keep_room(&result).await {
+    match call.keep_room(json_size::of_result(&result)).await {
         Err(error) if !changes => tools::result(Err(error)),
         Ok(()) | Err(_) => result,
     }

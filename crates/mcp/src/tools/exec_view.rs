@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::{Answer, exec_text};
+use crate::json_size;
 use crate::time::rfc3339;
 
 /// Output answered where the caller says nothing.
@@ -113,20 +114,10 @@ fn cost(message: &Message) -> usize {
     let is_text = std::str::from_utf8(&message.data).is_ok();
     MESSAGE_BYTES
         + if is_text {
-            message.data.iter().copied().map(json_bytes).sum()
+            json_size::of_text(&message.data)
         } else {
             message.data.len().div_ceil(3) * 4
         }
-}
-
-/// What a byte of text becomes in JSON. A container chooses what it writes, and a NUL costs
-/// six times as much as a letter.
-fn json_bytes(byte: u8) -> usize {
-    match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
-        0..0x20 => 6,
-        _ => 1,
-    }
 }
 
 /// How an exec ended: each part that is known.

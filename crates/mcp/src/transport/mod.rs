@@ -21,7 +21,7 @@ pub use limits::{
     ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
     SOCKET_CONNECTIONS_MAX,
 };
-pub(crate) use reply_budget::{BudgetExhausted, LeaseShare, ReplyBudget, json_bytes};
+pub(crate) use reply_budget::{BudgetExhausted, LeaseShare, ReplyBudget};
 pub use reply_budget::{ReplyLease, SendReply, answered, not_kept};
 pub use socket::Socket;
 pub use stdio::serve_stdio;

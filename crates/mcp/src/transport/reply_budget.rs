@@ -13,7 +13,6 @@
 //! the requests in flight.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use rmcp::model::{
     ClientJsonRpcMessage, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
-use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -209,25 +207,6 @@ pub fn not_kept(id: Option<RequestId>) -> ServerJsonRpcMessage {
     JsonRpcMessage::error(ErrorData::internal_error(text, None), id)
 }
 
-/// How long a value is as JSON, without making it.
-pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
-    struct Counter(usize);
-    impl io::Write for Counter {
-        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-            self.0 += data.len();
-            Ok(data.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    // What cannot be serialised is refused by whoever sends it.
-    let _ = serde_json::to_writer(&mut counter, value);
-    counter.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,11 +283,5 @@ mod tests {
         assert!(take(&answers, &mut other, MIB / 2).await.is_err());
         drop(large);
         take(&answers, &mut other, MIB / 2).await.unwrap();
-    }
-
-    #[test]
-    fn json_is_as_long_as_it_will_be() {
-        let value = serde_json::json!({ "a": "\u{1}\u{20ac}\"", "b": [1, null] });
-        assert_eq!(json_bytes(&value), value.to_string().len());
     }
 }
