@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Name;
+use crate::{Name, TraceContext};
 
 /// The owner of containers and execs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +17,8 @@ pub struct Caller {
     pub client: Option<Name>,
     /// Whether the caller may use the admin tools.
     pub is_admin: bool,
+    /// The trace that the request belongs to, if the caller says so.
+    pub trace: Option<TraceContext>,
 }
 
 impl Principal {
@@ -46,6 +48,7 @@ impl Caller {
             principal: Principal::local(),
             client: None,
             is_admin: true,
+            trace: None,
         }
     }
 }

@@ -26,6 +26,7 @@ mod profile;
 mod quota;
 mod reference;
 mod spec;
+mod trace;
 
 pub use admitted::{Admitted, Policy, PolicyError};
 pub use alias::{Alias, AliasError, ContainerRef};
@@ -47,3 +48,4 @@ pub use profile::{ProcessLimits, Profile};
 pub use quota::{OverQuota, Quota, QuotaError, QuotaKind, QuotaOverride, Quotas};
 pub use reference::Reference;
 pub use spec::{ContainerSpec, Lifetime, Network};
+pub use trace::{TraceContext, TraceId};

@@ -7,6 +7,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use hotcell_domain::TraceContext;
+use http::HeaderMap;
 use rmcp::ServerHandler;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -126,7 +128,8 @@ impl RequestGate {
             return Ok((request, permit));
         }
         let (mut parts, body) = request.into_parts();
-        let caller = self.identify.identify(&parts).await?;
+        let mut caller = self.identify.identify(&parts).await?;
+        caller.trace = trace(&parts.headers);
         parts.extensions.insert(caller);
         if let Some(challenge) = self.identify.admin_challenge() {
             parts.extensions.insert(AdminChallenge(challenge));
@@ -134,4 +137,11 @@ impl RequestGate {
         parts.extensions.insert(permit.clone());
         Ok((Request::from_parts(parts, body), permit))
     }
+}
+
+/// The trace that a request belongs to. Two headers are none, as the standard says.
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut named = headers.get_all("traceparent").iter();
+    let first = named.next()?.to_str().ok()?;
+    named.next().is_none().then(|| TraceContext::parse(first))?
 }

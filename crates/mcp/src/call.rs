@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{Caller, Name};
+use hotcell_domain::{Caller, Name, TraceContext};
 use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
@@ -138,6 +138,9 @@ pub(crate) fn caller(context: &RequestContext<RoleServer>, default: &Caller) -> 
     let known = context.extensions.get::<Caller>();
     let known = known.or_else(|| parts?.extensions.get::<Caller>());
     let mut caller = known.unwrap_or(default).clone();
+    // What the message says goes before what its envelope says.
+    let said = context.meta.get_traceparent();
+    caller.trace = said.and_then(TraceContext::parse).or(caller.trace);
     if caller.client.is_none() {
         let client = context.client_info();
         caller.client = client.and_then(|client| Name::parse(&client.name).ok());

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ServiceError;
+use crate::metrics::AgentMetrics;
 
 /// How long an attempt to connect may take. An agent answers in milliseconds, unless its
 /// host is very busy.
@@ -28,6 +29,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     engine: Arc<dyn Engine>,
     id: ContainerId,
+    metrics: AgentMetrics,
     state: Mutex<State>,
     /// Held by whoever connects.
     connecting: tokio::sync::Mutex<()>,
@@ -57,10 +59,11 @@ struct State {
 
 impl Connection {
     /// Nothing is opened yet.
-    pub(crate) fn new(engine: Arc<dyn Engine>, id: ContainerId) -> Self {
+    pub(crate) fn new(engine: Arc<dyn Engine>, id: ContainerId, metrics: AgentMetrics) -> Self {
         Self {
             engine,
             id,
+            metrics,
             state: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             distrusted: watch::Sender::new(None),
@@ -90,7 +93,10 @@ impl Connection {
         if let Some(not_before) = not_before {
             tokio::time::sleep_until(not_before).await;
         }
+        let began = Instant::now();
         let attempt = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let is_ok = matches!(attempt, Ok(Ok(_)));
+        self.metrics.connected(is_ok, began.elapsed());
         self.note(attempt.unwrap_or_else(|_| Err(silent(None))))
     }
 
@@ -103,6 +109,7 @@ impl Connection {
                 let current = state.current.as_ref();
                 if current.is_some_and(|current| current.number == connected.number) {
                     state.current = None;
+                    self.metrics.lost();
                 }
             }
             AgentError::Protocol(what) => self.distrust(what),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hotcell_domain::{ContainerId, EngineId, Principal, Quota};
+use hotcell_domain::{ContainerId, EngineId, Principal, Quota, TraceContext};
 use hotcell_engine::{Engine, EngineError};
 use hotcell_store::Store;
 
@@ -67,6 +67,14 @@ impl Environment {
     /// What a principal may have, as the operator has it now.
     pub(crate) fn quota_of(&self, principal: &Principal) -> Quota {
         self.settings.quotas.of(principal)
+    }
+
+    /// A trace for an operation whose caller names none.
+    pub(crate) fn new_trace(&self) -> TraceContext {
+        let mut random = [0; 16];
+        random[..10].copy_from_slice(&self.random.bytes());
+        random[10..].copy_from_slice(&self.random.bytes()[..6]);
+        TraceContext::new(random)
     }
 
     /// Removes a container. One that is not there is removed already. An engine that does

@@ -73,6 +73,7 @@ pub(crate) struct Guarded(Arc<Inner>);
 #[must_use = "an operation that is dropped has been abandoned"]
 pub(crate) struct Operation {
     environment: Arc<Environment>,
+    /// Always with a trace: its own, or a new one.
     caller: Caller,
     action: Action,
     /// As the caller named it.
@@ -97,15 +98,20 @@ impl Guarded {
         target: &impl Display,
     ) -> (Operation, Arc<Inner>) {
         let target = target.to_string();
+        let mut caller = caller.clone();
+        let trace = caller
+            .trace
+            .get_or_insert_with(|| self.0.environment.new_trace());
         let span = tracing::info_span!(
             "operation",
             action = action.as_str(),
             principal = %caller.principal,
             target,
+            trace_id = %trace.trace_id,
         );
         let operation = Operation {
             environment: Arc::clone(&self.0.environment),
-            caller: caller.clone(),
+            caller,
             action,
             target,
             started: Instant::now(),
@@ -170,6 +176,11 @@ impl Operation {
             && !self.has_ended
         {
             log_denial(&self.caller, &self.target, refusal);
+        }
+        if let ServiceError::OverQuota(excess) = error
+            && !self.has_ended
+        {
+            self.environment.metrics.over_quota(excess.quota);
         }
         self.finish(Outcome::of(error));
     }

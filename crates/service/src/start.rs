@@ -71,15 +71,17 @@ impl Service {
         random: Arc<dyn Random>,
         enforced: Enforced,
     ) -> Result<(Self, Arc<Inner>), ServiceError> {
+        let metrics = Metrics::default();
+        store.observe_transactions(metrics.store_observer());
         let environment = Arc::new(Environment {
             budget: Budget::new(settings.totals),
             engine_id: engine.identity(),
-            engine,
+            engine: metrics.engine.meter(engine),
             store,
             settings,
             clock,
             random,
-            metrics: Metrics::default(),
+            metrics,
             tasks: Tasks::default(),
             execs: LiveExecs::default(),
             space: Space::default(),

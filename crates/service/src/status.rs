@@ -182,6 +182,7 @@ impl Inner {
     fn now(&self) -> Now {
         let mut now = Now {
             warm: self.pool.views(),
+            store_queue: self.environment.store.queue_depth(),
             ..Now::default()
         };
         for container in self.registry.all() {

@@ -7,8 +7,11 @@
 mod query;
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -22,21 +25,54 @@ const QUEUE_MAX: usize = 4096;
 /// Queries that share one transaction.
 const BATCH_MAX: usize = 64;
 
+/// What waits for the thread, and who is told how long it takes.
+#[derive(Default)]
+pub(crate) struct Meter {
+    queued: AtomicUsize,
+    observer: OnceLock<Box<dyn Fn(Duration) + Send + Sync>>,
+}
+
+impl Meter {
+    /// Queries that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// From now on `observer` is told how long each transaction takes. The first one stays.
+    pub(crate) fn set_observer(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
+        let _ = self.observer.set(Box::new(observer));
+    }
+
+    fn observe(&self, duration: Duration) {
+        if let Some(observer) = self.observer.get() {
+            observer(duration);
+        }
+    }
+}
+
 /// Sends queries to the thread. Dropping it waits until every queued query has run and the
 /// database is closed.
 pub(crate) struct DatabaseThread {
+    meter: Arc<Meter>,
     queue: Option<SyncSender<Box<dyn QueuedQuery>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DatabaseThread {
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
     /// Moves the database to its own thread.
     pub(crate) fn start(database: Database) -> io::Result<Self> {
         let (queue, queries) = mpsc::sync_channel(QUEUE_MAX);
+        let meter = Arc::new(Meter::default());
+        let metered = Arc::clone(&meter);
         let thread = std::thread::Builder::new()
             .name("hotcell-store".to_owned())
-            .spawn(move || run_all(database, &queries))?;
+            .spawn(move || run_all(database, &queries, &metered))?;
         Ok(Self {
+            meter,
             queue: Some(queue),
             thread: Some(thread),
         })
@@ -51,7 +87,11 @@ impl DatabaseThread {
         let (reply, replied) = oneshot::channel();
         let query = Box::new(Query::new(step, query, reply));
         let queue = self.queue.as_ref().ok_or(StoreError::Unavailable)?;
-        queue.try_send(query).map_err(|_| StoreError::Unavailable)?;
+        self.meter.queued.fetch_add(1, Ordering::Relaxed);
+        if queue.try_send(query).is_err() {
+            self.meter.queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(StoreError::Unavailable);
+        }
         replied.await.map_err(|_| StoreError::Unavailable)?
     }
 }
@@ -65,11 +105,14 @@ impl Drop for DatabaseThread {
     }
 }
 
-fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>) {
+fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>, meter: &Meter) {
     while let Ok(first) = queries.recv() {
         let waiting = queries.try_iter().take(BATCH_MAX - 1);
         let mut together: Vec<_> = std::iter::once(first).chain(waiting).collect();
+        meter.queued.fetch_sub(together.len(), Ordering::Relaxed);
+        let began = Instant::now();
         let outcome = run_batch(&mut database, &mut together);
+        meter.observe(began.elapsed());
         database.settle();
         database.scrub_soon();
         let outcome = outcome.map_err(|fault| database.report(fault));

@@ -34,6 +34,7 @@ use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use attachment::AttachmentRow;
 pub use container::{ContainerInsert, ContainerRow};
@@ -132,6 +133,18 @@ impl Store {
             free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
         })
+    }
+}
+
+impl Store {
+    /// Tells `observer` how long each transaction takes. The first observer stays.
+    pub fn observe_transactions(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
+        self.database.meter().set_observer(observer);
+    }
+
+    /// Queries that wait for the database.
+    pub fn queue_depth(&self) -> usize {
+        self.database.meter().queued()
     }
 }
 

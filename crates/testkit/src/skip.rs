@@ -36,6 +36,8 @@ pub enum Need {
     Machine,
     /// An address of this host that is not the loopback's.
     Address,
+    /// Debian's `prometheus`.
+    Prometheus,
     /// Programs in various languages, to be run in a container.
     Programs,
 }
@@ -55,6 +57,7 @@ impl Need {
             Self::Extents => "extents",
             Self::Machine => "machine",
             Self::Address => "address",
+            Self::Prometheus => "prometheus",
             Self::Programs => "programs",
         }
     }

@@ -209,6 +209,7 @@ fn token_set(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> TokenSet {
             principal: record.name.principal(),
             client: None,
             is_admin: record.admin,
+            trace: None,
         };
         let token = Token {
             hash,
@@ -228,6 +229,7 @@ fn chosen_caller() -> Caller {
         principal: Principal::new(name),
         client: None,
         is_admin: false,
+        trace: None,
     }
 }
 

@@ -13,6 +13,7 @@ mod docker_found;
 mod docker_images;
 mod docker_setups;
 mod image;
+mod prometheus;
 mod pull;
 mod run;
 mod server_auth;

@@ -112,7 +112,8 @@ impl Engine for Door {
 fn connection(door: &Arc<Door>) -> Arc<Connection> {
     let id = ContainerId::from_parts(1, [0; 10]);
     let engine = Arc::clone(door) as Arc<dyn Engine>;
-    Arc::new(Connection::new(engine, id))
+    let metrics = crate::metrics::Metrics::default().agent;
+    Arc::new(Connection::new(engine, id, metrics))
 }
 
 fn is_unavailable(result: &Result<Connected, ServiceError>) -> bool {

@@ -79,7 +79,7 @@ impl LiveContainer {
         row: ContainerRow,
     ) -> (Arc<Self>, mpsc::Receiver<EndRequest>) {
         let engine = Arc::clone(&environment.engine);
-        let connection = Connection::new(engine, row.id.clone());
+        let connection = Connection::new(engine, row.id.clone(), environment.metrics.agent.clone());
         Self::with_connection(environment, row, Arc::new(connection))
     }
 
@@ -127,7 +127,11 @@ impl LiveContainer {
     /// the execs that were has something that has ended.
     pub(super) fn renew(&self, environment: &Arc<Environment>) {
         let engine = Arc::clone(&environment.engine);
-        let connection = Connection::new(engine, self.row.id.clone());
+        let connection = Connection::new(
+            engine,
+            self.row.id.clone(),
+            environment.metrics.agent.clone(),
+        );
         let fresh = AgentState::new(environment, &self.row, Arc::new(connection));
         *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }

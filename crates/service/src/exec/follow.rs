@@ -169,6 +169,7 @@ impl TableInner {
                     follow.ack(agent_seq);
                     exec.wrote(last_seq, bytes);
                     self.count_output(exec, bytes as u64);
+                    self.environment.metrics.exec_wrote(bytes as u64);
                     match after {
                         Some(after) => Some(after),
                         None => follow.next().await?,

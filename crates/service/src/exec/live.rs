@@ -1,10 +1,12 @@
 //! An exec that waits or runs.
 
 use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
 use hotcell_store::{ExecRow, listed_argv};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::stdin::Written;
 use super::stream::StreamSink;
@@ -31,6 +33,8 @@ pub(crate) struct LiveExec {
     stream: Mutex<Option<mpsc::Sender<Message>>>,
     has_log: bool,
     abandonment: Abandonment,
+    /// Since when it waits.
+    queued: Instant,
 }
 
 /// How far an exec is.
@@ -90,6 +94,7 @@ impl LiveExec {
             has_log: stream.is_none(),
             stream: Mutex::new(stream),
             abandonment,
+            queued: Instant::now(),
         }
     }
 
@@ -107,6 +112,11 @@ impl LiveExec {
 
     pub(super) fn status(&self) -> ExecStatus {
         self.progress.borrow().status
+    }
+
+    /// How long it has waited for a place.
+    pub(super) fn waited(&self) -> Duration {
+        self.queued.elapsed()
     }
 
     /// It has a place.

@@ -203,6 +203,7 @@ impl TableInner {
     /// Hands out places as long as there are places and execs.
     pub(super) fn start_queued(self: &Arc<Self>) {
         while let Some(exec) = self.next_to_run() {
+            self.environment.metrics.exec_waited(exec.waited());
             self.run(exec, false);
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hotcell_domain::ContainerId;
 use hotcell_engine::{Progress, error_chain};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::watch::CHECK_TIMEOUT;
@@ -116,13 +117,16 @@ impl Pool {
 
     /// Makes a container and puts it with those that are ready. On `Err` it is being removed.
     async fn create(self: Arc<Self>, set: usize, id: ContainerId) -> Result<(), CreateError> {
+        let began = Instant::now();
         let given_up = self.slots().given_up(&id);
         let mut made = self.create_recorded(set, &id, &given_up).await;
         if given_up.is_cancelled() {
             made = Err(CreateError::GivenUp);
         }
         let is_put = made.as_ref().is_ok_and(|warm| self.put(warm));
-        if !is_put {
+        if is_put {
+            self.environment.metrics.warm_refilled(began.elapsed());
+        } else {
             self.reject(&id, set);
         }
         made.map(drop)
@@ -147,7 +151,8 @@ impl Pool {
             .run_until_cancelled(fetch_image(environment, spec))
             .await;
         fetched.ok_or(CreateError::GivenUp)??;
-        let connection = Arc::new(Connection::new(engine, id.clone()));
+        let metrics = environment.metrics.agent.clone();
+        let connection = Arc::new(Connection::new(engine, id.clone(), metrics));
         let container = create(environment, id, spec, &Progress::default(), &connection).await?;
         self.warm_up(&connection).await?;
         Ok(WarmContainer::new(

@@ -144,6 +144,7 @@ pub fn somebody(principal: &str) -> Options {
             principal: Principal::new(Name::parse(principal).unwrap()),
             client: None,
             is_admin: false,
+            trace: None,
         },
         ..Options::default()
     }

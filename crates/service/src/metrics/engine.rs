@@ -1,0 +1,154 @@
+//! The engine: what is asked of it, how long that takes, and what it holds.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Phase};
+use hotcell_engine::{
+    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
+    SweepMode, Swept,
+};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::{Label, outcome, seconds_to_minutes, set};
+
+type Calls = Family<[Label; 2], Histogram, fn() -> Histogram>;
+
+#[derive(Debug)]
+pub(crate) struct EngineMetrics {
+    calls: Calls,
+    active_containers: Gauge,
+    containers: Family<[Label; 1], Gauge>,
+    memory_bytes: Gauge,
+}
+
+/// An engine whose calls are counted and timed.
+struct MeteredEngine {
+    engine: Arc<dyn Engine>,
+    calls: Calls,
+}
+
+impl EngineMetrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let this = Self {
+            calls: Family::new_with_constructor(seconds_to_minutes),
+            active_containers: Gauge::default(),
+            containers: Family::default(),
+            memory_bytes: Gauge::default(),
+        };
+        let known = registry.sub_registry_with_prefix("mcp_devbench");
+        let active = this.active_containers.clone();
+        known.register("active_containers", "Containers that run", active);
+        let memory = this.memory_bytes.clone();
+        known.register("memory_usage_bytes", "Memory of all containers", memory);
+        let own = registry.sub_registry_with_prefix("hotcell");
+        let containers = this.containers.clone();
+        own.register("containers", "Containers by phase", containers);
+        let help = "How long the engine took for each step, by outcome";
+        own.register("engine_call_seconds", help, this.calls.clone());
+        this
+    }
+
+    /// The same engine, counted here.
+    pub(crate) fn meter(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
+        Arc::new(MeteredEngine {
+            engine,
+            calls: self.calls.clone(),
+        })
+    }
+
+    pub(super) fn memory_used(&self, bytes: u64) {
+        set(&self.memory_bytes, bytes);
+    }
+
+    pub(super) fn show(&self, phases: &[Phase]) {
+        let with = |phase| phases.iter().filter(|now| **now == phase).count() as u64;
+        set(&self.active_containers, with(Phase::Running));
+        for phase in Phase::ALL.into_iter().filter(|phase| !phase.is_final()) {
+            let gauge = self.containers.get_or_create(&[("phase", phase.as_str())]);
+            set(&gauge, with(phase));
+        }
+    }
+}
+
+impl MeteredEngine {
+    async fn timed<T>(
+        &self,
+        step: &'static str,
+        call: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let began = Instant::now();
+        let done = call.await;
+        let labels = [("step", step), outcome(done.is_ok())];
+        let calls = self.calls.get_or_create(&labels);
+        calls.observe(began.elapsed().as_secs_f64());
+        done
+    }
+}
+
+#[async_trait]
+impl Engine for MeteredEngine {
+    fn identity(&self) -> EngineId {
+        self.engine.identity()
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities, EngineError> {
+        self.engine.capabilities().await
+    }
+
+    async fn fetch_image(
+        &self,
+        spec: &Admitted<ContainerSpec>,
+        pull: Pull<'_>,
+    ) -> Result<ReadyImage, EngineError> {
+        let call = self.engine.fetch_image(spec, pull);
+        self.timed("fetch_image", call).await
+    }
+
+    async fn create(
+        &self,
+        id: &ContainerId,
+        spec: &Admitted<ContainerSpec>,
+        image: ReadyImage,
+    ) -> Result<Container, EngineError> {
+        let call = self.engine.create(id, spec, image);
+        self.timed("create", call).await
+    }
+
+    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.timed("restart", self.engine.restart(id)).await
+    }
+
+    async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        self.timed("open", self.engine.open(id)).await
+    }
+
+    async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError> {
+        self.timed("inspect", self.engine.inspect(id)).await
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, EngineError> {
+        self.timed("list", self.engine.list()).await
+    }
+
+    async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.timed("destroy", self.engine.destroy(id)).await
+    }
+
+    /// Takes as long as the container lives, so it is not timed.
+    async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.engine.exited(id).await
+    }
+
+    async fn sync(&self, ids: &[ContainerId]) -> Result<(), EngineError> {
+        self.timed("sync", self.engine.sync(ids)).await
+    }
+
+    async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
+        self.timed("sweep", self.engine.sweep(garbage, mode)).await
+    }
+}
