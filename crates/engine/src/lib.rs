@@ -189,6 +189,8 @@ pub struct Container {
     pub oom_kills: u64,
     /// Memory in use, where it is known.
     pub memory_bytes: Option<u64>,
+    /// Processor time used so far, where it is known.
+    pub cpu_time: Option<Duration>,
     /// The digest of the image it was made of, if that has one.
     pub image_digest: Option<String>,
     /// The engine's own name of that image, which stays the same while tags move. One that

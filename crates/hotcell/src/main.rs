@@ -45,6 +45,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::serve(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Ps(arguments) => client::ps(arguments),
+        Command::Top(arguments) => client::top(arguments),
         Command::Exec(arguments) => client::exec(arguments),
         Command::Logs(arguments) => client::logs(arguments),
         Command::Kill(arguments) => client::kill(arguments),
@@ -61,6 +62,7 @@ fn level(command: &Command) -> LevelFilter {
         Command::Serve(_) => LevelFilter::INFO,
         Command::Run(_)
         | Command::Ps(_)
+        | Command::Top(_)
         | Command::Exec(_)
         | Command::Logs(_)
         | Command::Kill(_)
@@ -78,6 +80,7 @@ fn failed(command: &Command) -> u8 {
         Command::Run(_) | Command::Exec(_) => exit::FAILED,
         Command::Serve(_)
         | Command::Ps(_)
+        | Command::Top(_)
         | Command::Logs(_)
         | Command::Kill(_)
         | Command::Token(_)

@@ -211,6 +211,16 @@ impl Drop for Operation {
     }
 }
 
+/// Refuses whoever may not see what other principals have.
+pub(crate) fn must_be_admin(caller: &Caller, what: &str) -> Result<(), ServiceError> {
+    if caller.is_admin {
+        return Ok(());
+    }
+    Err(ServiceError::Denied {
+        reason: format!("only an admin sees the {what} of other principals"),
+    })
+}
+
 /// Tells the operator who was refused what by which rule. `what` is the name of an image or a
 /// container: none of them holds a secret.
 pub fn log_denial(caller: &Caller, what: &impl Display, refusal: &PolicyError) {

@@ -35,6 +35,8 @@ const CLOCK_SKEW_SECONDS_MAX: u64 = 24 * 60 * 60;
 pub(super) struct Usage {
     pub(super) oom_kills: u64,
     pub(super) memory_bytes: Option<u64>,
+    /// Where it is a process of this host in a unified cgroup.
+    pub(super) cpu_time: Option<Duration>,
 }
 
 /// The first processes of containers that were looked at, for a list, which does not name them.
@@ -107,7 +109,12 @@ fn of_process(pid: i32, id: &str) -> Option<Usage> {
     Some(Usage {
         oom_kills: counter(&events, "oom_kill")?,
         memory_bytes: current.and_then(|bytes| bytes.trim().parse().ok()),
+        cpu_time: cpu_time(&read("cpu.stat").unwrap_or_default()),
     })
+}
+
+fn cpu_time(stat: &str) -> Option<Duration> {
+    counter(stat, "usage_usec").map(Duration::from_micros)
 }
 
 /// The directory of a container's memory cgroup, and whether it is of the first version.
@@ -149,6 +156,7 @@ async fn ask(client: &Client, id: &str, found: &ContainerInspectResponse) -> Usa
     Usage {
         oom_kills: oom_kills.unwrap_or(0),
         memory_bytes,
+        cpu_time: None,
     }
 }
 

@@ -343,6 +343,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             enforced: Enforced::NOTHING,
             oom_kills: 0,
             memory_bytes: None,
+            cpu_time: None,
             image_digest: None,
             image_id: None,
             spec: None,
@@ -364,6 +365,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
         enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),
+        cpu_time: record.cgroup.cpu_time(),
         image_id: record.image_digest.clone(),
         image_digest: record.image_digest,
     }

@@ -1,4 +1,4 @@
-//! `hotcell ps`, `exec`, `logs` and `kill`: clients of the running server.
+//! `hotcell ps`, `top`, `exec`, `logs` and `kill`: clients of the running server.
 
 use std::time::Duration;
 
@@ -14,6 +14,21 @@ pub(crate) struct PsArgs {
     pub(crate) all: bool,
 
     /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// How to show it.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Print one snapshot and exit, as without a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Print one snapshot as JSON
     #[arg(long)]
     pub(crate) json: bool,
 

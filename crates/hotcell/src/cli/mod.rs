@@ -16,7 +16,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use auth::{AuthArgs, AuthMode};
-pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
 pub(crate) use engine::EngineChoice;
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use quotas::QuotaArgs;
@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// List the containers of the running server
     Ps(PsArgs),
+    /// Show CPU, memory and output of all containers and execs, live
+    ///
+    /// `q` or Ctrl-C ends it. Without a terminal it prints one snapshot.
+    Top(TopArgs),
     /// Run a command in a container of the running server
     ///
     /// Its output is streamed and its exit code becomes ours, as `hotcell run` has it.

@@ -1,4 +1,4 @@
-//! `hotcell ps`, `exec`, `logs` and `kill`, for people: MCP clients of the running server,
+//! `hotcell ps`, `top`, `exec`, `logs` and `kill`, for people: MCP clients of the running server,
 //! over the socket in its state directory. They use the tools that everybody uses.
 
 mod connection;
@@ -9,6 +9,8 @@ mod output;
 mod poll;
 mod ps;
 mod stdin;
+mod table;
+mod top;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -16,12 +18,17 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs};
+use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
 use crate::terminal;
 
 /// Lists containers.
 pub(crate) fn ps(arguments: &PsArgs) -> Result<ExitCode> {
     block_on(ps::ps(arguments))
+}
+
+/// Shows what containers and execs use.
+pub(crate) fn top(arguments: &TopArgs) -> Result<ExitCode> {
+    block_on(top::top(arguments))
 }
 
 /// Runs a command in a container.

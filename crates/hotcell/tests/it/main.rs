@@ -31,6 +31,8 @@ mod server_state;
 mod server_stories;
 mod server_systemd;
 mod server_tenants;
+mod server_top;
+mod server_traces;
 mod server_traps;
 #[path = "../support/mod.rs"]
 mod support;

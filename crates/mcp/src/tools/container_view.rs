@@ -1,5 +1,7 @@
 //! Containers as clients see them.
 
+use std::time::Duration;
+
 use hotcell_domain::Principal;
 use hotcell_service::ContainerView;
 use schemars::JsonSchema;
@@ -27,6 +29,9 @@ pub(super) struct ContainerItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
     memory: Memory,
+    /// Processor time used so far
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ms: Option<u64>,
     attachments: Vec<Attachment>,
 }
 
@@ -64,9 +69,14 @@ impl From<&ContainerView> for ContainerItem {
                 limit_bytes: view.limits.memory.get(),
                 used_bytes: view.memory_bytes,
             },
+            cpu_ms: view.cpu_time.map(millis),
             attachments: view.attachments.iter().map(Attachment::from).collect(),
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl ContainerItem {

@@ -33,6 +33,9 @@ pub(super) struct Params {
     /// Also those that ended within a day
     #[serde(default)]
     include_finished: bool,
+    /// Operator only: everybody's running ones
+    #[serde(default)]
+    all: bool,
 }
 
 #[derive(JsonSchema)]
@@ -50,6 +53,7 @@ struct ExecItem {
     container_id: String,
     cmd: Vec<String>,
     status: String,
+    output_bytes: Option<u64>,
     created_at: String,
     ended_at: Option<String>,
     exit_code: Option<u8>,
@@ -74,9 +78,13 @@ impl Tool for ListExecs {
             .map(super::container_ref)
             .transpose()?;
         let service = server.service();
-        let execs = service
-            .execs(&call.caller, target.as_ref(), params.include_finished)
-            .await?;
+        let execs = if params.all {
+            let all = service.all_execs(&call.caller).await;
+            all.map_err(|error| ToolError::from(error).with_hint("leave `all` out to see yours"))?
+        } else {
+            let own = service.execs(&call.caller, target.as_ref(), params.include_finished);
+            own.await?
+        };
         let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
         let mut listed: Vec<Value> = newest.iter().map(listed).collect();
         let first = fitting(listed.iter().map(size));
@@ -107,6 +115,9 @@ fn listed(exec: &ExecSummary) -> Value {
         "created_at".to_owned(),
         rfc3339(exec.created_unix_ms).into(),
     );
+    if let Some(bytes) = exec.output_bytes {
+        object.insert("output_bytes".to_owned(), bytes.into());
+    }
     if let Some(ended) = exec.ended_unix_ms {
         object.insert("ended_at".to_owned(), rfc3339(ended).into());
     }

@@ -56,6 +56,19 @@ impl ContainerCgroups {
         })
     }
 
+    /// Processor time used so far; `None` if no cgroup accounts for it.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        self.dirs().find_map(|dir| {
+            if let Ok(stat) = fs::read_to_string(dir.join("cpu.stat"))
+                && let Some(micros) = counter(&stat, "usage_usec")
+            {
+                return Some(Duration::from_micros(micros));
+            }
+            let nanos = fs::read_to_string(dir.join("cpuacct.usage")).ok()?;
+            nanos.trim().parse().ok().map(Duration::from_nanos)
+        })
+    }
+
     /// Kills every member. On cgroup v1 a process that forks at this moment can be missed; that is
     /// harmless, because the container's init takes its descendants with it, and `remove` kills
     /// again.

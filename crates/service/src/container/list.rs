@@ -9,6 +9,7 @@ use hotcell_store::ContainerRow;
 
 use super::{Attached, ContainerName, ContainerView};
 use crate::container::LiveContainer;
+use crate::operation::must_be_admin;
 use crate::status::{ENGINE_TIMEOUT, WHOLE, limit_views};
 use crate::{Action, Inner, Service, ServiceError};
 
@@ -34,13 +35,8 @@ impl Service {
         include_stopped: bool,
     ) -> Result<Vec<ContainerView>, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
-        let is_admin = caller.is_admin;
         let list = async {
-            if !is_admin {
-                return Err(ServiceError::Denied {
-                    reason: "only an admin sees the containers of other principals".to_owned(),
-                });
-            }
+            must_be_admin(caller, "containers")?;
             inner.list_all_containers(include_stopped).await
         };
         operation.run(list).await
@@ -201,6 +197,7 @@ pub(super) fn view(
         enforced: enforced.map(limit_views).unwrap_or_default(),
         last_used_unix_ms: container.last_used_unix_ms(),
         memory_bytes: info.and_then(|info| info.memory_bytes),
+        cpu_time: info.and_then(|info| info.cpu_time),
         oom_kills: info.map_or(0, |info| info.oom_kills),
         attachments,
         ..view_of_row(&container.row)
@@ -227,6 +224,7 @@ pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
         last_used_unix_ms: row.last_used_unix_ms,
         expires_unix_ms: row.expires_unix_ms,
         memory_bytes: None,
+        cpu_time: None,
         oom_kills: 0,
         attachments: Vec::new(),
     }

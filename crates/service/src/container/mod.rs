@@ -7,6 +7,8 @@ mod live;
 mod spawn;
 mod supervisor;
 
+use std::time::Duration;
+
 use hotcell_domain::{
     Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase, Principal,
 };
@@ -93,6 +95,8 @@ pub struct ContainerView {
     pub expires_unix_ms: Option<u64>,
     /// Memory in use, where it is known.
     pub memory_bytes: Option<u64>,
+    /// Processor time used so far, where it is known.
+    pub cpu_time: Option<Duration>,
     /// Processes the kernel killed because memory ran out.
     pub oom_kills: u64,
     /// Who works there.

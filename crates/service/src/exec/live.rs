@@ -226,6 +226,7 @@ impl LiveExec {
             container: self.container.clone(),
             argv: listed_argv(self.command.argv()),
             status: progress.status,
+            output_bytes: Some(progress.bytes),
             created_unix_ms: self.created_unix_ms,
             ended_unix_ms: None,
             end: progress.end.clone(),

@@ -111,6 +111,8 @@ pub struct ExecSummary {
     pub argv: Vec<String>,
     /// Where it is in its life.
     pub status: ExecStatus,
+    /// Output since this server follows it, in bytes; `None` once it has ended.
+    pub output_bytes: Option<u64>,
     /// When it was asked for.
     pub created_unix_ms: u64,
     /// When it ended.

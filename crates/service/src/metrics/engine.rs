@@ -61,6 +61,11 @@ impl EngineMetrics {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn count_for_test(&self) {
+        drop(self.calls.get_or_create(&[("step", "list"), outcome(true)]));
+    }
+
     pub(super) fn memory_used(&self, bytes: u64) {
         set(&self.memory_bytes, bytes);
     }

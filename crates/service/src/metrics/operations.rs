@@ -56,6 +56,10 @@ impl OperationMetrics {
     fn begin_at_zero(&self) {
         for is_ok in [true, false] {
             drop(self.spawns.get_or_create(&[outcome(is_ok)]));
+            for name in Action::ALL.map(file_operation).into_iter().flatten() {
+                let labels = [("operation", name), outcome(is_ok)];
+                drop(self.file_operations.get_or_create(&labels));
+            }
         }
         for quota in QuotaKind::ALL {
             drop(self.over_quota.get_or_create(&[("quota", quota.as_str())]));
@@ -71,7 +75,7 @@ impl OperationMetrics {
         if action == Action::Spawn {
             self.spawns.get_or_create(&[outcome(is_ok)]).inc();
         }
-        if let Some(name) = name.strip_prefix("fs_") {
+        if let Some(name) = file_operation(action) {
             let labels = [("operation", name), outcome(is_ok)];
             self.file_operations.get_or_create(&labels).inc();
         }
@@ -81,4 +85,9 @@ impl OperationMetrics {
         let label = ("quota", quota.as_str());
         self.over_quota.get_or_create(&[label]).inc();
     }
+}
+
+/// What dashboards call an operation on files.
+fn file_operation(action: Action) -> Option<&'static str> {
+    action.as_str().strip_prefix("fs_")
 }

@@ -94,6 +94,7 @@ impl Home {
             enforced: UNLIMITED,
             oom_kills: 0,
             memory_bytes: None,
+            cpu_time: None,
             image_digest: self.image_id(),
             image_id: self.image_id(),
             spec: self.spec(),

@@ -112,6 +112,7 @@ async fn a_long_command_is_polled_fed_and_listed() {
           "container_id": "c_ID",
           "created_at": "TIME",
           "exec_id": "e_ID",
+          "output_bytes": 0,
           "status": "running"
         }
       ]
