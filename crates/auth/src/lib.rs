@@ -8,6 +8,7 @@
 //! | principal | is |
 //! |---|---|
 //! | `local` | the user that runs the server, and everybody where there is no authentication |
+//! | `user:NAME` | another user of this machine, on the unix socket |
 //! | `token` | the one token of `--bearer-token` |
 //! | `token:NAME` | a token of `hotcell token add NAME` |
 
@@ -16,10 +17,12 @@
 
 mod authenticate;
 mod failure;
+mod local;
 mod token;
 
 pub use authenticate::Authenticate;
 pub use failure::{AuthEvents, FailedAttempt, Failure, LogEvents};
+pub use local::local_caller;
 pub use token::{
     NewToken, Secret, SecretError, TokenFile, TokenFileError, TokenName, TokenNameError,
     TokenRecord, Tokens, token_uses,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::stop::{self, StopSignals};
-use super::{engine, settings};
+use super::{engine, identity, settings};
 use crate::cli::ServeArgs;
 use crate::state;
 
@@ -54,7 +54,8 @@ impl Backend {
         let socket =
             Socket::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
         let (clients, cut_off) = (socket.clients(), CancellationToken::new());
-        let socket = tokio::spawn(socket.serve(server.clone(), cut_off.clone()));
+        let serving = socket.serve(server.clone(), identity::of_socket, cut_off.clone());
+        let socket = tokio::spawn(serving);
         Ok(Self {
             service,
             server,

@@ -1,10 +1,11 @@
-//! From the settings to who may use the server over HTTP.
+//! Who uses the server: over HTTP by its settings, on the unix socket by the operating system.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hotcell_auth::{LogEvents, TokenFile, Tokens};
+use hotcell_auth::{LogEvents, TokenFile, Tokens, local_caller};
+use hotcell_domain::Caller;
 use hotcell_http::{Anonymous, ByToken, Challenge, Identify};
 
 use crate::cli::{AuthMode, ServeArgs};
@@ -17,6 +18,11 @@ pub(super) fn of_http(arguments: &ServeArgs, directory: &Path) -> Result<Arc<dyn
         })),
         AuthMode::Bearer => by_token(arguments, directory),
     }
+}
+
+/// Who a user of this machine is that connects to the unix socket.
+pub(super) fn of_socket(uid: u32) -> Caller {
+    local_caller(uid, rustix::process::geteuid().as_raw())
 }
 
 fn by_token(arguments: &ServeArgs, directory: &Path) -> Result<Arc<dyn Identify>> {

@@ -4,13 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::home::Home;
 use crate::support::http::Http;
 use crate::support::mcp::Client;
-use crate::support::server::Server;
+use crate::support::server::{Server, output};
 use crate::support::wait_until;
 
 const BEARER: [&str; 2] = ["--auth", "bearer"];
@@ -288,6 +290,36 @@ fn a_static_token_protects_the_server_and_is_not_shown() {
 fn with_authentication_other_machines_may_reach_the_server() {
     let home = Home::new();
     let server = home.serve_with(&[&BEARER[..], &["--host", "0.0.0.0"]].concat());
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn another_user_of_this_machine_is_another_principal() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        let reason = "only root can become another user";
+        return hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
+    }
+    let home = Home::new();
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut own = Client::socket(&home);
+    let id = own.ok("spawn", json!({}))["container_id"].clone();
+    // Nobody gets this far, unless an operator opens the doors.
+    let socket = home.path().join("hotcell.sock");
+    for (path, mode) in [(home.path(), 0o711), (socket.as_path(), 0o666)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let containers = |command: &mut Command| {
+        let output = output(command);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        listed["containers"].as_array().unwrap().len()
+    };
+    assert_eq!(containers(&mut home.command(&["ps", "--json"])), 1);
+    let mut theirs = home.command(&["ps", "--json"]);
+    assert_eq!(containers(theirs.uid(NOBODY).gid(NOBODY)), 0);
+    own.ok("kill", json!({ "container_id": id }));
     assert!(server.terminate().success());
 }
 

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
+use hotcell_domain::Caller;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
@@ -29,6 +30,7 @@ pub struct InFlight<T> {
     shared: Arc<Semaphore>,
     connection: Arc<Semaphore>,
     open: Arc<Mutex<PendingRequests>>,
+    caller: Option<Caller>,
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
@@ -56,8 +58,15 @@ impl<T> InFlight<T> {
             shared,
             connection: Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX)),
             open: Arc::default(),
+            caller: None,
             refusing: None,
         }
+    }
+
+    /// All requests of this transport are this caller's.
+    #[must_use]
+    pub(crate) fn of_caller(self, caller: Option<Caller>) -> Self {
+        Self { caller, ..self }
     }
 
     /// Lets a message in; false if it is a request too many.
@@ -76,6 +85,9 @@ impl<T> InFlight<T> {
         };
         let extensions = request.request.extensions_mut();
         extensions.insert(permit.clone());
+        if let Some(caller) = &self.caller {
+            extensions.insert(caller.clone());
+        }
         let reply = reply.unwrap_or_else(|| {
             let reply = ReplyLease::default();
             extensions.insert(reply.clone());

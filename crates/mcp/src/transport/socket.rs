@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hotcell_domain::Caller;
 use rmcp::ServerHandler;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
@@ -66,13 +67,26 @@ impl Socket {
     }
 
     /// Serves until told to stop, then until the last client is gone or has been cut off.
-    pub async fn serve<H: ServerHandler + Clone>(self, handler: H, stop: CancellationToken) {
+    /// Who a client is follows from its user, as the kernel tells it.
+    pub async fn serve<H: ServerHandler + Clone>(
+        self,
+        handler: H,
+        caller_of_uid: impl Fn(u32) -> Caller,
+        stop: CancellationToken,
+    ) {
         let permits = Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX));
         let clients = self.clients();
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
             match (accepted, Arc::clone(&permits).try_acquire_owned()) {
                 (Ok((stream, _)), Ok(permit)) => {
-                    let served = serve_client(handler.clone(), stream, stop.clone());
+                    let caller = match stream.peer_cred() {
+                        Ok(peer) => caller_of_uid(peer.uid()),
+                        Err(error) => {
+                            tracing::warn!(%error, "could not tell who a client on the unix socket is");
+                            continue;
+                        }
+                    };
+                    let served = serve_client(handler.clone(), caller, stream, stop.clone());
                     clients.spawn(async move {
                         served.await;
                         drop(permit);
@@ -90,11 +104,16 @@ impl Socket {
     }
 }
 
-async fn serve_client<H: ServerHandler>(handler: H, stream: UnixStream, stop: CancellationToken) {
+async fn serve_client<H: ServerHandler>(
+    handler: H,
+    caller: Caller,
+    stream: UnixStream,
+    stop: CancellationToken,
+) {
     let (read, write) = stream.into_split();
     let write = WriteTimeout::new(write, SOCKET_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
-    if let Err(error) = serve_lines(handler, read, write, requests, stop).await {
+    if let Err(error) = serve_lines(handler, Some(caller), (read, write), requests, stop).await {
         tracing::debug!(%error, "a client of the unix socket went wrong");
     }
 }

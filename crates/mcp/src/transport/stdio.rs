@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use hotcell_domain::Caller;
 use rmcp::ServerHandler;
 use rmcp::service::ServerInitializeError;
 use rmcp::transport::stdio_pipes;
@@ -21,14 +22,16 @@ pub async fn serve_stdio<H: ServerHandler>(handler: H, stop: CancellationToken) 
     let (read, write) = stdio_pipes();
     let write = WriteTimeout::new(write, STDIO_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
-    serve_lines(handler, read, write, requests, stop).await
+    serve_lines(handler, None, (read, write), requests, stop).await
 }
 
 /// Serves one peer that speaks a message a line.
+///
+/// Where the transport does not know the `caller`, the handler has a default.
 pub(crate) async fn serve_lines<H, R, W>(
     handler: H,
-    read: R,
-    write: W,
+    caller: Option<Caller>,
+    (read, write): (R, W),
     requests: Arc<Semaphore>,
     stop: CancellationToken,
 ) -> io::Result<()>
@@ -37,7 +40,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let transport = InFlight::new(Lines::new(read, write), requests);
+    let transport = InFlight::new(Lines::new(read, write), requests).of_caller(caller);
     // It cancels the token that it is given when this peer is gone.
     let stop = stop.child_token();
     match rmcp::service::serve_server_with_ct(handler, transport, stop).await {

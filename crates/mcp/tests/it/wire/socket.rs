@@ -60,7 +60,11 @@ async fn only_its_owner_can_open_it_and_it_goes_with_the_server() {
     let socket = Socket::bind(&path).unwrap();
     assert_eq!(mode(&path), 0o600);
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(socket.serve(Fixture::new(), stop.clone()));
+    let serving = tokio::spawn(socket.serve(
+        Fixture::new(),
+        |_| hotcell_domain::Caller::local(),
+        stop.clone(),
+    ));
     let mut stream = greet(&path).await;
     say(&mut stream, &call(1, "test_simple_text")).await;
     assert_eq!(hear(&mut stream).await["id"], 1);
@@ -80,7 +84,11 @@ async fn its_path_may_be_longer_than_an_address() {
     let socket = Socket::bind(&path).unwrap();
     assert_eq!(mode(&path), 0o600);
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(socket.serve(Fixture::new(), stop.clone()));
+    let serving = tokio::spawn(socket.serve(
+        Fixture::new(),
+        |_| hotcell_domain::Caller::local(),
+        stop.clone(),
+    ));
     greet_on(Socket::connect(&path).await.unwrap()).await;
     stop.cancel();
     timeout(PATIENCE, serving).await.unwrap().unwrap();
@@ -114,7 +122,11 @@ async fn a_client_too_many_is_turned_away_and_the_others_are_served() {
     let path = directory.path().join("s");
     let socket = Socket::bind(&path).unwrap();
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(socket.serve(Fixture::new(), stop.clone()));
+    let serving = tokio::spawn(socket.serve(
+        Fixture::new(),
+        |_| hotcell_domain::Caller::local(),
+        stop.clone(),
+    ));
     let mut clients = Vec::new();
     for _ in 0..SOCKET_CONNECTIONS_MAX {
         clients.push(greet(&path).await);
@@ -139,7 +151,11 @@ async fn a_message_that_is_too_long_is_answered_and_the_next_one_served() {
     let path = directory.path().join("s");
     let socket = Socket::bind(&path).unwrap();
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(socket.serve(Fixture::new(), stop.clone()));
+    let serving = tokio::spawn(socket.serve(
+        Fixture::new(),
+        |_| hotcell_domain::Caller::local(),
+        stop.clone(),
+    ));
     let mut client = greet(&path).await;
     let mut long = vec![b'x'; (16 << 20) + 1];
     long.push(b'\n');
