@@ -24,6 +24,53 @@ pub enum Failure {
     /// Its time is over.
     #[error("expired")]
     Expired,
+    /// Its time has not come.
+    #[error("not_yet_valid")]
+    NotYetValid,
+    /// It is signed in a way that is not accepted, or not at all.
+    #[error("algorithm")]
+    Algorithm,
+    /// The issuer has no such key.
+    #[error("unknown_key")]
+    UnknownKey,
+    /// The key has not signed it.
+    #[error("signature")]
+    Signature,
+    /// It is from another issuer.
+    #[error("issuer")]
+    Issuer,
+    /// It is for another server.
+    #[error("audience")]
+    Audience,
+    /// It is good, and lacks a scope that everybody needs.
+    #[error("insufficient_scope")]
+    Scope,
+    /// The issuer's keys are not known and cannot be fetched.
+    #[error("issuer_unavailable")]
+    Unavailable,
+}
+
+impl Failure {
+    /// Whether somebody who never had a token could have sent this: of these, one address may
+    /// send only so many. Asking without a token is how a login begins, and is no guess.
+    pub fn is_guess(self) -> bool {
+        match self {
+            Self::Malformed
+            | Self::TooLong
+            | Self::InQuery
+            | Self::Unknown
+            | Self::Algorithm
+            | Self::UnknownKey
+            | Self::Signature => true,
+            Self::Missing
+            | Self::Expired
+            | Self::NotYetValid
+            | Self::Issuer
+            | Self::Audience
+            | Self::Scope
+            | Self::Unavailable => false,
+        }
+    }
 }
 
 /// One attempt that failed.

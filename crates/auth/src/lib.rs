@@ -1,4 +1,5 @@
-//! Who calls: named tokens, kept as hashes, and how a failed attempt is told.
+//! Who calls: named tokens, kept as hashes, tokens that an OIDC issuer has signed, users
+//! of this machine; and how a failed attempt is told.
 //!
 //! This crate turns the text of a token into a [`hotcell_domain::Caller`] or a [`Failure`]. It
 //! knows neither HTTP nor MCP: the crate `http` reads the header and writes the challenge.
@@ -11,6 +12,7 @@
 //! | `user:NAME` | another user of this machine, on the unix socket |
 //! | `token` | the one token of `--bearer-token` |
 //! | `token:NAME` | a token of `hotcell token add NAME` |
+//! | `oidc:HASH` | a subject of the issuer; the hash is of both |
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -18,12 +20,19 @@
 mod authenticate;
 mod failure;
 mod local;
+mod oidc;
 mod token;
 
 pub use authenticate::Authenticate;
 pub use failure::{AuthEvents, FailedAttempt, Failure, LogEvents};
 pub use local::local_caller;
+pub use oidc::{ADMIN_SCOPE, FetchError, IssuerUrl, IssuerUrlError, Oidc, OidcSettings, USE_SCOPE};
 pub use token::{
     NewToken, Secret, SecretError, TokenFile, TokenFileError, TokenName, TokenNameError,
     TokenRecord, Tokens, token_uses,
 };
+
+fn now_unix_s() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -29,6 +29,6 @@ mod streamable;
 pub use accept::serve_http;
 pub use error::HttpError;
 pub use guard::{Guard, GuardError};
-pub use identify::{Anonymous, ByToken, Challenge, Identify};
+pub use identify::{Anonymous, ByToken, Challenge, Identify, ResourceMetadata};
 pub use limits::HttpLimits;
 pub use router::{Http, HttpSettings, MCP_PATH};

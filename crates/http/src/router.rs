@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::BodyReader;
 use crate::error::HttpError;
 use crate::guard::Guard;
-use crate::identify::{AdminChallenge, Identify};
+use crate::identify::{AdminChallenge, Identify, ResourceMetadata};
 use crate::limits::HttpLimits;
 use crate::sessions::Sessions;
 use crate::sse::{self, MESSAGES_PATH, Sse};
@@ -83,7 +83,9 @@ impl Http {
             identify: Arc::clone(&settings.identify),
             requests: Arc::new(Semaphore::new(limits.requests_max)),
         };
-        let router = Router::new()
+        let metadata = settings.identify.metadata();
+        let router = metadata.map_or_else(Router::new, ResourceMetadata::router);
+        let router = router
             .route(
                 &settings.path,
                 any(streamable::serve::<H>).with_state(streamable),
@@ -113,8 +115,13 @@ async fn pass(State(gate): State<RequestGate>, request: Request, next: Next) -> 
 
 impl RequestGate {
     async fn admit(&self, request: Request) -> Result<(Request, HttpRequestPermit), HttpError> {
-        let is_open = OPEN_PATHS.contains(&request.uri().path());
-        if is_open {
+        let path = request.uri().path();
+        let metadata = self.identify.metadata();
+        let is_metadata = metadata.is_some_and(|metadata| metadata.is_at(path));
+        let is_open = is_metadata || OPEN_PATHS.contains(&path);
+        if is_metadata {
+            // It is the same for everybody, pages of others too: nothing is to be guarded.
+        } else if is_open {
             self.guard.check_origin(request.headers())?;
         } else {
             self.guard.check(request.uri(), request.headers())?;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use hotcell_domain::{Caller, Name, Principal};
@@ -16,7 +16,7 @@ use hotcell_domain::{Caller, Name, Principal};
 use super::file::{FileStamp, TokenFile, TokenFileError, TokenRecord};
 use super::secret::{Secret, SecretHash};
 use super::uses;
-use crate::{Authenticate, Failure};
+use crate::{Authenticate, Failure, now_unix_s};
 
 /// How often the file is looked at, at most.
 const LOOK_INTERVAL_MS: u64 = 500;
@@ -231,11 +231,6 @@ fn chosen_caller() -> Caller {
         is_admin: false,
         trace: None,
     }
-}
-
-fn now_unix_s() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn checksum(body: &str) -> String {
     hex(&Sha256::digest(body)[..CHECKSUM_BYTES])
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes everything");
         text

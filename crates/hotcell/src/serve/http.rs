@@ -28,7 +28,7 @@ pub(super) async fn serve(
     let bound = listener.local_addr().context("ask for our address")?;
     let urls = ListenUrls::of(bound);
     let directory = state::directory(arguments.state.state_dir.clone())?;
-    let identify = identity::of_http(arguments, &directory)?;
+    let identify = identity::of_http(arguments, &directory, urls.for_everybody())?;
     let settings = settings(arguments, bound, identify)?;
     let store = state_directory::take(&directory)?;
     let url = urls.for_everybody().to_owned();
@@ -65,7 +65,7 @@ fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
                 );
             }
             Ok(AuthMode::None) | Err(_) => {}
-            Ok(AuthMode::Bearer) => {
+            Ok(AuthMode::Bearer | AuthMode::Oidc) => {
                 tracing::info!("tokens are sent in the clear unless a reverse proxy adds TLS");
             }
         }

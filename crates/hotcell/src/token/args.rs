@@ -114,7 +114,7 @@ mod tests {
             "1y",
             "1ä",
             "99999999999w",
-            "5201w",
+            "5300w",
         ] {
             assert_eq!(seconds(bad), None, "{bad}");
         }

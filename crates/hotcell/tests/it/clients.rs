@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::support::home::Home;
 use crate::support::{hotcell, server};
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A client's program, if it is there and works for this user; else the test is skipped.
-fn client(name: &str) -> Option<PathBuf> {
+pub(crate) fn client(name: &str) -> Option<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let program = target.join("clients/bin").join(name);
@@ -35,7 +35,7 @@ fn client(name: &str) -> Option<PathBuf> {
 }
 
 /// Runs a client to its end and answers its stdout.
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = server::output(command.stdin(Stdio::null()));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));

@@ -24,6 +24,7 @@ mod server_crash;
 mod server_engines;
 mod server_images;
 mod server_limits;
+mod server_oidc;
 mod server_pool;
 mod server_remote;
 mod server_revisions;

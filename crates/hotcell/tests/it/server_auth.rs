@@ -306,7 +306,7 @@ fn another_user_of_this_machine_is_another_principal() {
     let id = own.ok("spawn", json!({}))["container_id"].clone();
     // Nobody gets this far, unless an operator opens the doors.
     let socket = home.path().join("hotcell.sock");
-    for (path, mode) in [(home.path(), 0o711), (socket.as_path(), 0o666)] {
+    for (path, mode) in [(home.path(), 0o755), (socket.as_path(), 0o666)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
     let containers = |command: &mut Command| {

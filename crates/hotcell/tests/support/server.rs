@@ -87,7 +87,7 @@ impl Server {
             let Ok(line) = self.log.recv_timeout(left) else {
                 panic!("it does not listen, but says {:#?}", self.before);
             };
-            if line.contains("http://") {
+            if line.contains("serving at http://") {
                 return line;
             }
             self.before.push(line);

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use http::request::Parts;
 
 use super::failures::Failures;
-use super::{Challenge, Identify, PeerAddress, bearer};
+use super::{Challenge, Identify, PeerAddress, ResourceMetadata, bearer};
 use crate::error::HttpError;
 
 /// Knows callers by their tokens.
@@ -20,6 +20,7 @@ pub struct ByToken {
     events: Arc<dyn AuthEvents>,
     challenge: Challenge,
     failures: Failures,
+    metadata: Option<ResourceMetadata>,
 }
 
 impl ByToken {
@@ -34,6 +35,16 @@ impl ByToken {
             events,
             challenge,
             failures: Failures::default(),
+            metadata: None,
+        }
+    }
+
+    /// Tells clients where to log in.
+    #[must_use]
+    pub fn with_metadata(self, metadata: ResourceMetadata) -> Self {
+        Self {
+            metadata: Some(metadata),
+            ..self
         }
     }
 
@@ -45,10 +56,7 @@ impl ByToken {
     fn refuse(&self, failure: Failure, parts: &Parts) -> HttpError {
         let address: Option<IpAddr> = parts.extensions.get().map(|PeerAddress(peer)| peer.ip());
         let is_limited = match address {
-            // Asking how to log in is no attack, and a client that does must hear it.
-            Some(address) if failure != Failure::Missing => {
-                self.failures.count(address, Instant::now())
-            }
+            Some(address) if failure.is_guess() => self.failures.count(address, Instant::now()),
             _ => false,
         };
         self.events.auth_failed(&FailedAttempt {
@@ -71,6 +79,10 @@ impl Identify for ByToken {
             let caller = self.caller(parts).await;
             caller.map_err(|failure| self.refuse(failure, parts))
         })
+    }
+
+    fn metadata(&self) -> Option<&ResourceMetadata> {
+        self.metadata.as_ref()
     }
 
     fn admin_challenge(&self) -> Option<HeaderValue> {

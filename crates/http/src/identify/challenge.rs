@@ -1,9 +1,10 @@
 //! What a client is told that was not let in: RFC 6750, and RFC 9728 where it can log in.
 
-use hotcell_auth::Failure;
+use hotcell_auth::{ADMIN_SCOPE, Failure};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
+use super::ResourceMetadata;
 use super::failures::RETRY_AFTER_S;
 use crate::error::HttpError;
 
@@ -12,6 +13,8 @@ use crate::error::HttpError;
 pub struct Challenge {
     /// What each challenge begins with.
     start: String,
+    /// The scopes that a client should ask for.
+    scopes: Option<String>,
     /// The next step for a person or a model.
     hint: &'static str,
     admin_scope: Option<&'static str>,
@@ -22,13 +25,27 @@ impl Challenge {
     pub fn of_tokens() -> Self {
         Self {
             start: "Bearer realm=\"hotcell\"".to_owned(),
+            scopes: None,
             hint: "send a valid token as `Authorization: Bearer TOKEN`; the operator makes one with `hotcell token add NAME`",
             admin_scope: None,
         }
     }
 
-    /// The answer to an attempt that failed. It does not tell unknown, revoked and expired
-    /// tokens apart.
+    /// For a server whose clients log in with an issuer. `scopes` are those that everybody
+    /// needs; the metadata says where to log in.
+    pub fn of_issuer(metadata: &ResourceMetadata, scopes: &str) -> Self {
+        Self {
+            start: format!(
+                "Bearer realm=\"hotcell\", resource_metadata=\"{}\"",
+                metadata.url()
+            ),
+            scopes: Some(scopes.to_owned()),
+            hint: "log in with the issuer that resource_metadata names, and send its access token as `Authorization: Bearer TOKEN`",
+            admin_scope: Some(ADMIN_SCOPE),
+        }
+    }
+
+    /// The answer to an attempt that failed. It does not tell apart why a token is not valid.
     pub(super) fn answer(&self, failure: Failure) -> HttpError {
         let (status, error, message) = match failure {
             Failure::Missing => (
@@ -44,13 +61,27 @@ impl Challenge {
                 let message = "a token must be in the Authorization header, not in the URL";
                 (StatusCode::UNAUTHORIZED, Some("invalid_request"), message)
             }
-            Failure::Unknown | Failure::Expired => {
+            Failure::Unknown
+            | Failure::Expired
+            | Failure::NotYetValid
+            | Failure::Algorithm
+            | Failure::UnknownKey
+            | Failure::Signature
+            | Failure::Issuer
+            | Failure::Audience => {
                 let message = "the token is not valid";
                 (StatusCode::UNAUTHORIZED, Some("invalid_token"), message)
             }
+            Failure::Scope => {
+                let message = "the token lacks a scope that this server needs";
+                (StatusCode::FORBIDDEN, Some("insufficient_scope"), message)
+            }
+            Failure::Unavailable => {
+                return HttpError::busy("the issuer of tokens cannot be reached");
+            }
         };
         HttpError::new(status, "unauthenticated", message, self.hint)
-            .with_header(WWW_AUTHENTICATE, self.header(error, None))
+            .with_header(WWW_AUTHENTICATE, self.header(error, self.scopes.as_deref()))
     }
 
     /// The answer to an address that fails too often.

@@ -5,13 +5,15 @@
 //!
 //! ```text
 //! Authorization ─ bearer (one header, one token, bounded) ─▶ crate auth (whose is it?) ─▶ Caller
-//!                    └──────────────── failures (rate, event) ─▶ challenge: 401 or 429
+//!                    └──────────────── failures (rate, event) ─▶ challenge: 401, 403 or 429
+//! /.well-known/oauth-protected-resource ─▶ metadata: where to log in (open to everybody)
 //! ```
 
 mod bearer;
 mod by_token;
 mod challenge;
 mod failures;
+mod metadata;
 
 use std::net::SocketAddr;
 
@@ -22,6 +24,7 @@ use http::request::Parts;
 
 pub use by_token::ByToken;
 pub use challenge::Challenge;
+pub use metadata::ResourceMetadata;
 
 use crate::error::HttpError;
 
@@ -29,6 +32,11 @@ use crate::error::HttpError;
 pub trait Identify: Send + Sync + 'static {
     /// The caller, or why there is none.
     fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, HttpError>>;
+
+    /// What anybody may know about how to log in, where one can.
+    fn metadata(&self) -> Option<&ResourceMetadata> {
+        None
+    }
 
     /// The `WWW-Authenticate` of an answer that only admins get, where logging in can help.
     fn admin_challenge(&self) -> Option<HeaderValue> {
