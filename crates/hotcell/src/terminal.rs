@@ -1,9 +1,11 @@
 //! Our own terminal: while the container has one, and when what it wrote is shown there.
 
 mod filter;
+mod output_sink;
 mod screen;
 
 pub(crate) use filter::plain;
+pub(crate) use output_sink::{Captured, OutputSink};
 pub(crate) use screen::{Screen, write};
 
 use hotcell_agent_client::Winsize;

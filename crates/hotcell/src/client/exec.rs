@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::connection::Server;
-use super::output::{Captured, Sink, ignore_broken_pipe, is_broken_pipe};
+use super::output::{finish, is_broken_pipe};
 use super::poll::{End, Reader};
 use super::{print_json, stdin};
 use crate::cli::ExecArgs;
 use crate::exit;
 use crate::signals::{SignalRequest, Signals, Stop};
-use crate::terminal::{self, RawTerminal, Screen, plain};
+use crate::terminal::{self, OutputSink, RawTerminal, Screen, plain};
 
 #[derive(Deserialize)]
 struct StartedExec {
@@ -38,18 +38,15 @@ pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     }
     let stdin = tokio::spawn(stdin::pass_on(exec.server.clone(), exec.id.clone()));
     let listener = tokio::spawn(exec.clone().obey(signals));
-    let mut sink = if arguments.json {
-        Sink::Memory(Captured::default())
-    } else {
-        // A terminal inside speaks to ours: that is what it is for.
-        Sink::Ours(Screen::new(arguments.raw || arguments.tty))
-    };
+    // With --tty, escape sequences of the container's terminal are meant for ours.
+    let screen = || Screen::new(arguments.raw || arguments.tty);
+    let mut sink = OutputSink::new((!arguments.json).then(screen));
     let end = exec.until_end(&mut sink).await;
     stdin.abort();
     listener.abort();
     drop(raw);
     let end = end?;
-    ignore_broken_pipe(sink.finish().await)?;
+    finish(&mut sink).await?;
     report(end, sink, &exec.stop).await
 }
 
@@ -62,15 +59,15 @@ struct Exec {
 }
 
 impl Exec {
-    async fn until_end(&self, sink: &mut Sink) -> Result<End> {
+    async fn until_end(&self, sink: &mut OutputSink) -> Result<End> {
         let mut reader = Reader::new(self.server.clone(), self.id.clone());
         loop {
             let mut polled = reader.next(true).await.context("follow the command")?;
             for message in polled.read_messages()? {
-                match sink.take(message).await {
+                match message.write_to(sink).await {
                     Ok(()) => {}
                     Err(error) if is_broken_pipe(&error) => {
-                        *sink = Sink::Nowhere;
+                        *sink = OutputSink::Nowhere;
                         tokio::spawn(self.clone().end(exit::BROKEN_PIPE));
                     }
                     Err(error) => return Err(error),
@@ -153,9 +150,9 @@ fn environment(arguments: &ExecArgs) -> Result<Map<String, Value>> {
 }
 
 /// Says how it ended, and answers our exit code.
-async fn report(end: End, sink: Sink, stop: &Stop) -> Result<ExitCode> {
+async fn report(end: End, sink: OutputSink, stop: &Stop) -> Result<ExitCode> {
     let code = code(&end, stop.by());
-    if let Sink::Memory(captured) = sink {
+    if let Some(captured) = sink.captured() {
         print_json(&json!({
             "status": end.status,
             "exit_code": code,

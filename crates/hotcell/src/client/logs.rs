@@ -8,17 +8,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::connection::Server;
-use super::output::{Sink, ignore_broken_pipe, is_broken_pipe};
+use super::output::{finish, is_broken_pipe};
 use super::poll::{Polled, Reader};
 use super::print_json;
 use crate::cli::LogsArgs;
-use crate::terminal::Screen;
+use crate::terminal::{OutputSink, Screen};
 
 pub(super) async fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let exec_id = find(&server, &arguments.target).await?;
     let mut reader = Reader::new(server, exec_id);
-    let mut sink = Sink::Ours(Screen::new(arguments.raw));
+    let mut sink = OutputSink::Screen(Screen::new(arguments.raw));
     loop {
         let mut polled = reader.next(arguments.follow).await?;
         let is_last = polled.complete || (!arguments.follow && polled.messages.is_empty());
@@ -28,14 +28,14 @@ pub(super) async fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
             Err(error) => return Err(error),
         }
         if is_last {
-            ignore_broken_pipe(sink.finish().await)?;
+            finish(&mut sink).await?;
             explain(&polled);
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-async fn show(polled: &mut Polled, as_json: bool, sink: &mut Sink) -> Result<()> {
+async fn show(polled: &mut Polled, as_json: bool, sink: &mut OutputSink) -> Result<()> {
     if as_json {
         for message in &polled.messages {
             print_json(message).await?;
@@ -43,7 +43,7 @@ async fn show(polled: &mut Polled, as_json: bool, sink: &mut Sink) -> Result<()>
         return Ok(());
     }
     for message in polled.read_messages()? {
-        sink.take(message).await?;
+        message.write_to(sink).await?;
     }
     Ok(())
 }

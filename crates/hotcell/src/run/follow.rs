@@ -1,18 +1,18 @@
 //! Following the command: its output to ours, our signals to it.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Caller, Command, ExecId, Stream};
+use hotcell_domain::{Caller, Command, ExecId};
 use hotcell_service::{ExecStream, Input, Service, ServiceError, Signal};
 
 use super::container::RunContainer;
-use super::outcome::{Captured, Outcome};
+use super::outcome::Outcome;
 use super::stdin;
 use crate::exit::BROKEN_PIPE;
 use crate::signals::{SignalRequest, Signals, Stop};
-use crate::terminal::{self, Screen};
+use crate::terminal::{self, OutputSink, Screen};
 
 /// Starts the command and stays until it has ended. Its output goes to `screen`; without one
 /// it is captured.
@@ -32,13 +32,11 @@ pub(super) async fn follow(
     };
     let stdin = tokio::spawn(stdin::pass_on(exec.stdin()));
     let listener = tokio::spawn(control.clone().obey(signals));
-    let mut sink = screen.map_or_else(|| Sink::Memory(Captured::default()), Sink::Screen);
+    let mut sink = OutputSink::new(screen);
     pass_on_output(&mut exec, &mut sink, &control).await?;
     let end = exec.end().await.context("follow the command")?;
-    if let Sink::Screen(screen) = &mut sink {
-        // The command has ended, whether or not anybody still reads what it wrote.
-        let _ = screen.finish().await;
-    }
+    // The command has ended, whether or not anybody still reads its output.
+    let _ = sink.finish().await;
     stdin.abort();
     listener.abort();
     Ok(Outcome {
@@ -52,12 +50,16 @@ pub(super) async fn follow(
 }
 
 /// Writes the output until there is no more. When our reader goes away, the command is ended.
-async fn pass_on_output(exec: &mut ExecStream, sink: &mut Sink, control: &Control) -> Result<()> {
+async fn pass_on_output(
+    exec: &mut ExecStream,
+    sink: &mut OutputSink,
+    control: &Control,
+) -> Result<()> {
     while let Some(message) = exec.next().await {
         match sink.take(message.stream, &message.data).await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                *sink = Sink::Nowhere;
+                *sink = OutputSink::Nowhere;
                 tokio::spawn(control.clone().end(BROKEN_PIPE));
             }
             Err(error) => return Err(error).context("write the command's output"),
@@ -115,33 +117,5 @@ impl Control {
 
     async fn input(&self, input: Input) -> Result<(), ServiceError> {
         self.service.exec_input(&self.caller, &self.id, input).await
-    }
-}
-
-/// Where output goes.
-enum Sink {
-    Screen(Screen),
-    Memory(Captured),
-    /// Our reader went away.
-    Nowhere,
-}
-
-impl Sink {
-    async fn take(&mut self, stream: Stream, data: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Memory(captured) => {
-                captured.take(stream, data);
-                Ok(())
-            }
-            Self::Screen(screen) => screen.write(stream == Stream::Stderr, data).await,
-            Self::Nowhere => Ok(()),
-        }
-    }
-
-    fn captured(self) -> Option<Captured> {
-        match self {
-            Self::Memory(captured) => Some(captured),
-            Self::Screen(_) | Self::Nowhere => None,
-        }
     }
 }

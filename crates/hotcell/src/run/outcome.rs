@@ -4,15 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hotcell_domain::{ExecEnd, ExecStatus, NotStarted, Stream};
+use hotcell_domain::{ExecEnd, ExecStatus, NotStarted};
 use hotcell_service::LimitView;
 use serde_json::{Map, Value, json};
 
 use crate::exit;
-use crate::terminal::plain;
-
-/// Output captured of each stream for `--json`.
-const CAPTURED_BYTES_MAX: usize = 4 << 20;
+use crate::terminal::{Captured, plain};
 
 /// How the command ended.
 pub(super) struct Outcome {
@@ -24,27 +21,6 @@ pub(super) struct Outcome {
     pub(super) captured: Option<Captured>,
     pub(super) limits: Vec<LimitView>,
     pub(super) timeout: Option<Duration>,
-}
-
-/// Output that was not streamed.
-#[derive(Default)]
-pub(super) struct Captured {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    dropped: u64,
-}
-
-impl Captured {
-    pub(super) fn take(&mut self, stream: Stream, data: &[u8]) {
-        let kept = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        };
-        let room = CAPTURED_BYTES_MAX - kept.len();
-        let (taken, dropped) = data.split_at(data.len().min(room));
-        kept.extend_from_slice(taken);
-        self.dropped += dropped.len() as u64;
-    }
 }
 
 impl Outcome {
