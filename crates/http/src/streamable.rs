@@ -1,8 +1,7 @@
-//! Streamable HTTP: every protocol version at one path, those before 2026 with sessions.
+//! Streamable HTTP: all protocol versions at one path, those before 2026 with sessions.
 //!
-//! `rmcp` speaks the protocol. What it leaves open is closed here: a body has a deadline, a
-//! body that is no message is answered as JSON-RPC says, batches are answered, and sessions
-//! are bounded.
+//! `rmcp` implements the protocol. This adds what it lacks: a timeout for bodies, JSON-RPC errors
+//! for bodies that are not messages, batches, and limits on sessions.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -36,10 +35,10 @@ use crate::limits::{BATCH_ANSWER_BYTES_MAX, BATCH_AT_ONCE_MAX, HttpLimits};
 use crate::router::HttpRequestPermit;
 use crate::sessions::Sessions;
 
-/// Names the session of a request.
+/// The header that names the session.
 const SESSION_ID: &str = "mcp-session-id";
 
-/// What serves the path. Clones share it.
+/// Clones share it.
 pub(crate) struct Streamable<H> {
     service: StreamableHttpService<H, Sessions>,
     bodies: BodyReader,
@@ -55,7 +54,7 @@ impl<H> Clone for Streamable<H> {
 }
 
 impl<H: ServerHandler + Clone> Streamable<H> {
-    /// Serves `handler`; when told to stop, ends every stream.
+    /// Serves `handler`; ends every stream when told to stop.
     pub(crate) fn new(
         handler: H,
         limits: &HttpLimits,
@@ -64,7 +63,7 @@ impl<H: ServerHandler + Clone> Streamable<H> {
     ) -> (Self, Arc<Sessions>) {
         let sessions = Arc::new(Sessions::new(limits));
         tokio::spawn(reap(Arc::downgrade(&sessions), stop.clone()));
-        // Names are checked before, on every path. The body was read before, too.
+        // Host names were checked before, on every path. The body was read before, too.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
@@ -78,7 +77,6 @@ impl<H: ServerHandler + Clone> Streamable<H> {
     }
 }
 
-/// Serves one request.
 pub(crate) async fn serve<H: ServerHandler + Clone>(
     State(streamable): State<Streamable<H>>,
     request: Request,
@@ -93,12 +91,12 @@ impl<H: ServerHandler + Clone> Streamable<H> {
     async fn answer(&self, request: Request) -> Result<Response, HttpError> {
         let (mut parts, body) = request.into_parts();
         if parts.headers.contains_key(SESSION_ID) {
-            // The session counts its requests itself, also those that nobody waits for.
+            // The session counts its requests itself, including those that nobody waits for.
             parts.extensions.remove::<HttpRequestPermit>();
         }
         let reply = ReplyLease::default();
         parts.extensions.insert(reply.clone());
-        // The others have none.
+        // Other methods have no body.
         let body = match parts.method {
             Method::POST => self.bodies.read(&parts, body).await?,
             _ => self.bodies.read(&parts, Body::empty()).await?,
@@ -108,6 +106,7 @@ impl<H: ServerHandler + Clone> Streamable<H> {
             return self.answer_batch(&parts, &body.bytes).await;
         }
         let principal = principal(&parts);
+        let is_end = parts.method == Method::DELETE;
         let request = http::Request::from_parts(parts, Full::new(body.bytes.clone()));
         let handled = self.service.handle(request);
         let (response, was_refused) = Sessions::serve(principal, handled).await;
@@ -117,17 +116,22 @@ impl<H: ServerHandler + Clone> Streamable<H> {
         if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return Ok(no_message(&body.bytes));
         }
-        Ok(response.map(|body| Body::new(LeasedBody { body, reply })))
+        let mut response = response.map(|body| Body::new(LeasedBody { body, reply }));
+        // `rmcp` answers 202, which the Python SDK reports to its user as a failure.
+        if is_end && response.status() == StatusCode::ACCEPTED {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
+        Ok(response)
     }
 }
 
-/// Whose sessions a request can name. Every request has passed [`crate::Identify`].
+/// The principal whose sessions the request can use. Every request has passed [`crate::Identify`].
 fn principal(parts: &Parts) -> Principal {
     let caller = parts.extensions.get::<Caller>();
     caller.map_or_else(Principal::local, |caller| caller.principal.clone())
 }
 
-/// A body, each piece of which keeps what the answer has of the budget until it is written.
+/// A body whose chunks keep the answer's part of the reply budget until they are written.
 struct LeasedBody<B> {
     body: B,
     reply: ReplyLease,
@@ -159,10 +163,10 @@ where
 }
 
 impl<H: ServerHandler + Clone> Streamable<H> {
-    /// Answers each message of a batch as if it had come alone, and all of them together.
+    /// Answers each message of a batch as if it had come alone, and returns all answers together.
     async fn answer_batch(&self, parts: &Parts, body: &[u8]) -> Result<Response, HttpError> {
         let version = parts.headers.get("mcp-protocol-version");
-        // Without the header it is this one.
+        // Without the header, this version is assumed.
         if version.is_some_and(|version| version != ProtocolVersion::V_2025_03_26.as_str()) {
             return Ok(json_rpc_error(-32600, batch::WRONG_VERSION));
         }
@@ -219,13 +223,13 @@ impl<H: ServerHandler + Clone> Streamable<H> {
     }
 }
 
-/// What came of one message of a batch.
+/// The result of one message of a batch.
 enum BatchItemAnswer {
-    /// It was no request.
+    /// It was not a request.
     Nothing,
-    /// Its answer, as JSON, and what that has of the budget for answers.
+    /// Its answer as JSON, with its part of the reply budget.
     Answer(Vec<u8>, ReplyLease),
-    /// What HTTP says about all of them.
+    /// An HTTP error for the whole batch.
     Other(Response),
 }
 
@@ -233,7 +237,7 @@ enum BatchItemAnswer {
 #[derive(Default)]
 struct BatchAnswers {
     json: Vec<u8>,
-    /// Given back when the last byte is written.
+    /// Released when the last byte is written.
     replies: Vec<ReplyLease>,
 }
 
@@ -273,7 +277,7 @@ fn too_long() -> HttpError {
     HttpError::new(status, "resource_exhausted", &message, hint)
 }
 
-/// The answer among the events of a stream: the message that has an id and no method.
+/// The answer among the events of a stream: the message with an id and without a method.
 fn answer_in_events(events: &[u8]) -> Option<Vec<u8>> {
     #[derive(Deserialize)]
     struct Shape {
@@ -295,7 +299,7 @@ fn is_json(value: &HeaderValue) -> bool {
         .is_ok_and(|value| value.starts_with("application/json"))
 }
 
-/// The answer to a body that says it is JSON and is no message.
+/// The answer to a JSON body that is not a message.
 fn no_message(body: &Bytes) -> Response {
     let (code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
         Ok(_) => (-32600, "the body is JSON, but no JSON-RPC 2.0 message"),
@@ -310,7 +314,7 @@ fn json_rpc_error(code: i32, message: &str) -> Response {
     HttpError::of_body(StatusCode::BAD_REQUEST, body).into_response()
 }
 
-/// Closes idle sessions, and when told to stop, all.
+/// Closes idle sessions, and all of them when told to stop.
 async fn reap(sessions: Weak<Sessions>, stop: CancellationToken) {
     let Some(period) = sessions.upgrade().map(|sessions| sessions.reap_interval()) else {
         return;

@@ -12,7 +12,11 @@ pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another server uses it.
-    #[error("another Hotcell server{} uses {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .directory.display())]
+    #[error(
+        "another Hotcell server{} uses {}; stop it, or choose another --state-dir",
+        .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(),
+        .directory.display()
+    )]
     Locked {
         /// The state directory.
         directory: PathBuf,
