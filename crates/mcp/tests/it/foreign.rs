@@ -1,5 +1,5 @@
-//! Somebody else's handles: to a tool, a resource, a completion or a task they are as those of
-//! nobody. The tools come from the list that clients see, so a new one is tested too.
+//! Ids of another principal: tools, resources, completions and tasks treat them like ids that do
+//! not exist. The tools come from the list that clients see, so a new one is tested too.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -17,7 +17,7 @@ use crate::world;
 use crate::world::base::{Handles, base, is_handle, nobody};
 use crate::world::{Client, World, call, ok, request, sh, somebody};
 
-/// Two principals on one server; only the first has something there.
+/// Two principals on one server; only the first owns something.
 struct Two {
     _world: World,
     owner: Client,
@@ -46,7 +46,7 @@ impl Two {
         }
     }
 
-    /// The owner's container runs, and its file is as it was.
+    /// The owner's container still runs, and its file is unchanged.
     async fn expect_untouched(&self) {
         let read = json!({"container_id": ALIAS, "path": "d/file"});
         let read = ok(&self.owner, "fs_read", read).await;
@@ -57,7 +57,7 @@ impl Two {
     }
 }
 
-/// Right arguments of a tool, which name a container also where it need not be named.
+/// Valid arguments of a tool, which name a container even where that is optional.
 fn arguments(tool: &Tool, on: &Handles) -> Value {
     let mut arguments = base(&tool.name, on).unwrap_or_else(|| panic!("{}", tool.name));
     if tool.input_schema["properties"]
@@ -81,7 +81,7 @@ async fn no_tool_knows_the_handles_of_somebody_else() {
         let fields = tool.input_schema["properties"].as_object().unwrap();
         fields.keys().any(|field| is_handle(field))
     });
-    // What ends the container comes last.
+    // The tool that ends the container comes last.
     tools.sort_by_key(|tool| tool.name == "kill");
     assert!(tools.len() > 12, "{}", tools.len());
     for handles in [&two.real, &by_alias] {
@@ -95,7 +95,7 @@ async fn no_tool_knows_the_handles_of_somebody_else() {
         }
     }
     two.expect_untouched().await;
-    // The same words of their owner are understood.
+    // The same calls of the owner succeed.
     for tool in &tools {
         let arguments = arguments(tool, &two.real);
         let own = call(&two.owner, &tool.name, arguments.clone()).await;

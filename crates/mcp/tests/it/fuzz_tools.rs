@@ -1,7 +1,7 @@
-//! Whatever a client sends: the right code, a server that lives, and nothing changed.
+//! Arbitrary arguments: the right error code, a server that survives, and nothing changed.
 //!
-//! The fields come from the schemas that clients see, so a new tool is tested as soon as it
-//! is listed and has a line in [`base`].
+//! The fields come from the schemas that clients see, so a new tool is tested as soon as it is
+//! listed and has a line in [`base`].
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::world::base::{Handles, base, is_handle, nobody};
 use crate::world::{Client, Said, World, call, ok, sh};
 
-/// Random arguments that are tried.
+/// Random arguments per run.
 const CASES: u32 = 600;
 
 struct Fixture {
@@ -27,8 +27,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A server with one container, one file and one exec that has ended, and no place for
-    /// another container.
+    /// A server with one container, one file and one ended exec, and no room for another container.
     async fn new() -> Self {
         let world = World::with(Settings {
             quotas: Quota {
@@ -70,13 +69,13 @@ impl Fixture {
         let files = ok(&self.client, "fs_list", files).await.structured;
         let execs = json!({"include_finished": true});
         let execs = ok(&self.client, "list_execs", execs).await.structured;
-        // Those that run may end meanwhile.
+        // Running ones may end meanwhile.
         let execs = execs["execs"].as_array().unwrap().iter();
         let execs: Vec<&Value> = execs.map(|exec| &exec["exec_id"]).collect();
         json!([containers, files, execs])
     }
 
-    /// Calls with one argument replaced or, by `None`, left out.
+    /// Calls a tool with one argument replaced or, with `None`, removed.
     async fn call(&self, tool: &str, on: &Handles, field: &str, value: Option<Value>) -> Said {
         let mut arguments = base(tool, on).unwrap_or_else(|| panic!("{tool} has no line in base"));
         let arguments_map = arguments.as_object_mut().unwrap();
@@ -104,7 +103,7 @@ fn takes(schema: &Value, kind: &str) -> bool {
         .map_or_else(|| is(kinds), |kinds| kinds.iter().any(is))
 }
 
-/// Values that a field cannot have, whatever it means.
+/// Values that are invalid for a field of this type.
 fn wrong(schema: &Value) -> Vec<Value> {
     let all = [
         ("boolean", json!(true)),
@@ -142,7 +141,7 @@ fn wrong(schema: &Value) -> Vec<Value> {
     wrong
 }
 
-/// Values that are of the right type and that nobody sends by intent.
+/// Values of the right type that nobody would send on purpose.
 fn odd(schema: &Value) -> Vec<Value> {
     let long = "x".repeat(200_000);
     let mut odd = Vec::new();
@@ -177,8 +176,8 @@ fn odd(schema: &Value) -> Vec<Value> {
     odd
 }
 
-/// Whether a value in a field may do what the test must not do to its own container, or
-/// starts a program of the test's choice on this host, which the fake engine does not seal.
+/// Whether a value may do what the test must not do to its own container, or start a program of the
+/// test's choice on this host, which the fake engine does not isolate.
 fn is_dangerous(tool: &str, field: &str) -> bool {
     tool == "kill" || (tool, field) == ("exec_start", "cmd")
 }
@@ -253,7 +252,7 @@ fn operation(tools: &[Tool]) -> Value {
     batch.input_schema["properties"]["operations"]["items"].clone()
 }
 
-/// A right operation of each kind, on what is not there.
+/// A valid operation of each kind, on files that do not exist.
 fn operations() -> Vec<Value> {
     vec![
         json!({"op": "read", "path": "no/such"}),
@@ -290,7 +289,7 @@ async fn a_field_of_an_operation_that_is_wrong_or_odd_fails_the_batch_and_change
             }
             let mut step = step.clone();
             step[*field] = value.clone();
-            // What comes before it is undone, or was never done.
+            // Earlier operations are undone, or were never done.
             let good = json!({"op": "mkdir", "path": "made"});
             let said = fixture
                 .call(
@@ -316,7 +315,7 @@ async fn a_field_of_an_operation_that_is_wrong_or_odd_fails_the_batch_and_change
     }
     assert!(tried > 200, "{tried}");
     assert_eq!(fixture.state().await, before);
-    // The same batch without a fault is done.
+    // The same batch without the error succeeds.
     let good = json!([{"op": "mkdir", "path": "made"}]);
     let said = fixture.call("fs_batch", &fixture.real, "operations", Some(good));
     assert_eq!(code(&said.await), "ok");
@@ -454,7 +453,7 @@ fn random_arguments_are_answered_and_a_refusal_changes_nothing() {
         })
     });
     outcome.unwrap();
-    // Its tasks end before its runtime does.
+    // Its tasks must end before its runtime does.
     let _in = runtime.enter();
     drop(fixture);
 }

@@ -1,9 +1,7 @@
-//! The protocol and its transports as clients meet them, on the fake engine.
+//! The protocol as clients meet it, on the fake engine, and the unix socket.
 
-mod answers;
-mod endpoints;
 mod foreign;
 mod fuzz_tools;
+mod socket;
 mod stories;
-mod wire;
 mod world;

@@ -13,7 +13,7 @@ async fn start(client: &Client, container: &str, script: &str) -> String {
     said.structured["exec_id"].as_str().unwrap().to_owned()
 }
 
-/// A text with `N` for each number, however many digits it has.
+/// A text with `N` in place of each number.
 fn without_numbers(text: &str) -> String {
     let mut without = String::new();
     for c in text.chars() {
@@ -26,7 +26,7 @@ fn without_numbers(text: &str) -> String {
     without
 }
 
-/// Polls until an exec is complete, and answers what it wrote to stdout, and the last poll.
+/// Polls until an exec is complete; returns its stdout and the last poll.
 async fn finish(client: &Client, exec: &str) -> (String, Value) {
     let (mut stdout, mut after_seq) = (String::new(), json!(0));
     let deadline = Instant::now() + PATIENCE;

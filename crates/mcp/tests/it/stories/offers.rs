@@ -1,11 +1,11 @@
-//! What the server says it has, and what it answers when asked for anything else.
+//! What the server announces, and what it answers to anything else.
 
 use rmcp::ServiceError;
 use rmcp::model::ErrorCode;
 
 use crate::world::World;
 
-/// Clients that are asked to show a log would wait for messages that never come.
+/// A client that sets a log level would wait for messages that never come.
 #[tokio::test]
 #[expect(deprecated, reason = "clients of older protocols may ask")]
 async fn a_server_that_sends_no_log_messages_takes_no_level_for_them() {

@@ -1,4 +1,4 @@
-//! What a client hears while it waits.
+//! Progress notifications.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Client, PATIENCE, Said, World, ok, sh, spawn};
 
-/// What the client has heard since it was asked last.
+/// The notifications since the last call of this function.
 fn heard(client: &Client) -> Vec<ProgressNotificationParam> {
     std::mem::take(&mut *client.service().progress.lock().unwrap())
 }
@@ -21,8 +21,8 @@ async fn until_heard_twice(client: &Client) {
     }
 }
 
-/// Calls a tool whose work stands still until the client has heard of it twice. Answers what
-/// it was told, each time the same, and the tool's answer.
+/// Calls a tool whose work waits until the client got two notifications. Returns their message, the
+/// same each time, and the tool's answer.
 async fn call_held_up(
     world: &World,
     client: &Client,

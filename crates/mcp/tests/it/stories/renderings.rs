@@ -1,23 +1,23 @@
-//! Either rendering is enough: clients that show a model only the structured content, or only
-//! the text, and must reach the end of each story all the same.
+//! Either rendering is enough: clients that show a model only the structured content, or only the
+//! text, complete every story.
 
 use hotcell_mcp::Options;
 use serde_json::{Value, json};
 
 use crate::world::{Client, PATIENCE, World, request};
 
-/// What a text, and as JSON what structured content may have: the latter is escaped.
+/// The largest text, and the largest structured content as JSON, which is escaped.
 const TEXT_BYTES_MAX: usize = 66 << 10;
 const STRUCTURED_BYTES_MAX: usize = 100 << 10;
 
-/// Which of the two a client shows.
+/// The rendering that a client shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shows {
     Structured,
     Text,
 }
 
-/// A client with one eye.
+/// A client that shows only one rendering.
 struct Shim<'a> {
     client: &'a Client,
     shows: Shows,
@@ -27,7 +27,7 @@ struct Shim<'a> {
 #[derive(Debug)]
 struct Seen {
     is_error: bool,
-    /// All of it in a row.
+    /// Everything as one text.
     shown: String,
     structured: Option<Value>,
     has_picture: bool,
@@ -78,19 +78,19 @@ impl Seen {
         assert!(self.shown.contains(words), "no {words:?} in {}", self.shown);
     }
 
-    /// The word that follows a mark.
+    /// The word after a mark.
     fn after(&self, mark: &str) -> Option<String> {
         let at = self.shown.find(mark)? + mark.len();
         let is_part = |c: &char| c.is_ascii_alphanumeric() || "_-".contains(*c);
         Some(self.shown[at..].chars().take_while(is_part).collect())
     }
 
-    /// An id, wherever it stands.
+    /// An id, wherever it is.
     fn id(&self, prefix: &str) -> String {
         format!("{prefix}{}", self.after(prefix).expect("an id"))
     }
 
-    /// The etag, whatever its name is here.
+    /// The etag, whatever it is called here.
     fn etag(&self, name: &str) -> String {
         let json = self.after(&format!("\"{name}\":\""));
         let marks = ["current_etag: ", "etag "];
@@ -98,7 +98,7 @@ impl Seen {
             .expect("an etag")
     }
 
-    /// What a command wrote, or what is in a file.
+    /// The output of a command, or the content of a file.
     fn content(&self) -> String {
         let Some(structured) = &self.structured else {
             let end = self
@@ -123,7 +123,7 @@ impl Seen {
     }
 }
 
-/// A server with a client of each kind.
+/// Runs a story with a client of each kind.
 async fn with_shims(story: impl AsyncFn(&Shim<'_>)) {
     for shows in [Shows::Structured, Shows::Text] {
         let world = World::new().await;
@@ -136,7 +136,7 @@ async fn with_shims(story: impl AsyncFn(&Shim<'_>)) {
     }
 }
 
-/// A container's id, made by the shim's own client.
+/// A container created by the shim's own client.
 async fn spawned(shim: &Shim<'_>) -> String {
     shim.ok("spawn", json!({})).await.id("c_")
 }
@@ -171,7 +171,7 @@ async fn a_long_output_is_read_to_its_end() {
 async fn output_that_comes_byte_by_byte_is_bounded_too() {
     with_shims(async |shim| {
         let container = spawned(shim).await;
-        // Each byte is a message, because each is read before the next is written.
+        // Each byte is a message, because it is read before the next one is written.
         let script = "i=0; while [ $i -lt 3000 ]; do printf x; printf y >&2; i=$((i+1)); done";
         let cmd = ["sh", "-c", script];
         let start = json!({"container_id": container, "cmd": cmd, "wait_s": 50});
@@ -314,7 +314,7 @@ async fn an_error_says_what_to_do_and_that_helps() {
         let container = spawned(shim).await;
         shim.ok("list_containers", json!({})).await.says(&container);
 
-        // A conflict carries the etag to go on with.
+        // A conflict carries the etag to continue with.
         let write = |content: &str, etag: Option<&str>| json!({"container_id": container, "path": "a", "content": content, "if_match_etag": etag});
         let old = shim.ok("fs_write", write("1", None)).await.etag("etag");
         shim.ok("fs_write", write("2", None)).await;
@@ -323,7 +323,7 @@ async fn an_error_says_what_to_do_and_that_helps() {
         let now = conflict.etag("current_etag");
         shim.ok("fs_write", write("3", Some(&now))).await;
 
-        // A denial names its own way out.
+        // A denial names an alternative.
         let root = json!({"container_id": container, "path": "."});
         shim.refused("denied", "fs_delete", root).await.says("itself stays");
         let out = json!({"container_id": container, "path": "no/such/../../../etc/passwd"});
@@ -331,7 +331,7 @@ async fn an_error_says_what_to_do_and_that_helps() {
         let directory = json!({"container_id": container, "path": "."});
         shim.refused("conflict", "fs_read", directory).await.says("fs_list");
 
-        // Arguments are corrected by what the error says of them.
+        // The error says how to correct the arguments.
         let wrong = json!({"container_id": container, "cmd": "echo hi"});
         let wrong = shim.refused("invalid_argument", "exec_start", wrong).await;
         wrong.says("a list of strings");
@@ -340,7 +340,7 @@ async fn an_error_says_what_to_do_and_that_helps() {
         let unescaped = line.shown.replace('\\', "");
         assert!(unescaped.contains(r#"["echo", "hi"]"#), "{}", line.shown);
 
-        // What has ended takes no input; its output is still there.
+        // An ended exec accepts no input; its output is still available.
         let ended = json!({"container_id": container, "cmd": ["echo", "hi"], "wait_s": 50});
         let exec = shim.ok("exec_start", ended).await.id("e_");
         let late = json!({"exec_id": exec, "data": "x"});
@@ -369,7 +369,7 @@ async fn a_picture_is_an_image_and_nothing_else() {
         let batch = shim.ok("fs_batch", batch).await;
         assert!(!batch.shown.contains("iVBOR"), "{batch:?}");
         batch.says("fs_read");
-        // Whoever asks for bytes gets them.
+        // A caller that asks for bytes gets bytes.
         let bytes = json!({"container_id": container, "path": "a.png", "limit": 1000});
         shim.ok("fs_read", bytes).await.says("iVBOR");
         let broken = json!({"container_id": container, "path": "b.png", "content": "iVBORw0KGgoAAAAA", "encoding": "base64"});

@@ -98,7 +98,7 @@ async fn what_is_not_there_is_not_found() {
         let ServiceError::McpError(error) = error else {
             panic!("{error}");
         };
-        // What the protocol had for it before 2026-07-28, and since.
+        // The error codes before and since 2026-07-28.
         let codes = [ErrorCode::RESOURCE_NOT_FOUND, ErrorCode::INVALID_PARAMS];
         assert!(codes.contains(&error.code), "{error}");
         assert_eq!(error.data.unwrap()["code"], "not_found");

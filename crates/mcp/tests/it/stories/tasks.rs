@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Client, PATIENCE, World, masked, ok, request, spawn};
 
-/// Starts a command that takes longer than a client waits for an answer.
+/// Starts a command that takes longer than a client waits for a direct answer.
 async fn begin(client: &Client, container: &str, script: &str, wait_s: u32) -> CallToolResponse {
     let cmd = ["/bin/sh", "-c", script];
     let arguments = json!({"container_id": container, "cmd": cmd, "wait_s": wait_s});
@@ -53,7 +53,7 @@ async fn a_long_command_is_a_task_for_a_client_that_takes_tasks() {
     client.update_task(update).await.unwrap();
     let go = json!({"container_id": container, "path": "go", "content": ""});
     ok(&client, "fs_write", go).await;
-    // Another connection knows it as well: a task is its exec.
+    // Another connection knows it too: a task is its exec.
     let other = world.client_with(Options::default(), true).await;
     let TaskPayload::Completed { result } = ended(&other, &task.task.task_id).await else {
         panic!("it completes");

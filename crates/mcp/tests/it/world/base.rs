@@ -1,19 +1,19 @@
-//! For each tool, arguments that are right but for what they name: a new tool needs a line here.
+//! Valid arguments for each tool, except for the ids they name. A new tool needs a line here.
 
 use serde_json::{Value, json};
 
-/// Handles that could be somebody's and are nobody's.
+/// Well-formed ids that do not exist.
 const NO_CONTAINER: &str = "c_00000000000000000000000000";
 const NO_EXEC: &str = "e_00000000000000000000000000";
 
-/// What the handles in arguments name.
+/// The ids to use in arguments.
 #[derive(Clone)]
 pub struct Handles {
     pub container: String,
     pub exec: String,
 }
 
-/// Arguments that are right.
+/// Valid arguments for a tool.
 pub fn base(tool: &str, on: &Handles) -> Option<Value> {
     let (container, exec) = (&on.container, &on.exec);
     Some(match tool {
@@ -36,12 +36,12 @@ pub fn base(tool: &str, on: &Handles) -> Option<Value> {
     })
 }
 
-/// A handle that is not right names nothing.
+/// Whether a field is an id: an invalid one is reported as not found.
 pub fn is_handle(field: &str) -> bool {
     matches!(field, "container_id" | "exec_id" | "target")
 }
 
-/// Handles of nobody.
+/// Ids that do not exist.
 pub fn nobody() -> Handles {
     Handles {
         container: NO_CONTAINER.to_owned(),

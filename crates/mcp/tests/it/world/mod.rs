@@ -1,6 +1,6 @@
-//! A server on the fake engine and a real store, and clients of it, for one test.
+//! A server on the fake engine and a real store, and its clients, for one test.
 //!
-//! When it is dropped its containers are destroyed, whatever became of the test.
+//! Dropping it destroys its containers, whether or not the test passed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -24,7 +24,7 @@ use rmcp::{ClientHandler, RoleClient, ServiceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take that a test waits for: it only ends what hangs.
+/// The deadline of every wait; only a hanging test reaches it.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One server with its state and its containers.
@@ -35,7 +35,7 @@ pub struct World {
     _engines: TempDir,
 }
 
-/// A client, and what it heard.
+/// A client and the notifications it received.
 #[derive(Clone)]
 pub struct Listener {
     takes_tasks: bool,
@@ -44,7 +44,7 @@ pub struct Listener {
 
 pub type Client = RunningService<RoleClient, Listener>;
 
-/// What a tool answered.
+/// A tool's answer.
 #[derive(Debug)]
 pub struct Said {
     pub is_error: bool,
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// A client of whoever is on this machine.
+    /// A client of the local caller.
     pub async fn client(&self) -> Client {
         self.client_with(Options::default(), false).await
     }
@@ -102,7 +102,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let engine = Arc::clone(&self.engine);
-        // A runtime of its own, which may not be made on a thread that has one.
+        // A separate runtime, which cannot be created on a thread that has one.
         let destroy = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -137,7 +137,7 @@ impl ClientHandler for Listener {
     }
 }
 
-/// Options of a server for somebody else, who is not its operator.
+/// Options of a server for another principal, who is not an admin.
 pub fn somebody(principal: &str) -> Options {
     Options {
         caller: Caller {
@@ -164,20 +164,20 @@ pub async fn call(client: &Client, tool: &str, arguments: Value) -> Said {
     Said {
         is_error: result.is_error == Some(true),
         text: masked(&text.text),
-        // Beside a picture there is none.
+        // There is none beside a picture.
         structured: result.structured_content.clone().unwrap_or_default(),
         result,
     }
 }
 
-/// Calls a tool that does its work.
+/// Calls a tool that must succeed.
 pub async fn ok(client: &Client, tool: &str, arguments: Value) -> Said {
     let said = call(client, tool, arguments).await;
     assert!(!said.is_error, "{}", said.text);
     said
 }
 
-/// What a tool says that refuses.
+/// Calls a tool that must fail; returns its message.
 pub async fn refused(client: &Client, tool: &str, arguments: Value) -> String {
     let said = call(client, tool, arguments).await;
     assert!(said.is_error, "{}", said.text);
@@ -235,7 +235,7 @@ fn mask(word: &str) -> String {
     }
 }
 
-/// A value, with what differs from run to run masked.
+/// A value with what differs from run to run masked.
 pub fn shown(value: &Value) -> String {
     let mut value = value.clone();
     for usage in ["wall_ms", "user_ms", "system_ms", "max_rss_bytes"] {

@@ -1,7 +1,4 @@
-//! Answers that nobody reads: they share one budget, whatever the transport, and go with
-//! their client.
-
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+//! Unread answers: they share one memory budget across transports, and are freed with their client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +13,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::client::{Client, initialize, modern_call};
+use crate::client::{Client, initialize, modern_call};
 
-/// What the command writes. An answer has it twice.
+/// Output of the command. An answer contains it twice.
 const OUTPUT_BYTES: usize = 3 << 20;
 
 /// The most that a poll can ask for.
 const POLL_BYTES_MAX: usize = 4 << 20;
 
-/// Room to build the largest answer while nobody holds one, and not beside one; and sockets
-/// hold less than one.
+/// Enough to build the largest answer while nobody holds one, but not two; more than socket buffers
+/// hold.
 const ANSWERS_BYTES_MAX: usize = 20 << 20;
 
 struct Served {
@@ -80,7 +77,7 @@ impl Served {
         (message, headers)
     }
 
-    /// Polls and reads the answer: whether it was given all of it, or was refused.
+    /// Polls; returns whether it got the complete answer or was refused.
     async fn is_answered(&self) -> bool {
         let (message, headers) = self.poll(POLL_BYTES_MAX);
         let mut client = Client::connect(self.port).await;
@@ -111,8 +108,8 @@ impl Served {
         waited.unwrap_or_else(|_| panic!("never: answered {is_answered}"));
     }
 
-    /// While `unread` holds an answer that it does not read, another as large is refused and
-    /// a small one is not; without it all is as before.
+    /// While `unread` holds an unread answer, another large one is refused and a small one is not;
+    /// without it, both are answered.
     async fn is_held_by<T>(&self, unread: T) {
         self.until_answered(false).await;
         let (message, headers) = self.poll(100);
@@ -122,7 +119,7 @@ impl Served {
         assert_eq!(answer.message()["result"]["isError"], false, "{answer:?}");
         drop(unread);
         self.until_answered(true).await;
-        // Nobody holds any of it now, and so it stays.
+        // Nobody holds memory now, and it stays that way.
         for _ in 0..3 {
             assert!(self.is_answered().await);
         }
@@ -141,7 +138,7 @@ async fn an_answer_over_http_takes_room_until_it_is_read_or_its_client_is_gone()
     served.is_held_by(unread).await;
 }
 
-/// Reads events until one begins that is large, and leaves that.
+/// Reads events until a large one begins, and leaves it unread.
 async fn until_large(stream: &mut Client) {
     loop {
         let length = usize::from_str_radix(&stream.line().await, 16).unwrap();
@@ -172,7 +169,7 @@ async fn an_answer_in_a_session_does_so_too_and_is_whole() {
         let bytes: usize = read.map(|one| one["data"].as_str().unwrap().len()).sum();
         assert_eq!(bytes, OUTPUT_BYTES);
     }
-    // What was sent is not kept for another.
+    // A sent answer is not kept.
     assert!(served.is_answered().await);
     let mut unread = Client::connect(served.port).await;
     unread.post(&message, &headers).await;
@@ -215,7 +212,7 @@ async fn an_answer_on_the_unix_socket_does_so_too() {
         let line = format!("{message}\n");
         unread.write_all(line.as_bytes()).await.unwrap();
     }
-    // More than there is without it.
+    // More than fits without it.
     unread.read_exact(&mut vec![0; 64 << 10]).await.unwrap();
     served.is_held_by(unread).await;
     drop(served.world);

@@ -1,11 +1,11 @@
-//! What a client can send too much of, or too slowly.
+//! Clients that send too much, or too slowly.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::wire::client::{Client, modern_call};
-use crate::wire::harness::Served;
+use crate::client::{Client, modern_call};
+use crate::harness::Served;
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -81,7 +81,7 @@ async fn a_head_that_is_too_long_is_refused() {
         "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
         "x".repeat(200_000)
     );
-    // The server may close before it has read all of it.
+    // The server may close before it has read everything.
     let _ = client.send(head.as_bytes()).await;
     client.closed().await;
     let mut client = Client::connect(served.port).await;
@@ -106,7 +106,7 @@ async fn a_connection_too_many_is_closed_at_once() {
     }
     Client::connect(served.port).await.closed().await;
     drop(held.pop());
-    // The place is free once the server has noticed.
+    // The slot is free once the server has noticed.
     loop {
         let mut client = Client::connect(served.port).await;
         if client
@@ -163,7 +163,7 @@ async fn a_body_that_is_no_message_is_answered_as_json_rpc_says() {
 const CHUNKED: &str = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
      Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A message of so many bytes, and more.
+/// A message of at least this many bytes.
 fn long_ping(bytes: usize) -> String {
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": { "_meta": { "pad": "x".repeat(bytes) } } });
     ping.to_string()
@@ -184,7 +184,7 @@ async fn small_requests_pass_while_large_ones_hold_all_memory_there_is_for_them(
         .send(&vec![b'x'; (1 << 20) + (64 << 10)])
         .await
         .unwrap();
-    // Once the first holds it all, another is told to come back.
+    // While the first one holds all the memory, another is told to come back.
     loop {
         let mut second = Client::connect(served.port).await;
         second
@@ -222,7 +222,7 @@ async fn uploads_that_say_nothing_of_their_length_and_stop_keep_nothing_from_oth
         client
             .request("POST /mcp", &JSON, &long_ping(1 << 20))
             .await;
-        // It was read, and refused for want of a session.
+        // It was read, and refused because it has no session.
         assert_eq!(client.answer().await.head.status, 400);
     }
     drop(idle);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::wire::client::{Client, call, initialize};
-use crate::wire::harness::Served;
+use crate::client::{Client, call, initialize};
+use crate::harness::Served;
 
-/// A session: the stream, and where to send messages.
+/// A session: its stream, and the URL for messages.
 async fn open(port: u16) -> (Client, String) {
     let mut stream = Client::connect(port).await;
     stream

@@ -1,7 +1,5 @@
-//! Files through `/v1`, on a real service with the fake engine: streamed both ways, by parts,
-//! on conditions, and never half.
-
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+//! Files through `/v1`, on a real service with the fake engine: streaming, ranges, conditions, and
+//! no partial effects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +119,7 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers()[name].to_str().unwrap()
 }
 
-/// Whoever says so in a header is eve; everybody else owns the container.
+/// A request with this header comes from eve; all others come from the owner of the container.
 struct ByHeader;
 
 const EVE: (&str, &str) = ("x-caller", "eve");
@@ -142,7 +140,7 @@ async fn no_path_leads_to_the_files_of_somebody_else() {
     place.put("/files/d/mine", &[], "kept").await;
     let (_, response) = place.get("/archive?path=d", &[]).await;
     let archive = bytes(response).await;
-    // A request of eve's, and the same of the owner's, last what changes something.
+    // A request of eve, then the same of the owner; those that change something come last.
     for (method, path, body) in [
         ("GET", "/files/d/mine", Vec::new()),
         ("HEAD", "/files/d/mine", Vec::new()),

@@ -1,4 +1,4 @@
-//! A served fixture, and HTTP spoken by hand: what is under test is what a client can send.
+//! A server with the fixture behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::fixture::Fixture;
+use crate::fixture::Fixture;
 
-/// How long anything may take before a test gives up: it only ends what hangs.
+/// The deadline of every wait; only a hanging test reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A server on a port of its own. Dropping it stops it.
@@ -23,7 +23,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves with the limits that are the default.
+    /// Serves with default limits.
     pub(crate) async fn start() -> Self {
         Self::with(|_| ()).await
     }
@@ -35,7 +35,7 @@ impl Served {
         Self::of(limits, Guard::new(["box.example"]).unwrap()).await
     }
 
-    /// Serves those that this guard lets in.
+    /// Serves with this guard.
     pub(crate) async fn guarded(guard: Guard) -> Self {
         Self::of(HttpLimits::default(), guard).await
     }

@@ -1,11 +1,11 @@
-//! A request that came by a name which is not ours is refused, on every path but those of
-//! health, which are asked by whatever name a probe has.
+//! A request with a foreign host name is refused on every path, except health probes, which accept
+//! any name.
 
 use hotcell_http::Guard;
 use serde_json::Value;
 
-use crate::wire::client::Client;
-use crate::wire::harness::Served;
+use crate::client::Client;
+use crate::harness::Served;
 
 const PATHS: [&str; 10] = [
     "/mcp",

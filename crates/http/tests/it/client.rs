@@ -1,4 +1,4 @@
-//! HTTP spoken by hand, so that a test can send what no library would.
+//! A raw HTTP client, so that tests can send what no library would.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,25 +9,22 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::wire::harness::PATIENCE;
+use crate::harness::PATIENCE;
 
-/// What the kernel takes for a client that does not read.
+/// The receive buffer of a client that does not read.
 const RECEIVE_BYTES: u32 = 64 << 10;
 
-/// One connection.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     port: u16,
 }
 
-/// The head of an answer.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: u16,
     pub(crate) headers: HashMap<String, String>,
 }
 
-/// An answer, whole.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: Head,
@@ -37,7 +34,7 @@ pub(crate) struct Answer {
 impl Client {
     pub(crate) async fn connect(port: u16) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // So that what it does not read stays with the server.
+        // So that unread data stays with the server.
         socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let stream = socket.connect(address).await.unwrap();
@@ -47,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes).await
     }
@@ -101,7 +98,7 @@ impl Client {
         }
     }
 
-    /// Reads an answer to its end.
+    /// Reads a complete answer.
     pub(crate) async fn answer(&mut self) -> Answer {
         let head = self.head().await;
         let body = match head.headers.get("content-length") {
@@ -112,7 +109,6 @@ impl Client {
         Answer { head, body }
     }
 
-    /// Reads so many bytes.
     pub(crate) async fn exactly(&mut self, length: usize) -> String {
         let mut body = vec![0; length];
         let read = timeout(PATIENCE, self.stream.read_exact(&mut body));
@@ -142,13 +138,13 @@ impl Client {
     /// Waits until the server has closed the connection.
     pub(crate) async fn closed(&mut self) {
         let mut rest = Vec::new();
-        // A reset is as good as an end.
+        // A reset is as good as a close.
         let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest))
             .await
             .expect("it closes");
     }
 
-    /// Opens a session of Streamable HTTP and answers its id.
+    /// Opens a Streamable HTTP session; returns its id.
     pub(crate) async fn initialize(&mut self) -> Result<String, Answer> {
         self.post(&initialize(), &[]).await;
         let answer = self.answer().await;
@@ -158,12 +154,12 @@ impl Client {
         }
     }
 
-    /// Makes this connection the stream on which a session's messages come.
+    /// Turns this connection into the stream for a session's messages.
     pub(crate) async fn listen(&mut self, session: &str) {
         assert!(self.try_to_listen(session).await);
     }
 
-    /// The same where the session may have ended; whether it has not.
+    /// The same; false if the session has ended.
     pub(crate) async fn try_to_listen(&mut self, session: &str) -> bool {
         let headers = [("Mcp-Session-Id", session), ("Accept", "text/event-stream")];
         self.request("GET /mcp", &headers, "").await;
@@ -172,7 +168,7 @@ impl Client {
 }
 
 impl Answer {
-    /// The message in it, whether it came alone or as an event.
+    /// The message, whether it is a plain body or an event.
     pub(crate) fn message(&self) -> Value {
         let data = self
             .body
@@ -197,7 +193,7 @@ pub(crate) fn call(id: u64, tool: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
 }
 
-/// A call as 2026 has it, and the headers that go with it.
+/// A call of protocol version 2026, and its headers.
 pub(crate) fn modern_call(id: u64, tool: &str) -> (Value, [(&str, &str); 3]) {
     let mut message = call(id, tool);
     message["params"]["_meta"] = json!({

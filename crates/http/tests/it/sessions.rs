@@ -1,4 +1,4 @@
-//! Sessions and streams: bounded, and gone when their clients are.
+//! Sessions and streams are limited, and end with their clients.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use hotcell_mcp::transport::REQUESTS_PER_CONNECTION_MAX;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::wire::client::{Answer, Client, call, modern_call};
-use crate::wire::harness::{PATIENCE, Served};
+use crate::client::{Answer, Client, call, modern_call};
+use crate::harness::{PATIENCE, Served};
 
-/// Waits until there are at most so many tasks, all that the runtime has.
+/// Waits until the runtime has at most this many tasks.
 async fn tasks_at_most(count: usize) {
     let fewer = async {
         while Handle::current().metrics().num_alive_tasks() > count {
@@ -106,7 +106,7 @@ async fn a_session_that_nobody_uses_ends() {
 async fn a_session_with_an_open_stream_outlives_its_idle_time() {
     let session_idle_timeout = Duration::from_millis(50);
     let served = Served::with(|limits| limits.session_idle_timeout = session_idle_timeout).await;
-    // On a busy machine its time may be over before it has a stream.
+    // On a busy machine it may expire before it has a stream.
     let (_stream, session) = loop {
         let mut stream = Client::connect(served.port).await;
         let session = stream.initialize().await.unwrap();
@@ -116,7 +116,7 @@ async fn a_session_with_an_open_stream_outlives_its_idle_time() {
     };
     let mut other = Client::connect(served.port).await;
     let idle = other.initialize().await.unwrap();
-    // The session that nobody uses tells when the time is over.
+    // An unused session shows when the timeout is over.
     while ping_is_there(&served, &idle).await {
         tokio::time::sleep(session_idle_timeout * 4).await;
     }
@@ -221,4 +221,17 @@ async fn stopping_ends_every_stream_and_leaves_nothing() {
     stream.closed().await;
     sse.closed().await;
     tasks_at_most(before).await;
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_session_is_answered_204_and_the_session_is_gone() {
+    let served = Served::start().await;
+    let mut client = Client::connect(served.port).await;
+    let session = client.initialize().await.unwrap();
+    assert_eq!(ping(served.port, &session).await.head.status, 200);
+    let headers = [("Mcp-Session-Id", session.as_str())];
+    client.request("DELETE /mcp", &headers, "").await;
+    assert_eq!(client.answer().await.head.status, 204);
+    assert_eq!(ping(served.port, &session).await.head.status, 404);
+    served.stop().await;
 }

@@ -1,7 +1,7 @@
 //! The official conformance suite, on a fixture behind our transports.
 //!
-//! `tests/clients/install` brings the suite. What is expected to fail is listed, with a reason,
-//! in `expected-failures.yaml`; the suite itself fails when something listed there passes.
+//! `tests/clients/install` installs the suite. `expected-failures.yaml` lists expected failures
+//! with reasons; the suite itself fails when one of them passes.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::wire::harness::Served;
+use crate::harness::Served;
 
 /// How long one set of requirements may take.
 const TIMEOUT: Duration = Duration::from_mins(5);
@@ -23,7 +23,7 @@ async fn run(requirements: &str) {
     let served = Served::start().await;
     let expected = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/it/wire/expected-failures.yaml"
+        "/tests/it/expected-failures.yaml"
     );
     let running = Command::new(suite)
         .args([
