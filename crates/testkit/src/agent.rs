@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 
 use hotcell_agent_image::AGENT;
 
-/// Where the agent can be started from. It is written once and stays with the build.
+/// The path of the agent's program. It is written once and stays with the build.
 pub fn program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(write).clone()
 }
 
-/// An agent that speaks no more than the first version of the protocol, as one does that
-/// an older server left in a container.
+/// An agent that only supports protocol version 1, like one that an older server left in a
+/// container.
 pub fn older_program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(write_older).clone()
@@ -40,12 +40,12 @@ fn write() -> PathBuf {
     program
 }
 
-/// Puts a program at a path, unless it is there.
+/// Writes a program to a path, unless it is there.
 fn replace(program: &Path, bytes: &[u8]) {
     if fs::read(program).is_ok_and(|found| found == bytes) {
         return;
     }
-    // Another test process may do the same at this moment: the last rename wins.
+    // Another test process may do the same now: the last rename wins.
     let new = program.with_extension(std::process::id().to_string());
     write_elsewhere(&new, bytes)
         .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
@@ -53,7 +53,7 @@ fn replace(program: &Path, bytes: &[u8]) {
         .expect("the build directory can be written");
 }
 
-/// Cargo's directory for what tests leave, which it names to programs but not to libraries.
+/// Cargo's directory for test files, which it passes to programs but not to libraries.
 fn build_directory() -> PathBuf {
     let this = std::env::current_exe().expect("this program has a path");
     // target/debug/deps/it-0123456789abcdef
@@ -63,9 +63,9 @@ fn build_directory() -> PathBuf {
     directory
 }
 
-/// Writes the program in a process of its own. In this one, another thread may fork while the
-/// file is open for writing: its child would keep it open, and a program that is open for writing
-/// cannot be started.
+/// Writes the program from a child process. In this process, another thread could fork while the
+/// file is open for writing; its child would keep it open, and then executing the program fails
+/// with ETXTBSY.
 fn write_elsewhere(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut writer = Command::new("sh")
         .args(["-c", "exec cat >\"$0\""])

@@ -1,18 +1,19 @@
-//! Tests that measure their own process: its memory, its descriptors. The others of the program run in
-//! the same process at the same time, and would be measured too.
+//! Tests that measure their own process (memory, descriptors). Other tests run in the same process
+//! at the same time and would be measured too.
 
 use std::process::Command;
 
-/// Set in a process that one test has to itself.
+/// Set in a process that runs only one test.
 const ALONE: &str = "HOTCELL_TEST_ALONE";
 
-/// Whether the calling test has this process to itself. If not, it has just been run once more in one
-/// of its own, and may return.
+/// Whether the calling test has this process to itself. If not, the test has just been run in a
+/// process of its own and may return.
 ///
-/// `name` is the test's path in its program, as the harness tells it: `module::test`.
+/// `name` is the test's path in its program, as the harness prints it: `module::test`.
 ///
 /// # Panics
-/// If it failed there, or if there is no test of that name.
+///
+/// If the test failed there, or if there is no test of that name.
 pub fn is_alone(name: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;

@@ -1,4 +1,4 @@
-//! Images, made byte by byte.
+//! Builds images byte by byte.
 
 #![expect(missing_docs, reason = "what a test calls reads as what it does")]
 
@@ -14,7 +14,7 @@ pub fn digest(bytes: &[u8]) -> Digest {
     Digest::from_sha256(Sha256::digest(bytes).into())
 }
 
-/// A layer, as a tar and as it is sent.
+/// A layer as a tar and in compressed form.
 #[derive(Clone)]
 pub struct Layer {
     pub tar: Vec<u8>,
@@ -39,7 +39,7 @@ pub fn layer(files: &[(&str, &[u8])]) -> Layer {
     Layer { tar, blob }
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -51,7 +51,7 @@ pub fn noise(len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// An image for this host, or for another.
+/// An image for this platform, or for another.
 pub struct Made {
     pub layers: Vec<Layer>,
     pub config: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A registry that answers as a test wants it to, byte by byte.
+//! A registry with scripted answers.
 
 #![expect(missing_docs, reason = "what a test calls reads as what it does")]
 
@@ -15,29 +15,29 @@ use tokio::task::JoinHandle;
 
 use crate::image::{Made, digest};
 
-/// What to do with one request.
+/// How to answer one request.
 #[derive(Clone)]
 pub enum Answer {
-    /// The whole of an HTTP response.
+    /// A raw HTTP response.
     Raw(Vec<u8>),
-    /// A body with status 200; a range of it, if that was asked for.
+    /// Status 200 with a body, or the requested range of it.
     Body(Vec<u8>),
-    /// The first bytes of a body, then the connection ends.
+    /// The first bytes of a body, then the connection closes.
     Cut(Vec<u8>, usize),
-    /// The first bytes of a body, then nothing any more.
+    /// The first bytes of a body, then nothing.
     Stall(Vec<u8>, usize),
     /// The first bytes of a body, and the rest when the test says so.
     Held(Vec<u8>, usize, Arc<Notify>),
-    /// A body, byte by byte with this pause between two.
+    /// A body byte by byte, with this pause in between.
     Drip(Vec<u8>, Duration),
 }
 
-/// A request: its path and its headers in lower case.
+/// A request: its path, and its headers in lower case.
 pub type Asked = (String, String);
 
 pub type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
 
-/// Ends when it is dropped.
+/// Stops when it is dropped.
 pub struct Canned {
     pub host: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -55,7 +55,7 @@ impl Canned {
         Self::start_with_host(|_| Box::new(handler)).await
     }
 
-    /// Starts one whose answers name its own address.
+    /// Starts a registry whose answers contain its own address.
     pub async fn start_with_host(make: impl FnOnce(&str) -> Box<Handler>) -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), make).await
     }
@@ -78,7 +78,7 @@ impl Canned {
         }
     }
 
-    /// Serves an image as `x:latest`, and other things in place of some paths.
+    /// Serves an image as `x:latest`, with other answers for some paths.
     pub async fn serving(made: &Made, changes: Vec<(String, Answer)>) -> Self {
         Self::serving_at(Ipv4Addr::LOCALHOST.into(), made, changes).await
     }
@@ -90,8 +90,7 @@ impl Canned {
         Self::serving_but(address, made, other).await
     }
 
-    /// Serves an image as `x:latest`; its first layer stops half way when it is first asked
-    /// for.
+    /// Serves an image as `x:latest`; the first download of its first layer stalls halfway.
     pub async fn stalling_once(made: &Made) -> Self {
         let blob = made.layers[0].blob.clone();
         let path = format!("/v2/x/blobs/{}", digest(&blob));
@@ -103,7 +102,7 @@ impl Canned {
         Self::serving_but(Ipv4Addr::LOCALHOST.into(), made, once).await
     }
 
-    /// Serves an image as `x:latest`, unless `other` has another answer.
+    /// Serves an image as `x:latest`, unless `other` has an answer.
     async fn serving_but(
         address: IpAddr,
         made: &Made,
@@ -158,7 +157,7 @@ async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec
             }
             Answer::Stall(body, len) => {
                 send(&mut stream, &asked, &body, len).await;
-                // Until the other side gives up.
+                // Until the client gives up.
                 let _ = stream.read(&mut [0]).await;
                 false
             }
@@ -185,7 +184,7 @@ async fn serve(mut stream: TcpStream, handler: Arc<Handler>, seen: Arc<Mutex<Vec
     }
 }
 
-/// Sends a body from where it was asked for, but at most `len` bytes of it.
+/// Sends at most `len` bytes of a body, from the requested offset.
 async fn send(stream: &mut TcpStream, (_, headers): &Asked, body: &[u8], len: usize) -> bool {
     let range = headers
         .lines()
@@ -211,7 +210,7 @@ async fn request(stream: &mut TcpStream) -> Option<Asked> {
     while !text.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         let is_end = stream.read(&mut byte).await.ok()? == 0;
-        // No TLS here.
+        // A TLS handshake, which is not supported.
         let is_tls = text.is_empty() && byte[0] == 0x16;
         if is_end || is_tls || text.len() > 64 << 10 {
             return None;

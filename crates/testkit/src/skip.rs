@@ -1,40 +1,41 @@
-//! How a test says that it could not run, or not all of it.
+//! How a test reports that it could not run, or only partly.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Names the file that gets a line for each test that did not run: how it ended, its name, the
-/// reason, with a tab between them. Without it the line goes to stderr.
+/// The variable with the path of the file that gets a line for each skipped test: outcome, name and
+/// reason, separated by tabs. Without it the line goes to stderr.
 const SKIPS: &str = "HOTCELL_SKIPS";
 
-/// Has the names of what this tier lacks by design, with spaces between them. See [`Need::name`].
+/// The variable with the names of what this tier lacks by design, separated by spaces. See
+/// [`Need::name`].
 pub const TIER_LACKS: &str = "HOTCELL_TIER_LACKS";
 
-/// What a test cannot do without.
+/// What a test needs to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// The test itself runs as root.
     Root,
-    /// Containers can have a root: we are root, or have subordinate ids.
+    /// Containers can have a root user: we are root, or have subordinate ids.
     ContainerRoot,
-    /// Cgroups whose limits we may set.
+    /// Cgroups in which we may set limits.
     Cgroups,
-    /// Filesystems can be mounted in our own mount namespace.
+    /// We may mount filesystems.
     Mounts,
     /// A private Docker or Podman can be started.
     Engines,
-    /// `docker-registry`.
+    /// The program `docker-registry`.
     Registry,
-    /// What `tests/clients/install` brings.
+    /// What `tests/clients/install` installs.
     Clients,
     /// A static busybox.
     Busybox,
-    /// A filesystem that tells where its files lie.
+    /// A filesystem that reports extents (FIEMAP).
     Extents,
     /// A profile of the virtual machine.
     Machine,
-    /// An address of this host that is not the loopback's.
+    /// A non-loopback address of this host.
     Address,
     /// Debian's `prometheus`.
     Prometheus,
@@ -43,7 +44,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// How a tier names it.
+    /// Its name in [`TIER_LACKS`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Root => "root",
@@ -63,9 +64,10 @@ impl Need {
     }
 }
 
-/// Says that the calling test returns now, without having tested anything.
+/// Reports that the calling test returns now without having tested anything.
 ///
 /// # Panics
+///
 /// With `CI=true`, unless the tier lacks `need` by design.
 pub fn skip(need: Need, reason: &str) {
     let verdict = if is_lacking(need) {
@@ -76,10 +78,11 @@ pub fn skip(need: Need, reason: &str) {
     say(verdict, reason);
 }
 
-/// Says that the calling test leaves out a part and tests the rest. Where that is not by design
-/// of the tier, it counts like a test that was skipped.
+/// Reports that the calling test leaves out a part and tests the rest. Unless that is by design of
+/// the tier, it counts as a skipped test.
 ///
 /// # Panics
+///
 /// With `CI=true`, unless the tier lacks `need` by design.
 pub fn skip_part(need: Need, reason: &str) {
     let verdict = if is_lacking(need) {
@@ -90,13 +93,13 @@ pub fn skip_part(need: Need, reason: &str) {
     say(verdict, reason);
 }
 
-/// Says that the calling test is about something that its subject, by its own code, does not
-/// claim to do. That is excluded in every tier.
+/// Reports that the calling test is about something that the engine under test does not claim to
+/// support. It is excluded in every tier.
 pub fn not_claimed(reason: &str) {
     say(Verdict::Excluded, reason);
 }
 
-/// What becomes of a test that did not run.
+/// The outcome of a test that did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Skipped,
@@ -133,13 +136,13 @@ fn say(verdict: Verdict, reason: &str) {
     append(Path::new(&file), &line);
 }
 
-/// One line, whatever is in the reason.
+/// Always one line, whatever the reason contains.
 fn line(verdict: Verdict, test: &str, reason: &str) -> String {
     let reason = reason.replace(['\n', '\t'], " ");
     format!("{}\t{test}\t{reason}\n", verdict.word())
 }
 
-/// Many test programs write at once: one write of one line in append mode stays whole.
+/// Many test programs write concurrently: a single write in append mode is atomic.
 fn append(file: &Path, line: &str) {
     std::fs::File::options()
         .append(true)
@@ -149,8 +152,8 @@ fn append(file: &Path, line: &str) {
         .unwrap_or_else(|error| panic!("a skip cannot be written to {}: {error}", file.display()));
 }
 
-/// The program, without the hash that Cargo adds, and the test: the harness gives each test's
-/// thread its name.
+/// The name of the program, without Cargo's hash, and of the test: the harness names each test's
+/// thread after it.
 fn test_name() -> String {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_stem().map(OsStr::to_string_lossy);
@@ -174,10 +177,10 @@ mod tests {
     use super::*;
     use std::process::{Command, Output};
 
-    /// What a test does when it is its own child.
+    /// Tells a test that it runs as its own child, and what to do.
     const ACT: &str = "HOTCELL_TESTKIT_ACT";
 
-    /// Whether this is such a child, which has then done what it was asked for.
+    /// Whether this is such a child, which has then done its part.
     fn acted() -> bool {
         match std::env::var(ACT).as_deref() {
             Ok("skip") => skip(Need::Engines, "no Docker\nhere"),
@@ -194,11 +197,11 @@ mod tests {
         thread.name().expect("the harness names it").to_owned()
     }
 
-    /// Runs the calling test once more, as a child that skips, in that environment.
+    /// Runs the calling test again, as a child that skips, in this environment.
     fn skipping(act: &str, variables: &[(&str, &str)]) -> Output {
         let this = std::env::current_exe().expect("this program");
         Command::new(this)
-            // On one thread the harness would give it no name.
+            // With one thread, the harness would not name it.
             .args(["--exact", &this_test(), "--test-threads=2"])
             .env_remove("CI")
             .env_remove(TIER_LACKS)
@@ -208,7 +211,7 @@ mod tests {
             .expect("it runs")
     }
 
-    /// The same, and the line that it left in its file: how it ended and the reason.
+    /// The same; returns the line in the skip file: outcome and reason.
     fn told(act: &str, variables: &[(&str, &str)]) -> String {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("skips");

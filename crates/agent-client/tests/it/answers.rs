@@ -1,4 +1,4 @@
-//! Answers that are well framed and not true.
+//! Well-framed but false answers.
 
 use bytes::Bytes;
 use hotcell_agent_api::v1::exec_event::Event;
@@ -18,7 +18,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
         .expect("every case ends in time")
 }
 
-/// Everything an exec is said to have done, or the error that ends it.
+/// Follows an exec; returns its number of events, or the error.
 async fn followed(answer: Answer) -> Result<usize, AgentError> {
     let agent = agent(answer).await;
     in_time(async {
@@ -304,7 +304,7 @@ async fn a_message_over_the_bound_is_refused_by_its_length_alone() {
     assert!(most_memory_kib() - before < 32 << 10);
 }
 
-/// The most memory this process ever had.
+/// The peak memory of this process.
 fn most_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! The handshake, and connections that end or never were any.
+//! The handshake, and connections that end early or are not the protocol.
 
 use bytes::Bytes;
 use hotcell_agent_api::v1::HelloReply;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fake::{Answer, DEADLINE, agent, connect, framed, honest_hello, messages, raw_frame};
 
-/// What came of a stream that sends these bytes and closes, or stays open.
+/// The result of a stream that sends these bytes and then closes, or stays open.
 async fn greeted_with(bytes: &[u8], stays_open: bool) -> AgentError {
     let (ours, mut theirs) = tokio::io::duplex(1 << 16);
     let bytes = bytes.to_vec();
@@ -24,7 +24,7 @@ async fn greeted_with(bytes: &[u8], stays_open: bool) -> AgentError {
         .expect_err("it is no agent")
 }
 
-/// A small generator: the seed is all that is needed to see a failure again.
+/// Random bytes determined by the seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! An agent that says hello and then what the test wants.
+//! An agent that answers `Hello` and then sends whatever the test wants.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,38 +12,37 @@ use http::{HeaderMap, Response};
 use prost::Message;
 use tokio::io::DuplexStream;
 
-/// Whatever waits for a hostile agent gives up after this long. Time is paused, so this
-/// costs nothing.
+/// How long a call to a hostile agent may take. Time is paused, so this costs nothing.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
-/// What is in the pipe between us and it.
+/// The buffer between client and agent.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// What the agent does with one call.
+/// How the agent answers one call.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Sends these bytes as the body, then the status.
+    /// These bytes as the body, then the status.
     Body(Vec<Bytes>, Option<(u16, String)>),
-    /// Sends this piece for ever.
+    /// This chunk for ever.
     Endless(Bytes),
-    /// Sends nothing but a status, with a header that is this long.
+    /// Only a status, with a header of this length.
     Header(usize),
-    /// Answers with another HTTP status.
+    /// Another HTTP status.
     Http(u16),
-    /// Breaks off.
+    /// A reset of the stream.
     Reset,
-    /// Never answers.
+    /// No answer.
     Silence,
-    /// Closes the whole connection after this much of a body.
+    /// Closes the whole connection after this part of a body.
     HangUp(Vec<Bytes>),
 }
 
-/// A message as gRPC frames it.
+/// A message in a gRPC frame.
 pub fn framed(message: &impl Message) -> Bytes {
     raw_frame(0, None, &message.encode_to_vec())
 }
 
-/// A frame with another flag or another length than is true.
+/// A frame with a wrong flag or length.
 pub fn raw_frame(flag: u8, length: Option<u32>, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flag);
@@ -60,7 +59,7 @@ pub fn messages<M: Message>(messages: &[M]) -> Answer {
     )
 }
 
-/// The hello of an agent of ours.
+/// The `Hello` of a real agent.
 pub fn honest_hello() -> HelloReply {
     HelloReply {
         protocol: PROTOCOL_VERSION_MIN,
@@ -76,7 +75,7 @@ pub fn honest_hello() -> HelloReply {
     }
 }
 
-/// A connection to an agent that gives these answers, one to each call.
+/// A connection to an agent with these answers, one per call.
 pub async fn connect(answers: Vec<Answer>) -> Result<Agent, AgentError> {
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     tokio::spawn(serve(theirs, answers.into()));
@@ -85,7 +84,7 @@ pub async fn connect(answers: Vec<Answer>) -> Result<Agent, AgentError> {
         .expect("a connection is made or refused in time")
 }
 
-/// The same after an honest hello.
+/// The same, after an honest `Hello`.
 pub async fn agent(answer: Answer) -> Agent {
     connect(vec![messages(&[honest_hello()]), answer])
         .await
@@ -145,7 +144,7 @@ async fn send(mut respond: SendResponse<Bytes>, answer: Answer) -> Option<()> {
     Some(())
 }
 
-/// Writes as much as the reader lets us.
+/// Writes as much as the reader accepts.
 async fn write(stream: &mut h2::SendStream<Bytes>, mut piece: Bytes) -> Option<()> {
     while !piece.is_empty() {
         stream.reserve_capacity(piece.len());

@@ -1,5 +1,5 @@
-//! Agents that a hostile container put in place of ours: whatever they send is an error,
-//! in bounded time and memory, and never a panic.
+//! Hostile agents: whatever they send becomes an error, in bounded time and memory, and never a
+//! panic.
 
 mod answers;
 mod connections;

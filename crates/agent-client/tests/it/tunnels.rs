@@ -1,4 +1,4 @@
-//! Tunnels of an agent that lies about them.
+//! Agents that lie about tunnels.
 
 use std::io::ErrorKind;
 
@@ -49,7 +49,7 @@ fn incoming(tunnel_id: u64, purpose: &str) -> TunnelEvent {
     TunnelEvent { event }
 }
 
-/// What follows the greeting and stays open.
+/// The events of a stream that stays open.
 fn events(events: &[TunnelEvent]) -> Answer {
     Answer::Body(events.iter().map(framed).collect(), None)
 }
@@ -162,7 +162,7 @@ async fn a_tunnel_that_breaks_the_protocol_is_an_error() {
         };
         let mut read = Vec::new();
         let mut outcome = in_time(stream.read_to_end(&mut read)).await;
-        // What follows the end is seen by whoever asks again.
+        // A later read notices what follows the end.
         for _ in 0..1000 {
             if outcome.is_ok() {
                 tokio::task::yield_now().await;

@@ -1,9 +1,10 @@
-//! A root to work in, an outside that must stay untouched, and short ways to ask.
+//! A root directory, an outside that must stay untouched, and short forms of requests.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hotcell_agent::files::Files;
@@ -14,8 +15,8 @@ use tonic::{Code, Status};
 
 pub const CANARY: &[u8] = b"untouched outside";
 
-/// A root beside a directory that nothing may reach. Dropping it fails the test if
-/// the outside changed or a temporary file was left.
+/// A root beside a directory that must not be reachable. Dropping it fails the test if the outside
+/// changed or a temporary file was left.
 pub struct Bench {
     pub files: Files,
     pub root: PathBuf,
@@ -28,7 +29,7 @@ impl Bench {
         Self::within(tempfile::tempdir().expect("a temporary directory"))
     }
 
-    /// On a filesystem in memory, where there is one: for tests of many steps.
+    /// On tmpfs, if there is one: for tests of many steps.
     pub fn in_memory() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self::within(dir.expect("a temporary directory"))
@@ -60,6 +61,21 @@ impl Bench {
 
     pub fn get(&self, path: &str) -> Option<Vec<u8>> {
         fs::read(self.root.join(path)).ok()
+    }
+
+    /// Every path with its content, mode and inode.
+    pub fn snapshot(&self) -> Vec<(String, Option<Vec<u8>>, u32, u64)> {
+        let describe = |path: String| {
+            let meta = fs::symlink_metadata(self.root.join(&path)).expect("metadata");
+            let content = self.get(&path);
+            (path, content, meta.mode(), meta.ino())
+        };
+        self.tree().into_iter().map(describe).collect()
+    }
+
+    pub fn make_fifo(&self, path: &str) {
+        let (full, fifo) = (self.root.join(path), rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, full, fifo, 0o644.into(), 0).expect("a FIFO");
     }
 
     pub async fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Status> {
@@ -161,7 +177,7 @@ impl Bench {
         self.files.import(tokio_stream::iter(requests)).await
     }
 
-    /// Every path beneath the root, in order, for a look at the whole.
+    /// Every path beneath the root, in order.
     pub fn tree(&self) -> Vec<String> {
         let mut found = Vec::new();
         collect(&self.root, &self.root, &mut found);
@@ -217,7 +233,7 @@ pub fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, S
         .collect()
 }
 
-/// All of an upload but its end.
+/// An upload without its end.
 pub fn broken_off(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
     let mut requests = upload(header, content);
     requests.pop();

@@ -1,18 +1,18 @@
-//! Execs that are ended: the whole tree goes, whatever it did to hide.
+//! Ending execs: the whole process tree ends, whatever it did to hide.
 
 use hotcell_agent_api::v1::{ExitCause, ShutdownRequest, SignalRequest};
 use tonic::Code;
 
 use crate::harness::{Agent, children, command, is_alive, shell, signal, until};
 
-/// A daemon as daemons are made: forked twice, a session of its own, deaf to TERM.
+/// A typical daemon: double-forked, in its own session, ignoring SIGTERM.
 const DAEMON: &str = "(setsid sh -c 'trap \"\" TERM HUP INT; (echo daemon=$$; while :; do sleep 0.05; done) & exit' &) ; \
      echo leader=$$; ";
 
 #[tokio::test]
 async fn a_timeout_ends_the_exec_and_keeps_its_output() {
     let agent = Agent::start().await;
-    // On a busy machine it may be over before the shell has said its word.
+    // On a busy machine the timeout may come before the shell has printed its word.
     for timeout_ms in [100, 2000, 40_000] {
         let mut start = shell(&timeout_ms.to_string(), "echo before; sleep 100 & wait");
         start.timeout_ms = timeout_ms;
@@ -102,8 +102,8 @@ fn state(pid: i32) -> Option<char> {
 #[tokio::test]
 async fn a_fork_bomb_is_ended() {
     let agent = Agent::start().await;
-    // Each generation replaces itself for as long as its number lasts: bounded, but never
-    // the same processes from one look to the next.
+    // Each generation replaces itself until its counter runs out: bounded, but never the same
+    // processes from one scan to the next.
     let script = "bomb() { [ $1 -gt 0 ] || exec sleep 60; \
                   (bomb $(($1 - 1)) &); (bomb $(($1 - 1)) &); sleep 0.01; }; \
                   trap '' TERM; bomb 6 & echo ready; sleep 60";
@@ -121,7 +121,7 @@ async fn a_fork_bomb_is_ended() {
 #[tokio::test]
 async fn processes_that_respawn_each_other_are_ended() {
     let agent = Agent::start().await;
-    // A chain that never stands still: each link starts the next one and goes.
+    // A chain that never stops: each link starts the next one and exits.
     let script = "cat > /dev/null & link='sh -c \"$0\" \"$0\" & exit'; sh -c \"$link\" \"$link\"; \
                   echo ready; sleep 60";
     let mut exec = agent.start_exec(shell("chain", script)).await.unwrap();

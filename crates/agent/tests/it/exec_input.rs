@@ -1,4 +1,4 @@
-//! What goes into an exec: stdin by offsets, and terminals.
+//! Input of an exec: stdin by offsets, and terminals.
 
 use std::time::Duration;
 

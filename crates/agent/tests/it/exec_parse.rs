@@ -1,4 +1,4 @@
-//! Whatever a start holds, it is parsed within the bounds or refused.
+//! Any `start` request is parsed within the bounds or refused.
 
 use hotcell_agent::exec::Start;
 use hotcell_agent_api::bounds::{ARGV_ENV_BYTES_MAX, ARGV_MAX, ENV_MAX, PATH_BYTES_MAX};

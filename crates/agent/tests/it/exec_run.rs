@@ -1,4 +1,4 @@
-//! Commands that are started, and how their end is told.
+//! Starting commands, and how their end is reported.
 
 use hotcell_agent_api::v1::exec_event::Event;
 use hotcell_agent_api::v1::{ExitCause, ForgetRequest, HelloRequest, ListExecsRequest};
@@ -65,7 +65,7 @@ async fn a_command_has_three_descriptors_and_they_are_pipes() {
     start.stdin = true;
     let mut exec = agent.start_exec(start).await.unwrap();
     let leader = exec.started().await;
-    // Once it echoes it is past the files that the dynamic linker opens.
+    // Once it echoes, the dynamic linker has closed its files.
     agent.input("three", 0, "ready", false).await.unwrap();
     exec.until_stdout_has("ready").await;
     let mut open: Vec<_> = std::fs::read_dir(format!("/proc/{leader}/fd"))
@@ -178,7 +178,7 @@ async fn execs_over_the_bound_are_refused_until_one_is_settled() {
     let forgettable = agent.start_exec(command("first", &["true"])).await.unwrap();
     forgettable.finish().await;
     for index in 1..hotcell_agent_api::bounds::EXECS_MAX {
-        // Nobody acknowledges these, so none of them may be dropped.
+        // Not acknowledged, so none of them may be dropped.
         let mut exec = agent
             .start_exec(command(&index.to_string(), &["true"]))
             .await
@@ -257,8 +257,8 @@ async fn another_user_is_become_or_refused() {
     }
 }
 
-/// What the embedded engine leaves an agent that may run commands as root. Inheritable
-/// ones come first: they cannot be added once the bounding set is empty.
+/// The capabilities that the embedded engine leaves to an agent that may run commands as root.
+/// Inheritable ones come first: they cannot be added once the bounding set is empty.
 const MAY_SWITCH_USER: [&str; 9] = [
     "setpriv",
     "--inh-caps=+setuid,+setgid,+kill",
@@ -307,7 +307,7 @@ async fn no_capability_of_the_agent_reaches_a_command() {
 
 #[tokio::test]
 async fn a_command_cannot_read_its_agent_or_its_keeper() {
-    // Root reads everything; its agent is made an ordinary user's.
+    // Root can read everything, so its agent runs as an ordinary user.
     let wrapper: &[&str] = if rustix::process::geteuid().is_root() {
         &MAY_SWITCH_USER
     } else {

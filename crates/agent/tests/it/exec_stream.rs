@@ -1,4 +1,4 @@
-//! Numbered events: followed, dropped, resumed, taken over, and held when nobody reads.
+//! Numbered events: followed, dropped, resumed, taken over, and kept when nobody reads.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use tonic::Code;
 
 use crate::harness::{self, Agent, Following, command, shell, until, within};
 
-/// What a full exec holds at least.
+/// The fewest events that an exec with a full buffer has.
 const UNACKED_CHUNKS: u64 = (UNACKED_BYTES_MAX / CHUNK_BYTES_MAX) as u64;
 
-/// Waits until the agent holds as much as it may: at least as many events as whole chunks
-/// make, and then no more of them.
+/// Waits until the agent's buffer is full: at least as many events as whole chunks make, and no new
+/// ones.
 async fn until_full(agent: &Agent, id: &str) {
     let mut before = agent.info(id).await;
     let deadline = Instant::now() + harness::DEADLINE;
@@ -46,8 +46,8 @@ async fn every_byte_comes_once_over_dropped_connections() {
     let mut exec = agent.start_exec(shell("dropped", script)).await.unwrap();
     let (mut output, mut seq, mut turn) = (Vec::new(), 0, 0_u64);
     loop {
-        // The stream is dropped again and again, sometimes at once; what it had is
-        // acknowledged only partly. After enough turns it is followed to the end.
+        // Drops the stream repeatedly, sometimes at once; its events are acknowledged only partly.
+        // After enough rounds it is followed to the end.
         turn += 1;
         let events = if turn < 300 { turn % 50 } else { u64::MAX };
         for _ in 0..events {
@@ -64,7 +64,7 @@ async fn every_byte_comes_once_over_dropped_connections() {
         }
         drop(exec);
         exec = agent.resume("dropped", seq).await.unwrap();
-        // What was acknowledged just before the drop may never have arrived.
+        // The last acknowledgement before the drop may never have arrived.
         exec.ack(seq).await;
     }
 }
@@ -103,7 +103,7 @@ async fn a_full_exec_pauses_and_holds_nobody_else_up() {
     }
     let grown = agent.resident_bytes() - before;
     assert!(grown < 16 << 20, "eight stopped readers cost {grown} bytes");
-    // Behind one of them it would never come.
+    // If a full stream blocked the connection, this would never be answered.
     assert_eq!(agent.sh("echo quick").await.text(), "quick\n");
     let one = stopped.remove(3).finish().await;
     assert_eq!((one.stdout.len(), one.exit.code), (100 << 20, Some(0)));
@@ -112,7 +112,7 @@ async fn a_full_exec_pauses_and_holds_nobody_else_up() {
     }
 }
 
-/// Whether an exec that could write goes on being silent.
+/// Whether an exec that could write stays silent.
 async fn nothing_comes(exec: &mut Following) -> bool {
     let wait = Duration::from_millis(100);
     tokio::time::timeout(wait, exec.events.message())
@@ -142,7 +142,7 @@ async fn without_acknowledgements_exactly_the_bound_is_sent() {
 #[tokio::test]
 async fn what_is_in_the_pipe_when_the_leader_ends_comes_before_its_exit() {
     let agent = Agent::start().await;
-    // More than the agent holds, no more than fits into the pipe as well.
+    // More than the agent buffers, but not more than fits into the pipe as well.
     let bytes = (UNACKED_BYTES_MAX + 50_000).to_string();
     let exec = agent
         .start_exec(command("rest", &["head", "-c", &bytes, "/dev/zero"]))

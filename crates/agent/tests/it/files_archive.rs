@@ -1,4 +1,4 @@
-//! Import and export: hostile archives, and what comes back from our own.
+//! Import and export: hostile archives, and round trips of our own.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -14,10 +14,10 @@ use tonic::Code;
 
 use crate::bench::*;
 
-/// Everything here takes milliseconds, unless it hangs.
+/// Only a hanging test takes longer than milliseconds.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// A member as raw as it can be: the tar crate would refuse bad names.
+/// A raw member: the tar crate would refuse invalid names.
 fn member(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -226,7 +226,7 @@ async fn nothing_is_written_through_a_symlink_that_leads_out() {
         code(bench.import("d", &linked).await),
         Code::PermissionDenied
     );
-    // A symlink in the last place is replaced and not followed.
+    // A trailing symlink is replaced, not followed.
     bench
         .import("d", &archive(&[file("canary", "mine")]))
         .await
@@ -372,7 +372,7 @@ async fn an_archive_that_is_cut_off_or_rubbish_is_an_error() {
         code(bench.files.import(tokio_stream::iter(oversize)).await),
         Code::InvalidArgument
     );
-    // All permits have come back.
+    // All permits have been released.
     for _ in 0..20 {
         let done = tokio::time::timeout(DEADLINE, async {
             while bench.import("", &archive(&[])).await.is_err() {
@@ -381,23 +381,13 @@ async fn an_archive_that_is_cut_off_or_rubbish_is_an_error() {
         });
         done.await.unwrap();
     }
-    // What was broken off is cleared away, if not at once.
+    // What was interrupted is removed, though not at once.
     let gone = tokio::time::timeout(DEADLINE, async {
         while !bench.tree().is_empty() {
             tokio::task::yield_now().await;
         }
     });
     gone.await.expect("nothing of a broken upload stays");
-}
-
-/// Every path with its content, mode and inode.
-fn snapshot(bench: &Bench) -> Vec<(String, Option<Vec<u8>>, u32, u64)> {
-    let describe = |path: String| {
-        let meta = fs::symlink_metadata(bench.root.join(&path)).unwrap();
-        let content = bench.get(&path);
-        (path, content, meta.mode(), meta.ino())
-    };
-    bench.tree().into_iter().map(describe).collect()
 }
 
 #[tokio::test]
@@ -409,7 +399,7 @@ async fn an_import_that_fails_leaves_the_destination_as_it_was() {
     fs::create_dir(bench.root.join("d/busy")).unwrap();
     bench.put("d/plain", "old");
     bench.link("d/link", "sub");
-    let before = snapshot(&bench);
+    let before = bench.snapshot();
     let mut good: Vec<Vec<u8>> = (0..40)
         .flat_map(|number| {
             [
@@ -423,7 +413,7 @@ async fn an_import_that_fails_leaves_the_destination_as_it_was() {
     let bad = [
         // Refused while it is unpacked.
         file("../out", "x"),
-        // Refused only where it meets what is there.
+        // Refused only when it meets the existing directory.
         file("busy", "a file in place of a directory"),
         file("plain/x", "a directory in place of a file"),
         file("sub/7/x", "the same, further down"),
@@ -435,13 +425,13 @@ async fn an_import_that_fails_leaves_the_destination_as_it_was() {
         }
         members.push(bad);
         assert!(bench.import("d", &archive(&members)).await.is_err());
-        assert_eq!(snapshot(&bench), before, "{index}");
+        assert_eq!(bench.snapshot(), before, "{index}");
     }
     let mut long = archive(&good);
     long.resize(long.len() + (2 << 20), b'x');
     assert_eq!(code(bench.import("d", &long).await), Code::InvalidArgument);
-    assert_eq!(snapshot(&bench), before, "what follows the end is too long");
-    // The control: without the bad member all of it arrives.
+    assert_eq!(bench.snapshot(), before, "what follows the end is too long");
+    // Positive control: without the bad member everything arrives.
     let reply = bench.import("d", &archive(&good)).await.unwrap();
     assert_eq!(reply.entries, 121);
     assert_eq!(bench.get("d/sub/7").unwrap(), b"new");
@@ -519,15 +509,7 @@ async fn an_export_takes_what_is_included_and_not_excluded() {
 #[tokio::test]
 async fn an_export_leaves_out_what_is_no_file_and_survives_files_that_change() {
     let bench = Bench::new();
-    let fifo = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        bench.root.join("fifo"),
-        fifo,
-        0o644.into(),
-        0,
-    )
-    .unwrap();
+    bench.make_fifo("fifo");
     let _socket = std::os::unix::net::UnixListener::bind(bench.root.join("socket")).unwrap();
     bench.put("shrinks", vec![7; 4 << 20]);
     let mut replies = bench.files.export(export("")).await.unwrap();

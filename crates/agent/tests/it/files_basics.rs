@@ -1,4 +1,4 @@
-//! From a path to a file: what is found, what is refused, and nothing blocks.
+//! Resolving paths: what is found, what is refused, and that nothing blocks.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -165,15 +165,7 @@ async fn any_file_name_works() {
 #[tokio::test]
 async fn nothing_but_a_regular_file_is_read_or_written_and_nothing_blocks() {
     let bench = Bench::new();
-    let fifo = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        bench.root.join("fifo"),
-        fifo,
-        0o644.into(),
-        0,
-    )
-    .unwrap();
+    bench.make_fifo("fifo");
     let _socket = std::os::unix::net::UnixListener::bind(bench.root.join("socket")).unwrap();
     fs::create_dir(bench.root.join("dir")).unwrap();
     let started = Instant::now();

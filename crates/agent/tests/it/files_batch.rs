@@ -105,17 +105,6 @@ fn everything() -> Vec<Operation> {
     ]
 }
 
-/// Every path with its content, mode and inode.
-fn snapshot(bench: &Bench) -> Vec<(String, Option<Vec<u8>>, u32, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let describe = |path: String| {
-        let meta = fs::symlink_metadata(bench.root.join(&path)).unwrap();
-        let content = bench.get(&path);
-        (path, content, meta.mode(), meta.ino())
-    };
-    bench.tree().into_iter().map(describe).collect()
-}
-
 #[tokio::test]
 async fn an_atomic_batch_does_everything_in_order() {
     let bench = bench();
@@ -145,7 +134,7 @@ async fn an_atomic_batch_does_everything_in_order() {
 #[tokio::test]
 async fn an_atomic_batch_that_fails_anywhere_leaves_no_trace() {
     let bench = bench();
-    let before = snapshot(&bench);
+    let before = bench.snapshot();
     for length in 0..=everything().len() {
         let mut operations = everything();
         operations.truncate(length);
@@ -161,7 +150,7 @@ async fn an_atomic_batch_that_fails_anywhere_leaves_no_trace() {
             length.to_string().as_str()
         );
         assert_eq!(status.metadata().get("hotcell-batch-code").unwrap(), "5");
-        assert_eq!(snapshot(&bench), before, "after {length}");
+        assert_eq!(bench.snapshot(), before, "after {length}");
     }
 }
 
@@ -199,7 +188,7 @@ async fn a_failed_precondition_in_a_batch_says_the_current_etag() {
 #[tokio::test]
 async fn a_batch_that_cannot_be_right_does_nothing_at_all() {
     let bench = bench();
-    let before = snapshot(&bench);
+    let before = bench.snapshot();
     let too_large = "x".repeat(3 << 20);
     let bad = [
         (vec![write("a", "a"), read("/etc/passwd")], Some("7")),
@@ -221,7 +210,7 @@ async fn a_batch_that_cannot_be_right_does_nothing_at_all() {
             assert_eq!(index.is_some(), own.is_some(), "{status:?}");
         }
     }
-    assert_eq!(snapshot(&bench), before);
+    assert_eq!(bench.snapshot(), before);
 }
 
 #[tokio::test]

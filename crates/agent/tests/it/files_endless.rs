@@ -1,4 +1,4 @@
-//! Work that a process in the container tries to make endless.
+//! Operations that a process in the container tries to make endless.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use hotcell_agent_api::v1::*;
 
 use crate::bench::*;
 
-/// Everything here takes milliseconds, unless it has no end.
+/// Only an endless operation takes longer than milliseconds.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn copy(from: &str, to: &str) -> CopyRequest {

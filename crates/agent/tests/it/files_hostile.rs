@@ -1,4 +1,4 @@
-//! Random paths, and a disk that is full.
+//! Random paths, and a full disk.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::bench::*;
 
-/// The kinds of component a hostile path is made of.
+/// The components of a hostile path.
 fn component() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(b"..".to_vec()),
@@ -133,8 +133,8 @@ async fn attempt(bench: &Bench, path: &[u8], kind: u8) {
     }
 }
 
-/// Runs itself once more with files limited to 1 MiB: to a write that is the
-/// same as a full disk, and needs neither root nor a disk.
+/// Runs itself again with a file size limit of 1 MiB: for a write this is like a full disk, and
+/// needs neither root nor a disk.
 #[tokio::test]
 async fn a_full_disk_is_told_and_leaves_the_old_file() {
     if std::env::var_os(FULL_DISK).is_some() {
@@ -157,7 +157,7 @@ async fn a_full_disk_is_told_and_leaves_the_old_file() {
     assert!(String::from_utf8_lossy(&run.stdout).contains("1 passed"));
 }
 
-/// Set where the test runs under the limit.
+/// Set when the test runs under the limit.
 const FULL_DISK: &str = "HOTCELL_TEST_FULL_DISK";
 
 async fn on_a_full_disk() {

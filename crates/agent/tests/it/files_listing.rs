@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::bench::*;
 
-/// Every page, with the sizes of each.
+/// All pages, with the size of each.
 async fn pages(bench: &Bench, request: ListRequest) -> (Vec<String>, Vec<usize>) {
     let (mut paths, mut sizes, mut cursor) = (Vec::new(), Vec::new(), Vec::new());
     loop {
@@ -206,7 +206,7 @@ async fn a_page_that_would_take_too_long_ends_early_with_a_cursor() {
     };
     let started = Instant::now();
     bench.files.list(request).await.unwrap();
-    // Generous: the machine may be busy.
+    // Generous, because the machine may be busy.
     assert!(
         started.elapsed() < Duration::from_mins(2),
         "{:?}",

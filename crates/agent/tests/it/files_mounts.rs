@@ -1,4 +1,4 @@
-//! Files on more than one mount: beneath the root, at it, and after an agent's death.
+//! Files on more than one mount: beneath the root, at the root, and after an agent's death.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::fs;
@@ -14,13 +14,13 @@ use tokio::net::UnixStream;
 
 use crate::harness::{self, until, within};
 
-/// The end of what a script of [`Mounts::sh`] prints.
+/// Marks the end of the output of a [`Mounts::sh`] script.
 const DONE: &str = "-- done --";
 
-/// Replaced by one import, so that there is time to end the agent meanwhile.
+/// Replaced by one import: enough to kill the agent in the middle.
 const FILES: usize = 4000;
 
-/// A mount namespace with an agent in it: its root is a tmpfs, and `other` in it a second one.
+/// A mount namespace with an agent in it: its root is a tmpfs, and `other` in it is a second one.
 struct Mounts {
     shell: Child,
     input: ChildStdin,
@@ -29,7 +29,7 @@ struct Mounts {
 }
 
 impl Mounts {
-    /// `None`, and the test is skipped, where nothing can be mounted.
+    /// `None` if nothing can be mounted; then the test is skipped.
     async fn start() -> Option<(Self, client::Agent)> {
         let mut shell = Command::new("unshare")
             .args(["--map-root-user", "--mount", "sh"])
@@ -76,12 +76,12 @@ impl Mounts {
         self.directory.path().join("agent")
     }
 
-    /// Runs a script in the namespace and answers what it prints.
+    /// Runs a script in the namespace and returns its output.
     fn sh(&mut self, script: &str) -> String {
         writeln!(self.input, "{script}\necho '{DONE}'").unwrap();
         let mut printed = String::new();
         while self.output.read_line(&mut printed).unwrap_or(0) > 0 {
-            // What it printed last may lack the end of its line.
+            // The last line may lack a newline.
             if let Some(all) = printed.trim_end().strip_suffix(DONE) {
                 return all.to_owned();
             }
@@ -89,7 +89,7 @@ impl Mounts {
         printed
     }
 
-    /// Everything there is, with the content of files.
+    /// All files with their content.
     fn tree(&mut self) -> String {
         self.sh("find . -type f -o -type l -o -type p | sort | while read f; do \
                  if [ -p $f ]; then echo $f; else echo $f $(cat $f); fi; done; find . -type d | sort")
@@ -165,7 +165,7 @@ async fn what_is_mounted_at_the_root_is_what_is_served() {
         mounts.sh(&format!("cat {root}/new; cat ./file")),
         "in the new onebefore"
     );
-    // The agent holds it, so it goes as a host would let it go.
+    // The agent holds it, so it is unmounted lazily, as a host would do.
     mounts.sh(&format!("umount --lazy {root}"));
     assert_eq!(read(&agent, "file").await, "before");
     assert!(agent.stat(b"new", false).await.unwrap_err().is_not_found());
@@ -290,7 +290,7 @@ async fn an_import_over_two_mounts_is_all_or_nothing() {
     assert_eq!(mounts.tree(), expected);
 }
 
-/// An agent with a root of its own, that a test may kill.
+/// An agent with its own root, which a test may kill.
 fn start(root: &Path, socket: &Path) -> Child {
     Command::new(harness::program())
         .args(["init", "--root"])
@@ -328,7 +328,7 @@ async fn an_agent_that_dies_in_the_middle_of_an_import_leaves_all_of_it_or_nothi
         files.filter(|content| content == b"new").count()
     };
     let mut cut_off = 0;
-    // Not every round ends in the middle.
+    // Not every round hits the middle.
     for _ in 0..20 {
         let mut agent = start(&root, &socket);
         let server = connect(&socket).await;
@@ -337,7 +337,7 @@ async fn an_agent_that_dies_in_the_middle_of_an_import_leaves_all_of_it_or_nothi
                 let (first, root) = (root.join(&names[0]), root.clone());
                 let names = names.clone();
                 move || {
-                    // The order of a directory is nobody's, so look at a few.
+                    // The order of directory entries is arbitrary, so check a few.
                     let looked_at: Vec<_> = names
                         .iter()
                         .step_by(400)

@@ -1,4 +1,4 @@
-//! Hostile company: directories that turn into symlinks under our hands.
+//! Races: directories that are replaced by symlinks during an operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::bench::*;
 
-/// How often each operation is tried at least while the directory keeps changing.
+/// The fewest attempts of each operation while the directory keeps changing.
 const ROUNDS: usize = 2000;
 
-/// How long to wait until both sides of a race have been seen.
+/// How long to wait until both outcomes of a race have been seen.
 const DEADLINE: Duration = Duration::from_mins(10);
 
 /// Keeps exchanging `flip` (a directory) with `flop` (a symlink to the outside).
@@ -35,7 +35,7 @@ impl Swapper {
         let (told, count) = (Arc::clone(&stop), Arc::clone(&swaps));
         let thread = std::thread::spawn(move || {
             while !told.load(Ordering::Relaxed) {
-                // It fails when one of them was moved or deleted; the next round is right.
+                // Fails when one of them was moved or deleted; the next round is fine.
                 let _ = renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE);
                 count.fetch_add(1, Ordering::Relaxed);
             }
@@ -57,8 +57,8 @@ impl Drop for Swapper {
     }
 }
 
-/// Runs one operation again and again against the swapper; the bench looks after
-/// the outside. Both sides of the race must have been seen.
+/// Repeats one operation against the swapper; the bench checks the outside. Both outcomes of the
+/// race must have been seen.
 async fn race<F: AsyncFnMut(&Bench) -> Result<(), tonic::Status>>(mut operation: F) {
     let bench = Bench::in_memory();
     let swapper = Swapper::start(&bench, "flip", "flop");
@@ -131,7 +131,7 @@ async fn a_tree_that_is_swapped_while_it_is_deleted_takes_nothing_else_along() {
     let mut removed = 0;
     for _ in 0..ROUNDS {
         removed += bench.delete("tree", true).await.unwrap_or(0);
-        // Made elsewhere and moved there whole: the swapper must not redirect us.
+        // Created elsewhere and moved in at once, so that the swapper cannot redirect us.
         bench.put("made/flip/sub/file", "inside");
         let _ = std::os::unix::fs::symlink(&bench.outside, bench.root.join("made/flop"));
         let _ = std::fs::rename(bench.root.join("made"), bench.root.join("tree"));

@@ -1,4 +1,4 @@
-//! Deleting, moving and copying, of trees too.
+//! Deleting, moving and copying files and trees.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -71,7 +71,7 @@ async fn a_tree_that_is_too_deep_is_refused_by_list_copy_and_export() {
     bench.delete("deep", true).await.unwrap();
 }
 
-/// Makes `levels` directories inside one another; the paths are far too long.
+/// Creates `levels` nested directories; the resulting paths are far too long.
 fn make_deep(bench: &Bench, name: &str, levels: usize) {
     use rustix::fs::{Mode, OFlags, mkdirat, openat};
     fs::create_dir(bench.root.join(name)).unwrap();

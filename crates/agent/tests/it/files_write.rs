@@ -1,4 +1,4 @@
-//! Reading and writing one file: content, etags, modes, uploads that break off.
+//! Reading and writing one file: content, etags, modes, interrupted uploads.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::bench::*;
 
-/// Everything here takes milliseconds, unless it hangs.
+/// Only a hanging test takes longer than milliseconds.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_precondition_that_fails_says_the_current_etag_and_changes_nothing() {
     assert_eq!(bench.tree(), ["file"]);
 }
 
-/// On real threads: on one, the check and the rename would never be interrupted.
+/// With several threads: with one, nothing could happen between the check and the rename.
 #[test]
 fn of_many_writers_with_the_same_etag_exactly_one_wins() {
     let bench = Bench::in_memory();
@@ -206,7 +206,7 @@ async fn an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else() {
         let ended = broken_off(header.clone(), &content);
         let mut failed = broken_off(header, &content);
         failed.push(Err(tonic::Status::cancelled("gone")));
-        // The library shows a cancelled call as one that ended: both must change nothing.
+        // The library reports a cancelled call as an ended one: both must change nothing.
         for requests in [ended, failed] {
             let answer = bench.files.write(tokio_stream::iter(requests)).await;
             assert_eq!(code(answer), Code::Cancelled);
@@ -311,7 +311,7 @@ async fn files_that_were_replaced_or_deleted_are_let_go() {
     }
 }
 
-/// A file beneath `root` that has no name any more and that this process keeps.
+/// A deleted file beneath `root` that this process still has open.
 fn deleted_but_open(root: &Path) -> Option<PathBuf> {
     fs::read_dir("/proc/self/fd")
         .expect("a process can list its descriptors")

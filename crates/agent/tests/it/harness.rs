@@ -27,7 +27,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-/// The longest any single wait of a test may take: it only ends what hangs.
+/// The deadline of every wait; only a hanging test reaches it.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A running agent and a connection to it.
@@ -42,7 +42,7 @@ impl Agent {
         Self::start_by(&[]).await
     }
 
-    /// Starts the agent as the last argument of another program.
+    /// Starts the agent through a wrapper program.
     pub async fn start_by(wrapper: &[&str]) -> Self {
         Self::launch(wrapper, &[]).await
     }
@@ -81,7 +81,7 @@ impl Agent {
             client: unconnected(),
         };
         let mut stream = None;
-        // The socket's file is there a moment before anybody listens.
+        // The socket's file exists a moment before anyone listens.
         until("the agent listens", || {
             stream = StdUnixStream::connect(&socket).ok();
             stream.is_some()
@@ -97,7 +97,7 @@ impl Agent {
         self.child.id().cast_signed()
     }
 
-    /// A connection of its own.
+    /// A second connection.
     pub async fn another_connection(&self) -> AgentClient<Channel> {
         connect(self.directory.path().join("agent")).await
     }
@@ -154,14 +154,13 @@ impl Agent {
             .map(|_| ())
     }
 
-    /// How an exec is.
     pub async fn info(&self, id: &str) -> ExecInfo {
         let reply = self.client.clone().list_execs(ListExecsRequest {}).await;
         let execs = reply.unwrap().into_inner().execs;
         execs.into_iter().find(|exec| exec.exec_id == id).unwrap()
     }
 
-    /// Waits until everything of an exec was acknowledged.
+    /// Waits until all events of an exec are acknowledged.
     pub async fn until_acknowledged(&self, id: &str) {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -192,7 +191,7 @@ impl Agent {
         status.unwrap()
     }
 
-    /// What the agent occupies.
+    /// Resident memory of the agent.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status
@@ -209,7 +208,7 @@ impl Agent {
 }
 
 impl Drop for Agent {
-    /// Kills everything beneath the agent, which reaps it, and then the agent.
+    /// Kills all descendants of the agent, which reaps them, and then the agent.
     fn drop(&mut self) {
         let deadline = Instant::now() + DEADLINE;
         while Instant::now() < deadline {
@@ -226,7 +225,7 @@ impl Drop for Agent {
     }
 }
 
-/// The agent to drive: the one that was built for the tests, unless another is named.
+/// The agent built for the tests, unless a variable names another.
 pub fn program() -> std::ffi::OsString {
     std::env::var_os("HOTCELL_AGENT_PROGRAM")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_hotcell-agent").into())
@@ -243,7 +242,7 @@ fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// The children of a process, zombies among them.
+/// The children of a process, including zombies.
 pub fn children(parent: i32) -> Vec<i32> {
     let numbers = std::fs::read_dir("/proc")
         .unwrap()
@@ -263,7 +262,7 @@ fn parent_of(pid: i32) -> Option<i32> {
         .ok()
 }
 
-/// Whether a process exists and is no zombie.
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -287,7 +286,7 @@ fn unconnected() -> AgentClient<Channel> {
     AgentClient::new(Endpoint::from_static("http://nobody").connect_lazy())
 }
 
-/// Speaks the protocol over one stream; a second connection would find none.
+/// Connects over one stream; a second connection would fail.
 pub async fn connect_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> AgentClient<Channel> {
@@ -301,8 +300,8 @@ pub async fn connect_over(
     let channel = Endpoint::from_static("http://agent")
         .initial_stream_window_size(bounds::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(bounds::CONNECTION_WINDOW_BYTES)
-        // Frames on their way to a dropped stream are ignored only while it is remembered;
-        // with the default of 10, a client that drops many loses the connection.
+        // Frames for a dropped stream are ignored only while it is remembered; with the default of
+        // 10, a client that drops many streams loses the connection.
         .http2_max_concurrent_reset_streams(bounds::STREAMS_MAX as usize)
         .connect_with_connector(connector)
         .await
@@ -340,7 +339,7 @@ struct Seen {
     output: BTreeMap<i32, Vec<u8>>,
 }
 
-/// What an exec did.
+/// The events of an exec that has ended.
 #[derive(Debug)]
 pub struct Finished {
     pub stdout: Vec<u8>,
@@ -388,14 +387,14 @@ impl Following {
         let _ = self.calls.send(ack).await;
     }
 
-    /// Waits for the start and tells the leader.
+    /// Waits for the start; returns the leader's pid.
     pub async fn started(&mut self) -> i32 {
         let event = self.next().await.unwrap().expect("an event");
         assert_eq!(event.seq, 1);
         self.seen.pid.expect("the first event is started")
     }
 
-    /// Reads and acknowledges until stdout holds `text`.
+    /// Reads and acknowledges until stdout contains `text`.
     pub async fn until_stdout_has(&mut self, text: &str) -> String {
         loop {
             let stdout = self.stdout();
@@ -437,7 +436,7 @@ impl Following {
     }
 }
 
-/// A start of `sh -c script` with the usual environment.
+/// A request for `sh -c script` with the usual environment.
 pub fn shell(id: &str, script: &str) -> ExecStart {
     command(id, &["sh", "-c", script])
 }
@@ -469,7 +468,7 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("an answer before the deadline")
 }
 
-/// Waits until something outside of our reach is true.
+/// Polls until the condition holds, or panics at the deadline.
 pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_true() {

@@ -1,7 +1,6 @@
-//! The agent as the server meets it: a real process, over its own protocol.
+//! The agent as a real process, over its protocol.
 
 mod bench;
-mod door;
 mod exec_end;
 mod exec_input;
 mod exec_parse;
@@ -17,5 +16,6 @@ mod files_mounts;
 mod files_races;
 mod files_trees;
 mod files_write;
+mod handshake;
 mod harness;
 mod tunnels;

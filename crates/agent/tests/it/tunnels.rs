@@ -1,4 +1,4 @@
-//! Tunnels between a process inside and the server, both ways, over the real agent.
+//! Tunnels in both directions, with the real agent.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ const ANY_PORT: TunnelAddress = TunnelAddress::Tcp(SocketAddr::new(
     0,
 ));
 
-/// More than any buffer on the way holds.
+/// More than all buffers on the path hold.
 const PLENTY: usize = 16 << 20;
 
 async fn connect(agent: &Agent) -> client::Agent {
@@ -29,7 +29,7 @@ async fn connect(agent: &Agent) -> client::Agent {
     client::Agent::connect(stream).await.unwrap()
 }
 
-/// An agent that listens for the purpose `test`, and where.
+/// An agent that listens for the purpose `test`, and the address.
 async fn listening() -> (Agent, client::Agent, Tunnels, SocketAddr) {
     let agent = Agent::start().await;
     let server = connect(&agent).await;
@@ -45,7 +45,7 @@ async fn listen(tunnels: &mut Tunnels) -> SocketAddr {
     }
 }
 
-/// A connection inside and the tunnel that it became.
+/// A connection inside and its tunnel.
 async fn tunnel(tunnels: &mut Tunnels, address: SocketAddr) -> (TcpStream, TunnelStream) {
     let inside = TcpStream::connect(address).await.unwrap();
     let incoming = within(tunnels.accept()).await.unwrap();
@@ -53,14 +53,14 @@ async fn tunnel(tunnels: &mut Tunnels, address: SocketAddr) -> (TcpStream, Tunne
     (inside, within(incoming.accept()).await.unwrap())
 }
 
-/// Sends back what comes until the end.
+/// Echoes until end of file.
 async fn echo(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
     let (mut read, mut write) = tokio::io::split(stream);
     tokio::io::copy(&mut read, &mut write).await.unwrap();
     write.shutdown().await.unwrap();
 }
 
-/// Sends bytes that only this number has and reads them back.
+/// Sends bytes that are specific to this number, and reads them back.
 async fn exchange(mut stream: TcpStream, number: u8, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| number ^ at.to_le_bytes()[1]).collect();
     let (mut read, mut write) = stream.split();
@@ -75,7 +75,7 @@ async fn exchange(mut stream: TcpStream, number: u8, bytes: usize) {
     assert!(received == sent, "{} of {bytes} bytes came", received.len());
 }
 
-/// Writes until nothing more goes for a while.
+/// Writes until nothing more is accepted for a while.
 async fn fill(stream: &mut (impl tokio::io::AsyncWrite + Unpin)) -> usize {
     let chunk = [7; 4096];
     let mut written = 0;
@@ -110,7 +110,7 @@ async fn many_streams_run_side_by_side() {
 #[tokio::test]
 async fn a_reader_that_stops_holds_back_its_own_writer_and_nobody_else() {
     let (agent, _server, mut tunnels, address) = listening().await;
-    // Nobody reads what comes from inside of the first, nor inside of the second.
+    // Nobody reads the output of the first, or the input of the second.
     let (mut flooding, _unread) = tunnel(&mut tunnels, address).await;
     let (_not_reading, mut flooded) = tunnel(&mut tunnels, address).await;
     assert!(fill(&mut flooding).await > 0);
@@ -226,7 +226,7 @@ async fn no_more_tunnels_are_open_than_the_bound() {
     let error = within(server.open_tunnel(&target)).await.unwrap_err();
     assert!(is_refused(&error, &AgentRefusal::Exhausted), "{error:?}");
     open.pop();
-    // The agent hears of it a moment later.
+    // The agent notices it a moment later.
     within(async { while server.open_tunnel(&target).await.is_err() {} }).await;
 }
 
@@ -271,7 +271,7 @@ async fn a_lost_connection_fails_its_tunnels_and_leaves_the_listeners() {
         within(tunnels.accept()).await.unwrap_err(),
         AgentError::Lost
     );
-    // Meanwhile somebody connects, and waits for the next server.
+    // Meanwhile a process connects and waits for the next server.
     let between = TcpStream::connect(address).await.unwrap();
     let server = connect(&agent).await;
     let mut tunnels = server.tunnels().await.unwrap();
@@ -363,7 +363,7 @@ async fn an_agent_of_the_first_version_has_no_tunnels_and_serves_the_rest() {
     let mut exec = server.start("older", &command).await.unwrap();
     while within(exec.next()).await.unwrap().is_some() {}
     assert_eq!(server.list_execs().await.unwrap().len(), 1);
-    // The same agent of today, for comparison.
+    // The current agent, for comparison.
     let today = Agent::start().await;
     let server = connect(&today).await;
     assert_eq!(server.hello().protocol, 2);

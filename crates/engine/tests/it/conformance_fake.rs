@@ -1,5 +1,5 @@
-//! The fake engine without faults passes the suite, as far as it claims anything: with the
-//! agent of today, and with one that an older server left in a container.
+//! The fake engine without faults passes the suite, as far as it claims anything: with the current
+//! agent, and with an older one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn subject_with_older_agent() -> Subject {
 }
 
 fn subject_with(program: PathBuf) -> Subject {
-    // Its path does not fit into the address of a socket.
+    // Its path does not fit into a socket address.
     let state = tempfile::Builder::new()
         .prefix(&"long".repeat(40))
         .tempdir();

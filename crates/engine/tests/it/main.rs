@@ -1,4 +1,4 @@
-//! The fake engine passes the suite that every engine must pass, and bears faults.
+//! The fake engine passes the conformance suite, and survives faults.
 
 mod conformance_fake;
 mod simulation;

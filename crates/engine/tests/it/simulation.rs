@@ -1,7 +1,7 @@
-//! A little workload on the fake engine while things go wrong by seed.
+//! A small workload on the fake engine with faults from a seed.
 //!
-//! Whatever goes wrong: no byte of output is lost or doubled, and in the end nothing is
-//! left. A failure prints the seed; `HOTCELL_SEED=N` runs that one alone.
+//! Whatever goes wrong: no byte of output is lost or duplicated, and nothing is left in the end. A
+//! failure prints the seed; `HOTCELL_SEED=N` runs only that one.
 
 use std::fs;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use hotcell_testkit::fake::{FAULTS_MAX, Fake, Faults, each_seed};
 
 const SEEDS: u64 = 200;
 
-/// How long one seed may take, which hangs if it takes longer.
+/// The deadline of one seed; only a hanging one reaches it.
 const SEED_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Every fault costs at most one attempt, so one more than there are must do.
+/// Every fault costs at most one attempt, so one more than there are faults is enough.
 const ATTEMPTS_MAX: u32 = FAULTS_MAX + 2;
 
-/// Lines the command writes: more bytes than a stream that is cut carries.
+/// Lines of output: more bytes than a cut stream carries.
 const LINES: usize = 20_000;
 
-/// How often what may go wrong did.
+/// How often each fault happened.
 #[derive(Debug, Default)]
 struct Tally {
     creates_failed: u32,
@@ -73,7 +73,7 @@ fn run(seed: u64, tally: &mut Tally) -> anyhow::Result<()> {
     let lived = runtime.block_on(timed);
     let left = leftovers(&state, &id);
     if lived.is_err() {
-        // Leave nothing behind, also of a failure.
+        // Leave nothing behind, even after a failure.
         let _ = runtime.block_on(end(&engine, &id, tally));
     }
     lived?;
@@ -81,7 +81,7 @@ fn run(seed: u64, tally: &mut Tally) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nobody else on this host has it, not even the same test in another process.
+/// Unique on this host, even if the same test runs in another process.
 fn unique_id(seed: u64) -> ContainerId {
     let mut random = [0; 10];
     random[..4].copy_from_slice(&std::process::id().to_be_bytes());
@@ -110,7 +110,7 @@ async fn live(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Res
     end(engine, id, tally).await
 }
 
-/// Creates, again and again until it works. A failed attempt leaves nothing.
+/// Creates, with retries. A failed attempt leaves nothing.
 async fn create(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Result<()> {
     let spec = Policy::default().admit(ContainerSpec::new(ImageRef::Host))?;
     for _ in 0..ATTEMPTS_MAX {
@@ -135,8 +135,8 @@ struct Seen {
     last_seq: u64,
 }
 
-/// Runs the command to its end, over as many streams as it takes; true if the
-/// container died instead.
+/// Runs the command to its end, over as many streams as it takes; true if the container died
+/// instead.
 async fn follow(
     engine: &Fake,
     id: &ContainerId,
@@ -181,13 +181,14 @@ async fn follow_stream(
     Ok(())
 }
 
-/// Counts, with the container's id in its arguments, so that it can be found.
+/// A counting command, with the container's id in its arguments, so that its processes can be
+/// found.
 fn counting(id: &ContainerId) -> Command {
     let script = format!("i=0; while [ $i -lt {LINES} ]; do echo $i; i=$((i+1)); done");
     Command::new(["/bin/sh", "-c", &script, id.as_str()])
 }
 
-/// A list may be wrong for once, but not twice in the same way for ever.
+/// A list may be wrong once, but not twice in the same way for ever.
 async fn look(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Result<()> {
     for _ in 0..ATTEMPTS_MAX {
         let listed = engine.list().await?;
@@ -199,7 +200,7 @@ async fn look(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Res
     bail!("the list stays wrong")
 }
 
-/// Destroys, again and again until there is nothing.
+/// Destroys, with retries.
 async fn end(engine: &Fake, id: &ContainerId, tally: &mut Tally) -> anyhow::Result<()> {
     for _ in 0..ATTEMPTS_MAX {
         match engine.destroy(id).await {

@@ -4,7 +4,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::path::PathBuf;

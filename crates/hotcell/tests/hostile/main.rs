@@ -1,6 +1,6 @@
 //! Attacks on the server, its engines and its host, from inside a container and from an image.
 
-mod door;
+mod agent_connection;
 mod files;
 mod helpers;
 mod image;

@@ -1,8 +1,8 @@
-//! Registries that lie, stall, cut and flood.
+//! Registries that lie, stall, cut connections and flood.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use hotcell_testkit::image::{Made, digest, image, layer, noise};
 use hotcell_testkit::registry::{Answer, Canned, not_found, status};
 use tokio::sync::Notify;
 
-use crate::support::{DEADLINE, Ground, admitted, impatient_bounds, small_bounds};
+use crate::support::{DEADLINE, TestStore, admitted, impatient_bounds, small_bounds};
 
-/// How often a busy machine may spoil a test.
+/// How often a busy machine may disturb a test.
 const PAUSES_MAX: usize = 10;
 
 fn small() -> Made {
@@ -27,30 +27,30 @@ fn blob_path(made: &Made) -> String {
     format!("/v2/x/blobs/{}", digest(&made.layers[0].blob))
 }
 
-/// Where the first layer is fetched to.
-fn partial(ground: &Ground, made: &Made) -> std::path::PathBuf {
+/// The download file of the first layer.
+fn partial(store: &TestStore, made: &Made) -> std::path::PathBuf {
     let one = &made.layers[0];
     let name = format!("{}-{}", digest(&one.blob).hex(), digest(&one.tar).hex());
-    ground.dir.path().join("images/blobs").join(name)
+    store.dir.path().join("images/blobs").join(name)
 }
 
-/// Pulls an image with something changed, and fails unless nothing can be seen of it.
+/// Pulls a modified image; fails unless the pull is refused and nothing is visible.
 async fn refused(made: &Made, changes: Vec<(String, Answer)>) -> ImageError {
-    refused_on(Ground::new(), made, changes).await
+    refused_on(TestStore::new(), made, changes).await
 }
 
-/// The same, by who does not wait for long.
+/// The same, with short timeouts.
 async fn refused_soon(made: &Made, change: (String, Answer)) -> ImageError {
-    refused_on(Ground::with(impatient_bounds()), made, vec![change]).await
+    refused_on(TestStore::with(impatient_bounds()), made, vec![change]).await
 }
 
-async fn refused_on(ground: Ground, made: &Made, changes: Vec<(String, Answer)>) -> ImageError {
+async fn refused_on(store: TestStore, made: &Made, changes: Vec<(String, Answer)>) -> ImageError {
     let registry = Canned::serving(made, changes).await;
-    let error = ground
+    let error = store
         .pull(&format!("{}/x", registry.host))
         .await
         .unwrap_err();
-    ground.assert_nothing_visible();
+    store.assert_nothing_visible();
     error
 }
 
@@ -78,13 +78,13 @@ async fn content_that_is_not_what_its_digest_says_is_refused() {
     let registry = Canned::serving(&made, vec![]).await;
     let pinned = format!("{}/x@{}", registry.host, digest(&other.manifest));
     assert!(matches!(
-        Ground::new().pull(&pinned).await,
+        TestStore::new().pull(&pinned).await,
         Err(ImageError::NotFound { .. })
     ));
     let path = format!("/v2/x/manifests/{}", digest(&other.manifest));
     let registry = Canned::serving(&made, vec![(path, Answer::Body(made.manifest.clone()))]).await;
     let pinned = format!("{}/x@{}", registry.host, digest(&other.manifest));
-    let error = Ground::new().pull(&pinned).await.unwrap_err();
+    let error = TestStore::new().pull(&pinned).await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -193,19 +193,19 @@ async fn the_layers_of_an_image_have_one_budget() {
         (many, "the number of files in an image"),
     ] {
         let registry = Canned::serving(&image(&layers), vec![]).await;
-        let ground = Ground::new();
+        let store = TestStore::new();
         let name = format!("{}/x", registry.host);
-        let error = ground.pull(&name).await.unwrap_err();
+        let error = store.pull(&name).await.unwrap_err();
         assert!(
             matches!(error, ImageError::TooLarge { what, .. } if what == words),
             "{error}"
         );
-        assert_eq!(ground.names("refs"), [""; 0]);
-        // Each alone is let in.
+        assert_eq!(store.names("refs"), [""; 0]);
+        // Each alone is accepted.
         for one in &layers {
             let registry = Canned::serving(&image(std::slice::from_ref(one)), vec![]).await;
             let name = format!("{}/x", registry.host);
-            Ground::new().pull(&name).await.unwrap();
+            TestStore::new().pull(&name).await.unwrap();
         }
     }
 }
@@ -260,8 +260,8 @@ async fn an_interrupted_layer_is_continued_where_it_ended() {
         _ => not_found(),
     })
     .await;
-    let ground = Ground::new();
-    ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+    let store = TestStore::new();
+    store.pull(&format!("{}/x", registry.host)).await.unwrap();
     let ranges: Vec<_> = registry
         .asked()
         .into_iter()
@@ -277,12 +277,12 @@ async fn a_later_pull_continues_what_an_earlier_one_left_even_if_that_was_damage
     for damage in [0_u8, 1] {
         let made = image(&[layer(&[("a", &noise(2 << 20))])]);
         let registry = Canned::serving(&made, vec![]).await;
-        let ground = Ground::new();
-        let partial = partial(&ground, &made);
+        let store = TestStore::new();
+        let partial = partial(&store, &made);
         let mut half = made.layers[0].blob[..1 << 20].to_vec();
         half[7] ^= damage;
         std::fs::write(partial, half).unwrap();
-        ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+        store.pull(&format!("{}/x", registry.host)).await.unwrap();
         let asked = registry.asked();
         let ranges = asked
             .iter()
@@ -303,28 +303,28 @@ async fn an_image_that_lies_about_anothers_layer_leaves_its_download_alone() {
     let rest = Arc::new(Notify::new());
     let held = Answer::Held(blob.clone(), blob.len() / 2, Arc::clone(&rest));
     let registry = Canned::serving(&made, vec![(blob_path(&made), held)]).await;
-    // It lists the other's layer as its own, with a size and a content of its choice.
+    // It lists the other image's layer as its own, with a size and content of its choice.
     let mut liar = small();
     let mut manifest: serde_json::Value = serde_json::from_slice(&liar.manifest).unwrap();
     manifest["layers"][0]["digest"] = digest(&blob).as_str().into();
     manifest["layers"][0]["size"] = 1.into();
     liar.manifest = manifest.to_string().into_bytes();
     let wrong = Canned::serving(&liar, vec![(blob_path(&made), Answer::Body(blob.clone()))]).await;
-    let ground = Ground::new();
+    let store = TestStore::new();
     let name = format!("{}/x", registry.host);
     let lies = async {
         let half = blob.len() as u64 / 2;
-        let path = partial(&ground, &made);
+        let path = partial(&store, &made);
         while std::fs::metadata(&path).map_or(0, |it| it.len()) < half {
             tokio::task::yield_now().await;
         }
-        let refused = ground.pull(&format!("{}/x", wrong.host)).await;
+        let refused = store.pull(&format!("{}/x", wrong.host)).await;
         rest.notify_waiters();
         refused
     };
-    let (pulled, refused) = tokio::join!(ground.pull(&name), lies);
+    let (pulled, refused) = tokio::join!(store.pull(&name), lies);
     assert!(matches!(refused, Err(ImageError::Invalid { .. })));
-    let content = ground.read(&pulled.unwrap(), "a").unwrap();
+    let content = store.read(&pulled.unwrap(), "a").unwrap();
     assert_eq!(content, noise(1 << 20));
     let asked = registry.asked();
     let asked = asked.iter().filter(|(path, _)| *path == blob_path(&made));
@@ -362,7 +362,7 @@ async fn a_registry_that_sends_a_byte_now_and_then_is_given_up() {
     ];
     for change in dripping {
         let mut error = refused_soon(&made, change.clone()).await;
-        // On a busy machine a pause may be so long that the registry is taken for a silent one.
+        // On a busy machine a pause may be long enough to look like a stall.
         for _ in 0..PAUSES_MAX {
             if !matches!(error, ImageError::Unreachable { .. }) {
                 break;
@@ -375,8 +375,8 @@ async fn a_registry_that_sends_a_byte_now_and_then_is_given_up() {
 
 #[tokio::test]
 async fn a_registry_that_is_not_there_is_unreachable() {
-    // A port that no other test can be given.
-    let error = Ground::new().pull("127.0.0.1:1/x").await.unwrap_err();
+    // A port that no other test can get.
+    let error = TestStore::new().pull("127.0.0.1:1/x").await.unwrap_err();
     assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
 }
 
@@ -401,7 +401,7 @@ async fn passing_errors_are_tried_again_and_lasting_ones_told() {
         found.map_or_else(not_found, |(_, blob)| Answer::Body(blob.clone()))
     })
     .await;
-    Ground::new()
+    TestStore::new()
         .pull(&format!("{}/x", registry.host))
         .await
         .unwrap();
@@ -443,7 +443,7 @@ async fn tokens_are_fetched_where_the_registry_says_and_never_from_tls_to_plain(
         found.map_or_else(not_found, |(_, blob)| Answer::Body(blob.clone()))
     })
     .await;
-    Ground::new()
+    TestStore::new()
         .pull(&format!("{}/x", registry.host))
         .await
         .unwrap();
@@ -455,7 +455,7 @@ async fn tokens_are_fetched_where_the_registry_says_and_never_from_tls_to_plain(
 
 #[tokio::test]
 async fn pulls_that_are_dropped_give_their_turns_to_others() {
-    // Each holds one download, and more of them than there are turns for all.
+    // Each occupies one download, and there are more than can run at once.
     let made: Vec<_> = (0..20_u8)
         .map(|n| image(&[layer(&[("a", &[n])])]))
         .collect();
@@ -464,7 +464,7 @@ async fn pulls_that_are_dropped_give_their_turns_to_others() {
         Canned::serving(made, vec![(blob_path(made), stall)])
     });
     let registries = futures_util::future::join_all(serving).await;
-    let ground = Ground::with(Bounds {
+    let store = TestStore::with(Bounds {
         stall_timeout: DEADLINE * 3,
         ..small_bounds()
     });
@@ -472,7 +472,7 @@ async fn pulls_that_are_dropped_give_their_turns_to_others() {
         .iter()
         .map(|registry| format!("{}/x", registry.host));
     let names: Vec<_> = names.collect();
-    let stalled = futures_util::future::join_all(names.iter().map(|name| ground.pull(name)));
+    let stalled = futures_util::future::join_all(names.iter().map(|name| store.pull(name)));
     let is_asked = |(registry, made): (&Canned, &Made)| {
         let asked = registry.asked();
         asked.iter().any(|(path, _)| *path == blob_path(made))
@@ -493,7 +493,7 @@ async fn pulls_that_are_dropped_give_their_turns_to_others() {
         () = all_taken => {}
     }
     let registry = Canned::serving(&small(), vec![]).await;
-    ground.pull(&format!("{}/x", registry.host)).await.unwrap();
+    store.pull(&format!("{}/x", registry.host)).await.unwrap();
 }
 
 #[tokio::test]
@@ -510,16 +510,16 @@ async fn many_who_want_the_same_layers_in_another_order_all_get_them() {
     let made: Vec<_> = (0..12).map(turned).collect();
     let serving = made.iter().map(|made| Canned::serving(made, vec![]));
     let registries = futures_util::future::join_all(serving).await;
-    let ground = Ground::new();
+    let store = TestStore::new();
     let names = registries
         .iter()
         .map(|registry| format!("{}/x", registry.host));
     let names: Vec<_> = names.collect();
-    let pulls = names.iter().map(|name| ground.pull(name));
+    let pulls = names.iter().map(|name| store.pull(name));
     for pulled in futures_util::future::join_all(pulls).await {
         pulled.unwrap();
     }
-    assert_eq!(ground.names("layers").len(), 6);
+    assert_eq!(store.names("layers").len(), 6);
 }
 
 #[tokio::test]
@@ -527,11 +527,11 @@ async fn a_pull_that_is_dropped_leaves_nothing_visible() {
     let made = small();
     let stall = Answer::Stall(made.layers[0].blob.clone(), 10);
     let registry = Canned::serving(&made, vec![(blob_path(&made), stall)]).await;
-    let ground = Ground::new();
+    let store = TestStore::new();
     let source = admitted(&format!("{}/x", registry.host));
     let none = Credentials::none();
     let report = silent();
-    let pull = ground.images.pull(&source, &none, &report);
+    let pull = store.images.pull(&source, &none, &report);
     let asked = async {
         while !registry
             .asked()
@@ -545,9 +545,9 @@ async fn a_pull_that_is_dropped_leaves_nothing_visible() {
         _ = pull => panic!("it cannot end"),
         () = asked => {}
     }
-    ground.assert_nothing_visible();
+    store.assert_nothing_visible();
     // Nothing is held any more.
-    ground
+    store
         .images
         .gc(&|| Ok(std::collections::BTreeSet::new()), None)
         .unwrap();

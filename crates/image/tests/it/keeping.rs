@@ -1,8 +1,8 @@
-//! Images that are loaded, listed, removed and collected.
+//! Loading, listing, removing and collecting images.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use hotcell_image::{Image, ImageError, Origin, silent};
 use hotcell_testkit::image::{Made, digest, image, layer, noise};
 use serde_json::json;
 
-use crate::support::{Ground, admitted};
+use crate::support::{TestStore, admitted};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -31,7 +31,7 @@ fn tar_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// As `docker save` writes it.
+/// The format of `docker save`.
 fn docker_archive(made: &Made, tags: &[&str]) -> Vec<u8> {
     let config = format!("{}.json", digest(&made.config).hex());
     let layers = made.layers.iter().enumerate();
@@ -67,7 +67,7 @@ fn oci_layout(made: &Made, name: &str) -> Vec<u8> {
     tar_of(&files)
 }
 
-impl Ground {
+impl TestStore {
     fn file(&self, bytes: &[u8]) -> PathBuf {
         let path = self.dir.path().join("archive");
         std::fs::write(&path, bytes).unwrap();
@@ -83,7 +83,7 @@ impl Ground {
 
     fn gc(&self, in_use: &[&Digest], idle: Option<Duration>) -> hotcell_image::Collected {
         let in_use: BTreeSet<Digest> = in_use.iter().map(|one| (*one).clone()).collect();
-        // What a dry run tells is what is removed then.
+        // A dry run reports exactly what is then removed.
         let counted = self.count(&in_use, idle);
         let collected = self.images.gc(&|| Ok(in_use.clone()), idle).unwrap();
         assert_eq!(counted, collected);
@@ -107,37 +107,37 @@ fn made(content: &str) -> Made {
 async fn archives_of_docker_and_of_oci_are_loaded_under_their_names() {
     let made = made("x");
     let docker = docker_archive(&made, &["app:1", "other/app:2"]);
-    let ground = Ground::new();
-    let loaded = ground.load(&docker).await.unwrap();
+    let store = TestStore::new();
+    let loaded = store.load(&docker).await.unwrap();
     let names: Vec<_> = loaded
         .iter()
         .map(|image| image.reference.to_string())
         .collect();
     assert_eq!(names, ["docker.io/library/app:1", "docker.io/other/app:2"]);
-    assert_eq!(ground.read(&loaded[0], "a").unwrap(), b"x");
+    assert_eq!(store.read(&loaded[0], "a").unwrap(), b"x");
     assert_eq!(loaded[0].origin, Origin::File);
-    assert!(ground.images.find(&admitted("app:1")).is_some());
+    assert!(store.images.find(&admitted("app:1")).is_some());
 
-    let ground = Ground::new();
-    let loaded = ground
+    let store = TestStore::new();
+    let loaded = store
         .load(&oci_layout(&made, "ghcr.io/a/b:3"))
         .await
         .unwrap();
     assert_eq!(loaded[0].digest, digest(&made.manifest));
-    assert_eq!(ground.read(&loaded[0], "base").unwrap(), b"b");
-    assert_eq!(ground.names("new"), [""; 0]);
+    assert_eq!(store.read(&loaded[0], "base").unwrap(), b"b");
+    assert_eq!(store.names("new"), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_name_may_be_given_and_policy_decides_on_it() {
     let archive = docker_archive(&made("x"), &["quay.io/a/b:1"]);
-    let ground = Ground::new();
-    let error = ground.load(&archive).await.unwrap_err();
+    let store = TestStore::new();
+    let error = store.load(&archive).await.unwrap_err();
     assert!(matches!(error, ImageError::Refused(_)), "{error}");
-    let file = ground.file(&archive);
+    let file = store.file(&archive);
     let name = Reference::parse("localhost/mine").unwrap();
     let mut policy = ImagePolicy::default();
-    let loaded = ground
+    let loaded = store
         .images
         .load(&file, Some(&name), &policy, &silent())
         .await
@@ -145,27 +145,27 @@ async fn a_name_may_be_given_and_policy_decides_on_it() {
     assert_eq!(loaded[0].reference, name);
     policy.local_images = false;
     let name = Reference::parse("mine").unwrap();
-    let error = ground
+    let error = store
         .images
         .load(&file, Some(&name), &policy, &silent())
         .await
         .unwrap_err();
     assert!(error.to_string().contains("`local_images`"), "{error}");
-    // What is there from a file counts only where that is allowed.
+    // An image from a file is found only where policy allows local images.
     policy.local_images = true;
-    ground
+    store
         .images
         .load(&file, Some(&name), &policy, &silent())
         .await
         .unwrap();
     assert!(
-        ground
+        store
             .images
             .find(&policy.admit(name.clone()).unwrap())
             .is_some()
     );
     policy.local_images = false;
-    assert!(ground.images.find(&policy.admit(name).unwrap()).is_none());
+    assert!(store.images.find(&policy.admit(name).unwrap()).is_none());
 }
 
 #[tokio::test]
@@ -179,10 +179,10 @@ async fn a_name_with_a_digest_never_stands_for_other_content() {
         (plain, Some(Reference::parse(&pinned).unwrap())),
     ];
     for (n, (bytes, name)) in cases.iter().enumerate() {
-        let ground = Ground::new();
-        let file = ground.file(bytes);
+        let store = TestStore::new();
+        let file = store.file(bytes);
         let policy = ImagePolicy::default();
-        let loaded = ground
+        let loaded = store
             .images
             .load(&file, name.as_ref(), &policy, &silent())
             .await;
@@ -190,32 +190,32 @@ async fn a_name_with_a_digest_never_stands_for_other_content() {
             matches!(loaded, Err(ImageError::WrongDigest { .. })),
             "case {n}: {loaded:?}"
         );
-        ground.assert_nothing_visible();
-        assert!(ground.images.find(&admitted(&pinned)).is_none());
+        store.assert_nothing_visible();
+        assert!(store.images.find(&admitted(&pinned)).is_none());
     }
-    let ground = Ground::new();
-    let loaded = ground.load(&oci_layout(&real, &pinned)).await.unwrap();
+    let store = TestStore::new();
+    let loaded = store.load(&oci_layout(&real, &pinned)).await.unwrap();
     assert_eq!(loaded[0].digest, digest(&real.manifest));
 }
 
 #[tokio::test]
 async fn a_record_that_contradicts_its_name_is_none() {
-    let ground = Ground::new();
-    ground
+    let store = TestStore::new();
+    store
         .load(&docker_archive(&made("x"), &["app"]))
         .await
         .unwrap();
-    let refs = ground.dir.path().join("images/refs");
-    let own = refs.join(&ground.names("refs")[0]);
+    let refs = store.dir.path().join("images/refs");
+    let own = refs.join(&store.names("refs")[0]);
     let pinned = format!("docker.io/library/app@{}", digest(b"other"));
     let mut record: serde_json::Value =
         serde_json::from_slice(&std::fs::read(own).unwrap()).unwrap();
     record["reference"] = json!(pinned);
     let forged = format!("{}.json", digest(pinned.as_bytes()).hex());
     std::fs::write(refs.join(forged), record.to_string()).unwrap();
-    assert!(ground.images.find(&admitted(&pinned)).is_none());
-    assert!(ground.images.find(&admitted("app")).is_some());
-    assert_eq!(ground.images.list().unwrap().len(), 1);
+    assert!(store.images.find(&admitted(&pinned)).is_none());
+    assert!(store.images.find(&admitted("app")).is_some());
+    assert_eq!(store.images.list().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -239,10 +239,10 @@ async fn broken_archives_load_nothing() {
         b"no archive".repeat(100),
     ];
     for (n, bytes) in cases.iter().enumerate() {
-        let ground = Ground::new();
-        assert!(ground.load(bytes).await.is_err(), "case {n}");
-        assert!(ground.images.list().unwrap().is_empty());
-        assert_eq!(ground.names("new"), [""; 0]);
+        let store = TestStore::new();
+        assert!(store.load(bytes).await.is_err(), "case {n}");
+        assert!(store.images.list().unwrap().is_empty());
+        assert_eq!(store.names("new"), [""; 0]);
     }
 }
 
@@ -250,7 +250,7 @@ async fn broken_archives_load_nothing() {
 async fn an_archive_with_a_name_that_no_file_could_have_is_refused() {
     let long = "a/".repeat(2049);
     let mut archive = docker_archive(&made("x"), &["app"]);
-    // In place of the archive's end.
+    // In place of the end of the archive.
     archive.truncate(archive.len() - 1024);
     let mut builder = tar::Builder::new(archive);
     let mut header = tar::Header::new_gnu();
@@ -258,7 +258,7 @@ async fn an_archive_with_a_name_that_no_file_could_have_is_refused() {
     header.set_mode(0o777);
     header.set_size(0);
     builder.append_link(&mut header, "link", &long).unwrap();
-    let error = Ground::new()
+    let error = TestStore::new()
         .load(&builder.into_inner().unwrap())
         .await
         .unwrap_err();
@@ -268,20 +268,17 @@ async fn an_archive_with_a_name_that_no_file_could_have_is_refused() {
 #[tokio::test]
 async fn an_archive_of_the_same_name_again_and_again_is_refused() {
     let many = vec![("a".to_owned(), Vec::new()); 8193];
-    let error = Ground::new().load(&tar_of(&many)).await.unwrap_err();
+    let error = TestStore::new().load(&tar_of(&many)).await.unwrap_err();
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_layer_that_can_be_seen_is_on_the_disk() {
-    let ground = Ground::new();
+    let store = TestStore::new();
     let image = image(&[layer(&[("a", &noise(1 << 20))])]);
-    let loaded = ground
-        .load(&docker_archive(&image, &["app"]))
-        .await
-        .unwrap();
-    // It tells which extents have no place on the disk yet, where the filesystem has such.
-    let file = ground.images.layers_dir();
+    let loaded = store.load(&docker_archive(&image, &["app"])).await.unwrap();
+    // It reports extents that are not on disk yet, if the filesystem has such.
+    let file = store.images.layers_dir();
     let file = file.join(hotcell_image::layer_name(&loaded[0].layers[0]));
     let told = std::process::Command::new("/usr/sbin/filefrag")
         .arg("-v")
@@ -299,57 +296,54 @@ async fn a_layer_that_can_be_seen_is_on_the_disk() {
 
 #[tokio::test]
 async fn what_is_used_stays_and_the_rest_is_removed() {
-    let ground = Ground::new();
+    let store = TestStore::new();
     let (one, two) = (made("1"), made("2"));
-    ground.load(&docker_archive(&one, &["one"])).await.unwrap();
-    let loaded = ground.load(&docker_archive(&two, &["two"])).await.unwrap();
-    assert_eq!(ground.names("layers").len(), 3);
+    store.load(&docker_archive(&one, &["one"])).await.unwrap();
+    let loaded = store.load(&docker_archive(&two, &["two"])).await.unwrap();
+    assert_eq!(store.names("layers").len(), 3);
     let name = Reference::parse("two").unwrap();
     let used: BTreeSet<_> = [loaded[0].manifest.clone()].into();
-    let error = ground
+    let error = store
         .images
         .remove(&name, &|| Ok(used.clone()))
         .unwrap_err();
     assert!(matches!(error, ImageError::InUse { .. }), "{error}");
-    let removed = ground
-        .images
-        .remove(&name, &|| Ok(BTreeSet::new()))
-        .unwrap();
+    let removed = store.images.remove(&name, &|| Ok(BTreeSet::new())).unwrap();
     assert_eq!((removed.images, removed.layers), (1, 1));
-    assert_eq!(ground.names("layers").len(), 2);
-    assert_eq!(ground.names("new"), [""; 0]);
-    let again = ground.images.remove(&name, &|| Ok(BTreeSet::new()));
+    assert_eq!(store.names("layers").len(), 2);
+    assert_eq!(store.names("new"), [""; 0]);
+    let again = store.images.remove(&name, &|| Ok(BTreeSet::new()));
     assert!(matches!(again, Err(ImageError::NotHere { .. })));
-    assert_eq!(ground.gc(&[], None).layers, 0);
-    let other = ground.images.list().unwrap()[0].manifest.clone();
+    assert_eq!(store.gc(&[], None).layers, 0);
+    let other = store.images.list().unwrap()[0].manifest.clone();
     let count = |in_use: &[Digest], idle| {
-        let counted = ground.count(&in_use.iter().cloned().collect(), Some(idle));
+        let counted = store.count(&in_use.iter().cloned().collect(), Some(idle));
         (counted.images, counted.layers)
     };
     assert_eq!(count(&[], Duration::from_hours(1)), (0, 0));
     assert_eq!(count(&[other], Duration::ZERO), (0, 0));
     assert_eq!(count(&[], Duration::ZERO), (1, 2));
-    assert_eq!(ground.names("layers").len(), 2);
-    assert_eq!(ground.gc(&[], Some(Duration::ZERO)).images, 1);
-    ground.assert_nothing_visible();
+    assert_eq!(store.names("layers").len(), 2);
+    assert_eq!(store.gc(&[], Some(Duration::ZERO)).images, 1);
+    store.assert_nothing_visible();
 }
 
 #[tokio::test]
 async fn an_image_whose_name_went_to_another_stays_while_a_container_has_it() {
-    let ground = Ground::new();
-    let old = ground
+    let store = TestStore::new();
+    let old = store
         .load(&docker_archive(&made("1"), &["app"]))
         .await
         .unwrap();
-    ground
+    store
         .load(&docker_archive(&made("2"), &["app"]))
         .await
         .unwrap();
-    assert_eq!(ground.gc(&[&old[0].manifest], None).layers, 0);
-    assert_eq!(ground.gc(&[], None).layers, 1);
+    assert_eq!(store.gc(&[&old[0].manifest], None).layers, 0);
+    assert_eq!(store.gc(&[], None).layers, 1);
 }
 
-/// Makes a file as old as this.
+/// Sets the age of a file.
 fn made_before(path: &std::path::Path, age: Duration) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - age).unwrap();
@@ -357,42 +351,42 @@ fn made_before(path: &std::path::Path, age: Duration) {
 
 #[tokio::test]
 async fn a_download_that_was_interrupted_is_kept_for_a_day() {
-    let ground = Ground::new();
-    let blobs = ground.dir.path().join("images/blobs");
+    let store = TestStore::new();
+    let blobs = store.dir.path().join("images/blobs");
     for (name, age) in [("new", DAY / 2), ("old", DAY + Duration::from_secs(1))] {
         std::fs::write(blobs.join(name), "part").unwrap();
         made_before(&blobs.join(name), age);
     }
-    assert_eq!(ground.gc(&[], None).partial, 1);
-    assert_eq!(ground.names("blobs"), ["new"]);
-    // Holes take no room here, but are counted as if they did.
+    assert_eq!(store.gc(&[], None).partial, 1);
+    assert_eq!(store.names("blobs"), ["new"]);
+    // Sparse files: they take no space here, but count in full.
     for (name, age) in [("newest", DAY / 4), ("older", DAY / 3)] {
         let file = std::fs::File::create(blobs.join(name)).unwrap();
         file.set_len(15 << 30).unwrap();
         made_before(&blobs.join(name), age);
     }
-    assert_eq!(ground.gc(&[], None).partial, 2);
-    assert_eq!(ground.names("blobs"), ["newest"]);
+    assert_eq!(store.gc(&[], None).partial, 2);
+    assert_eq!(store.names("blobs"), ["newest"]);
 }
 
 #[tokio::test]
 async fn what_a_crash_left_is_collected_and_nothing_goes_while_the_store_is_held() {
-    let ground = Ground::new();
-    let store = ground.dir.path().join("images");
+    let store = TestStore::new();
+    let store = store.dir.path().join("images");
     std::fs::create_dir_all(store.join("new/half/tree")).unwrap();
     let part = store.join("blobs").join("a".repeat(64));
     std::fs::write(&part, "part").unwrap();
     made_before(&part, DAY);
     std::fs::create_dir(store.join("layers").join("b".repeat(64))).unwrap();
     std::fs::write(store.join("refs/x.json"), "{").unwrap();
-    let hold = ground.images.hold().unwrap();
-    let busy = ground.images.gc(&|| Ok(BTreeSet::new()), None);
+    let hold = store.images.hold().unwrap();
+    let busy = store.images.gc(&|| Ok(BTreeSet::new()), None);
     assert!(matches!(busy, Err(ImageError::Busy)));
-    let busy = ground.images.count_garbage(&|| Ok(BTreeSet::new()), None);
+    let busy = store.images.count_garbage(&|| Ok(BTreeSet::new()), None);
     assert!(matches!(busy, Err(ImageError::Busy)));
     drop(hold);
-    let collected = ground.gc(&[], None);
+    let collected = store.gc(&[], None);
     assert_eq!((collected.partial, collected.layers), (1, 1));
-    ground.assert_nothing_visible();
-    assert_eq!(ground.names("blobs"), [""; 0]);
+    store.assert_nothing_visible();
+    assert_eq!(store.names("blobs"), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Images are pulled, kept and removed, from registries of every kind.
+//! Pulling, keeping and removing images, from registries of every kind.
 
 mod hostile_registry;
 mod keeping;

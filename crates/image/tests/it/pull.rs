@@ -6,7 +6,7 @@ use hotcell_image::{Credentials, ImageError, Origin, Progress, silent};
 use hotcell_testkit::image::{digest, image, image_for, index, layer, noise};
 
 use crate::support::registry::Registry;
-use crate::support::{Ground, admitted};
+use crate::support::{TestStore, admitted};
 
 #[tokio::test]
 async fn an_image_is_pulled_verified_and_unpacked() {
@@ -20,13 +20,13 @@ async fn an_image_is_pulled_verified_and_unpacked() {
     ];
     let made = image(&layers);
     let name = registry.push("team/app", &made).await;
-    let ground = Ground::new();
+    let store = TestStore::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = seen.clone();
     let report: hotcell_image::Report =
         Arc::new(move |progress| told.lock().unwrap().push(progress));
     let source = admitted(&name);
-    let pulled = ground
+    let pulled = store
         .images
         .pull(&source, &Credentials::none(), &report)
         .await
@@ -37,14 +37,14 @@ async fn an_image_is_pulled_verified_and_unpacked() {
         pulled.layers,
         [digest(&layers[0].tar), digest(&layers[1].tar)]
     );
-    assert_eq!(ground.read(&pulled, "etc/motd").unwrap(), b"top");
-    assert_eq!(ground.read(&pulled, "data/big").unwrap(), big);
+    assert_eq!(store.read(&pulled, "etc/motd").unwrap(), b"top");
+    assert_eq!(store.read(&pulled, "data/big").unwrap(), big);
     assert_eq!(pulled.config.workdir.as_deref(), Some("/srv"));
     assert_eq!(pulled.config.env.len(), 2);
     assert_eq!(pulled.origin, Origin::Registry);
-    assert_eq!(ground.images.list().unwrap(), std::slice::from_ref(&pulled));
-    assert_eq!(ground.names("blobs"), [""; 0]);
-    assert_eq!(ground.names("new"), [""; 0]);
+    assert_eq!(store.images.list().unwrap(), std::slice::from_ref(&pulled));
+    assert_eq!(store.names("blobs"), [""; 0]);
+    assert_eq!(store.names("new"), [""; 0]);
     let seen = seen.lock().unwrap();
     assert!(matches!(&seen[0], Progress::Resolved { layers, .. } if layers.len() == 2));
     let total = layers[0].blob.len() as u64;
@@ -67,23 +67,23 @@ async fn a_tag_means_what_it_meant_until_it_is_pulled_again() {
         image(&[layer(&[("v", b"2")])]),
     );
     let name = registry.push("app", &old).await;
-    let ground = Ground::new();
-    let first = ground.pull(&name).await.unwrap();
+    let store = TestStore::new();
+    let first = store.pull(&name).await.unwrap();
     registry.push("app", &new).await;
     let source = admitted(&name);
-    let kept = ground
+    let kept = store
         .images
         .ensure(&source, &Credentials::none(), &silent())
         .await
         .unwrap();
     assert_eq!(kept, first);
     let pinned = format!("{name}@{}", digest(&old.manifest));
-    let found = ground.images.find(&admitted(&pinned)).unwrap();
+    let found = store.images.find(&admitted(&pinned)).unwrap();
     assert_eq!(found.manifest, first.manifest);
-    let second = ground.pull(&name).await.unwrap();
+    let second = store.pull(&name).await.unwrap();
     assert_eq!(second.digest, digest(&new.manifest));
-    // By digest, what the tag once meant can still be had.
-    let again = Ground::new().pull(&pinned).await.unwrap();
+    // By digest, the earlier content of the tag is still available.
+    let again = TestStore::new().pull(&pinned).await.unwrap();
     assert_eq!(again.digest, digest(&old.manifest));
 }
 
@@ -101,26 +101,26 @@ async fn an_index_is_read_for_this_host_and_another_host_is_named() {
         (&ours, hotcell_testkit::image::architecture()),
     ]);
     let name = registry.push_manifest("app", "both", &both).await;
-    let ground = Ground::new();
-    let pulled = ground.pull(&name).await.unwrap();
+    let store = TestStore::new();
+    let pulled = store.pull(&name).await.unwrap();
     assert_eq!(pulled.digest, digest(&both));
     assert_eq!(pulled.manifest, digest(&ours.manifest));
-    assert_eq!(ground.read(&pulled, "a").unwrap(), b"ours");
+    assert_eq!(store.read(&pulled, "a").unwrap(), b"ours");
 
     let name = registry
         .push_manifest("app", "other", &index(&[(&other, "s390x")]))
         .await;
-    let ground = Ground::new();
-    let error = ground.pull(&name).await.unwrap_err();
+    let store = TestStore::new();
+    let error = store.pull(&name).await.unwrap_err();
     assert!(
         error.to_string().ends_with("only for linux/s390x"),
         "{error}"
     );
-    // Without an index, the configuration tells.
+    // Without an index, the configuration names the platform.
     let name = registry.push_manifest("app", "bare", &other.manifest).await;
-    let error = ground.pull(&name).await.unwrap_err();
+    let error = store.pull(&name).await.unwrap_err();
     assert!(matches!(error, ImageError::Platform { .. }), "{error}");
-    ground.assert_nothing_visible();
+    store.assert_nothing_visible();
 }
 
 #[tokio::test]
@@ -135,13 +135,13 @@ async fn layers_are_shared_and_those_who_pull_at_once_are_joined() {
     let two = registry
         .push("two", &image(&[base, layer(&[("x", b"2")])]))
         .await;
-    let ground = Ground::new();
-    let pulls = [&one, &two, &one, &two].map(|name| ground.pull(name));
+    let store = TestStore::new();
+    let pulls = [&one, &two, &one, &two].map(|name| store.pull(name));
     let pulled = futures_util::future::join_all(pulls).await;
     let pulled: Vec<_> = pulled.into_iter().map(Result::unwrap).collect();
     assert_eq!(pulled[0].manifest, pulled[2].manifest);
-    assert_eq!(ground.names("layers").len(), 3);
-    assert_eq!(ground.read(&pulled[1], "x").unwrap(), b"2");
+    assert_eq!(store.names("layers").len(), 3);
+    assert_eq!(store.read(&pulled[1], "x").unwrap(), b"2");
 }
 
 #[tokio::test]
@@ -150,27 +150,27 @@ async fn a_registry_that_wants_a_password_gets_it_from_dockers_configuration() {
         return;
     };
     let name = registry.push("app", &image(&[layer(&[("a", b"x")])])).await;
-    let ground = Ground::new();
-    let error = ground.pull(&name).await.unwrap_err();
+    let store = TestStore::new();
+    let error = store.pull(&name).await.unwrap_err();
     assert!(matches!(error, ImageError::Denied { .. }), "{error}");
-    ground.assert_nothing_visible();
-    let file = ground.dir.path().join("config.json");
+    store.assert_nothing_visible();
+    let file = store.dir.path().join("config.json");
     let wrong = format!(
         r#"{{"auths": {{"{}": {{"auth": "YW5uOm5v"}}}}}}"#,
         registry.host
     );
     std::fs::write(&file, wrong).unwrap();
     let credentials = Credentials::file(&file);
-    let error = ground.pull_as(&name, &credentials).await.unwrap_err();
+    let error = store.pull_as(&name, &credentials).await.unwrap_err();
     assert!(matches!(error, ImageError::Denied { .. }), "{error}");
     let right = format!(
         r#"{{"auths": {{"{}": {{"auth": "YW5uOlUqVQ=="}}}}}}"#,
         registry.host
     );
     std::fs::write(&file, right).unwrap();
-    ground.pull_as(&name, &credentials).await.unwrap();
+    store.pull_as(&name, &credentials).await.unwrap();
     std::fs::write(&file, "{").unwrap();
-    let error = ground.pull_as(&name, &credentials).await.unwrap_err();
+    let error = store.pull_as(&name, &credentials).await.unwrap_err();
     assert!(matches!(error, ImageError::Credentials { .. }), "{error}");
 }
 
@@ -179,11 +179,11 @@ async fn what_is_not_there_is_not_found() {
     let Some(registry) = Registry::start(false).await else {
         return;
     };
-    let ground = Ground::new();
-    let error = ground
+    let store = TestStore::new();
+    let error = store
         .pull(&format!("{}/absent", registry.host))
         .await
         .unwrap_err();
     assert!(matches!(error, ImageError::NotFound { .. }), "{error}");
-    ground.assert_nothing_visible();
+    store.assert_nothing_visible();
 }

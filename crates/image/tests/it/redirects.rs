@@ -1,4 +1,4 @@
-//! Registries that send their clients elsewhere.
+//! Registries that redirect their clients.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -6,7 +6,7 @@ use hotcell_image::{Credentials, ImageError};
 use hotcell_testkit::image::{digest, image, layer};
 use hotcell_testkit::registry::{Answer, Asked, Canned, status};
 
-use crate::support::Ground;
+use crate::support::TestStore;
 
 #[tokio::test]
 async fn a_token_stays_with_whom_it_is_for() {
@@ -24,15 +24,15 @@ async fn a_token_stays_with_whom_it_is_for() {
         status("401 Unauthorized", &challenge)
     })
     .await;
-    let ground = Ground::new();
-    let file = ground.dir.path().join("config.json");
+    let store = TestStore::new();
+    let file = store.dir.path().join("config.json");
     let config = format!(
         r#"{{"auths": {{"{}": {{"identitytoken": "secret"}}}}}}"#,
         registry.host
     );
     std::fs::write(&file, config).unwrap();
     let name = format!("{}/x", registry.host);
-    let error = ground
+    let error = store
         .pull_as(&name, &Credentials::file(&file))
         .await
         .unwrap_err();
@@ -52,12 +52,12 @@ async fn without_tls_blobs_come_from_this_host_or_not_at_all() {
     };
     let registry = Canned::serving(&made, moved(&storage.host)).await;
     let name = format!("{}/x", registry.host);
-    Ground::new().pull(&name).await.unwrap();
+    TestStore::new().pull(&name).await.unwrap();
     assert_eq!(storage.asked().len(), 1);
 
     let registry = Canned::serving(&made, moved("192.0.2.1")).await;
     let name = format!("{}/x", registry.host);
-    let error = Ground::new().pull(&name).await.unwrap_err();
+    let error = TestStore::new().pull(&name).await.unwrap_err();
     assert!(
         error.to_string().ends_with("another host without TLS"),
         "{error}"
@@ -65,15 +65,15 @@ async fn without_tls_blobs_come_from_this_host_or_not_at_all() {
 }
 
 /// Credentials of a registry: a user and a password.
-fn password(ground: &Ground, registry: &str) -> Credentials {
-    let file = ground.dir.path().join("config.json");
+fn password(store: &TestStore, registry: &str) -> Credentials {
+    let file = store.dir.path().join("config.json");
     let config =
         format!(r#"{{"auths": {{"{registry}": {{"username": "ann", "password": "secret"}}}}}}"#);
     std::fs::write(&file, config).expect("a file");
     Credentials::file(&file)
 }
 
-/// The requests that brought credentials.
+/// The number of requests with credentials.
 fn with_credentials(asked: &[Asked]) -> usize {
     let bring = |(_, headers): &&Asked| headers.contains("authorization:");
     asked.iter().filter(bring).count()
@@ -84,7 +84,7 @@ fn challenge(realm: &str) -> Answer {
     status("401 Unauthorized", &header)
 }
 
-/// Wants a token, and gives out one.
+/// Requires a token, and issues one.
 fn guarded(place: &str) -> impl Fn(&Asked) -> Answer + use<> {
     let place = place.to_owned();
     move |(path, _)| {
@@ -105,10 +105,10 @@ async fn whom_a_registry_redirects_to_gets_no_credentials_by_asking_for_them() {
         let place = format!("location: http://{}/x\r\n", elsewhere.host);
         let moved = move |_: &Asked| status("307 Temporary Redirect", &place);
         let registry = Canned::start(moved).await;
-        let ground = Ground::new();
-        let credentials = password(&ground, &registry.host);
+        let store = TestStore::new();
+        let credentials = password(&store, &registry.host);
         let name = format!("{}/x", registry.host);
-        let error = ground.pull_as(&name, &credentials).await.unwrap_err();
+        let error = store.pull_as(&name, &credentials).await.unwrap_err();
         assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
         assert_eq!(
             elsewhere.asked().len(),
@@ -124,17 +124,17 @@ async fn a_registry_without_tls_names_only_itself_as_where_credentials_go() {
     let elsewhere = Canned::start(|_| Answer::Body(br#"{"token": "t"}"#.to_vec())).await;
     let place = elsewhere.host.clone();
     let registry = Canned::start(move |_| challenge(&place)).await;
-    let ground = Ground::new();
-    let credentials = password(&ground, &registry.host);
+    let store = TestStore::new();
+    let credentials = password(&store, &registry.host);
     let name = format!("{}/x", registry.host);
-    let error = ground.pull_as(&name, &credentials).await.unwrap_err();
+    let error = store.pull_as(&name, &credentials).await.unwrap_err();
     assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
     assert_eq!(elsewhere.asked(), []);
     // Its own origin gets them.
     let registry = Canned::start_with_host(|host| Box::new(guarded(host))).await;
-    let credentials = password(&ground, &registry.host);
+    let credentials = password(&store, &registry.host);
     let name = format!("{}/x", registry.host);
-    let error = ground.pull_as(&name, &credentials).await.unwrap_err();
+    let error = store.pull_as(&name, &credentials).await.unwrap_err();
     assert!(matches!(error, ImageError::Denied { .. }), "{error}");
     let tokens: Vec<_> = registry.asked();
     let tokens = tokens
@@ -144,7 +144,7 @@ async fn a_registry_without_tls_names_only_itself_as_where_credentials_go() {
     assert_eq!((tokens.len(), with_credentials(&tokens)), (1, 1));
 }
 
-/// An address of this host that is not the loopback's; nothing is sent to find it.
+/// A non-loopback address of this host; nothing is sent to find it.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -164,7 +164,7 @@ async fn a_registry_without_tls_on_another_host_cannot_send_us_to_this_one() {
     let place = format!("location: http://{}{path}\r\n", storage.host);
     let moved = vec![(path.clone(), status("307 Temporary Redirect", &place))];
     let registry = Canned::serving_at(address, &made, moved).await;
-    let error = Ground::new()
+    let error = TestStore::new()
         .pull(&format!("{}/x", registry.host))
         .await
         .unwrap_err();
@@ -173,12 +173,12 @@ async fn a_registry_without_tls_on_another_host_cannot_send_us_to_this_one() {
         "{error}"
     );
     assert_eq!(storage.asked(), []);
-    // To another port of its own host it may.
+    // A redirect to another port of its own host is allowed.
     let storage = Canned::serving_at(address, &made, vec![]).await;
     let place = format!("location: http://{}{path}\r\n", storage.host);
     let moved = vec![(path, status("307 Temporary Redirect", &place))];
     let registry = Canned::serving_at(address, &made, moved).await;
     let name = format!("{}/x", registry.host);
-    Ground::new().pull(&name).await.unwrap();
+    TestStore::new().pull(&name).await.unwrap();
     assert_eq!(storage.asked().len(), 1);
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use hotcell_runtime::{LaunchError, Root, alive, open_pidfd};
 
-use crate::support::{Cell, children, descriptors, groups_left, launcher, own, shell, until};
+use crate::support::{
+    TestContainer, children, descriptors, groups_left, launcher, own, shell, until,
+};
 
 #[test]
 fn killing_init_ends_everything() {
     let launcher = launcher();
-    let cell = Cell::new("sleep 1000 & sleep 1000 & echo up >&3; wait");
-    let mut running = cell.start(&launcher).unwrap();
+    let container = TestContainer::new("sleep 1000 & sleep 1000 & echo up >&3; wait");
+    let mut running = container.start(&launcher).unwrap();
     assert_eq!(running.line(), "up");
     let (pid, start_time) = (running.launched.pid, running.launched.start_time);
     assert!(alive(pid, start_time));
@@ -26,14 +28,14 @@ fn killing_init_ends_everything() {
 #[test]
 fn nothing_is_left_after_many_containers() {
     let launcher = launcher();
-    let cell = Cell::new("exit 0");
-    cell.output(&launcher);
+    let container = TestContainer::new("exit 0");
+    container.output(&launcher);
     let before = (descriptors(launcher.pid()), descriptors(std::process::id()));
     for _ in 0..50 {
-        assert_eq!(cell.output(&launcher), "");
+        assert_eq!(container.output(&launcher), "");
     }
     // The launcher reaps exited containers before it serves a request.
-    assert!(Cell::new("").start(&launcher).is_ok());
+    assert!(TestContainer::new("").start(&launcher).is_ok());
     // It answers before it has closed the descriptors of the request.
     until("the launcher holds no more than before", || {
         let left = children(launcher.pid());
@@ -46,32 +48,35 @@ fn nothing_is_left_after_many_containers() {
             .count(),
         0
     );
-    let name = &cell.spec.name;
+    let name = &container.spec.name;
     assert!(!groups_left().contains(name));
 }
 
 #[test]
 fn a_container_outlives_its_launcher_and_another_takes_over() {
     let first = launcher();
-    let cell = Cell::new("echo up >&3; read x </workspace/fifo; echo woken >&3");
-    let fifo = cell.workspace.path().join("fifo");
+    let container = TestContainer::new("echo up >&3; read x </workspace/fifo; echo woken >&3");
+    let fifo = container.workspace.path().join("fifo");
     rustix::fs::mkfifoat(
         rustix::fs::CWD,
         &fifo,
         rustix::fs::Mode::from_raw_mode(0o666),
     )
     .unwrap();
-    own(&fifo, cell.spec.ids);
-    let mut running = cell.start(&first).unwrap();
+    own(&fifo, container.spec.ids);
+    let mut running = container.start(&first).unwrap();
     assert_eq!(running.line(), "up");
     let pid = rustix::process::Pid::from_raw(first.pid().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let error = Cell::new("exit 0").start(&first).err().unwrap();
+    let error = TestContainer::new("exit 0").start(&first).err().unwrap();
     assert!(matches!(error, LaunchError::Gone { .. }), "{error}");
-    let error = Cell::new("exit 0").start(&first).err().unwrap();
+    let error = TestContainer::new("exit 0").start(&first).err().unwrap();
     assert!(matches!(error, LaunchError::Gone { .. }), "{error}");
     drop(first);
-    assert_eq!(Cell::new("echo next >&3").output(&launcher()), "next\n");
+    assert_eq!(
+        TestContainer::new("echo next >&3").output(&launcher()),
+        "next\n"
+    );
     assert!(alive(running.launched.pid, running.launched.start_time));
     fs::write(&fifo, "go\n").unwrap();
     assert_eq!(running.finish(), "woken\n");
@@ -80,7 +85,9 @@ fn a_container_outlives_its_launcher_and_another_takes_over() {
 #[test]
 fn a_container_whose_launcher_was_dropped_lives_on() {
     let first = launcher();
-    let mut running = Cell::new("echo up >&3; sleep 1000").start(&first).unwrap();
+    let mut running = TestContainer::new("echo up >&3; sleep 1000")
+        .start(&first)
+        .unwrap();
     drop(first);
     assert_eq!(running.line(), "up");
     assert!(alive(running.launched.pid, running.launched.start_time));
@@ -89,45 +96,45 @@ fn a_container_whose_launcher_was_dropped_lives_on() {
 #[test]
 fn a_failed_start_names_the_step_and_leaves_nothing() {
     let launcher = launcher();
-    let mut cell = Cell::new("exit 0");
-    let expect = |cell: &Cell, expected: &str| {
-        let error = cell.start(&launcher).err().unwrap();
+    let mut container = TestContainer::new("exit 0");
+    let expect = |container: &TestContainer, expected: &str| {
+        let error = container.start(&launcher).err().unwrap();
         assert!(
             matches!(&error, LaunchError::Step { step, .. } if step == expected),
             "{error:?}"
         );
         assert_eq!(children(launcher.pid()), "", "{expected}");
-        assert!(!groups_left().contains(&cell.spec.name), "{expected}");
+        assert!(!groups_left().contains(&container.spec.name), "{expected}");
     };
-    let workspace = std::mem::replace(&mut cell.spec.workspace, PathBuf::from("/absent"));
-    expect(&cell, "open the workspace");
-    cell.spec.workspace = workspace;
+    let workspace = std::mem::replace(&mut container.spec.workspace, PathBuf::from("/absent"));
+    expect(&container, "open the workspace");
+    container.spec.workspace = workspace;
     let lowers = vec![PathBuf::from("/absent")];
-    cell.spec.root = Root::Overlay {
+    container.spec.root = Root::Overlay {
         lowers,
         scratch: None,
     };
-    expect(&cell, "open a layer of the image");
+    expect(&container, "open a layer of the image");
     let lowers = vec![PathBuf::from("/etc/passwd")];
-    cell.spec.root = Root::Overlay {
+    container.spec.root = Root::Overlay {
         lowers,
         scratch: None,
     };
-    expect(&cell, "open a layer of the image");
+    expect(&container, "open a layer of the image");
 }
 
 #[test]
 fn a_program_that_cannot_run_is_a_failed_start() {
     let program = Path::new(env!("CARGO_BIN_EXE_hotcell-launcher-test"));
     let launcher = hotcell_runtime::Launcher::start(program, b"no program").unwrap();
-    let cell = Cell::new("");
-    let error = cell.start(&launcher).err().unwrap();
+    let container = TestContainer::new("");
+    let error = container.start(&launcher).err().unwrap();
     assert!(
         matches!(&error, LaunchError::Step { step, source }
             if step == "run the init program" && source.raw_os_error() == Some(libc::ENOEXEC)),
         "{error:?}"
     );
-    assert!(!groups_left().contains(&cell.spec.name));
+    assert!(!groups_left().contains(&container.spec.name));
 }
 
 #[test]
@@ -141,36 +148,39 @@ fn a_program_that_is_no_launcher_is_refused() {
 #[test]
 fn a_spec_that_cannot_be_is_refused_before_anything_is_made() {
     let launcher = launcher();
-    let refused = |change: &dyn Fn(&mut Cell)| {
-        let mut cell = Cell::new("exit 0");
-        change(&mut cell);
-        let error = cell.start(&launcher).err().unwrap();
+    let refused = |change: &dyn Fn(&mut TestContainer)| {
+        let mut container = TestContainer::new("exit 0");
+        change(&mut container);
+        let error = container.start(&launcher).err().unwrap();
         assert!(matches!(error, LaunchError::InvalidSpec { .. }), "{error}");
     };
-    refused(&|cell| cell.spec.name = "../escape".to_owned());
-    refused(&|cell| cell.spec.name = String::new());
-    refused(&|cell| cell.spec.name = "x".repeat(64));
-    refused(&|cell| cell.spec.argv.clear());
-    refused(&|cell| cell.spec.env = vec!["A=\0".to_owned()]);
-    refused(&|cell| cell.spec.env = vec!["A".repeat(200_000)]);
-    refused(&|cell| cell.spec.workspace = PathBuf::from("relative"));
-    refused(&|cell| {
-        cell.spec.root = Root::Overlay {
+    refused(&|container| container.spec.name = "../escape".to_owned());
+    refused(&|container| container.spec.name = String::new());
+    refused(&|container| container.spec.name = "x".repeat(64));
+    refused(&|container| container.spec.argv.clear());
+    refused(&|container| container.spec.env = vec!["A=\0".to_owned()]);
+    refused(&|container| container.spec.env = vec!["A".repeat(200_000)]);
+    refused(&|container| container.spec.workspace = PathBuf::from("relative"));
+    refused(&|container| {
+        container.spec.root = Root::Overlay {
             lowers: Vec::new(),
             scratch: None,
         }
     });
-    assert_eq!(Cell::new("echo fine >&3").output(&launcher), "fine\n");
+    assert_eq!(
+        TestContainer::new("echo fine >&3").output(&launcher),
+        "fine\n"
+    );
 }
 
 #[test]
 fn a_name_in_use_is_not_taken_twice() {
     let launcher = launcher();
-    let cell = Cell::new("echo up >&3; sleep 1000");
-    let mut running = cell.start(&launcher).unwrap();
+    let container = TestContainer::new("echo up >&3; sleep 1000");
+    let mut running = container.start(&launcher).unwrap();
     assert_eq!(running.line(), "up");
     if !running.launched.cgroup.is_none() {
-        assert!(cell.start(&launcher).is_err());
+        assert!(container.start(&launcher).is_err());
     }
     assert!(alive(running.launched.pid, running.launched.start_time));
 }
@@ -182,8 +192,8 @@ fn several_threads_share_one_launcher() {
         for number in 0..8 {
             let launcher = &launcher;
             scope.spawn(move || {
-                let cell = Cell::new(&format!("echo {number} >&3"));
-                assert_eq!(cell.output(launcher), format!("{number}\n"));
+                let container = TestContainer::new(&format!("echo {number} >&3"));
+                assert_eq!(container.output(launcher), format!("{number}\n"));
             });
         }
     });

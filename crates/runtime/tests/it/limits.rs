@@ -2,16 +2,16 @@
 
 use hotcell_runtime::Enforcement;
 
-use crate::support::{Cell, launcher};
+use crate::support::{TestContainer, launcher};
 
 #[test]
 fn a_process_too_many_is_not_started() {
-    let mut cell = Cell::new(
+    let mut container = TestContainer::new(
         "n=0; while [ $n -lt 40 ]; do sleep 60 & n=$((n+1)); done 2>/dev/null; echo $n >&3",
     );
-    cell.spec.limits.pids = 10;
+    container.spec.limits.pids = 10;
     let launcher = launcher();
-    let mut running = cell.start(&launcher).unwrap();
+    let mut running = container.start(&launcher).unwrap();
     assert_ne!(running.launched.enforced.pids, Enforcement::None);
     // The shell exits when a fork fails.
     assert_ne!(running.line(), "40");
@@ -19,12 +19,12 @@ fn a_process_too_many_is_not_started() {
 
 #[test]
 fn a_process_that_takes_too_much_memory_is_ended() {
-    let mut cell = Cell::new(
+    let mut container = TestContainer::new(
         "/usr/bin/python3 -c 'b=bytearray(200<<20); print(len(b))' >&3 2>/dev/null; echo ended $? >&3; read x",
     );
-    cell.spec.limits.memory_bytes = 64 << 20;
+    container.spec.limits.memory_bytes = 64 << 20;
     let launcher = launcher();
-    let mut running = cell.start(&launcher).unwrap();
+    let mut running = container.start(&launcher).unwrap();
     let line = running.line();
     assert!(line.starts_with("ended ") && line != "ended 0", "{line}");
     let by_group = running.launched.enforced.memory == Enforcement::Cgroup;
@@ -34,6 +34,6 @@ fn a_process_that_takes_too_much_memory_is_ended() {
 
 #[test]
 fn open_files_and_core_dumps_are_limited() {
-    let cell = Cell::new("ulimit -n >&3; ulimit -Hn >&3; ulimit -c >&3");
-    assert_eq!(cell.output(&launcher()), "256\n256\n0\n");
+    let container = TestContainer::new("ulimit -n >&3; ulimit -Hn >&3; ulimit -c >&3");
+    assert_eq!(container.output(&launcher()), "256\n256\n0\n");
 }

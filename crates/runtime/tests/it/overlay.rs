@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use hotcell_runtime::{DiskIds, LaunchError, Root, Scratch, USER_ID};
 
-use crate::support::{Cell, is_root, launcher};
+use crate::support::{TestContainer, is_root, launcher};
 
 /// A layer that contains only a shell and its libraries.
 fn shell_layer() -> tempfile::TempDir {
@@ -39,13 +39,13 @@ fn readable_by_all(path: &Path) {
 }
 
 fn stacked(script: &str, lowers: &[&Path], scratch: Option<Scratch>) -> String {
-    let mut cell = Cell::new(script);
+    let mut container = TestContainer::new(script);
     for lower in lowers {
         readable_by_all(lower);
     }
     let lowers = lowers.iter().map(|path| PathBuf::from(*path)).collect();
-    cell.spec.root = Root::Overlay { lowers, scratch };
-    cell.output(&launcher())
+    container.spec.root = Root::Overlay { lowers, scratch };
+    container.output(&launcher())
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_scratch_takes_the_changes() {
     let base = shell_layer();
     fs::create_dir(base.path().join("data")).unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let ids = Cell::new("").spec.ids;
+    let ids = TestContainer::new("").spec.ids;
     let paths = ["upper", "work"].map(|name| scratch.path().join(name));
     for path in &paths {
         fs::create_dir(path).unwrap();
@@ -157,23 +157,23 @@ fn layers_of_an_image_belong_to_the_containers_root() {
     let whiteout = rustix::fs::FileType::CharacterDevice;
     let mode = rustix::fs::Mode::empty();
     rustix::fs::mknodat(rustix::fs::CWD, top.join("etc/gone"), whiteout, mode, 0).unwrap();
-    let mut cell = Cell::new(
+    let mut container = TestContainer::new(
         "read a </etc/both; read b </etc/passwd; [ -e /etc/gone ] && b=gone; [ -O /bin ] && a=own; \
          [ -e /layers ] && b=layers; (: >/new) 2>/dev/null && b=written; read c </etc/own; echo $a $b $c >&3",
     );
-    cell.spec.root = Root::Layers {
+    container.spec.root = Root::Layers {
         dir: store.path().to_owned(),
         names: vec!["bb".to_owned(), "aa".to_owned()],
         passwd: "of the container\n".to_owned(),
         group: String::new(),
     };
     if is_root() {
-        cell.spec.workspace_ids = Some(DiskIds::PLAIN);
-        chown_all(cell.workspace.path(), USER_ID);
+        container.spec.workspace_ids = Some(DiskIds::PLAIN);
+        chown_all(container.workspace.path(), USER_ID);
     }
     // For an ordinary user, the owner of the layers is the same inside and outside.
     let wanted = if is_root() { "upper" } else { "own" };
-    let seen = cell.output(&launcher());
+    let seen = container.output(&launcher());
     assert_eq!(seen, format!("{wanted} of the container readable\n"));
 }
 
@@ -191,19 +191,19 @@ fn a_workspace_has_the_ids_on_disk_that_its_map_says() {
     let script = "cd /workspace; : >file; mkdir d; : >d/x; rm -r d && mkdir d; mv file d/moved; \
                   [ -O d/moved ] && [ -O old ] && echo own >&3; [ -O foreign ] || echo foreign >&3";
     for (on_disk, inner, count) in [(0, 0, 65536), (4321, USER_ID, 1)] {
-        let mut cell = Cell::new(script);
+        let mut container = TestContainer::new(script);
         let owner = on_disk + USER_ID - inner;
-        let workspace = cell.workspace.path().to_owned();
+        let workspace = container.workspace.path().to_owned();
         fs::write(workspace.join("old"), "").unwrap();
         fs::write(workspace.join("foreign"), "").unwrap();
         chown_all(&workspace, owner);
         chown_all(&workspace.join("old"), owner);
-        cell.spec.workspace_ids = Some(DiskIds {
+        container.spec.workspace_ids = Some(DiskIds {
             on_disk,
             inner,
             count,
         });
-        assert_eq!(cell.output(&launcher()), "own\nforeign\n");
+        assert_eq!(container.output(&launcher()), "own\nforeign\n");
         for path in ["d", "d/moved"] {
             let found = fs::metadata(workspace.join(path)).unwrap();
             assert_eq!((found.uid(), found.gid()), (owner, owner), "{path}");
@@ -214,11 +214,11 @@ fn a_workspace_has_the_ids_on_disk_that_its_map_says() {
 /// There is no silent fallback: if the id map cannot be applied, the container does not start.
 #[test]
 fn a_workspace_whose_ids_cannot_be_mapped_is_a_failed_start() {
-    let mut cell = Cell::new("echo started >&3");
+    let mut container = TestContainer::new("echo started >&3");
     // `/proc` does not support id-mapped mounts, and an ordinary user may not create any.
-    cell.spec.workspace = "/proc/sys".into();
-    cell.spec.workspace_ids = Some(DiskIds::PLAIN);
-    let error = cell.start(&launcher()).err().unwrap();
+    container.spec.workspace = "/proc/sys".into();
+    container.spec.workspace_ids = Some(DiskIds::PLAIN);
+    let error = container.start(&launcher()).err().unwrap();
     let is_named = match &error {
         LaunchError::Step { step, .. } => step.contains("map the ids of a mount"),
         LaunchError::InvalidSpec { .. } => !is_root(),

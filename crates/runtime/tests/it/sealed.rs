@@ -2,12 +2,12 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::fs;
 
-use crate::support::{Cell, is_root, launcher, run};
+use crate::support::{TestContainer, is_root, launcher, run};
 
 /// Mounts that may be writable, because their files belong to the container.
 const WRITABLE: [&str; 5] = ["/workspace", "/tmp", "/dev/shm", "/dev/pts", "/proc"];
@@ -63,9 +63,9 @@ fn init_may_become_another_user_only_if_that_was_allowed() {
         hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
         return;
     }
-    let mut cell = Cell::new("cat /proc/1/status >&3");
-    cell.spec.allow_root = true;
-    let status = cell.output(&launcher());
+    let mut container = TestContainer::new("cat /proc/1/status >&3");
+    container.spec.allow_root = true;
+    let status = container.output(&launcher());
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(field(&status, set), "00000000000000e0", "{set}");
     }
@@ -236,11 +236,12 @@ fn a_terminal_can_be_opened() {
 
 #[test]
 fn files_of_the_workspace_belong_to_the_user() {
-    let cell =
-        Cell::new("echo data >/workspace/file; stat -c %u:%g /workspace /workspace/file >&3");
-    assert_eq!(cell.output(&launcher()), "1000:1000\n1000:1000\n");
+    let container = TestContainer::new(
+        "echo data >/workspace/file; stat -c %u:%g /workspace /workspace/file >&3",
+    );
+    assert_eq!(container.output(&launcher()), "1000:1000\n1000:1000\n");
     assert_eq!(
-        fs::read_to_string(cell.workspace.path().join("file")).unwrap(),
+        fs::read_to_string(container.workspace.path().join("file")).unwrap(),
         "data\n"
     );
 }

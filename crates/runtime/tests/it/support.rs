@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![expect(
     clippy::unwrap_used,
-    reason = "a test ends where its ground is missing"
+    reason = "helpers of tests panic when the setup fails"
 )]
 
 use std::fs::{self, File};
@@ -34,12 +34,12 @@ pub fn launcher() -> Launcher {
 }
 
 /// A workspace and the spec of a container that runs a shell script.
-pub struct Cell {
+pub struct TestContainer {
     pub workspace: tempfile::TempDir,
     pub spec: LaunchSpec,
 }
 
-impl Cell {
+impl TestContainer {
     pub fn new(script: &str) -> Self {
         let workspace = tempfile::tempdir().unwrap();
         let ids = ids::choose(|| ids::range_base(7).unwrap());
@@ -81,7 +81,7 @@ impl Cell {
 
 /// The output of a script in a new container.
 pub fn run(script: &str) -> String {
-    Cell::new(script).output(&launcher())
+    TestContainer::new(script).output(&launcher())
 }
 
 /// Gives a directory to the container's user.

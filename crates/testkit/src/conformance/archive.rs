@@ -1,4 +1,4 @@
-//! Trees in and out as tar streams.
+//! Trees as tar streams, in and out.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -6,16 +6,16 @@ use std::io::Read as _;
 use hotcell_agent_client::{Agent, AgentError};
 use tar::{Builder, EntryType, Header};
 
-use super::cell::{Cell, noise};
+use super::container::{TestContainer, noise};
 use super::file::{paths, read};
 use super::{Outcome, Subject};
 
-/// The largest archive that is exported here.
+/// The largest exported archive in these cases.
 const ARCHIVE_BYTES_MAX: usize = 16 << 20;
 
 pub(super) async fn an_archive_makes_the_round_trip(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let blob = noise(300_000);
     let long = format!("tree/{}/{}", "d".repeat(120), "f".repeat(120));
     let archive = archive(&[
@@ -28,7 +28,7 @@ pub(super) async fn an_archive_makes_the_round_trip(subject: &Subject) -> Outcom
     let (entries, _) = import(agent, "in", &archive).await?;
     assert_eq!(entries, 5);
     assert!(read(agent, "in/tree/blob").await? == blob, "it differs");
-    let said = cell
+    let said = container
         .said("cd in/tree; ls -l run link; readlink link")
         .await?;
     assert!(said.contains("-rwxr-xr-x"), "{said}");
@@ -41,12 +41,12 @@ pub(super) async fn an_archive_makes_the_round_trip(subject: &Subject) -> Outcom
     let ends_with = |end: &str| found.iter().find(|(path, _)| path.ends_with(end));
     assert!(ends_with("tree/blob").is_some_and(|(_, data)| *data == blob));
     assert!(ends_with(&long).is_some_and(|(_, data)| data == b"long"));
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn an_archive_that_would_escape_is_refused(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let bad = [
         vec![member("../out", EntryType::Regular, 0o644, b"x", "")],
         vec![member("/abs", EntryType::Regular, 0o644, b"x", "")],
@@ -65,16 +65,16 @@ pub(super) async fn an_archive_that_would_escape_is_refused(subject: &Subject) -
     }
     let found = paths(agent, true, None, 100).await?;
     assert!(found.is_empty(), "{found:?}");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn an_import_is_all_or_nothing(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let script = "mkdir -p in/sub in/busy; echo old > in/sub/file; echo old > in/plain";
-    cell.said(script).await?;
+    container.said(script).await?;
     let list = "cd in; find . | sort; cat sub/file plain; stat -c %i sub/file plain";
-    let before = cell.said(list).await?;
+    let before = container.said(list).await?;
     let good = [
         member("sub/file", EntryType::Regular, 0o644, b"new\n", ""),
         member("plain", EntryType::Regular, 0o644, b"new\n", ""),
@@ -89,9 +89,9 @@ pub(super) async fn an_import_is_all_or_nothing(subject: &Subject) -> Outcome {
         let answer = import(agent, "in", &archive(&members)?).await;
         let refused = matches!(answer, Err(AgentError::Refused { .. }));
         assert!(refused, "{answer:?}");
-        assert_eq!(cell.said(list).await?, before);
+        assert_eq!(container.said(list).await?, before);
     }
-    // An upload that ends early is no shorter archive.
+    // An upload that ends early is not a shorter archive.
     let whole = archive(&good)?;
     let mut writer = agent.import(b"in", 0, 0);
     writer.write(whole[..1024].to_vec().into()).await?;
@@ -99,21 +99,21 @@ pub(super) async fn an_import_is_all_or_nothing(subject: &Subject) -> Outcome {
     assert_eq!(import(agent, "in", &whole).await?.0, 3);
     assert_eq!(read(agent, "in/sub/file").await?, b"new\n");
     assert_eq!(read(agent, "in/fresh/deep/file").await?, b"new\n");
-    // The upload that was broken off is cleared away when its end is noticed.
+    // What the interrupted upload left is removed once its end is noticed.
     let left =
         "for try in $(seq 600); do ls -A | grep -q hotcell || exit 0; sleep 0.1; done; ls -A";
-    assert_eq!(cell.said(left).await?, "", "something of ours is left");
-    cell.end().await
+    assert_eq!(container.said(left).await?, "", "something of ours is left");
+    container.end().await
 }
 
 pub(super) async fn an_archive_over_its_bounds_is_refused(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let data = noise(10_000);
     let names = ["one", "two", "three"];
     let members = names.map(|name| member(name, EntryType::Regular, 0o644, &data, ""));
     let archive = archive(&members)?;
     for (bytes_max, entries_max) in [(20_000, 0), (0, 2)] {
-        let mut writer = cell.agent.import(b"in", bytes_max, entries_max);
+        let mut writer = container.agent.import(b"in", bytes_max, entries_max);
         let answer = match writer.write(archive.clone().into()).await {
             Ok(()) => writer.finish().await,
             Err(error) => Err(error),
@@ -123,27 +123,27 @@ pub(super) async fn an_archive_over_its_bounds_is_refused(subject: &Subject) -> 
             "{answer:?}"
         );
     }
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn an_export_leaves_out_what_it_is_told_to(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let script = "mkdir -p p/src p/target; echo a > p/src/a.rs; echo b > p/src/b.txt; \
                   echo c > p/target/c.rs; mkfifo p/pipe";
-    cell.said(script).await?;
+    container.said(script).await?;
     let (include, exclude) = (["**/*.rs".to_owned()], ["target/**".to_owned()]);
-    let exported = cell.agent.export(b"p", &include, &exclude).await?;
+    let exported = container.agent.export(b"p", &include, &exclude).await?;
     let found = contents(&exported.collect(ARCHIVE_BYTES_MAX).await?)?;
     let files: Vec<_> = found.keys().filter(|path| !path.ends_with('/')).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     assert!(files[0].ends_with("src/a.rs"), "{files:?}");
-    cell.end().await
+    container.end().await
 }
 
 /// A member's header, and its content.
 type Member = (Header, Vec<u8>, String);
 
-/// The name is put into the header as it is: the `tar` crate would refuse bad ones.
+/// Writes the name into the header directly: the `tar` crate would refuse invalid ones.
 fn member(name: &str, kind: EntryType, mode: u32, data: &[u8], target: &str) -> Member {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -156,7 +156,7 @@ fn member(name: &str, kind: EntryType, mode: u32, data: &[u8], target: &str) -> 
     (header, data.to_vec(), name.to_owned())
 }
 
-/// As much of the text as the field has room for.
+/// As much of the text as fits into the field.
 fn put(field: &mut [u8], text: &str) {
     let length = text.len().min(field.len());
     field[..length].copy_from_slice(&text.as_bytes()[..length]);
@@ -182,7 +182,7 @@ async fn import(agent: &Agent, dest: &str, archive: &[u8]) -> Result<(u64, u64),
     writer.finish().await
 }
 
-/// The files of an archive by their paths; directories end with a slash.
+/// The files of an archive by path; directories end with a slash.
 fn contents(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut found = BTreeMap::new();
     for entry in tar::Archive::new(archive).entries()? {

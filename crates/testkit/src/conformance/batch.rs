@@ -1,17 +1,17 @@
-//! Several changes of files at once.
+//! Several file operations at once.
 
 use bytes::Bytes;
 use hotcell_agent_client::{
     AgentError, AgentRefusal, BatchOutcome, Operation, Precondition, WriteOptions,
 };
 
-use super::cell::{Cell, expect_refused};
+use super::container::{TestContainer, expect_refused};
 use super::file::{paths, read, write};
 use super::{Outcome, Subject};
 
 pub(super) async fn a_batch_does_all_of_it(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     write(agent, "old", b"old").await?;
     write(agent, "junk", b"junk").await?;
     let operations = vec![
@@ -45,12 +45,12 @@ pub(super) async fn a_batch_does_all_of_it(subject: &Subject) -> Outcome {
     let all = ["dir", "dir/moved", "dir/new", "dir/twin"];
     assert_eq!(paths(agent, true, None, 100).await?, all);
     assert_eq!(read(agent, "dir/twin").await?, b"new");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn a_failing_batch_changes_nothing(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let before = write(agent, "file", b"before").await?;
     let stale = Operation::Delete {
         path: b"file".to_vec(),
@@ -67,12 +67,12 @@ pub(super) async fn a_failing_batch_changes_nothing(subject: &Subject) -> Outcom
     assert!(failed, "{answer:?}");
     assert_eq!(paths(agent, true, None, 100).await?, ["file"]);
     assert_eq!(read(agent, "file").await?, b"before");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn a_loose_batch_does_what_it_can(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let missing = Operation::Read {
         path: b"missing".to_vec(),
     };
@@ -83,7 +83,7 @@ pub(super) async fn a_loose_batch_does_what_it_can(subject: &Subject) -> Outcome
     expect_refused(refused, &AgentRefusal::NotFound);
     assert!(outcomes.next().is_some_and(|outcome| outcome.is_ok()));
     assert_eq!(paths(agent, true, None, 100).await?, ["one", "two"]);
-    cell.end().await
+    container.end().await
 }
 
 fn put(path: &str, data: &'static str) -> Operation {

@@ -1,27 +1,27 @@
-//! Ending commands before they end by themselves, with everything they started.
+//! Ending commands early, with all their processes.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use hotcell_agent_client::{AgentRefusal, Command, ExitCause};
 
-use super::cell::{Cell, Live, Ran, expect_refused};
+use super::container::{Live, Ran, TestContainer, expect_refused};
 use super::{Outcome, Subject, claimed};
 
-/// Mostly enough for a shell to say its first word; if not, the next is tried.
+/// Usually enough for a shell to print its first word; otherwise the next one is tried.
 const TIMEOUTS: [Duration; 3] = [
     Duration::from_millis(700),
     Duration::from_secs(5),
     Duration::from_mins(1),
 ];
 
-/// From TERM to KILL where the process ignores the first.
+/// Time between SIGTERM and SIGKILL for a process that ignores the former.
 const SHORT_GRACE: Duration = Duration::from_millis(100);
 
-/// From TERM to KILL where the process obeys the first.
+/// Time between SIGTERM and SIGKILL for a process that obeys the former.
 const LONG_GRACE: Duration = Duration::from_secs(30);
 
-/// Starts a daemon that has left its session and its parent, says its pid, and stays.
+/// Starts a daemon that has left its session and its parent, prints its pid, and stays.
 const DAEMON: &str = "\
     rm -f daemon.pid; \
     if command -v setsid > /dev/null; then away=setsid; else away=; fi; \
@@ -32,23 +32,23 @@ const DAEMON: &str = "\
     echo \"daemon $(cat daemon.pid) up\"";
 
 pub(super) async fn a_timeout_ends_the_command_and_keeps_its_output(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let command = Command {
         grace: LONG_GRACE,
-        ..cell.sh("echo before; sleep 1000; echo after")
+        ..container.sh("echo before; sleep 1000; echo after")
     };
-    let ran = timed_out(&cell, command).await?;
+    let ran = timed_out(&container, command).await?;
     assert_eq!(ran.exit.signal, Some(15));
     assert_eq!(ran.stdout, b"before\n");
-    cell.end().await
+    container.end().await
 }
 
-/// Runs a command that has to be ended, with so much time that it says something first.
-async fn timed_out(cell: &Cell<'_>, mut command: Command) -> anyhow::Result<Ran> {
+/// Runs a command until it times out, with enough time to print something first.
+async fn timed_out(container: &TestContainer<'_>, mut command: Command) -> anyhow::Result<Ran> {
     let mut ran = None;
     for timeout in TIMEOUTS {
         command.timeout = Some(timeout);
-        let ended = cell.run(&command).await?;
+        let ended = container.run(&command).await?;
         assert_eq!(ended.exit.cause, ExitCause::TimedOut);
         assert!(ended.exit.usage.wall >= timeout, "{:?}", ended.exit.usage);
         let is_silent = ended.stdout.is_empty();
@@ -61,68 +61,71 @@ async fn timed_out(cell: &Cell<'_>, mut command: Command) -> anyhow::Result<Ran>
 }
 
 pub(super) async fn a_timeout_kills_what_ignores_the_warning(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let command = Command {
         grace: SHORT_GRACE,
-        ..cell.sh("trap '' TERM; echo before; while :; do sleep 1000; done")
+        ..container.sh("trap '' TERM; echo before; while :; do sleep 1000; done")
     };
-    let ran = timed_out(&cell, command).await?;
+    let ran = timed_out(&container, command).await?;
     assert_eq!(ran.exit.signal, Some(9));
     assert_eq!(ran.stdout, b"before\n");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn cancel_ends_the_command(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    // A shell that has just forked may swallow the warning meant for the sleeper, so
-    // the trap makes sure of it: what must not matter here is how the shell does that.
+    let container = TestContainer::make(subject).await?;
+    // A shell that has just forked may receive the signal meant for its child, so the trap kills
+    // the child explicitly: how the shell handles that must not matter here.
     let script = "trap 'kill -9 $!; echo bye; exit 4' TERM; sleep 1000 & echo hi; \
                   while :; do wait; done";
-    let mut live = Live::start(&cell.agent, &cell.sh(script)).await?;
+    let mut live = Live::start(&container.agent, &container.sh(script)).await?;
     live.until("hi\n").await?;
-    cell.agent.cancel(&live.exec_id, LONG_GRACE).await?;
+    container.agent.cancel(&live.exec_id, LONG_GRACE).await?;
     let ran = live.end().await?;
     assert_eq!(ran.exit.cause, ExitCause::Cancelled);
     assert_eq!(ran.exit.code, Some(4));
     assert_eq!(ran.stdout, b"hi\nbye\n");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn cancel_kills_a_daemon_that_left_its_session(subject: &Subject) -> Outcome {
     if !claimed(subject.traits.orphans, "to keep orphans with their exec") {
         return Ok(());
     }
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let script = format!("{DAEMON}; sleep 1000");
-    let mut live = Live::start(&cell.agent, &cell.sh(&script)).await?;
+    let mut live = Live::start(&container.agent, &container.sh(&script)).await?;
     live.until(" up\n").await?;
     let pid = daemon_pid(&live.stdout_text());
-    assert!(is_alive(&cell, &pid).await?);
-    cell.agent.cancel(&live.exec_id, SHORT_GRACE).await?;
-    assert!(!is_alive(&cell, &pid).await?, "the daemon lives");
+    assert!(is_alive(&container, &pid).await?);
+    container.agent.cancel(&live.exec_id, SHORT_GRACE).await?;
+    assert!(!is_alive(&container, &pid).await?, "the daemon lives");
     assert_eq!(live.end().await?.exit.cause, ExitCause::Cancelled);
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn cancel_ends_what_a_finished_exec_left_behind(subject: &Subject) -> Outcome {
     if !claimed(subject.traits.orphans, "to keep orphans with their exec") {
         return Ok(());
     }
-    let cell = Cell::make(subject).await?;
-    let live = Live::start(&cell.agent, &cell.sh(DAEMON)).await?;
+    let container = TestContainer::make(subject).await?;
+    let live = Live::start(&container.agent, &container.sh(DAEMON)).await?;
     let exec_id = live.exec_id.clone();
     let ran = live.end().await?;
     assert_eq!(ran.exit.cause, ExitCause::Exited);
     let pid = daemon_pid(&ran.stdout_text());
-    assert!(is_alive(&cell, &pid).await?, "the daemon should live on");
-    cell.agent.cancel(&exec_id, SHORT_GRACE).await?;
-    assert!(!is_alive(&cell, &pid).await?, "the daemon lives");
-    cell.end().await
+    assert!(
+        is_alive(&container, &pid).await?,
+        "the daemon should live on"
+    );
+    container.agent.cancel(&exec_id, SHORT_GRACE).await?;
+    assert!(!is_alive(&container, &pid).await?, "the daemon lives");
+    container.end().await
 }
 
 pub(super) async fn an_unknown_exec_is_not_found(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    let agent = &container.agent;
     let missing = AgentRefusal::NotFound;
     expect_refused(agent.cancel("none", SHORT_GRACE).await, &missing);
     expect_refused(agent.signal("none", 15, false).await, &missing);
@@ -133,7 +136,7 @@ pub(super) async fn an_unknown_exec_is_not_found(subject: &Subject) -> Outcome {
         Err(error) => Err(error),
     };
     expect_refused(resumed, &missing);
-    cell.end().await
+    container.end().await
 }
 
 /// The number in `daemon NUMBER up`.
@@ -142,7 +145,7 @@ fn daemon_pid(said: &str) -> String {
     number.expect("the daemon's pid was said").to_owned()
 }
 
-async fn is_alive(cell: &Cell<'_>, pid: &str) -> anyhow::Result<bool> {
-    let ran = cell.shell(&format!("kill -0 {pid}")).await?;
+async fn is_alive(container: &TestContainer<'_>, pid: &str) -> anyhow::Result<bool> {
+    let ran = container.shell(&format!("kill -0 {pid}")).await?;
     Ok(ran.exit.code == Some(0))
 }

@@ -2,15 +2,15 @@
 
 use hotcell_agent_client::{Agent, AgentError, AgentRefusal, Precondition, WriteOptions};
 
-use super::cell::{Cell, expect_refused};
+use super::container::{TestContainer, expect_refused};
 use super::file::{read, write};
 use super::{Outcome, Subject};
 
 pub(super) async fn paths_that_leave_the_root_are_denied(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    write(&cell.agent, "dir/file", b"inside").await?;
-    let beside = format!("{}2", cell.root());
-    let above = format!("{}/..", cell.root());
+    let container = TestContainer::make(subject).await?;
+    write(&container.agent, "dir/file", b"inside").await?;
+    let beside = format!("{}2", container.root());
+    let above = format!("{}/..", container.root());
     let beside_file = format!("{beside}/file");
     for path in [
         "..",
@@ -23,21 +23,24 @@ pub(super) async fn paths_that_leave_the_root_are_denied(subject: &Subject) -> O
         &beside_file,
         &above,
     ] {
-        expect_denied(&cell.agent, path).await;
+        expect_denied(&container.agent, path).await;
     }
-    // What goes up and stays inside is fine, but names nothing to change if it ends there.
-    assert_eq!(read(&cell.agent, "dir/../dir/file").await?, b"inside");
-    let delete = cell.agent.delete(b"dir/..", true, Precondition::Any).await;
+    // A `..` that stays inside is fine, but a path that ends in one names nothing to change.
+    assert_eq!(read(&container.agent, "dir/../dir/file").await?, b"inside");
+    let delete = container
+        .agent
+        .delete(b"dir/..", true, Precondition::Any)
+        .await;
     expect_refused(delete, &AgentRefusal::Denied);
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn symlinks_that_leave_the_root_are_denied(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let script = "ln -s /etc/passwd abs; ln -s ../../etc/passwd up; ln -s / top; \
                   ln -s /proc/self/root magic; echo in > file; ln -s file fine";
-    cell.said(script).await?;
-    let agent = &cell.agent;
+    container.said(script).await?;
+    let agent = &container.agent;
     for path in [
         "abs",
         "up",
@@ -53,17 +56,17 @@ pub(super) async fn symlinks_that_leave_the_root_are_denied(subject: &Subject) -
     }
     expect_refused(agent.stat(b"abs", true).await, &AgentRefusal::Denied);
     assert_eq!(read(agent, "fine").await?, b"in\n");
-    // A link is removed, never what it points to.
+    // Removes a link, never its target.
     for link in [b"abs", b"top"] {
         assert_eq!(agent.delete(link, true, Precondition::Any).await?, 1);
     }
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn a_symlinked_directory_is_no_way_out(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    cell.said("ln -s / out; echo in > file").await?;
-    let agent = &cell.agent;
+    let container = TestContainer::make(subject).await?;
+    container.said("ln -s / out; echo in > file").await?;
+    let agent = &container.agent;
     let denied = AgentRefusal::Denied;
     let list = agent.list(b"out/etc", false, None, 10, None).await;
     expect_refused(list, &denied);
@@ -81,20 +84,20 @@ pub(super) async fn a_symlinked_directory_is_no_way_out(subject: &Subject) -> Ou
         Err(error) => Err(error),
     };
     expect_refused(export, &denied);
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn what_is_no_regular_file_is_not_read(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    cell.said("mkfifo pipe; mkdir dir").await?;
+    let container = TestContainer::make(subject).await?;
+    container.said("mkfifo pipe; mkdir dir").await?;
     for path in [&b"pipe"[..], b"dir"] {
-        let answer = cell.agent.read(path, 0, None).await.map(|_| ());
+        let answer = container.agent.read(path, 0, None).await.map(|_| ());
         expect_refused(answer, &AgentRefusal::Conflict { current_etag: None });
     }
-    cell.end().await
+    container.end().await
 }
 
-/// Neither reading nor changing goes there.
+/// Neither reading nor writing works.
 async fn expect_denied(agent: &Agent, path: &str) {
     let options = WriteOptions {
         create_parents: true,

@@ -1,4 +1,4 @@
-//! Making, finding and ending containers.
+//! Creating, finding and ending containers.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -14,34 +14,34 @@ use hotcell_domain::{ContainerId, Phase};
 
 use hotcell_engine::{Engine, Pull};
 
-use super::cell::{Cell, Live, admitted, expect_not_found, new_id};
+use super::container::{Live, TestContainer, admitted, expect_not_found, new_id};
 use super::{Outcome, Subject, claimed};
 
-/// How many containers are made at once.
+/// Containers created concurrently.
 const AT_ONCE: usize = 20;
 
-/// A create that is dropped later than after so many turns has come to its end.
+/// A create that is polled this often has completed.
 const TURNS_MAX: usize = 64;
 
-/// Repetitions of a create that are dropped, and after how many turns at most.
+/// Repetitions of a dropped create, and the most polls of each.
 const REPETITIONS: usize = 12;
 const TURNS_OF_REPETITION_MAX: usize = 3;
 
-/// Between two looks at what changes by itself.
+/// Poll interval.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) async fn a_new_container_says_hello(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let hello = cell.agent.hello();
+    let container = TestContainer::make(subject).await?;
+    let hello = container.agent.hello();
     assert!(hello.root.starts_with('/'));
     assert!(!hello.version.is_empty());
     assert_ne!(hello.boot_id, [0; 16]);
-    assert_eq!(cell.said("echo hi").await?, "hi\n");
-    cell.end().await
+    assert_eq!(container.said("echo hi").await?, "hi\n");
+    container.end().await
 }
 
 pub(super) async fn creating_twice_is_one_container(subject: &Subject) -> Outcome {
-    let first = Cell::make(subject).await?;
+    let first = TestContainer::make(subject).await?;
     let spec = admitted(subject, |_| ())?;
     let again = hotcell_engine::fetch_and_create(&*subject.engine, &first.id, &spec).await?;
     assert_eq!(again.id, first.id);
@@ -55,14 +55,14 @@ pub(super) async fn creating_twice_is_one_container(subject: &Subject) -> Outcom
 pub(super) async fn two_creators_at_once_make_one_container(subject: &Subject) -> Outcome {
     let id = new_id();
     let spec = admitted(subject, |_| ())?;
-    // Whoever is told that it is made can use it, also the one who came second.
+    // Both callers can use the container once their create returns.
     let create = || async {
-        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
+        let created = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
             .await
             .context("create")?;
-        assert_eq!((&container.id, container.phase), (&id, Phase::Running));
-        let cell = Cell::attach(subject, id.clone(), container).await?;
-        anyhow::Ok(cell.agent.hello().boot_id)
+        assert_eq!((&created.id, created.phase), (&id, Phase::Running));
+        let container = TestContainer::attach(subject, id.clone(), created).await?;
+        anyhow::Ok(container.agent.hello().boot_id)
     };
     let (one, two) = tokio::join!(create(), create());
     assert_eq!(one?, two?);
@@ -77,33 +77,33 @@ pub(super) async fn two_creators_at_once_make_one_container(subject: &Subject) -
 
 pub(super) async fn a_container_is_listed_and_inspected_as_running(subject: &Subject) -> Outcome {
     ensure!(listed(&*subject.engine).await?.is_empty(), "not empty");
-    let cell = Cell::make(subject).await?;
-    assert_eq!(cell.container.id, cell.id);
-    assert_eq!(cell.container.phase, Phase::Running);
-    let inspected = subject.engine.inspect(&cell.id).await?;
-    assert_eq!(inspected.id, cell.id);
+    let container = TestContainer::make(subject).await?;
+    assert_eq!(container.info.id, container.id);
+    assert_eq!(container.info.phase, Phase::Running);
+    let inspected = subject.engine.inspect(&container.id).await?;
+    assert_eq!(inspected.id, container.id);
     assert_eq!(inspected.phase, Phase::Running);
-    assert_eq!(inspected.enforced, cell.container.enforced);
+    assert_eq!(inspected.enforced, container.info.enforced);
     assert_eq!(inspected.oom_kills, 0);
-    // By this a container of another image than its name stands for now is told.
+    // This id tells whether a container is of the image that its name currently refers to.
     let spec = admitted(subject, |_| ())?;
     let image = subject.engine.fetch_image(&spec, Pull::Never).await?;
     let image_id = image.id().map(str::to_owned);
-    assert_eq!(cell.container.image_id, image_id);
+    assert_eq!(container.info.image_id, image_id);
     assert_eq!(inspected.image_id, image_id);
     let all = subject.engine.list().await?;
     assert_eq!(all.len(), 1);
-    assert_eq!((&all[0].id, all[0].phase), (&cell.id, Phase::Running));
+    assert_eq!((&all[0].id, all[0].phase), (&container.id, Phase::Running));
     assert_eq!(all[0].image_id, image_id);
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn a_destroyed_container_is_not_found(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let id = cell.id.clone();
+    let container = TestContainer::make(subject).await?;
+    let id = container.id.clone();
     subject.engine.sync(std::slice::from_ref(&id)).await?;
-    cell.end().await?;
-    // Whoever brings it to the disk may come too late.
+    container.end().await?;
+    // Syncing may come too late, which is fine.
     subject.engine.sync(std::slice::from_ref(&id)).await?;
     expect_nothing_of(subject, &id).await
 }
@@ -113,36 +113,40 @@ pub(super) async fn what_was_never_made_is_not_found(subject: &Subject) -> Outco
 }
 
 pub(super) async fn destroy_ends_running_execs(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
+    let container = TestContainer::make(subject).await?;
     let script = "echo ready; trap '' TERM HUP INT; sleep 1000 & while :; do wait; done";
-    let mut live = Live::start(&cell.agent, &cell.sh(script)).await?;
+    let mut live = Live::start(&container.agent, &container.sh(script)).await?;
     live.until("ready").await?;
-    cell.end().await?;
+    container.end().await?;
     expect_lost(live).await;
     Ok(())
 }
 
 pub(super) async fn two_streams_work_at_once(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let other = cell.connect().await?;
-    assert_eq!(other.hello(), cell.agent.hello());
-    let ask = cell.sh("echo one; read answer; echo $answer");
+    let container = TestContainer::make(subject).await?;
+    let other = container.connect().await?;
+    assert_eq!(other.hello(), container.agent.hello());
+    let ask = container.sh("echo one; read answer; echo $answer");
     let ask = Command { stdin: true, ..ask };
-    let mut first = Live::start(&cell.agent, &ask).await?;
+    let mut first = Live::start(&container.agent, &ask).await?;
     first.until("one").await?;
-    let second = Live::start(&other, &cell.sh("echo two")).await?;
+    let second = Live::start(&other, &container.sh("echo two")).await?;
     assert_eq!(second.end().await?.stdout, b"two\n");
-    // What one stream started, the other can talk to; closing it hurts nobody.
+    // A command started over one connection can be used over another; closing the first does no
+    // harm.
     other
         .input(&first.exec_id, 0, "three\n".into(), true)
         .await?;
     drop(other);
     assert_eq!(first.end().await?.stdout, b"one\nthree\n");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn containers_share_no_files(subject: &Subject) -> Outcome {
-    let (one, two) = (Cell::make(subject).await?, Cell::make(subject).await?);
+    let (one, two) = (
+        TestContainer::make(subject).await?,
+        TestContainer::make(subject).await?,
+    );
     assert_ne!(one.agent.hello().boot_id, two.agent.hello().boot_id);
     let options = WriteOptions::default();
     one.agent.write_all(b"mine", "1".into(), options).await?;
@@ -156,48 +160,53 @@ pub(super) async fn containers_share_no_files(subject: &Subject) -> Outcome {
 pub(super) async fn a_shut_down_container_has_exited_and_can_be_destroyed(
     subject: &Subject,
 ) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let mut live = Live::start(&cell.agent, &cell.sh("echo ready; sleep 1000")).await?;
+    let container = TestContainer::make(subject).await?;
+    let mut live = Live::start(&container.agent, &container.sh("echo ready; sleep 1000")).await?;
     live.until("ready").await?;
-    let exited = subject.engine.exited(&cell.id);
-    let (exited, told) = tokio::join!(exited, cell.agent.shutdown(Duration::from_millis(100)));
+    let exited = subject.engine.exited(&container.id);
+    let (exited, told) = tokio::join!(exited, container.agent.shutdown(Duration::from_millis(100)));
     exited.context("exited")?;
     told.context("shutdown")?;
-    let phase = subject.engine.inspect(&cell.id).await?.phase;
+    let phase = subject.engine.inspect(&container.id).await?.phase;
     assert!(matches!(phase, Phase::Stopped | Phase::Failed), "{phase:?}");
     let listed = subject.engine.list().await?;
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].phase, phase);
-    let reached = match subject.engine.open(&cell.id).await {
+    let reached = match subject.engine.open(&container.id).await {
         Ok(stream) => Agent::connect(stream).await.is_ok(),
         Err(_) => false,
     };
     assert!(!reached, "an agent still answers");
-    let id = cell.id.clone();
-    cell.end().await?;
+    let id = container.id.clone();
+    container.end().await?;
     expect_nothing_of(subject, &id).await
 }
 
 pub(super) async fn waiting_for_the_end_returns_on_destroy(subject: &Subject) -> Outcome {
-    let cell = Cell::make(subject).await?;
-    let exited = subject.engine.exited(&cell.id);
+    let container = TestContainer::make(subject).await?;
+    let exited = subject.engine.exited(&container.id);
     let mut exited = pin!(exited);
     let early = poll_fn(|cx| Poll::Ready(exited.as_mut().poll(cx).is_ready())).await;
     assert!(!early, "it has not exited yet");
     // The wait ends either way; whether the container is still known is a race.
-    let (_, destroyed) = tokio::join!(exited, subject.engine.destroy(&cell.id));
+    let (_, destroyed) = tokio::join!(exited, subject.engine.destroy(&container.id));
     destroyed.context("destroy")
 }
 
 pub(super) async fn twenty_containers_are_made_at_once(subject: &Subject) -> Outcome {
-    let cells = try_join_all((0..AT_ONCE).map(|_| Cell::make(subject))).await?;
-    let made: BTreeSet<_> = cells.iter().map(|cell| cell.id.clone()).collect();
+    let cells = try_join_all((0..AT_ONCE).map(|_| TestContainer::make(subject))).await?;
+    let made: BTreeSet<_> = cells.iter().map(|container| container.id.clone()).collect();
     assert_eq!(listed(&*subject.engine).await?, made);
-    let said = join_all(cells.iter().map(|cell| cell.said("echo $((6 * 7))"))).await;
+    let said = join_all(
+        cells
+            .iter()
+            .map(|container| container.said("echo $((6 * 7))")),
+    )
+    .await;
     for words in said {
         assert_eq!(words?, "42\n");
     }
-    let ended = join_all(cells.into_iter().map(Cell::end)).await;
+    let ended = join_all(cells.into_iter().map(TestContainer::end)).await;
     ended.into_iter().collect()
 }
 
@@ -212,9 +221,8 @@ pub(super) async fn a_dropped_create_leaves_nothing(subject: &Subject) -> Outcom
             break;
         }
         until_unlisted(subject, &id).await?;
-        // Whatever the dropped create had under way has been overtaken by a whole
-        // other container before the second look.
-        Cell::make(subject).await?.end().await?;
+        // Creating another container gives the dropped create time to finish what it had begun.
+        TestContainer::make(subject).await?.end().await?;
         until_unlisted(subject, &id).await?;
         expect_not_found(&subject.engine.inspect(&id).await);
     }
@@ -230,11 +238,11 @@ pub(super) async fn a_dropped_create_can_be_repeated(subject: &Subject) -> Outco
             hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec),
         )
         .await;
-        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec).await?;
-        let cell = Cell::attach(subject, id, container).await?;
-        assert_eq!(cell.said("echo hi").await?, "hi\n");
+        let created = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec).await?;
+        let container = TestContainer::attach(subject, id, created).await?;
+        assert_eq!(container.said("echo hi").await?, "hi\n");
         assert_eq!(listed(&*subject.engine).await?.len(), 1);
-        cell.end().await?;
+        container.end().await?;
         if dropped.is_some() {
             break;
         }
@@ -246,19 +254,19 @@ pub(super) async fn a_dropped_repetition_of_create_leaves_the_container(
     subject: &Subject,
 ) -> Outcome {
     let spec = admitted(subject, |_| ())?;
-    let cell = Cell::make(subject).await?;
-    // How many turns it takes may differ each time, so no number is the last.
+    let container = TestContainer::make(subject).await?;
+    // The number of polls may differ each time, so no number is the last.
     for turns in (1..=TURNS_OF_REPETITION_MAX).cycle().take(REPETITIONS) {
         drop_after(
             turns,
-            hotcell_engine::fetch_and_create(&*subject.engine, &cell.id, &spec),
+            hotcell_engine::fetch_and_create(&*subject.engine, &container.id, &spec),
         )
         .await;
-        // As above: time for whatever the dropped call had under way.
-        Cell::make(subject).await?.end().await?;
-        assert_eq!(cell.said("echo alive").await?, "alive\n");
+        // As above: time for whatever the dropped call had begun.
+        TestContainer::make(subject).await?.end().await?;
+        assert_eq!(container.said("echo alive").await?, "alive\n");
     }
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn another_engine_over_the_same_state_finds_the_container(
@@ -268,23 +276,26 @@ pub(super) async fn another_engine_over_the_same_state_finds_the_container(
         claimed(false, "to find containers again");
         return Ok(());
     };
-    let cell = Cell::make(subject).await?;
-    let ask = cell.sh("echo one; read answer; echo $answer");
+    let container = TestContainer::make(subject).await?;
+    let ask = container.sh("echo one; read answer; echo $answer");
     let ask = Command { stdin: true, ..ask };
-    let mut live = Live::start(&cell.agent, &ask).await?;
+    let mut live = Live::start(&container.agent, &ask).await?;
     live.until("one").await?;
 
     let other = reopen().await;
     let found = other.list().await?;
     assert_eq!(found.len(), 1);
-    assert_eq!((&found[0].id, found[0].phase), (&cell.id, Phase::Running));
-    assert_eq!(found[0].enforced, cell.container.enforced);
-    let agent = Agent::connect(other.open(&cell.id).await?).await?;
-    assert_eq!(agent.hello().boot_id, cell.agent.hello().boot_id);
+    assert_eq!(
+        (&found[0].id, found[0].phase),
+        (&container.id, Phase::Running)
+    );
+    assert_eq!(found[0].enforced, container.info.enforced);
+    let agent = Agent::connect(other.open(&container.id).await?).await?;
+    assert_eq!(agent.hello().boot_id, container.agent.hello().boot_id);
     live.move_to(&agent).await?;
     agent.input(&live.exec_id, 0, "two\n".into(), false).await?;
     assert_eq!(live.end().await?.stdout, b"one\ntwo\n");
-    cell.end().await
+    container.end().await
 }
 
 pub(super) async fn another_engine_over_the_same_state_destroys_the_container(
@@ -294,25 +305,26 @@ pub(super) async fn another_engine_over_the_same_state_destroys_the_container(
         claimed(false, "to find containers again");
         return Ok(());
     };
-    let cell = Cell::make(subject).await?;
-    let mut live = Live::start(&cell.agent, &cell.sh("echo ready; sleep 1000")).await?;
+    let container = TestContainer::make(subject).await?;
+    let mut live = Live::start(&container.agent, &container.sh("echo ready; sleep 1000")).await?;
     live.until("ready").await?;
     let other = reopen().await;
-    let (exited, destroyed) = tokio::join!(other.exited(&cell.id), other.destroy(&cell.id));
+    let (exited, destroyed) =
+        tokio::join!(other.exited(&container.id), other.destroy(&container.id));
     destroyed.context("destroy")?;
     // Whether the container was still known when the wait ended is a race.
     drop(exited);
     expect_lost(live).await;
-    expect_nothing_of(subject, &cell.id).await
+    expect_nothing_of(subject, &container.id).await
 }
 
-/// The connection breaks; an agent that is killed says no last word.
+/// The connection breaks: a killed agent sends nothing more.
 async fn expect_lost(mut live: Live) {
     let lost = live.step().await;
     assert!(matches!(lost, Err(AgentError::Lost)), "{lost:?}");
 }
 
-/// Every question about the container is answered with `NotFound`.
+/// Every query about the container fails with `NotFound`.
 async fn expect_nothing_of(subject: &Subject, id: &ContainerId) -> Outcome {
     let engine: &Arc<dyn Engine> = &subject.engine;
     expect_not_found(&engine.open(id).await.map(|_| "a stream"));
@@ -326,10 +338,10 @@ async fn expect_nothing_of(subject: &Subject, id: &ContainerId) -> Outcome {
 
 async fn listed(engine: &dyn Engine) -> anyhow::Result<BTreeSet<ContainerId>> {
     let all = engine.list().await.context("list")?;
-    Ok(all.into_iter().map(|container| container.id).collect())
+    Ok(all.into_iter().map(|one| one.id).collect())
 }
 
-/// Waits until the engine no longer lists it; the case's deadline ends the wait.
+/// Waits until the engine no longer lists it, within the deadline of the case.
 async fn until_unlisted(subject: &Subject, id: &ContainerId) -> Outcome {
     while listed(&*subject.engine).await?.contains(id) {
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -337,7 +349,7 @@ async fn until_unlisted(subject: &Subject, id: &ContainerId) -> Outcome {
     Ok(())
 }
 
-/// Polls a future at most `turns` times and then drops it.
+/// Polls a future at most `turns` times, then drops it.
 async fn drop_after<F: Future>(turns: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = turns;

@@ -1,4 +1,4 @@
-//! What a container may use, as far as its engine says that it is enforced.
+//! Limits of a container, as far as its engine claims to enforce them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use hotcell_domain::{Bytes, CpuMillis, Pids};
 
 use hotcell_engine::Enforcement;
 
-use super::cell::{Cell, Live};
+use super::container::{Live, TestContainer};
 use super::run::slowed;
 use super::{Outcome, Subject, claimed};
 
@@ -16,23 +16,23 @@ const MEMORY_BYTES: u64 = 48 << 20;
 
 const PIDS: u32 = 24;
 
-/// Processes that the script tries to have: more than it may.
+/// Processes that the script tries to start: more than allowed.
 const FORKS: u32 = 60;
 
 const CPU_MILLIS: u32 = 300;
 
-/// How long processor time is measured: many periods of the scheduler's quota.
+/// How long CPU time is measured: many periods of the scheduler's quota.
 const CPU_WINDOW: Duration = Duration::from_secs(3);
 
-/// What may be used above the quota, for bursts and rounding.
+/// Tolerated excess over the quota, for bursts and rounding.
 const CPU_TOLERANCE: f64 = 1.3;
 
 /// Doubles a variable of the shell until memory runs out.
 const HOG: &str = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
 
-/// Ends a case whose limit nothing enforces on this host.
-async fn unlimited(cell: Cell<'_>, what: &str) -> Outcome {
-    cell.end().await?;
+/// Ends a case whose limit is not enforced on this host.
+async fn unlimited(container: TestContainer<'_>, what: &str) -> Outcome {
+    container.end().await?;
     let reason = format!("nothing limits {what} on this host");
     crate::skip(crate::Need::Cgroups, &reason);
     Ok(())
@@ -43,29 +43,29 @@ pub(super) async fn a_memory_hog_is_killed_and_the_container_lives(subject: &Sub
         return Ok(());
     }
     let memory = Bytes::new(MEMORY_BYTES)?;
-    let cell = Cell::make_with(subject, |spec| spec.limits.memory = memory).await?;
-    match cell.container.enforced.memory {
+    let container = TestContainer::make_with(subject, |spec| spec.limits.memory = memory).await?;
+    match container.info.enforced.memory {
         Enforcement::None => {
-            return unlimited(cell, "memory").await;
+            return unlimited(container, "memory").await;
         }
         Enforcement::Rlimit => eprintln!("memory is limited for each process only"),
         Enforcement::Cgroup => {}
     }
-    let exit = cell.shell(HOG).await?.exit;
+    let exit = container.shell(HOG).await?.exit;
     assert_eq!(exit.cause, ExitCause::Exited);
     assert_ne!(exit.code, Some(0));
-    // Resident pages that it shares with others are not charged to it.
+    // Resident pages shared with others are not charged to it.
     let resident_max = MEMORY_BYTES + MEMORY_BYTES / 2;
     assert!(exit.usage.max_rss_bytes <= resident_max, "{exit:?}");
-    let now = subject.engine.inspect(&cell.id).await?;
-    if cell.container.enforced.memory == Enforcement::Cgroup {
+    let now = subject.engine.inspect(&container.id).await?;
+    if container.info.enforced.memory == Enforcement::Cgroup {
         assert_eq!(exit.signal, Some(9));
         assert!(now.oom_kills >= 1, "{now:?}");
         let used = now.memory_bytes.context("a cgroup counts memory")?;
         assert!(used <= MEMORY_BYTES, "{used}");
     }
-    assert_eq!(cell.said("echo alive").await?, "alive\n");
-    cell.end().await
+    assert_eq!(container.said("echo alive").await?, "alive\n");
+    container.end().await
 }
 
 pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
@@ -73,26 +73,26 @@ pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
         return Ok(());
     }
     let pids = Pids::new(PIDS)?;
-    let cell = Cell::make_with(subject, |spec| spec.limits.pids = pids).await?;
-    match cell.container.enforced.pids {
+    let container = TestContainer::make_with(subject, |spec| spec.limits.pids = pids).await?;
+    match container.info.enforced.pids {
         Enforcement::None => {
-            return unlimited(cell, "processes").await;
+            return unlimited(container, "processes").await;
         }
         Enforcement::Rlimit => eprintln!("processes are limited for the container's user"),
         Enforcement::Cgroup => {}
     }
     let script =
         format!("i=0; while [ $i -lt {FORKS} ]; do sleep 1000 & i=$((i+1)); echo $i; done");
-    let live = Live::start(&cell.agent, &cell.sh(&script)).await?;
+    let live = Live::start(&container.agent, &container.sh(&script)).await?;
     let exec_id = live.exec_id.clone();
     let ran = live.end().await?;
     let started = ran.stdout_text().lines().count();
     ensure!(started > 0, "nothing was started: {}", ran.stderr_text());
     assert!(started < PIDS as usize, "{started} of {PIDS}");
-    // The container is full and still obeys.
-    cell.agent.cancel(&exec_id, Duration::ZERO).await?;
-    assert_eq!(cell.said("echo alive").await?, "alive\n");
-    cell.end().await
+    // The container is full and still responds.
+    container.agent.cancel(&exec_id, Duration::ZERO).await?;
+    assert_eq!(container.said("echo alive").await?, "alive\n");
+    container.end().await
 }
 
 pub(super) async fn processor_time_is_bounded(subject: &Subject) -> Outcome {
@@ -100,16 +100,16 @@ pub(super) async fn processor_time_is_bounded(subject: &Subject) -> Outcome {
         return Ok(());
     }
     let cpus = CpuMillis::new(CPU_MILLIS)?;
-    let cell = Cell::make_with(subject, |spec| spec.limits.cpus = cpus).await?;
-    if cell.container.enforced.cpus != Enforcement::Cgroup {
-        return unlimited(cell, "processor time").await;
+    let container = TestContainer::make_with(subject, |spec| spec.limits.cpus = cpus).await?;
+    if container.info.enforced.cpus != Enforcement::Cgroup {
+        return unlimited(container, "processor time").await;
     }
     let script = "echo ready; busy() { while [ ! -e stop ]; do :; done; }; busy & busy; wait";
-    let mut live = Live::start(&cell.agent, &cell.sh(script)).await?;
+    let mut live = Live::start(&container.agent, &container.sh(script)).await?;
     live.until("ready").await?;
     let began = Instant::now();
     tokio::time::sleep(slowed(CPU_WINDOW)).await;
-    cell.said(": > stop").await?;
+    container.said(": > stop").await?;
     let exit = live.end().await?.exit;
     ensure!(began.elapsed() >= CPU_WINDOW, "the window was too short");
     let used = (exit.usage.user + exit.usage.system).as_secs_f64();
@@ -117,5 +117,5 @@ pub(super) async fn processor_time_is_bounded(subject: &Subject) -> Outcome {
     let quota = f64::from(CPU_MILLIS) / 1000.0;
     eprintln!("used {share:.2} of a core with a quota of {quota:.2}");
     assert!(share <= quota * CPU_TOLERANCE, "{share:.2} of {quota:.2}");
-    cell.end().await
+    container.end().await
 }

@@ -9,9 +9,9 @@ use super::{
     resume, root, sealed, sealed_host,
 };
 
-/// Makes one `#[test]` per case of the suite, each on a
-/// [`Subject`](crate::conformance::Subject) of its own: those about the engine in a module
-/// `engine`, those about the agent in a module `agent`.
+/// Generates one `#[test]` per case of the suite, each with a
+/// [`Subject`](crate::conformance::Subject) of its own: cases about the engine in a module
+/// `engine`, cases about the agent in a module `agent`.
 ///
 /// Takes the name of an `async fn() -> Subject` in the invoking module.
 #[macro_export]
@@ -21,9 +21,9 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The same, without the cases about the agent. They are run on an engine without isolation, on
-/// one of our own and on one with a kernel of its own, and need no further proof on each engine
-/// that starts the same agent on the same kernel.
+/// The same, without the cases about the agent. Those run on an engine without isolation, on our
+/// own and on one with a separate kernel; other engines start the same agent on the same kernel and
+/// need no further proof.
 #[macro_export]
 macro_rules! conformance_engine_tests {
     ($make:ident) => {
@@ -31,7 +31,7 @@ macro_rules! conformance_engine_tests {
     };
 }
 
-/// Hands the list to another macro, after the tokens that macro was given.
+/// Passes the list to another macro, after the given tokens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_cases {
@@ -243,7 +243,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|case| case.name)
 }
 
-/// The case of that name; the macro above knows no other.
+/// The case with this name; the macro above uses no other.
 pub(super) fn find(name: &str) -> &'static Case {
     let found = ALL.iter().find(|case| case.name == name);
     found.unwrap_or_else(|| panic!("the suite has no case {name}"))

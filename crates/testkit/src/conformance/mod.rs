@@ -13,7 +13,7 @@
 mod archive;
 mod batch;
 mod cancel;
-mod cell;
+mod container;
 mod escape;
 mod exec;
 mod exec_input;
@@ -40,30 +40,31 @@ use hotcell_engine::Engine;
 pub use list::names;
 pub use run::run;
 
-/// An engine and what the suite needs to know to use it.
+/// An engine under test, and what the suite needs to know about it.
 pub struct Subject {
-    /// The engine. Nobody else uses what it lists.
+    /// The engine. Nothing else uses its containers.
     pub engine: Arc<dyn Engine>,
-    /// With `/bin/sh` and coreutils or busybox; if it is one, with `FROM_IMAGE=yes`.
+    /// Must have `/bin/sh` and coreutils or busybox; if it is a registry image, it sets
+    /// `FROM_IMAGE=yes`.
     pub image: ImageRef,
-    /// Lets the image in, and root if [`Traits::root`] is claimed.
+    /// Must admit the image, and root if [`Traits::root`] is claimed.
     pub policy: Policy,
-    /// What the engine claims.
+    /// What the engine claims to support.
     pub traits: Traits,
-    /// Makes another engine over the same state, as a restarted server would.
+    /// Opens another engine over the same state, as a restarted server would.
     pub reopen: Option<Reopen>,
     /// Whatever must live as long as the engine: a state directory, a daemon.
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
-/// Makes another engine over the state of the first.
+/// Opens another engine over the state of the first.
 pub type Reopen = Box<dyn Fn() -> BoxedEngine + Send + Sync>;
 
 /// An engine that is being opened.
 pub type BoxedEngine = Pin<Box<dyn Future<Output = Arc<dyn Engine>> + Send>>;
 
-/// What an engine claims beyond starting an agent. A case about something that is not
-/// claimed is excluded, and says so.
+/// What an engine claims to support beyond starting an agent. A case about something else is
+/// excluded, and says so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -72,13 +73,13 @@ pub type BoxedEngine = Pin<Box<dyn Future<Output = Arc<dyn Engine>> + Send>>;
 pub struct Traits {
     /// Real containers: the whole profile applies.
     pub sealed: bool,
-    /// The kernel that processes see is Linux, and its `/proc` tells what Linux's does.
+    /// Processes see a Linux kernel and its `/proc`.
     pub linux: bool,
     /// Processes that outlive their parent stay with their exec.
     pub orphans: bool,
-    /// The container has a cgroup namespace of its own.
+    /// The container has its own cgroup namespace.
     pub cgroup_namespace: bool,
-    /// The container's ids are not the host's.
+    /// The container's ids differ from the host's.
     pub user_namespace: bool,
     /// Limits are enforced as far as [`hotcell_engine::Container::enforced`] says.
     pub limits: bool,
@@ -99,7 +100,7 @@ impl Traits {
     };
 }
 
-/// How a case ended: an error or a panic fails it.
+/// An error or a panic fails the case.
 type Outcome = anyhow::Result<()>;
 
 /// One case of the suite.
@@ -108,7 +109,7 @@ struct Case {
     body: for<'a> fn(&'a Subject) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
 }
 
-/// Whether the engine claims it; if not, the case is excluded.
+/// Whether the engine claims a feature; if not, the case is excluded.
 fn claimed(claim: bool, what: &str) -> bool {
     if !claim {
         crate::not_claimed(&format!("the engine does not claim {what}"));

@@ -1,4 +1,4 @@
-//! Runs one case: its own runtime and engine, a deadline, and a look for leftovers.
+//! Runs one case: with its own runtime and engine, a deadline, and a check for leftovers.
 
 use std::any::Any;
 use std::future::Future;
@@ -9,24 +9,25 @@ use futures_util::FutureExt as _;
 
 use super::{Case, Subject, list};
 
-/// How long a case may take. It only ends what hangs: on a busy machine a case takes several
-/// times as long as on a quiet one.
+/// The deadline of a case. Only a hanging case reaches it: on a busy machine cases take several
+/// times as long.
 const CASE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long it may take to end what a failed case left.
+/// How long ending the leftovers of a failed case may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How long blocking work may hold up the end of the runtime.
+/// How long blocking work may delay the end of the runtime.
 const RUNTIME_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An emulated machine, where this is set, gets this many times longer.
+/// Set on an emulated machine: a factor for all deadlines.
 const SLOW_HOST_VARIABLE: &str = "HOTCELL_SLOW_HOST";
 const SLOW_HOST_FACTOR: u32 = 5;
 
-/// Runs the case of that name on the engine that `make` makes. Where there is no such
-/// engine `make` says so and answers `None`, and the case passes.
+/// Runs a case on the engine that `make` opens. If there is no such engine, `make` reports that and
+/// returns `None`, and the case passes.
 ///
 /// # Panics
+///
 /// If the case fails, takes too long, or leaves a container.
 pub fn run<M, F, S>(name: &str, make: M)
 where
@@ -58,7 +59,7 @@ where
 
 /// How a case failed.
 enum Failure {
-    /// The message is on stderr already.
+    /// The message is already on stderr.
     Panic(Box<dyn Any + Send>),
     Error(String),
 }
@@ -73,7 +74,7 @@ async fn guarded(case: &Case, subject: &Subject) -> Result<(), Failure> {
     }
 }
 
-/// What the engine still holds. It is ended, so that a failure leaves no more than its
+/// Containers that the engine still has. They are ended, so that a failure leaves nothing but its
 /// message.
 async fn leftovers(subject: &Subject) -> Vec<String> {
     let sweep = async {
@@ -94,7 +95,7 @@ async fn leftovers(subject: &Subject) -> Vec<String> {
         .unwrap_or_else(|_| vec!["whatever did not end in time".to_owned()])
 }
 
-/// A time limit, longer on a host that is known to be slow.
+/// A deadline, multiplied on a slow host.
 pub(super) fn slowed(limit: Duration) -> Duration {
     match std::env::var_os(SLOW_HOST_VARIABLE) {
         Some(_) => limit * SLOW_HOST_FACTOR,

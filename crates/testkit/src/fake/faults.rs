@@ -1,23 +1,23 @@
-//! What goes wrong, decided by a seed.
+//! Injected faults, determined by a seed.
 //!
-//! One number decides everything: the same calls in the same order meet the same
-//! faults. There are never more than [`FAULTS_MAX`], so whoever retries comes through.
+//! The same calls in the same order meet the same faults. There are at most [`FAULTS_MAX`], so
+//! retries eventually succeed.
 
 use std::time::Duration;
 
-/// Faults that one seed brings.
+/// The most faults of one seed.
 pub const FAULTS_MAX: u32 = 12;
 
-/// A stream that is cut is cut before this many bytes.
+/// A cut stream ends before this many bytes.
 const CUT_BYTES_MAX: u64 = 64 << 10;
 
-/// A stream that is slow waits at most this long before each read.
+/// The longest delay of a slow stream before each read.
 const DELAY_US_MAX: u64 = 2_000;
 
 /// An agent that dies does so before this many streams were opened.
 const OPENS_MAX: u64 = 4;
 
-/// Decides, call by call, what goes wrong.
+/// Decides for each call what goes wrong.
 #[derive(Debug, Clone)]
 pub struct Faults {
     random: Option<SplitMix>,
@@ -26,43 +26,43 @@ pub struct Faults {
     opens_left: Option<u64>,
 }
 
-/// What goes wrong with a create.
+/// Faults of `create`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateFault {
-    /// It fails before anything was made.
+    /// It fails before anything was created.
     Before,
     /// It fails when the agent already runs.
     After,
 }
 
-/// What goes wrong with a stream.
+/// Faults of `open`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenFault {
-    /// There is no stream.
+    /// It fails.
     Refused,
-    /// It ends after so many bytes, both ways together.
+    /// The stream ends after this many bytes in both directions together.
     Cut(u64),
-    /// Each read waits first.
+    /// Each read is delayed.
     Delayed(Duration),
     /// The container dies.
     Killed,
 }
 
-/// What goes wrong with a list.
+/// Faults of `list`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListFault {
     /// One container is missing.
     Omitted,
-    /// There is one that nobody made, with this number as its handle.
+    /// An additional container that nobody created, with an id from this number.
     Stranger(u64),
 }
 
-/// What goes wrong with a destroy.
+/// Faults of `destroy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestroyFault {
     /// It fails before anything was removed.
     Before,
-    /// It fails when the processes are gone and the files are not.
+    /// It fails when the processes are gone but not the files.
     HalfWay,
 }
 
@@ -76,7 +76,7 @@ impl Faults {
         }
     }
 
-    /// What this number brings.
+    /// The faults of a seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut random = SplitMix(seed);
         // Every fourth container dies by itself.
@@ -130,7 +130,7 @@ impl Faults {
         })
     }
 
-    /// Once in so many calls something goes wrong, as long as there are faults left.
+    /// Decides whether to inject a fault, once in this many calls, while there are faults left.
     fn strike(&mut self, once_in: u64) -> Option<&mut SplitMix> {
         let random = self.random.as_mut()?;
         if self.left == 0 || random.below(once_in) != 0 {
@@ -141,7 +141,7 @@ impl Faults {
     }
 }
 
-/// The generator known as splitmix64: small, fast, and good enough to choose faults.
+/// The splitmix64 generator: small, fast, and good enough to choose faults.
 #[derive(Debug, Clone)]
 struct SplitMix(u64);
 
@@ -154,8 +154,8 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below the bound. The bounds here are so small that the bias of the
-    /// remainder does not matter.
+    /// A number below the bound. The bounds are small, so the bias of the remainder does not
+    /// matter.
     fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

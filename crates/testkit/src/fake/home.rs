@@ -23,31 +23,31 @@ use tokio::net::UnixStream;
 
 use super::process::Process;
 
-/// Where the agent listens, in its container's directory.
+/// The agent's socket in its container's directory.
 const SOCKET: &str = "agent.sock";
 
 /// How long an agent may take to listen.
 const LISTEN_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Between two attempts to reach an agent that starts.
+/// Pause between two connection attempts.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Nothing here is limited.
+/// The fake engine enforces no limits.
 pub(super) const UNLIMITED: Enforced = Enforced {
     memory: Enforcement::None,
     cpus: Enforcement::None,
     pids: Enforcement::None,
 };
 
-/// Where one container lives.
+/// The directory of one container.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
     id: ContainerId,
     path: PathBuf,
 }
 
-/// A container that is being made. Dropping it undoes everything, but for the files of one
-/// that is started again.
+/// A container that is being created. Dropping it undoes everything, except the files of one that
+/// is being restarted.
 pub(super) struct Making {
     home: Home,
     process: Option<Process>,
@@ -73,14 +73,13 @@ impl Home {
         Process::parse(&text)
     }
 
-    /// Connects by a path that fits into a socket's address, whatever the directory is.
+    /// Connects through a short path that fits into a socket address, wherever the directory is.
     pub(super) async fn connect(&self) -> io::Result<UnixStream> {
         let directory = File::open(&self.path)?;
         let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
         UnixStream::connect(path).await
     }
 
-    /// How the container is now.
     pub(super) fn describe(&self) -> Container {
         let phase = match self.process() {
             None => Phase::Creating,
@@ -110,8 +109,8 @@ impl Home {
         fs::read_to_string(self.path.join("image")).ok()
     }
 
-    /// Removes all of it in one step. An agent that another engine over the same directory
-    /// has just started there is killed; one that it is starting cannot be noted any more.
+    /// Removes all of it atomically. An agent that another engine over the same directory has just
+    /// started is killed; one that it is starting can no longer be recorded.
     pub(super) fn remove(&self) -> io::Result<()> {
         let gone = Self {
             id: self.id.clone(),
@@ -131,7 +130,7 @@ impl Home {
 }
 
 impl Making {
-    /// Makes the directory; what another server left half made is replaced.
+    /// Creates the directory; replaces what another server left incomplete.
     pub(super) fn begin(home: Home) -> io::Result<Self> {
         if home.exists() {
             home.remove()?;
@@ -146,7 +145,7 @@ impl Making {
         Ok(making)
     }
 
-    /// Begins with what is left of a container whose agent has ended.
+    /// Starts with what is left of a container whose agent has exited.
     pub(super) fn again(home: Home) -> io::Result<Self> {
         match fs::remove_file(home.socket()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -160,25 +159,24 @@ impl Making {
         })
     }
 
-    /// Notes what the container is made of.
+    /// Records the image of the container.
     pub(super) fn note_image(&self, id: &str) -> io::Result<()> {
         fs::write(self.home.path.join("image"), id)
     }
 
-    /// Notes what the container was asked to be.
+    /// Records the spec of the container.
     pub(super) fn note_spec(&self, spec: &ContainerSpec) -> io::Result<()> {
         let text = StoredSpec::of(spec).to_text();
         fs::write(self.home.path.join("spec"), text)
     }
 
-    /// Starts the agent.
     pub(super) fn start(&mut self, agent_program: &Path) -> io::Result<()> {
         let path = &self.home.path;
         let child = Command::new(agent_program)
             .arg("init")
             .arg("--root")
             .arg(path.join("root"))
-            // From its own directory: the whole path may be too long for an address.
+            // Relative to its own directory: the full path may be too long for a socket address.
             .args(["--listen-path", SOCKET])
             .env_clear()
             .current_dir(path)
@@ -187,7 +185,7 @@ impl Making {
             .stderr(File::create(path.join("agent.log"))?)
             .process_group(0)
             .spawn()?;
-        // Nobody waits for it by this value, so the pid is its own until it is reaped.
+        // Nobody reaps it through this value, so its pid cannot be reused.
         let process = Process::now(child.id().cast_signed());
         self.process = Some(process.ok_or(io::ErrorKind::NotFound)?);
         Ok(())
@@ -211,7 +209,7 @@ impl Making {
         timed.await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The container is made: it stays.
+    /// The container is complete: keep it.
     pub(super) fn finish(mut self) -> io::Result<Container> {
         if let Some(process) = self.process {
             fs::write(self.home.path.join("process"), process.to_text())?;

@@ -1,8 +1,8 @@
-//! An engine for tests of what stands above engines. **It is no sandbox.**
+//! An engine for tests of the layers above engines. **It is not a sandbox.**
 //!
-//! Its containers are plain processes: the real agent, started on the host with a
-//! directory as its root, with all rights of whoever runs the test. In return it works
-//! everywhere, starts fast, and can fail on purpose: [`Faults`] come from a seed.
+//! Its containers are plain processes: the real agent, started on the host with a directory as its
+//! root and all rights of the user who runs the test. In return it works everywhere, starts fast,
+//! and can inject [`Faults`] from a seed.
 
 mod faults;
 mod home;
@@ -30,21 +30,20 @@ use hotcell_engine::{
     SweepMode, Swept,
 };
 
-/// The file beside the containers that says what the name of every image stands for.
+/// The file that says which image every name refers to.
 const TAG_FILE: &str = "tag";
 
-/// Runs agents as plain processes. Their lifetime is until they are destroyed, whatever
-/// their spec says, and their limits and image are noted and not looked at: all images are
-/// one, and [`Fake::tag`] says which.
+/// Runs agents as plain processes. They run until they are destroyed, whatever their spec says;
+/// their limits and image are recorded but not applied: there is one image, and [`Fake::tag`] sets
+/// its id.
 ///
-/// All state is below one directory: another value over the same directory finds the
-/// containers again.
+/// All state is in one directory: another value over the same directory finds the containers again.
 #[derive(Debug)]
 pub struct Fake {
     agent_program: PathBuf,
     directory: PathBuf,
     faults: Mutex<Faults>,
-    /// Held while a container is made or removed: one at a time is fast enough.
+    /// Held while a container is created or removed: one at a time is fast enough.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -53,15 +52,15 @@ impl Fake {
     pub fn new(agent_program: PathBuf, directory: PathBuf, faults: Faults) -> Self {
         Self {
             agent_program,
-            // So that the root's name is the same from outside and from inside.
+            // So that the root has the same path outside and inside.
             directory: fs::canonicalize(&directory).unwrap_or(directory),
             faults: Mutex::new(faults),
             changing: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Kills a container's agent with all it started, as a crash would. One that has ended
-    /// already is as it is.
+    /// Kills a container's agent with all its processes, as a crash would. Does nothing if it has
+    /// exited.
     pub async fn crash(&self, id: &ContainerId) -> Result<(), EngineError> {
         if let Some(process) = self.find(id)?.process() {
             all_gone(&process.kill_tree()).await;
@@ -69,12 +68,12 @@ impl Fake {
         Ok(())
     }
 
-    /// Stops a container's agent: it answers nothing until [`Fake::resume`].
+    /// Stops a container's agent (SIGSTOP) until [`Fake::resume`].
     pub fn pause(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.signal(id, Signal::STOP)
     }
 
-    /// Lets a container's agent go on.
+    /// Continues a container's agent.
     pub fn resume(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.signal(id, Signal::CONT)
     }
@@ -86,7 +85,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Lets the name of every image stand for this one from now on.
+    /// Makes every image name refer to this image from now on.
     pub fn tag(&self, image_id: &str) -> Result<(), EngineError> {
         let path = self.directory.join(TAG_FILE);
         let new = path.with_extension("new");
@@ -95,7 +94,7 @@ impl Fake {
             .map_err(EngineError::engine("tag an image"))
     }
 
-    /// What the name of every image stands for, if that was said.
+    /// The image that every name refers to, if it was set.
     fn tagged(&self) -> Option<String> {
         fs::read_to_string(self.directory.join(TAG_FILE)).ok()
     }
@@ -104,7 +103,7 @@ impl Fake {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the container lives, if it exists.
+    /// The directory of a container, if it exists.
     fn find(&self, id: &ContainerId) -> Result<Home, EngineError> {
         let home = Home::new(&self.directory, id);
         if home.exists() {
@@ -130,7 +129,7 @@ impl Fake {
         making.finish().map_err(EngineError::engine(STEP))
     }
 
-    /// Every container there really is.
+    /// All containers that really exist.
     fn all(&self) -> std::io::Result<Vec<Container>> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -280,7 +279,7 @@ impl Engine for Fake {
     }
 }
 
-/// The stream with its fault; `None` if the fault is that there is none.
+/// The stream with its fault; `None` if the fault is a refusal.
 fn spoil(stream: UnixStream, fault: Option<OpenFault>) -> Option<AgentStream> {
     match fault {
         None => Some(AgentStream::new(stream)),

@@ -1,6 +1,6 @@
-//! The agent's process on the host, and everything below it.
+//! The agent's process on the host, and its descendants.
 //!
-//! A pid alone may be reused; with the time its process started it names one process.
+//! A pid may be reused; together with its start time it identifies one process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,23 +11,22 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
-/// Rounds of stopping what a tree still starts while it is being stopped.
+/// Passes for stopping processes that a tree starts while it is being stopped.
 const STOP_ROUNDS_MAX: usize = 100;
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to exit.
 const GONE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Between two looks at a process: it may not be our child, so there is no event.
+/// Poll interval: it may not be our child, so there is no event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// One process of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Process {
     pid: i32,
     start_time: u64,
 }
 
-/// What `/proc/PID/stat` says.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     zombie: bool,
     parent: i32,
@@ -41,7 +40,7 @@ impl Process {
         Some(Self { pid, start_time })
     }
 
-    /// Reads what `to_text` wrote.
+    /// Parses what `to_text` wrote.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (pid, start_time) = text.trim().split_once(' ')?;
         Some(Self {
@@ -50,7 +49,6 @@ impl Process {
         })
     }
 
-    /// For a file.
     pub(super) fn to_text(self) -> String {
         format!("{} {}\n", self.pid, self.start_time)
     }
@@ -60,10 +58,10 @@ impl Process {
         Stat::read(self.pid).is_some_and(|stat| stat.start_time == self.start_time && !stat.zombie)
     }
 
-    /// Kills it and everything below it.
+    /// Kills it and all its descendants.
     ///
-    /// Each process is stopped as it is found and killed when nothing new appears, so
-    /// that none can start another unseen. Answers what was killed.
+    /// Each process is stopped when it is found, and all are killed once nothing new appears, so
+    /// that none can start another unnoticed. Returns what was killed.
     pub(super) fn kill_tree(self) -> Vec<Self> {
         let mut tree = Vec::from([self]);
         self.signal(Signal::STOP);
@@ -83,7 +81,7 @@ impl Process {
         tree
     }
 
-    /// Takes the exit status, if it is our child and has ended, so that no zombie stays.
+    /// Reaps it if it is our child and has exited.
     pub(super) fn reap(self) {
         if let Some(pidfd) = self.pidfd() {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
@@ -91,14 +89,14 @@ impl Process {
         }
     }
 
-    /// Waits for its end without a runtime, if it is our child.
+    /// Waits for its exit without a runtime, if it is our child.
     pub(super) fn wait_blocking(self) {
         if let Some(pidfd) = self.pidfd() {
             let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
         }
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub(super) async fn ended(self) {
         while self.is_running() {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -119,7 +117,7 @@ impl Process {
     }
 }
 
-/// Waits until none of them runs; false if one still does after a while.
+/// Waits until none of them runs; false at the timeout.
 pub(super) async fn all_gone(processes: &[Process]) -> bool {
     let gone = async {
         for process in processes {
@@ -129,7 +127,7 @@ pub(super) async fn all_gone(processes: &[Process]) -> bool {
     tokio::time::timeout(GONE_TIMEOUT, gone).await.is_ok()
 }
 
-/// Processes below those of the tree that are not in it yet.
+/// Children of the tree that are not in it yet.
 fn below(tree: &[Process]) -> Vec<Process> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -168,14 +166,14 @@ impl Stat {
         Self::parse(&text)
     }
 
-    /// The name in parentheses is the process's own choice and may contain anything.
+    /// The process chooses its own name, in parentheses, which may contain anything.
     fn parse(text: &[u8]) -> Option<Self> {
         let end = text.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
-        // The start time is field 22, and the two above were 3 and 4.
+        // The start time is field 22; fields 3 and 4 were read above.
         let start_time = fields.nth(17)?.parse().ok()?;
         Some(Self {
             zombie: matches!(state, "Z" | "X"),

@@ -1,9 +1,9 @@
-//! Which seeds a test runs.
+//! The seeds of a test.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// Every seed below `count`, or the one in `HOTCELL_SEED` alone.
+/// Every seed below `count`, or only the one in `HOTCELL_SEED`.
 pub fn seeds(count: u64) -> Range<u64> {
     match std::env::var("HOTCELL_SEED") {
         Ok(seed) => {
@@ -14,8 +14,8 @@ pub fn seeds(count: u64) -> Range<u64> {
     }
 }
 
-/// Runs the test `simulation` of a package with one of [`seeds`] after the other, and answers
-/// whether those were all. Panics at the first that fails, and says how to see it again.
+/// Runs the test `simulation` of a package with each of [`seeds`]; returns whether those were all.
+/// Panics at the first failure with the command to repeat it.
 pub fn each_seed<E: Debug>(
     count: u64,
     package: &str,

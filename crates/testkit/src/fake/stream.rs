@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::{Sleep, sleep};
 
-/// A stream with something wrong with it.
 pub(super) struct Faulty {
     stream: UnixStream,
     bytes_left: Option<u64>,
@@ -19,7 +18,7 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    /// Ends after so many bytes, both ways together.
+    /// Ends after this many bytes in both directions together.
     pub(super) fn cut(stream: UnixStream, bytes: u64) -> Self {
         Self {
             stream,
@@ -54,7 +53,7 @@ impl Faulty {
         }
     }
 
-    /// Waits out the delay, once for each read.
+    /// Waits for the delay, once per read.
     fn poll_delay(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(delay) = self.delay {
             let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(delay)));

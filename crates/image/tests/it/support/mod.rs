@@ -1,4 +1,4 @@
-//! Images made by tests, registries to serve them, and a store of each test's own.
+//! Images built by tests, registries that serve them, and a store for each test.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -10,16 +10,16 @@ use std::time::Duration;
 use hotcell_domain::{Admitted, ImagePolicy, Reference, Source};
 use hotcell_image::{Bounds, Credentials, Image, ImageError, Images, silent};
 
-/// Everything that waits gives up after this long: it only ends what hangs.
+/// The deadline of every wait; only a hanging test reaches it.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
-/// A store that is gone at the end.
-pub struct Ground {
+/// A store in a temporary directory.
+pub struct TestStore {
     pub dir: tempfile::TempDir,
     pub images: Images,
 }
 
-/// Bounds that a test reaches soon, but for times: on a busy machine a registry that is well
+/// Bounds that a test reaches quickly, except for timeouts: on a busy machine a healthy registry
 /// may be silent for a while.
 pub fn small_bounds() -> Bounds {
     Bounds {
@@ -36,7 +36,7 @@ pub fn small_bounds() -> Bounds {
     }
 }
 
-/// The same for registries that are silent or slow.
+/// The same with short timeouts, for registries that stall or are slow.
 pub fn impatient_bounds() -> Bounds {
     Bounds {
         connect_timeout: Duration::from_millis(500),
@@ -45,7 +45,7 @@ pub fn impatient_bounds() -> Bounds {
     }
 }
 
-impl Ground {
+impl TestStore {
     pub fn new() -> Self {
         Self::with(small_bounds())
     }
@@ -87,7 +87,7 @@ impl Ground {
             .collect()
     }
 
-    /// Fails if anything can be seen, or is left in the making.
+    /// Fails if anything is visible, or left incomplete.
     #[track_caller]
     pub fn assert_nothing_visible(&self) {
         for directory in ["refs", "images", "layers", "new"] {
@@ -95,7 +95,7 @@ impl Ground {
         }
     }
 
-    /// A file of the topmost layer that has it.
+    /// A file from the topmost layer that has it.
     pub fn read(&self, image: &Image, path: &str) -> Option<Vec<u8>> {
         let dir = self.images.layers_dir();
         let layers = image.layers.iter().rev();
@@ -105,7 +105,7 @@ impl Ground {
     }
 }
 
-/// Lets in what the name says, also without TLS.
+/// Admits a name, also without TLS.
 pub fn admitted(name: &str) -> Admitted<Source> {
     let reference = Reference::parse(name).expect("a reference");
     let policy = ImagePolicy {
@@ -116,7 +116,7 @@ pub fn admitted(name: &str) -> Admitted<Source> {
     policy.admit(reference).expect("it is let in")
 }
 
-/// Whether a program of this name is in the usual places.
+/// Whether a program is in the usual directories.
 pub fn is_installed(program: &str) -> bool {
     ["/usr/bin", "/usr/local/bin", "/bin"]
         .iter()

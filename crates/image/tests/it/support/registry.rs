@@ -1,4 +1,4 @@
-//! Debian's `docker-registry`, on a loopback port and in a directory of its own.
+//! Debian's `docker-registry`, on a loopback port and with its own directory.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ const PROGRAM: &str = "docker-registry";
 /// The password in this line is `U*U`.
 const HTPASSWD: &str = "ann:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW\n";
 
-/// Ended, and its images with it, when it is dropped.
+/// Stopped and removed when dropped.
 pub struct Registry {
     pub host: String,
     process: Child,
@@ -22,8 +22,8 @@ pub struct Registry {
     is_closed: bool,
 }
 
-/// An address of this host that nobody else takes before the registry does: a port that is
-/// free, at one of millions of loopback addresses.
+/// An address that nobody else takes before the registry does: a free port at one of millions of
+/// loopback addresses.
 fn own_address() -> SocketAddr {
     let [one, two, three, ..] = RandomState::new().hash_one(()).to_ne_bytes();
     let ip = Ipv4Addr::new(127, one | 1, two, three | 1);
@@ -39,14 +39,14 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    /// Starts one; `None` where it is not installed, and the test is skipped.
+    /// Starts a registry; `None` if it is not installed, and the test is skipped.
     pub async fn start(is_closed: bool) -> Option<Self> {
         if !is_installed(PROGRAM) {
             let reason = format!("{PROGRAM} is not installed");
             hotcell_testkit::skip(hotcell_testkit::Need::Registry, &reason);
             return None;
         }
-        // The client that pushes needs one as well; whoever was first has set it.
+        // The client that pushes needs a provider too; the first one in the process is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a temporary directory");
         let host = own_address().to_string();
@@ -94,7 +94,7 @@ impl Registry {
         }
     }
 
-    /// Pushes an image under `name:latest`, and answers its reference.
+    /// Pushes an image as `name:latest`; returns its reference.
     pub async fn push(&self, name: &str, made: &Made) -> String {
         for blob in made
             .layers

@@ -14,14 +14,14 @@ use hotcell_engine::{Container, EngineError};
 use super::{Outcome, Subject};
 
 /// A running container with a connection to its agent.
-pub(super) struct Cell<'a> {
+pub(super) struct TestContainer<'a> {
     pub(super) subject: &'a Subject,
     pub(super) id: ContainerId,
-    pub(super) container: Container,
+    pub(super) info: Container,
     pub(super) agent: Agent,
 }
 
-/// A command while it runs. Everything that was received is acknowledged.
+/// A running command. Everything received is acknowledged.
 pub(super) struct Live {
     pub(super) exec_id: String,
     pub(super) stdout: Vec<u8>,
@@ -38,7 +38,7 @@ pub(super) struct Ran {
     pub(super) exit: Exit,
 }
 
-/// A handle nobody else has.
+/// A unique id.
 pub(super) fn new_id() -> ContainerId {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the kernel gives random bytes");
@@ -47,14 +47,13 @@ pub(super) fn new_id() -> ContainerId {
     ContainerId::from_parts(u64::try_from(millis).unwrap_or(0), random)
 }
 
-/// An exec id that no other exec of this process has.
+/// An exec id that is unique in this process.
 pub(super) fn new_exec_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("x{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Bytes of every value in an order that does not repeat, so that a lost, doubled or
-/// moved piece shows.
+/// Non-repeating bytes of every value, so that a lost, duplicated or moved chunk is noticed.
 pub(super) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let next = |_| {
@@ -64,7 +63,7 @@ pub(super) fn noise(length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// What the policy says to the subject's image with changes.
+/// Admits the subject's image with changes.
 pub(super) fn admitted(
     subject: &Subject,
     change: impl FnOnce(&mut ContainerSpec),
@@ -75,7 +74,7 @@ pub(super) fn admitted(
     admitted.context("the subject's policy refuses the subject's image")
 }
 
-/// Fails unless the engine says that the container does not exist.
+/// Fails unless the engine answers that the container does not exist.
 #[track_caller]
 pub(super) fn expect_not_found<T: std::fmt::Debug>(answer: &Result<T, EngineError>) {
     assert!(
@@ -96,8 +95,8 @@ pub(super) fn expect_refused<T: std::fmt::Debug>(
     }
 }
 
-impl<'a> Cell<'a> {
-    /// Makes a container with the defaults.
+impl<'a> TestContainer<'a> {
+    /// Creates a container with default settings.
     pub(super) async fn make(subject: &'a Subject) -> anyhow::Result<Self> {
         Self::make_with(subject, |_| ()).await
     }
@@ -109,24 +108,24 @@ impl<'a> Cell<'a> {
     ) -> anyhow::Result<Self> {
         let id = new_id();
         let spec = admitted(subject, change)?;
-        let container = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
+        let info = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec)
             .await
             .context("create")?;
-        Self::attach(subject, id, container).await
+        Self::attach(subject, id, info).await
     }
 
     /// Connects to a container that was made.
     pub(super) async fn attach(
         subject: &'a Subject,
         id: ContainerId,
-        container: Container,
+        info: Container,
     ) -> anyhow::Result<Self> {
         let stream = subject.engine.open(&id).await.context("open")?;
         let agent = Agent::connect(stream).await.context("hello")?;
         Ok(Self {
             subject,
             id,
-            container,
+            info,
             agent,
         })
     }
@@ -164,7 +163,7 @@ impl<'a> Cell<'a> {
         self.run(&self.sh(script)).await
     }
 
-    /// What a shell script that must succeed wrote to stdout.
+    /// The stdout of a shell script that must succeed.
     pub(super) async fn said(&self, script: &str) -> anyhow::Result<String> {
         let ran = self.shell(script).await?;
         if ran.exit.code != Some(0) {
@@ -185,7 +184,7 @@ impl<'a> Cell<'a> {
 }
 
 impl Live {
-    /// Starts a command under an id of its own.
+    /// Starts a command under a new id.
     pub(super) async fn start(agent: &Agent, command: &Command) -> anyhow::Result<Self> {
         let exec_id = new_exec_id();
         let follow = agent.start(&exec_id, command).await.context("start")?;
@@ -199,14 +198,14 @@ impl Live {
         })
     }
 
-    /// Goes on over another connection, after the last event that was received.
+    /// Continues over another connection, after the last received event.
     pub(super) async fn move_to(&mut self, agent: &Agent) -> Outcome {
         let resumed = agent.resume(&self.exec_id, self.last_seq).await;
         self.follow = resumed.context("resume")?;
         Ok(())
     }
 
-    /// Takes the next event; false if there is none, because the exec has ended.
+    /// Receives the next event; false if the exec has ended.
     pub(super) async fn step(&mut self) -> Result<bool, AgentError> {
         let Some(event) = self.follow.next().await? else {
             return Ok(false);
@@ -243,7 +242,7 @@ impl Live {
         })
     }
 
-    /// What it wrote to stdout so far.
+    /// Its stdout so far.
     pub(super) fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
@@ -255,12 +254,10 @@ impl Live {
 }
 
 impl Ran {
-    /// What it wrote to stdout.
     pub(super) fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What it wrote to stderr.
     pub(super) fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

@@ -1,4 +1,4 @@
-//! A door lets in one user, whoever else can reach it.
+//! The abstract socket accepts one user, although every process can connect to it.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::io::{Read as _, Write as _};
@@ -12,23 +12,23 @@ use hotcell_agent_api::v1::HelloRequest;
 
 use crate::harness;
 
-/// More connections than wait for a knock.
+/// More connections than the agent keeps pending.
 const SILENT: usize = 40;
 
-/// An agent behind a door of its own.
-struct Doored {
+/// An agent on an abstract socket of its own.
+struct AbstractAgent {
     agent: Child,
     name: String,
 }
 
-impl Doored {
-    fn start(guest: u32) -> Self {
+impl AbstractAgent {
+    fn start(allowed_uid: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("hotcell-test-{}-{number}", std::process::id());
         let agent = Command::new(harness::program())
             .args(["init", "--root", "/tmp", "--listen-abstract", &name])
-            .arg(guest.to_string())
+            .arg(allowed_uid.to_string())
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -58,15 +58,15 @@ impl Doored {
     }
 }
 
-impl Drop for Doored {
+impl Drop for AbstractAgent {
     fn drop(&mut self) {
         let _ = self.agent.kill();
         let _ = self.agent.wait();
     }
 }
 
-/// Whether the bridge was let in, and its end.
-fn is_welcome(mut bridge: Child) -> bool {
+/// Whether the bridge was accepted; waits for its exit.
+fn is_accepted(mut bridge: Child) -> bool {
     let mut first = [0];
     let count = bridge.stdout.as_mut().unwrap().read(&mut first).unwrap();
     drop(bridge.stdin.take());
@@ -79,10 +79,10 @@ fn ourselves() -> u32 {
 }
 
 #[tokio::test]
-async fn the_guest_is_let_in_and_can_call() {
-    let doored = Doored::start(ourselves());
+async fn the_allowed_user_is_accepted_and_can_call() {
+    let agent = AbstractAgent::start(ourselves());
     let mut bridge = tokio::process::Command::new(harness::program())
-        .args(["connect", "--door", &doored.name])
+        .args(["connect", "--door", &agent.name])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -98,31 +98,31 @@ async fn the_guest_is_let_in_and_can_call() {
 }
 
 #[tokio::test]
-async fn another_user_is_sent_away_without_a_word() {
-    let doored = Doored::start(ourselves() + 1);
-    assert!(!is_welcome(doored.bridge()));
-    // Nor does it help to knock without credentials, or to begin with the protocol.
+async fn another_user_is_disconnected_without_an_answer() {
+    let agent = AbstractAgent::start(ourselves() + 1);
+    assert!(!is_accepted(agent.bridge()));
+    // A request without credentials, or starting with the protocol, does not help either.
     for opening in [
         &[HANDSHAKE_REQUEST][..],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ] {
-        let mut stream = doored.connect().await;
+        let mut stream = agent.connect().await;
         stream.write_all(opening).unwrap();
         let mut answer = Vec::new();
-        // What was not read yet makes the end a reset.
+        // Unread data turns the close into a reset.
         let _ = stream.read_to_end(&mut answer);
         assert_eq!(answer, b"");
     }
 }
 
 #[tokio::test]
-async fn those_who_do_not_knock_keep_nobody_out() {
-    let doored = Doored::start(ourselves());
+async fn silent_connections_keep_nobody_out() {
+    let agent = AbstractAgent::start(ourselves());
     let mut silent = Vec::new();
     for _ in 0..SILENT {
-        silent.push(doored.connect().await);
+        silent.push(agent.connect().await);
     }
-    assert!(is_welcome(doored.bridge()));
+    assert!(is_accepted(agent.bridge()));
     let mut byte = [0];
     let sent_away = silent.iter_mut().filter_map(|stream| {
         stream.set_nonblocking(true).unwrap();
@@ -132,10 +132,10 @@ async fn those_who_do_not_knock_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn nobody_can_take_the_door_from_the_agent() {
-    let doored = Doored::start(ourselves());
-    drop(doored.connect().await);
-    let address = SocketAddr::from_abstract_name(&doored.name).unwrap();
+async fn nobody_can_take_the_address_from_the_agent() {
+    let agent = AbstractAgent::start(ourselves());
+    drop(agent.connect().await);
+    let address = SocketAddr::from_abstract_name(&agent.name).unwrap();
     let taken = std::os::unix::net::UnixListener::bind_addr(&address);
     assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }
