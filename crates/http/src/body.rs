@@ -1,7 +1,7 @@
-//! Reading the body of a request that must be in memory whole: JSON.
+//! Reads request bodies that must be completely in memory: JSON.
 //!
-//! Each body has a bound, a deadline and a lowest rate. Together they have a bound, of which
-//! each takes as much as has come of it: one that is slow or idle keeps nothing from others.
+//! Each body has a size limit, a timeout and a minimum rate. All bodies share a memory limit, of
+//! which each uses only what has arrived, so that a slow or idle one takes nothing from others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::error::HttpError;
 use crate::limits::{HttpLimits, SMALL_BODY_BYTES_MAX};
 use crate::pace::{Pace, PaceLimits};
 
-/// Permits are counted in these.
+/// The unit of the memory permits.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// How much of a body that is refused is read, and for how long, so that a client that is
-/// still sending sees the answer and not a broken connection.
+/// How much of a refused body is read, and for how long, so that a client that is still sending
+/// sees the answer and not a connection reset.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads bodies, within limits.
+/// Reads bodies within limits.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyReader {
     bytes_max: usize,
@@ -42,12 +42,12 @@ pub(crate) struct BufferedBody {
     _memory: BodyMemory,
 }
 
-/// Memory that a body holds: as much as has come of it, beyond its small beginning.
+/// The memory of a body: what has arrived beyond its small beginning.
 struct BodyMemory {
     shared: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
-    /// How long it may still wait for more. It cannot wait for ever: all that are being read
-    /// may hold a part of what each of them needs.
+    /// How long it may still wait for memory. This must end, because concurrent bodies may each
+    /// hold a part of what the others need.
     wait_left: Duration,
 }
 
@@ -61,7 +61,6 @@ impl BodyReader {
         }
     }
 
-    /// Reads all of a body.
     pub(crate) async fn read(&self, parts: &Parts, body: Body) -> Result<BufferedBody, HttpError> {
         let length = body.size_hint().exact();
         let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
@@ -103,7 +102,7 @@ impl BodyReader {
     }
 
     async fn too_large(&self, parts: &Parts, body: Body) -> HttpError {
-        // A client that waits to be told to go on has sent nothing.
+        // A client that waits for `100 Continue` has sent nothing.
         if !parts.headers.contains_key(EXPECT) {
             discard(body).await;
         }
@@ -112,7 +111,7 @@ impl BodyReader {
 }
 
 impl BodyMemory {
-    /// Takes the memory for a body that has reached this length.
+    /// Acquires the memory for a body that has reached this length.
     async fn grow(&mut self, bytes: usize) -> Result<(), HttpError> {
         let units = bytes
             .saturating_sub(SMALL_BODY_BYTES_MAX)
@@ -139,7 +138,7 @@ impl BodyMemory {
     }
 }
 
-/// Reads on for a while, and forgets it.
+/// Reads and discards for a while.
 pub(crate) async fn discard(body: Body) {
     let _ = timeout(DISCARD_TIMEOUT, async {
         let mut left = DISCARDED_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! The answer to an HTTP request that MCP never sees: a small JSON body with a stable code,
-//! a sentence and the next step, as tools answer.
+//! Errors of HTTP requests that MCP never sees: a small JSON body with a stable code, a sentence
+//! and the next step, like tool errors.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -18,13 +18,13 @@ pub struct HttpError {
 }
 
 impl HttpError {
-    /// With a status that is not the usual one of its code.
+    /// For a status that differs from the usual one of its code.
     pub fn new(status: StatusCode, code: &str, message: &str, hint: &str) -> Self {
         let body = json!({ "code": code, "message": message, "hint": hint });
         Self::of_body(status, body)
     }
 
-    /// With a body that is made already.
+    /// For a body that exists already.
     pub(crate) fn of_body(status: StatusCode, body: Value) -> Self {
         let headers = Vec::new();
         Self {
@@ -34,14 +34,14 @@ impl HttpError {
         }
     }
 
-    /// With one more header.
+    /// Adds a header.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// There is no room for it now.
+    /// 503: the server is busy.
     pub(crate) fn busy(message: &str) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Self::new(
@@ -53,7 +53,7 @@ impl HttpError {
         .with_header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
     }
 
-    /// It did not arrive in time.
+    /// 408: the request did not arrive in time.
     pub(crate) fn slow(message: &str) -> Self {
         let hint = "send it again, faster";
         Self::new(
@@ -64,7 +64,7 @@ impl HttpError {
         )
     }
 
-    /// It is too long.
+    /// 413: the body is too long.
     pub(crate) fn too_large(bytes_max: usize) -> Self {
         let message = format!("the body is longer than {bytes_max} bytes");
         let hint = "send large files by PUT /v1/containers/{id}/files/{path}";
@@ -76,13 +76,13 @@ impl HttpError {
         )
     }
 
-    /// It cannot be right.
+    /// 400: the request is invalid.
     pub(crate) fn invalid(message: &str) -> Self {
         let hint = "correct the request and send it again";
         Self::new(StatusCode::BAD_REQUEST, "invalid_argument", message, hint)
     }
 
-    /// Nothing is served there.
+    /// 404: nothing is served at this path.
     pub(crate) fn no_such_path() -> Self {
         let hint = "MCP is at /mcp, legacy SSE at /sse";
         Self::new(
@@ -93,7 +93,7 @@ impl HttpError {
         )
     }
 
-    /// The path is served, but not so.
+    /// 405: the path is served, but not with this method.
     pub(crate) fn no_such_method() -> Self {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         let message = "this path does not take this method";

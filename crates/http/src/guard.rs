@@ -1,12 +1,12 @@
-//! Which names a browser may have reached us by.
+//! Protection against DNS rebinding and cross-site requests.
 //!
 //! A web page can make its visitor's browser send requests to a server on the visitor's own
-//! machine, by the page's own name too once that resolves to a loopback address. Such
-//! requests carry a `Host` or an `Origin` that is not ours, and are refused.
+//! machine, even under the page's own name if that resolves to a loopback address. Such requests
+//! carry a foreign `Host` or `Origin` and are refused.
 //!
-//! `Origin` is checked on every path. `Host` is checked where the server listens on the
-//! loopback interface only or its names are known; a server for others is reached by names
-//! that it cannot know. Probes of its health come by whatever name there is.
+//! `Origin` is checked on every path. `Host` is checked if the server only listens on the loopback
+//! interface or its names are configured; otherwise clients use names that the server cannot know.
+//! Health probes accept any name.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,27 +16,27 @@ use http::{HeaderMap, HeaderName, StatusCode, Uri};
 
 use crate::error::HttpError;
 
-/// The names by which this server may be reached.
+/// The names under which this server may be reached.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     names: Vec<Name>,
     takes_any_host: bool,
 }
 
-/// A name or an address, with the port if only that one will do.
+/// A name or an address, with a port if only that port is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Name {
     host: String,
     port: Option<u16>,
 }
 
-/// A name that cannot be in a `Host` header.
+/// The name cannot occur in a `Host` header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a host name, an address, or one of them with a port")]
 pub struct GuardError(String);
 
 impl Guard {
-    /// Lets in loopback names and `names`, each with any port unless it names one.
+    /// Allows loopback names and `names`, each with any port unless it includes one.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, GuardError> {
         let parse = |name: S| {
             let name = name.as_ref();
@@ -49,7 +49,7 @@ impl Guard {
         })
     }
 
-    /// Lets a request in whatever its `Host`; its `Origin` is checked all the same.
+    /// Allows any `Host`; still checks `Origin`.
     #[must_use]
     pub fn with_any_host(self) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Guard {
         }
     }
 
-    /// Refuses a request that came by another name.
+    /// Refuses a request with another `Host` or a foreign `Origin`.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), HttpError> {
         let host = single(headers, &HOST)?;
         let host = host.ok_or_else(|| HttpError::invalid("the Host header is missing"))?;
@@ -71,8 +71,8 @@ impl Guard {
         self.check_origin(headers)
     }
 
-    /// Refuses a request of a foreign page, whatever its `Host`. Without an `Origin` it is no
-    /// page's.
+    /// Refuses requests of foreign web pages, whatever their `Host`. A request without `Origin`
+    /// does not come from a page.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), HttpError> {
         match single(headers, &ORIGIN)? {
             Some(origin) => self.admit(origin_name(origin), "Origin"),
@@ -96,7 +96,7 @@ impl Guard {
 
 impl Name {
     fn parse(text: &str) -> Option<Self> {
-        // Without brackets an IPv6 address could not be told from a name with a port.
+        // Without brackets, an IPv6 address is ambiguous with a name and port.
         if let Ok(address) = text.parse::<Ipv6Addr>() {
             return Some(Self {
                 host: address.to_string(),
@@ -134,8 +134,8 @@ impl Name {
     }
 }
 
-/// The host and port of an origin, the scheme's port where it names none. An opaque origin
-/// has neither.
+/// Host and port of an origin; the scheme's default port if it has none. `None` for an opaque
+/// origin.
 fn origin_name(origin: &str) -> Option<Name> {
     let (rest, port) = match origin.split_once("://")? {
         ("http", rest) => (rest, 80),
@@ -149,7 +149,7 @@ fn origin_name(origin: &str) -> Option<Name> {
     })
 }
 
-/// The value of a header that must not be there twice.
+/// The value of a header that must not be repeated.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, HttpError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else {

@@ -1,4 +1,4 @@
-//! The bounds of HTTP: connections, requests, bodies, sessions.
+//! Limits of the HTTP server: connections, requests, bodies, sessions.
 
 use std::time::Duration;
 
@@ -6,53 +6,52 @@ use hotcell_mcp::transport::MESSAGE_BYTES_MAX;
 
 use crate::pace::PaceLimits;
 
-/// Messages of one batch over HTTP that are handled at once.
+/// Messages of one batch that are handled concurrently.
 pub(crate) const BATCH_AT_ONCE_MAX: usize = 4;
 
-/// All answers to one batch over HTTP.
+/// Total size of the answers to one batch.
 pub(crate) const BATCH_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// The head of an HTTP request: its first line and its headers.
+/// Size of a request's first line and headers.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of one HTTP request.
+/// Number of headers of a request.
 pub(crate) const HEADERS_MAX: usize = 100;
 
-/// Messages that wait between a legacy SSE session and its HTTP requests.
+/// Messages buffered between a legacy SSE session and its HTTP requests.
 pub(crate) const SSE_QUEUE_MAX: usize = 16;
 
-/// So much of a body is read whatever else is being read; what is beyond shares
-/// [`HttpLimits::bodies_bytes_max`].
+/// This much of a body is always read; the rest shares [`HttpLimits::bodies_bytes_max`].
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// How long a session keeps small answers that were sent, for a client whose connection broke.
+/// How long a session keeps sent small answers, for a client whose connection broke.
 pub(crate) const SENT_KEPT_MAX: Duration = Duration::from_secs(10);
 
-/// When to come back after a 503.
+/// The `Retry-After` of a 503.
 pub(crate) const RETRY_AFTER_S: u32 = 1;
 
-/// How much the HTTP server takes.
+/// Limits of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct HttpLimits {
-    /// Open connections; one more is closed at once.
+    /// Open connections; another one is closed at once.
     pub connections_max: usize,
-    /// Requests whose answer has not begun; one more is answered 503.
+    /// Requests whose response has not started; another one is answered with 503.
     pub requests_max: usize,
-    /// Requests of sessions that are being answered, of all sessions together; their HTTP
-    /// connections may be gone meanwhile.
+    /// Requests in all sessions that are being answered; their HTTP connections may be closed
+    /// already.
     pub session_requests_max: usize,
-    /// The longest JSON body.
+    /// Size of a JSON body.
     pub body_bytes_max: usize,
-    /// What has come of all JSON bodies, beyond the small beginning of each, together. A body
-    /// takes its share as it comes.
+    /// Memory for all JSON bodies beyond the small beginning of each. A body uses its share as it
+    /// arrives.
     pub bodies_bytes_max: usize,
-    /// How long a head may take to arrive, which is also how long a connection may idle.
+    /// How long a request head may take, which also limits idle connections.
     pub head_timeout: Duration,
-    /// How long a JSON body may take to arrive.
+    /// How long a JSON body may take.
     pub body_timeout: Duration,
-    /// How long a JSON body may take beyond what `body_bytes_per_s_min` allows it.
+    /// How long a JSON body may take beyond what `body_bytes_per_s_min` allows.
     pub body_grace: Duration,
-    /// The lowest rate at which a body or an upload may come.
+    /// The minimum rate of a body or an upload.
     pub body_bytes_per_s_min: u32,
     /// How long a JSON body may wait for its share of `bodies_bytes_max`.
     pub bodies_wait_timeout: Duration,
@@ -60,16 +59,16 @@ pub struct HttpLimits {
     pub upload_idle_timeout: Duration,
     /// How long a client may leave an answer unread.
     pub write_idle_timeout: Duration,
-    /// Sessions of Streamable HTTP. For one more, the one idle for longest is closed; if all
+    /// Streamable HTTP sessions. For another one, the session idle for longest is closed; if all
     /// have an open stream, it is refused with 503.
     pub sessions_max: usize,
-    /// How long a session without an open stream lives on.
+    /// How long a session without an open stream is kept.
     pub session_idle_timeout: Duration,
-    /// Sessions of legacy SSE; one more is refused with 503.
+    /// Legacy SSE sessions; another one is refused with 503.
     pub sse_sessions_max: usize,
-    /// How often a silent stream says that it is alive.
+    /// How often a silent stream sends a keep-alive.
     pub keep_alive_interval: Duration,
-    /// How long requests may go on once the server stops.
+    /// How long requests may continue once the server stops.
     pub stop_grace: Duration,
 }
 
@@ -98,7 +97,6 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    /// How slowly a JSON body may come.
     pub(crate) fn body_pace(&self) -> PaceLimits {
         PaceLimits {
             grace: self.body_grace,
@@ -108,7 +106,7 @@ impl HttpLimits {
         }
     }
 
-    /// How slowly an upload may come; in all it may take as long as it likes.
+    /// Uploads have no total timeout.
     pub(crate) fn upload_pace(&self) -> PaceLimits {
         PaceLimits {
             grace: self.upload_idle_timeout,

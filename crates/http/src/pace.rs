@@ -1,7 +1,7 @@
-//! How slowly a body may come.
+//! The minimum rate of a body.
 //!
-//! Only the time that we wait for the client counts, so whoever is held up by us (for want of
-//! memory, or because a container takes a file slowly) is not cut off for it.
+//! Only time spent waiting for the client counts, so a client is not cut off for delays on our side
+//! (waiting for memory, or for a slow container).
 
 use std::time::Duration;
 
@@ -10,17 +10,16 @@ use tokio::time::{Instant, timeout};
 /// How slowly a client may send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PaceLimits {
-    /// How long a body may take beyond what the lowest rate allows it.
+    /// Allowed in addition to what the minimum rate gives.
     pub(crate) grace: Duration,
-    /// The lowest rate.
     pub(crate) bytes_per_s_min: u32,
-    /// How long one wait may be, however much came before.
+    /// The longest single pause.
     pub(crate) pause_max: Duration,
-    /// How long all waits may be together.
+    /// The sum of all pauses.
     pub(crate) total_max: Duration,
 }
 
-/// What has come of one body, and how long we have waited for it.
+/// How much of a body has arrived, and how long we have waited for it.
 #[derive(Debug)]
 pub(crate) struct Pace {
     limits: PaceLimits,
@@ -41,12 +40,11 @@ impl Pace {
         }
     }
 
-    /// Notes that so much has come.
     pub(crate) fn came(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// Waits for what comes next, unless the client is too slow.
+    /// Waits for the next chunk, unless the client is too slow.
     pub(crate) async fn wait<T>(&mut self, next: impl Future<Output = T>) -> Result<T, TooSlow> {
         let begun = Instant::now();
         let next = timeout(self.left(), next).await;
@@ -77,7 +75,7 @@ mod tests {
         total_max: Duration::from_mins(1),
     };
 
-    /// How many pieces of so many bytes come, one each `pause`, before it is too slow.
+    /// How many chunks of this size arrive, one per `pause`, before it is too slow.
     async fn pieces(bytes: usize, pause: Duration) -> u32 {
         let mut pace = Pace::new(LIMITS);
         let mut count = 0;

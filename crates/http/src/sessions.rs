@@ -1,9 +1,9 @@
-//! The sessions of Streamable HTTP before 2026: bounded in number and in age.
+//! Sessions of Streamable HTTP (protocol versions before 2026), limited in number and age.
 //!
-//! `rmcp` keeps as many sessions as clients ask for, and ends one after minutes of silence
-//! though its client is connected. Here a session lives while it has an open stream, and for
-//! a while after. When there are too many, the one that has been without a stream for longest
-//! is closed, as the protocol allows: its client is told 404 and begins anew.
+//! `rmcp` keeps any number of sessions, and ends a session after minutes of silence even if its
+//! client is connected. Here a session lives while it has an open stream, and for a while after. If
+//! there are too many, the session that has been without a stream for longest is closed, as the
+//! protocol allows: its client gets 404 and starts a new one.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ use tokio::time::Instant;
 use crate::limits::{HttpLimits, SENT_KEPT_MAX};
 
 tokio::task_local! {
-    /// The request that is being served. `rmcp` hands a session manager neither who asks nor
-    /// a way to tell its errors apart, so both go this way.
+    /// The request that is being served. `rmcp` tells a session manager neither the caller nor lets
+    /// it distinguish errors, so both are passed this way.
     static REQUEST: RequestScope;
 }
 
@@ -65,12 +65,12 @@ struct SessionTable {
     known: HashMap<SessionId, SessionUse>,
     /// Slots of sessions that are being created.
     reserved: usize,
-    /// No more are made.
+    /// No more sessions are created.
     is_closed: bool,
 }
 
 struct SessionUse {
-    /// Who opened it. To others it does not exist.
+    /// The owner. For others the session does not exist.
     principal: Principal,
     streams: usize,
     idle_since: Instant,
@@ -99,12 +99,11 @@ impl Sessions {
         }
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         lock(&self.table).known.len()
     }
 
-    /// Runs `work` for a principal, which sees its own sessions only, and says whether it was
+    /// Runs `work` for a principal, which only sees its own sessions; also returns whether it was
     /// refused one.
     pub(crate) async fn serve<T>(principal: Principal, work: impl Future<Output = T>) -> (T, bool) {
         let watched = async move {
@@ -118,8 +117,8 @@ impl Sessions {
         REQUEST.scope(scope, watched).await
     }
 
-    /// Whether the request that is being served may use a session. What is no request is the
-    /// server itself, which ends sessions.
+    /// Whether the current request may use a session. Outside of a request, the server itself is
+    /// ending sessions.
     fn is_own(&self, id: &SessionId) -> bool {
         let is_own = |request: &RequestScope| {
             let table = lock(&self.table);
@@ -143,7 +142,7 @@ impl Sessions {
         }
     }
 
-    /// Closes all, and makes no more.
+    /// Closes all sessions and creates no more.
     pub(crate) async fn close(&self) {
         let all: Vec<_> = {
             let mut table = lock(&self.table);
@@ -160,7 +159,7 @@ impl Sessions {
         (self.idle_timeout / 4).max(Duration::from_millis(10))
     }
 
-    /// Makes room for one more.
+    /// Makes room for one more session.
     async fn reserve(&self) -> Result<SessionReservation<'_>, SessionsError> {
         let evicted = lock(&self.table).reserve(self.count_max);
         let Ok(evicted) = evicted else {
@@ -174,8 +173,7 @@ impl Sessions {
         Ok(reserved)
     }
 
-    /// Notes that a session is used, and that it has one more stream for as long as the
-    /// result lives.
+    /// Records that a session is used; it has one more stream until the result is dropped.
     fn open(&self, id: &SessionId) -> OpenStream {
         if let Some(used) = lock(&self.table).known.get_mut(id) {
             used.streams += 1;
@@ -188,7 +186,7 @@ impl Sessions {
 }
 
 impl SessionTable {
-    /// Takes a slot, and returns the session that was evicted for it.
+    /// Takes a slot; returns the session that was evicted for it.
     fn reserve(&mut self, count_max: usize) -> Result<Option<SessionId>, SessionsError> {
         if self.is_closed {
             return Err(SessionsError::Full);
@@ -201,7 +199,7 @@ impl SessionTable {
         Ok(evicted)
     }
 
-    /// Forgets the session that has been idle for longest.
+    /// Removes the session that has been idle for longest.
     fn evict(&mut self) -> Option<SessionId> {
         let idle = self.known.iter().filter(|(_, used)| used.streams == 0);
         let oldest = idle.min_by_key(|(_, used)| used.idle_since);
@@ -230,8 +228,8 @@ impl Drop for SessionReservation<'_> {
     }
 }
 
-/// The stream, keeping its session in use. `reply` is that of the request it answers, and has
-/// the answer if that is large.
+/// Wraps a stream so that its session counts as used. `reply` belongs to the request it answers,
+/// and holds the answer if it is large.
 fn while_in_use(
     stream: impl Stream<Item = ServerSseMessage> + Send + Sync + 'static,
     open: OpenStream,
@@ -253,8 +251,8 @@ fn while_in_use(
     })
 }
 
-/// A session keeps what it has sent for a while, in case that its client's connection broke.
-/// What is large goes another way, and this goes in its place.
+/// A session keeps what it has sent for a while, in case its client's connection broke. Large
+/// answers are sent another way, and this placeholder is kept instead.
 const STAND_IN: &str = "hotcell/large";
 
 fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
@@ -345,7 +343,7 @@ impl SessionManager for Sessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
-        // One that does not exist is closed already.
+        // A session that does not exist is closed already.
         if !self.is_own(id) {
             return Ok(());
         }

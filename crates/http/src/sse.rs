@@ -1,7 +1,7 @@
-//! The HTTP+SSE transport of 2024, for clients that know no other.
+//! The HTTP+SSE transport of 2024, for clients that support no other.
 //!
-//! A GET opens a stream whose first event says where to POST messages; the answers come on
-//! the stream. A session is its stream: when that closes, the session is gone.
+//! A GET opens a stream whose first event names the URL for messages sent by POST; answers arrive on the
+//! stream. A session is its stream: it ends when the stream closes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,10 +29,10 @@ use crate::error::HttpError;
 use crate::limits::{HttpLimits, SSE_QUEUE_MAX};
 use crate::router::HttpRequestPermit;
 
-/// Where messages are sent to.
+/// The path of messages sent by POST.
 pub(crate) const MESSAGES_PATH: &str = "/messages";
 
-/// All sessions, and what they are served by. Clones share them.
+/// All sessions and their handler. Clones share them.
 pub(crate) struct Sse<H> {
     handler: H,
     table: Arc<Mutex<SseSessions>>,
@@ -58,7 +58,7 @@ struct SseTransport {
     to_client: mpsc::Sender<SseOutgoing>,
 }
 
-/// A message to the client, and what it has of the budget for answers.
+/// A message to the client, with its part of the reply budget.
 type SseOutgoing = (ServerJsonRpcMessage, Option<ReplyLease>);
 
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +173,7 @@ impl<H: ServerHandler + Clone> Sse<H> {
         }
     }
 
-    /// The session that a message names, if it is its sender's own.
+    /// The session that a message names, if it belongs to the sender.
     fn find(&self, parts: &http::request::Parts) -> Option<SseSession> {
         let mut pairs = parts.uri.query()?.split('&');
         let id = pairs.find_map(|pair| pair.strip_prefix("sessionId="))?;
@@ -183,7 +183,6 @@ impl<H: ServerHandler + Clone> Sse<H> {
     }
 }
 
-/// Opens a session.
 pub(crate) async fn open<H: ServerHandler + Clone>(
     State(sse): State<Sse<H>>,
     request: Request,
@@ -204,7 +203,7 @@ pub(crate) async fn open<H: ServerHandler + Clone>(
     }
 }
 
-/// Takes a message for a session.
+/// Accepts a message for a session.
 pub(crate) async fn message<H: ServerHandler + Clone>(
     State(sse): State<Sse<H>>,
     request: Request,
@@ -227,7 +226,7 @@ async fn serve_session<H: ServerHandler>(
 }
 
 impl ClientStream {
-    /// The next event; a comment when there has been none for a while.
+    /// The next event; a comment as keep-alive if there has been none for a while.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         if let Some(first) = self.first.take() {
             return Some((Ok(first), self));
@@ -244,7 +243,7 @@ impl ClientStream {
     }
 }
 
-/// JSON has no newline outside strings, and inside them it is escaped.
+/// JSON has no newlines outside strings, and escapes them inside.
 fn event(message: &ServerJsonRpcMessage) -> Option<Bytes> {
     let mut event = b"event: message\ndata: ".to_vec();
     serde_json::to_writer(&mut event, message).ok()?;
@@ -308,7 +307,7 @@ fn no_such_session() -> HttpError {
     )
 }
 
-/// 128 bits that nobody can guess.
+/// 128 random bits.
 fn random_id() -> Result<String, HttpError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {

@@ -8,10 +8,10 @@ use rmcp::model::{CompleteRequestParams, CompleteResult, CompletionContext, Comp
 use crate::Server;
 use crate::tools::{ToolError, container_ref, file_path};
 
-/// Entries of a directory that are looked through.
+/// Entries of a directory that are searched.
 const ENTRIES_MAX: u32 = 1000;
 
-/// Values for an argument. What it names need not exist: then there are none.
+/// Completes an argument; empty if its target does not exist.
 pub(crate) async fn complete(
     server: &Server,
     caller: &Caller,
@@ -30,7 +30,7 @@ pub(crate) async fn complete(
     Ok(CompleteResult::new(bounded(values, &begun)))
 }
 
-/// Those that begin so, as many as the protocol allows.
+/// The values with this prefix, as many as the protocol allows.
 fn bounded(mut values: Vec<String>, begun: &str) -> CompletionInfo {
     values.retain(|value| value.starts_with(begun));
     let total = u32::try_from(values.len()).ok();
@@ -39,7 +39,7 @@ fn bounded(mut values: Vec<String>, begun: &str) -> CompletionInfo {
     CompletionInfo::with_pagination(values, total, has_more).expect("it was just bounded")
 }
 
-/// Aliases first, for people; then ids, the newest first.
+/// Aliases first, for people; then ids, newest first.
 fn containers(server: &Server, caller: &Caller) -> Vec<String> {
     let names = server.service().container_names(caller);
     let aliases = names
@@ -54,7 +54,7 @@ async fn execs(server: &Server, caller: &Caller) -> Result<Vec<String>, ToolErro
     Ok(execs.iter().rev().map(|exec| exec.id.to_string()).collect())
 }
 
-/// What is in the directory that is named so far.
+/// Entries of the directory typed so far.
 async fn paths(
     server: &Server,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! What the operator chose of the protocol's side.
+//! Settings of the protocol side.
 
 use std::time::Duration;
 
@@ -7,48 +7,48 @@ use hotcell_domain::Caller;
 use crate::tools;
 use crate::transport::{ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX};
 
-/// A group of tools that are served together or not at all.
+/// A group of tools that can be enabled together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Toolset {
     /// Containers, execs and files.
     Workspace,
-    /// Snippets of code.
+    /// Code snippets.
     Code,
-    /// Scripts that call other servers.
+    /// Scripts that call other MCP servers.
     Codemode,
-    /// The operator's.
+    /// For the operator.
     Admin,
 }
 
-/// The groups that are served.
+/// The enabled groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Toolsets([bool; 4]);
 
-/// A word that names no group that could be served.
+/// Why a list of groups is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolsetError {
-    /// It names none.
+    /// There is no such group.
     #[error("`{0}` is not a group of tools; there are workspace, code, codemode and admin")]
     Unknown(String),
-    /// It names one that this version has no tools for.
+    /// The group has no tools in this version.
     #[error("the group `{}` has no tools in this version; leave it out", .0.as_str())]
     Empty(Toolset),
 }
 
-/// What a [`crate::Server`] is told beside its service.
+/// Settings of a [`crate::Server`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The groups of tools that are served.
+    /// The enabled groups of tools.
     pub toolsets: Toolsets,
-    /// Who asks where the transport does not say it: over stdio and the unix socket.
+    /// The caller where the transport does not determine one: stdio and the unix socket.
     pub caller: Caller,
-    /// Where `/v1` is found, such as `http://127.0.0.1:8000`, if there is HTTP.
+    /// The base URL of `/v1`, such as `http://127.0.0.1:8000`, if there is HTTP.
     pub public_url: Option<String>,
-    /// The version that clients are told.
+    /// The version reported to clients.
     pub version: String,
-    /// Replies that are not small and that their clients have not read yet, together.
+    /// Memory for all large answers that clients have not read yet.
     pub answers_bytes_max: usize,
-    /// How long a caller waits for others to read theirs.
+    /// How long a request waits for others to release that memory.
     pub answer_wait_max: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Toolset {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Workspace, Self::Code, Self::Codemode, Self::Admin];
 
-    /// The word on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Workspace => "workspace",
@@ -71,8 +71,8 @@ impl Toolsets {
     /// Every group.
     pub const ALL: Self = Self([true; 4]);
 
-    /// Reads words with commas between them. A group without tools is refused: whoever names
-    /// it expects something of it.
+    /// Parses a comma-separated list. A group without tools is an error: whoever names it expects
+    /// something from it.
     pub fn parse(text: &str) -> Result<Self, ToolsetError> {
         let mut sets = Self([false; 4]);
         for word in text.split(',').map(str::trim) {
@@ -94,7 +94,7 @@ impl Toolsets {
 }
 
 impl Default for Options {
-    /// Everything, for whoever is on this machine, without HTTP.
+    /// All groups, the local caller, no HTTP.
     fn default() -> Self {
         Self {
             toolsets: Toolsets::ALL,

@@ -1,8 +1,8 @@
-//! Pictures, made small enough for clients.
+//! Scales pictures to what clients accept.
 //!
-//! Whatever a container says is a picture is hostile input: it is decoded within bounds of
-//! size and memory, a few at a time, away from the threads that serve. What a client gets is
-//! decoded once at least, because many refuse a whole conversation for one broken picture.
+//! A picture from a container is hostile input: it is decoded with limits on size and memory, a few
+//! at a time, on blocking threads. Every picture is decoded at least once before it is sent,
+//! because many clients reject a whole conversation for one broken picture.
 
 use std::io::Cursor;
 
@@ -13,13 +13,13 @@ use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader, Limits, RgbImage};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Files that are looked at.
+/// The largest file that is decoded.
 pub(crate) const PICTURE_BYTES_MAX: usize = 16 << 20;
 
-/// What clients take: pixels of the longer side.
+/// What clients accept: pixels of the longer side.
 const SIDE_MAX: u32 = 1568;
 
-/// What clients take: bytes, before base64.
+/// What clients accept: bytes, before base64.
 pub(crate) const SENT_BYTES_MAX: usize = 1 << 20;
 
 /// The longest side that is decoded.
@@ -28,10 +28,10 @@ const DECODED_SIDE_MAX: u32 = 16_384;
 /// Memory for one decoded picture: 32 megapixels with four bytes each.
 const DECODED_BYTES_MAX: u64 = 128 << 20;
 
-/// Pictures that are decoded at a time.
+/// Concurrent decodes.
 const DECODED_AT_ONCE_MAX: usize = 2;
 
-/// Qualities of JPEG that are tried, the best first.
+/// JPEG qualities to try, best first.
 const QUALITIES: [u8; 3] = [85, 70, 50];
 
 /// Why a picture is not shown.
@@ -40,33 +40,30 @@ const BROKEN: &str = "it is broken, or of a kind that is not known here";
 
 static DECODERS: Semaphore = Semaphore::const_new(DECODED_AT_ONCE_MAX);
 
-/// A picture as a client takes it.
+/// A picture in a form that clients accept.
 pub(crate) struct Picture {
-    /// Its bytes.
     pub(crate) base64: String,
-    /// Their type.
     pub(crate) mime: &'static str,
-    /// What it was and is, in words.
+    /// A description of the original and the result.
     pub(crate) told: String,
 }
 
-/// Bounds how many pictures are decoded at once.
+/// Limits concurrent decodes.
 pub(crate) struct DecodePermit(Option<SemaphorePermit<'static>>);
 
-/// Waits until another picture may be decoded.
 pub(crate) async fn decode_permit() -> DecodePermit {
-    // Nobody closes it, so there is always a permit in the end.
+    // The semaphore is never closed, so a permit comes eventually.
     DecodePermit(DECODERS.acquire().await.ok())
 }
 
-/// Makes a picture fit. Dropping the future does not end work that has begun; that is bounded.
+/// Scales a picture. Dropping the future does not stop work that has begun, which is bounded.
 pub(crate) async fn fit(permit: DecodePermit, data: Vec<u8>) -> Result<Picture, &'static str> {
     let fitted = tokio::task::spawn_blocking(move || {
         let fitted = fit_now(data);
         drop(permit.0);
         fitted
     });
-    // A decoder that panics has met a broken picture.
+    // A panicking decoder means a broken picture.
     fitted.await.unwrap_or(Err(BROKEN))
 }
 
@@ -92,7 +89,7 @@ fn fit_now(data: Vec<u8>) -> Result<Picture, &'static str> {
     })
 }
 
-/// Decodes within the bounds, the right way up.
+/// Decodes within the limits and applies the orientation.
 fn decode(data: &[u8], format: ImageFormat) -> Result<DynamicImage, &'static str> {
     let why = |error: image::ImageError| match error {
         image::ImageError::Limits(_) => TOO_LARGE,
@@ -120,8 +117,8 @@ fn decode(data: &[u8], format: ImageFormat) -> Result<DynamicImage, &'static str
     Ok(picture)
 }
 
-/// Scales and encodes, smaller and smaller until it fits. PNG keeps what is sharp and what is
-/// transparent, where that is not too large.
+/// Scales and encodes, smaller and smaller until it fits. Prefers PNG, which keeps sharp edges and
+/// transparency, if that is small enough.
 fn encode(decoded: DynamicImage) -> Result<(Vec<u8>, &'static str, u32), &'static str> {
     let mut side = decoded.width().max(decoded.height()).min(SIDE_MAX);
     let mut scaled = decoded;
@@ -151,7 +148,7 @@ fn encode(decoded: DynamicImage) -> Result<(Vec<u8>, &'static str, u32), &'stati
     Err(TOO_LARGE)
 }
 
-/// JPEG knows no transparency.
+/// JPEG has no transparency.
 fn on_white(picture: &DynamicImage) -> RgbImage {
     let from = picture.to_rgba8();
     RgbImage::from_fn(from.width(), from.height(), |x, y| {
@@ -177,7 +174,7 @@ fn mime(format: ImageFormat) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A picture that no encoder can make small.
+    /// A picture that does not compress.
     fn noise(width: u32, height: u32) -> DynamicImage {
         let mut state = 1_u32;
         let mut next = || {
@@ -240,7 +237,7 @@ mod tests {
             fitted(b"\x89PNG\r\n\x1a\n".to_vec()).await.err(),
             Some(BROKEN)
         );
-        // A header that promises more than any memory has.
+        // A header that announces a huge size.
         let mut bomb = encoded(&noise(1, 1), ImageFormat::Gif);
         bomb[6..10].copy_from_slice(&[0xff; 4]);
         assert_eq!(fitted(bomb).await.err(), Some(TOO_LARGE));

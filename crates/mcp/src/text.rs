@@ -1,6 +1,6 @@
 //! Cutting text to a bound.
 
-/// Cuts a text at the last character that ends within `bytes_max`.
+/// Truncates a text to `bytes_max`, between characters.
 pub(crate) fn truncate(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

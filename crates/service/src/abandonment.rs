@@ -1,17 +1,17 @@
-//! Whether whoever asked for something is still there.
+//! Whether the caller of a request still waits for the answer.
 //!
-//! A front end hands the service an [`Abandonment`] with each request whose answer names
-//! something new, and keeps the [`Waiting`] that belongs to it until the answer is given. What
-//! is undone when nobody waits any more is decided by the service alone: a container or an exec
-//! that a key leads back to goes on, any other ends, because nobody would ever learn its id.
+//! A front end passes an [`Abandonment`] with each request whose answer names something new, and
+//! keeps the matching [`Waiting`] until the answer is given. The service alone decides what is
+//! undone when the caller goes away: a container or an exec with an idempotency key continues,
+//! because the key leads back to it; any other one ends, because nobody would ever learn its id.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Tells that whoever asked is gone. The default is somebody who always waits.
+/// Tells that the caller has gone away. By default, the caller waits for ever.
 #[derive(Debug, Clone, Default)]
 pub struct Abandonment(CancellationToken);
 
-/// Whoever asked waits for as long as this is there.
+/// The caller waits as long as this exists.
 #[derive(Debug)]
 #[must_use = "dropping it abandons the request"]
 pub struct Waiting(DropGuard);
@@ -24,7 +24,7 @@ impl Abandonment {
         (Self(token), waiting)
     }
 
-    /// What a key leads back to is never abandoned.
+    /// A request with an idempotency key is never abandoned.
     pub(crate) fn unless(self, has_key: bool) -> Self {
         if has_key { Self::default() } else { self }
     }
@@ -33,14 +33,14 @@ impl Abandonment {
         self.0.is_cancelled()
     }
 
-    /// Waits until whoever asked is gone.
+    /// Waits until the caller has gone away.
     pub(crate) async fn abandoned(&self) {
         self.0.cancelled().await;
     }
 }
 
 impl Waiting {
-    /// The answer was given: nothing is abandoned any more.
+    /// Marks the request as answered: it can no longer be abandoned.
     pub fn answered(self) {
         let _ = self.0.disarm();
     }

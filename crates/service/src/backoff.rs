@@ -1,14 +1,14 @@
-//! Waiting before trying again.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
-/// After the first failure, where nobody says otherwise.
+/// The default delay after the first failure.
 const FIRST: Duration = Duration::from_millis(5);
 
-/// The longest wait, where nobody says otherwise.
+/// The default maximum delay.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long to wait before the next attempt: twice as long after each failure in a row.
+/// The delay before the next attempt; doubles after each failure in a row.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -17,12 +17,11 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Nothing has failed yet.
     pub(crate) fn new() -> Self {
         Self::between(FIRST, LONGEST)
     }
 
-    /// The same, with waits from `first` to `longest`.
+    /// With delays from `first` to `longest`.
     pub(crate) fn between(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -31,12 +30,12 @@ impl Backoff {
         }
     }
 
-    /// It went well for a while.
+    /// Starts over after success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// Waits. Dropped while it waits, it was as if nothing had failed.
+    /// Waits for the current delay. Dropped while waiting, the failure is not counted.
     pub(crate) async fn wait(&mut self) {
         tokio::time::sleep(self.next).await;
         self.next = (self.next * 2).min(self.longest);

@@ -1,9 +1,9 @@
-//! What all containers hold together, so that they cannot take the whole host.
+//! What all containers reserve together, so that they cannot use up the host.
 //!
-//! A container holds its limits from before it is made until nothing is left of it, whoever
-//! has it: the pool, a caller, or nobody any more. Each holds once, by its id, so a warm one
-//! that is handed out is not counted again, and one that is released twice is gone once. The
-//! sum is kept and never searched for.
+//! A container reserves its limits from before it is created until nothing is left of it, whether
+//! it belongs to the pool, to a caller, or is being removed. Reservations are by id, so a warm
+//! container that is handed out is not counted twice, and releasing twice is harmless. The sum is
+//! maintained, never recomputed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hotcell_domain::{ContainerId, Limits, PolicyError, Share, Totals};
 use tokio::sync::watch;
 
-/// What is held, and what may be.
+/// The reservations and their limit.
 pub(crate) struct Budget {
-    /// `None`: as much as anybody likes.
+    /// `None`: no limit.
     totals: Option<Totals>,
     holdings: Mutex<Holdings>,
-    /// Changes whenever something is given back.
+    /// Changes whenever something is released.
     freed: watch::Sender<()>,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Budget {
 struct Holdings {
     holders: HashMap<ContainerId, Holder>,
     held: Share,
-    /// The part of it that the pool would give up for somebody.
+    /// The part that the pool would give up for a caller.
     held_by_pool: Share,
-    /// Callers who wait for the pool to give something up.
+    /// Callers that wait for the pool to give up containers.
     in_need: usize,
 }
 
@@ -35,7 +35,7 @@ struct Holder {
     is_pools: bool,
 }
 
-/// Somebody needs room: as long as this is there, the pool takes none.
+/// A caller needs room: while this exists, the pool reserves nothing.
 pub(crate) struct CallerNeed<'a>(&'a Budget);
 
 impl Budget {
@@ -47,7 +47,7 @@ impl Budget {
         }
     }
 
-    /// Holds what a caller's container may use, if there is room.
+    /// Reserves the limits of a caller's container, if there is room.
     pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), PolicyError> {
         let mut holdings = self.holdings();
         self.admit(limits, holdings.held)?;
@@ -55,8 +55,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Holds what a container of the pool may use; false if there is no room, or somebody
-    /// needs it.
+    /// Reserves the limits of a warm container; false if there is no room, or a caller needs it.
     pub(crate) fn hold_for_pool(&self, id: &ContainerId, limits: &Limits) -> bool {
         let mut holdings = self.holdings();
         let has_room = holdings.in_need == 0 && self.admit(limits, holdings.held).is_ok();
@@ -66,22 +65,22 @@ impl Budget {
         has_room
     }
 
-    /// Notes what a container that is there already may use, whether or not there is room.
+    /// Records the limits of a container that exists already, whether or not there is room.
     pub(crate) fn note(&self, id: &ContainerId, limits: &Limits) {
         self.holdings().insert(id, limits, false);
     }
 
-    /// The same for one of the pool's, which is being removed.
+    /// Records the limits of an existing warm container, which is being removed.
     pub(crate) fn note_of_pool(&self, id: &ContainerId, limits: &Limits) {
         self.holdings().insert(id, limits, true);
     }
 
-    /// A container of the pool is somebody's now, and goes on holding what it holds.
+    /// A warm container now belongs to a caller; its reservation stays.
     pub(crate) fn hand_over(&self, id: &ContainerId) {
         self.holdings().hand_over(id);
     }
 
-    /// Nothing is left of a container. One that holds nothing is fine.
+    /// Releases a reservation once nothing is left of the container. Idempotent.
     pub(crate) fn release(&self, id: &ContainerId) {
         let is_freed = self.holdings().remove(id);
         if is_freed {
@@ -89,30 +88,29 @@ impl Budget {
         }
     }
 
-    /// Whether there would be room if the pool gave up all it has.
+    /// Whether there would be room if the pool gave up all its containers.
     pub(crate) fn fits_without_pool(&self, limits: &Limits) -> bool {
         let holdings = self.holdings();
         self.admit(limits, holdings.held.minus(holdings.held_by_pool))
             .is_ok()
     }
 
-    /// Keeps the pool from taking what becomes free.
+    /// Keeps the pool from reserving what becomes free.
     pub(crate) fn need(&self) -> CallerNeed<'_> {
         self.holdings().in_need += 1;
         CallerNeed(self)
     }
 
-    /// Tells whenever something was given back.
+    /// Notifies whenever something is released.
     pub(crate) fn freed(&self) -> watch::Receiver<()> {
         self.freed.subscribe()
     }
 
-    /// What is held now.
+    /// The current sum of all reservations.
     pub(crate) fn held(&self) -> Share {
         self.holdings().held
     }
 
-    /// What may be.
     pub(crate) fn totals(&self) -> Option<Totals> {
         self.totals
     }
@@ -132,7 +130,7 @@ impl Budget {
 impl Drop for CallerNeed<'_> {
     fn drop(&mut self) {
         self.0.holdings().in_need -= 1;
-        // The pool may take what is left over.
+        // The pool may use what is left over.
         self.0.freed.send_replace(());
     }
 }

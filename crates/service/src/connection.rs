@@ -1,9 +1,9 @@
-//! The connection to a container's agent: made on first use, made again when it is lost.
+//! The connection to a container's agent: made on first use, remade when it is lost.
 //!
-//! One attempt is made at a time, and whoever waited for it shares its outcome, so a
-//! container that hangs costs each caller one attempt and not one per caller before it.
-//! An agent that breaks the protocol, or that is another than before, is distrusted: there
-//! is no connection to it any more, and the container's own task ends it.
+//! There is one attempt at a time, and all waiting callers share its outcome, so that a hanging
+//! container costs each caller one attempt, not one per earlier caller. An agent that violates the
+//! protocol, or is not the same agent as before, is distrusted: it gets no further connection, and
+//! the container's supervisor ends it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,29 +17,26 @@ use tokio::time::Instant;
 use crate::ServiceError;
 use crate::metrics::AgentMetrics;
 
-/// How long an attempt to connect may take. An agent answers in milliseconds, unless its
-/// host is very busy.
+/// How long one attempt may take. An agent answers in milliseconds, unless its host is very busy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// From a failed attempt to the next.
+/// Pause between a failed attempt and the next.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The one connection to a container's agent. Whoever uses it says by
-/// [`Connection::report`] what went wrong with it.
+/// The one connection to a container's agent. Users report errors through [`Connection::report`].
 pub(crate) struct Connection {
     engine: Arc<dyn Engine>,
     id: ContainerId,
     metrics: AgentMetrics,
     state: Mutex<State>,
-    /// Held by whoever connects.
+    /// Held during an attempt.
     connecting: tokio::sync::Mutex<()>,
     distrusted: watch::Sender<Option<&'static str>>,
 }
 
-/// A connection, numbered so that a loss is not blamed on its successor.
+/// A connection, numbered so that a late error is not blamed on its successor.
 #[derive(Debug, Clone)]
 pub(crate) struct Connected {
-    /// Speaks to the agent.
     pub(crate) agent: Agent,
     number: u64,
 }
@@ -47,13 +44,13 @@ pub(crate) struct Connected {
 #[derive(Default)]
 struct State {
     current: Option<Connected>,
-    /// Attempts that have ended; numbers connections.
+    /// Finished attempts; also numbers connections.
     attempts: u64,
-    /// Why the last of them failed.
+    /// Why the last attempt failed.
     failure: Option<ServiceError>,
-    /// No attempt begins before.
+    /// No attempt begins before this time.
     not_before: Option<Instant>,
-    /// Whom we spoke to first.
+    /// The agent of the first connection.
     boot_id: Option<[u8; 16]>,
 }
 
@@ -70,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// The connection there is, or a new one. It takes at most two attempts' time.
+    /// The current connection, or a new one. Takes at most the time of two attempts.
     pub(crate) async fn get(&self) -> Result<Connected, ServiceError> {
         let (current, attempts) = self.current()?;
         if let Some(connected) = current {
@@ -82,7 +79,7 @@ impl Connection {
             return Ok(connected);
         }
         if attempts_now != attempts {
-            // Whoever waited for another's attempt hears what that one heard.
+            // Whoever waited for another caller's attempt gets its outcome.
             let state = self.state();
             return Err(state
                 .failure
@@ -100,8 +97,8 @@ impl Connection {
         self.note(attempt.unwrap_or_else(|_| Err(silent(None))))
     }
 
-    /// Says what a call over a connection answered. A lost connection is made anew at the
-    /// next use; an agent that broke the protocol is distrusted.
+    /// Reports the error of a call. A lost connection is remade at the next use; an agent that
+    /// violated the protocol is distrusted.
     pub(crate) fn report(&self, connected: &Connected, error: &AgentError) {
         match error {
             AgentError::Lost => {
@@ -118,11 +115,11 @@ impl Connection {
         }
     }
 
-    /// Waits until the container must not be trusted any more, and tells why.
+    /// Waits until the container is distrusted; returns the reason.
     pub(crate) async fn distrusted(&self) -> &'static str {
         let mut distrusted = self.distrusted.subscribe();
         let reason = distrusted.wait_for(Option::is_some).await;
-        // The sender is ours, so it is not gone.
+        // We own the sender, so it exists.
         reason.ok().and_then(|reason| *reason).unwrap_or_default()
     }
 

@@ -1,8 +1,8 @@
-//! Bringing new persistent containers to the disk, so that a power cut does not cost them.
+//! Syncs new persistent containers to disk, so that they survive a power cut.
 //!
-//! Nobody waits for it: whoever asked for a container is answered when it is made. All that
-//! are made within a moment go together, and one that has ended by then needs nothing. A
-//! server that dies before leaves it to the kernel.
+//! Nobody waits for this: `spawn` answers when the container is created. Containers created within
+//! a second are synced together; one that has ended by then needs nothing. If the server dies
+//! before, the kernel writes the data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use tokio::sync::{Mutex, Notify};
 use crate::container::LiveContainer;
 use crate::{Inner, ServiceError};
 
-/// From a new container to the disk. Those that are made meanwhile go with it.
+/// Delay between a new container and the sync, which includes those created meanwhile.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// From a disk that failed to the next attempt.
+/// Delay before the next attempt after a failed sync.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// How long a stop waits for the disk.
+/// How long a stop waits for the sync.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether something is to be brought to the disk, and who does so.
+/// Whether a sync is due, and the lock of whoever does it.
 #[derive(Default)]
 pub(crate) struct Durable {
     wanted: Notify,
-    /// Held by who does it: one at a time.
+    /// Held during a sync: one at a time.
     doing: Mutex<()>,
 }
 
 impl Inner {
-    /// Starts what brings containers to the disk.
+    /// Starts the background task.
     pub(crate) fn start_syncing(self: &Arc<Self>) {
         let inner = Arc::clone(self);
         self.environment.tasks.spawn(async move {
@@ -45,8 +45,8 @@ impl Inner {
         });
     }
 
-    /// A container is new, and known to the engine and to the store. Whoever asked for it is
-    /// answered after this, so that a server that stops then knows of it.
+    /// Schedules the sync of a new container that engine and store know. Called before the caller
+    /// is answered, so that a server that stops right after knows about it.
     pub(crate) fn sync_soon(&self, container: &LiveContainer) {
         if container.row.is_persistent {
             container.set_on_disk(false);
@@ -54,7 +54,7 @@ impl Inner {
         }
     }
 
-    /// Brings what is left to the disk before this server stops.
+    /// Syncs what is left before the server stops.
     pub(crate) async fn sync_last(&self) {
         let synced = tokio::time::timeout(STOP_TIMEOUT, self.sync_new()).await;
         if synced.is_err() {
@@ -62,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// Brings new containers to the disk; false if that failed.
+    /// Syncs new containers; false if that failed.
     async fn sync_new(&self) -> bool {
         let _alone = self.durable.doing.lock().await;
         let mut containers = self.registry.all();
@@ -88,7 +88,7 @@ impl Inner {
         }
     }
 
-    /// What the engine has first: a row without it says at least what was lost.
+    /// The engine's data first: a row without it at least says what was lost.
     async fn sync(&self, ids: &[ContainerId]) -> Result<(), ServiceError> {
         self.environment.engine.sync(ids).await?;
         Ok(self.environment.store.sync().await?)

@@ -1,19 +1,19 @@
-//! Settling what differs between the store and the engine.
+//! Settles differences between the store and the engine.
 //!
 //! | store | engine | becomes |
 //! |---|---|---|
 //! | a row | runs | in memory again; ended, if it was being ended |
-//! | a row of a persistent one | stopped | started again, its execs lost |
-//! | a row | stopped, half made | removed, failed, its execs lost |
+//! | a row of a persistent container | stopped | restarted, its execs lost |
+//! | a row | stopped or incomplete | removed, failed, its execs lost |
 //! | a row | nothing | failed, its execs lost; stopped, if it was being ended |
-//! | a row of another engine's | is not asked | halted, until a server runs on that engine |
-//! | a row of the same engine's at another address | has it | this engine's |
+//! | a row of another engine | not asked | halted, until a server runs on that engine |
+//! | a row of the same engine at another address | has it | assigned to this engine |
 //! | nothing, or an ended row | runs | adopted |
-//! | nothing | stopped, half made | removed |
+//! | nothing | stopped or incomplete | removed |
 //!
-//! A container that is in memory has a task of its own, which settles it. One of the warm
-//! pool is the pool's affair. One that ends with its owner is `hotcell run`'s and left alone. A list may be out of date when it
-//! arrives, so nothing is noted or removed on its word alone.
+//! Containers in memory are settled by their own supervisors, warm ones by the pool. Containers
+//! that end with their owner belong to `hotcell run` and are left alone. The engine's list may be
+//! out of date when it arrives, so nothing is stored or removed because of the list alone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -28,31 +28,31 @@ use crate::container::{EndCause, EndMode, LiveContainer, Origin, Supervisor};
 use crate::status::WHOLE;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// Rows younger than this may belong to a container that came and went while we looked.
+/// Younger rows may belong to a container that was created and ended while we listed.
 const ROW_AGE_MS_MIN: u64 = 60_000;
 
 /// The label of a container that was found without a row.
 const ADOPTED_LABEL: &str = "hotcell.adopted";
 
-/// What a reconciliation found and did.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Containers the engine holds, but for those of the warm pool.
+    /// Containers in the engine, without those of the warm pool.
     pub discovered: u64,
-    /// Containers without a row that have one now.
+    /// Containers without a row that now have one.
     pub adopted: u64,
-    /// Containers that were wanted and are gone, noted as such.
+    /// Rows whose container is gone, now marked as ended.
     pub cleaned: u64,
     /// Containers that nobody wanted, removed.
     pub orphaned: u64,
-    /// What could not be settled.
+    /// Differences that could not be settled.
     pub errors: u64,
 }
 
 /// Execs that have not ended, by container.
 pub(crate) type Execs = HashMap<ContainerId, Vec<ExecRow>>;
 
-/// What became of one difference.
+/// How one difference was settled.
 enum Settled {
     Same,
     Adopted,
@@ -61,7 +61,7 @@ enum Settled {
 }
 
 impl Service {
-    /// Settles what differs between the store and the engine.
+    /// Settles differences between the store and the engine.
     pub async fn reconcile(&self, caller: &Caller) -> Result<Reconciled, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::Reconcile, &WHOLE);
         operation.run(inner.reconcile()).await
@@ -83,14 +83,13 @@ impl Inner {
         Ok(execs)
     }
 
-    /// Reconciles, and takes from `execs` those of every container whose fate is not known
-    /// to be the end.
+    /// Reconciles. Takes the execs of every container that is not known to have ended from `execs`.
     pub(crate) async fn reconcile_with(
         self: &Arc<Self>,
         execs: &mut Execs,
     ) -> Result<Reconciled, ServiceError> {
         let _alone = self.reconciling.lock().await;
-        // Before the rows are read: what is in memory now has its own task to settle it.
+        // Before the rows are read: a container in memory is settled by its own supervisor.
         let known: HashSet<_> = self
             .registry
             .all()
@@ -126,9 +125,9 @@ impl Inner {
         Ok(found)
     }
 
-    /// Takes containers of other engines into memory as what cannot be used: they and their
-    /// execs are as they are when a server runs on their engine again. One engine can be at
-    /// two addresses: what this one shows is its own.
+    /// Adds containers of other engines to memory as unusable; they and their execs stay as they
+    /// are until a server runs on their engine. An engine can be reachable at two addresses:
+    /// whatever this engine lists is its own.
     fn set_aside(
         self: &Arc<Self>,
         rows: &[ContainerRow],
@@ -174,7 +173,7 @@ impl Inner {
         *last = Some((now_unix_ms, found.clone()));
     }
 
-    /// A container in memory: its task is told if the engine has lost it.
+    /// A container in memory: notifies its supervisor if the engine has lost it.
     async fn settle_known(
         &self,
         id: &ContainerId,
@@ -189,7 +188,7 @@ impl Inner {
         }
         match container.end(EndMode::LostByEngine).await {
             Ok(()) => Ok(Settled::Cleaned),
-            // It was ended on another's request.
+            // It ended on another request.
             Err(ServiceError::NotFound { .. }) => Ok(Settled::Same),
             Err(error) => Err(error),
         }
@@ -219,8 +218,8 @@ impl Inner {
         Ok(settled)
     }
 
-    /// Takes a container into memory, with its execs, and lets its task go on with it.
-    /// `oom_kills` is what its engine has counted.
+    /// Adds a container and its execs to memory and starts its supervisor. `oom_kills` is the
+    /// engine's current count.
     async fn admit_found(
         self: &Arc<Self>,
         row: &ContainerRow,
@@ -257,7 +256,7 @@ impl Inner {
         Ok(container)
     }
 
-    /// Notes where a container is, if that was not known or is another address now.
+    /// Stores the engine of a container, if it was unknown or has another address now.
     async fn note_engine(&self, row: &mut ContainerRow) -> Result<(), ServiceError> {
         let here = &self.environment.engine_id;
         if row.engine == *here {
@@ -271,8 +270,8 @@ impl Inner {
 
     /// A container without a row.
     async fn settle_stranger(self: &Arc<Self>, id: &ContainerId) -> Result<Settled, ServiceError> {
-        // Whatever this server makes is in memory before the engine has it. The pool is asked
-        // first: what it hands out is registered before it is not the pool's any more.
+        // This server adds a container to memory before the engine creates it. The pool is asked
+        // first: a container that it hands out is registered before it leaves the pool.
         if self.pool.holds(id) || self.registry.get(id).is_some() {
             return Ok(Settled::Same);
         }
@@ -288,9 +287,9 @@ impl Inner {
         }
     }
 
-    /// Gives a container a row: the one it had when it was thought to have ended, but for its
-    /// variables, which were forgotten then. Without, it is as its engine remembers it, and it
-    /// is kept until somebody kills it, because it may hold somebody's work.
+    /// Gives a container a row: its old one, if it was thought to have ended, without the
+    /// variables, which were deleted then; else a new one from what the engine remembers. It is
+    /// kept until somebody kills it, because it may contain somebody's work.
     async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
         let settings = &self.environment.settings;
         let now_unix_ms = self.environment.clock.unix_ms();
@@ -335,19 +334,19 @@ impl Inner {
     }
 }
 
-/// Whether a container that does not run is started again: it was made, nobody wanted its
-/// end, and it may hold somebody's work.
+/// Whether a stopped container is restarted: it was created, nobody asked for its end, and it may
+/// contain somebody's work.
 fn is_kept(row: &ContainerRow, phase: Phase) -> bool {
     let was_made = phase.is_final() || row.phase == Phase::Running;
     row.is_persistent && row.phase != Phase::Stopping && was_made
 }
 
-/// Why a container ends that is of no use, or was being ended.
+/// Why a useless container, or one that was being ended, ends.
 fn cause_of_end(row: &ContainerRow) -> EndCause {
     match (row.phase, row.is_persistent) {
         (Phase::Stopping, _) => EndCause::Requested { force: false },
         (Phase::Creating, true) => EndCause::NotCreated,
-        // What is left of one that was made is kept, so nothing is.
+        // A container that was created would have been kept, so nothing is left of it.
         (_, true) => EndCause::Missing,
         (_, false) => EndCause::Exited,
     }

@@ -1,8 +1,7 @@
-//! Room on the disk of the state directory: kept in reserve, so that what runs can be noted to
-//! its end.
+//! The disk reserve of the state directory, so that running work can be recorded to its end.
 //!
-//! Below the reserve new work is refused: containers, execs, files that are written. What
-//! tells, ends or removes something goes on, and all of it when there is room again.
+//! Below the reserve, new work is refused: containers, execs, file writes. Reading, ending and
+//! removing still work, and everything works again once there is enough space.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,14 +12,14 @@ use tokio::time::Instant;
 use crate::ServiceError;
 use crate::environment::Environment;
 
-/// How long what the disk said is believed.
+/// How long a measurement is used.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The reserve where the operator chose none: this, or a share of the disk if that is less.
+/// The default reserve: this, or a share of the disk if that is less.
 const RESERVE_BYTES: u64 = 512 << 20;
 const RESERVE_SHARE: u64 = 50;
 
-/// What is known of the disk.
+/// The last measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Space(Mutex<Seen>);
 
@@ -60,7 +59,8 @@ impl Space {
 }
 
 impl Seen {
-    /// A disk that says nothing has room: what needs it will fail by itself.
+    /// If the disk cannot be measured, it counts as having room: work that needs it will fail by
+    /// itself.
     fn look(&mut self, store: &Store, reserve: Option<u64>) {
         let was_low = self.low.is_some();
         self.at = Some(Instant::now());

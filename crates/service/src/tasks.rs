@@ -1,4 +1,4 @@
-//! What goes on in the background. Nothing of it outlives the service.
+//! Background tasks. None outlives the service.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Tasks that end together. Every task of the service is one of these.
+/// All tasks of the service, which end together.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tracker: TaskTracker,
@@ -14,8 +14,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task. It is dropped where it waits when all are ended, and then answers
-    /// `None`.
+    /// Starts a task. Ending all tasks drops it at its next await, and the result is `None`.
     pub(crate) fn spawn<F>(&self, work: F) -> JoinHandle<Option<F::Output>>
     where
         F: Future + Send + 'static,
@@ -26,7 +25,7 @@ impl Tasks {
             .spawn(async move { end.run_until_cancelled(work).await })
     }
 
-    /// Ends them all, those that will be started too.
+    /// Ends all tasks, including those started later.
     pub(crate) fn end(&self) {
         self.end.cancel();
         self.tracker.close();
@@ -37,7 +36,7 @@ impl Tasks {
         self.end.cancelled().await;
     }
 
-    /// Waits until the last has ended, after [`Tasks::end`].
+    /// Waits until the last task has ended, after [`Tasks::end`].
     pub(crate) async fn ended(&self) {
         self.tracker.wait().await;
     }

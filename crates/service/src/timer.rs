@@ -1,4 +1,4 @@
-//! What happens by itself, again and again.
+//! Periodic work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::Inner;
 
-/// How often the store is told when containers were last used.
+/// How often the time of last use of containers is stored.
 const SAVE_USES_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often the memory of all containers is added up.
+/// How often the memory usage of all containers is summed up.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(15);
 
 impl Inner {
-    /// Starts the timers. Each work ends before it begins again.
+    /// Starts the timers. A run ends before the next one begins.
     pub(crate) fn start_timers(self: &Arc<Self>) {
         let settings = &self.environment.settings;
         let (gc, reconcile) = (settings.gc_interval, settings.reconcile_interval);

@@ -1,4 +1,4 @@
-//! Turns `agent.proto` into the Rust that `hotcell-agent-api` includes. The result is
+//! Generates the Rust code of `agent.proto` that `hotcell-agent-api` includes. The result is
 //! committed, so that building Hotcell needs no code generator.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub fn write() -> Result<()> {
     generate_into(&api_crate().join("src"))
 }
 
-/// Whether the committed file is what the `.proto` says now.
+/// Whether the committed file matches the `.proto`.
 pub fn is_fresh() -> Result<bool> {
     let scratch = std::env::temp_dir().join(format!("hotcell-codegen-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;

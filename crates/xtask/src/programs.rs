@@ -1,4 +1,4 @@
-//! The test programs that start containers and the binary they drive, as Cargo built them.
+//! The test programs that start containers, and the binary they drive, as built by Cargo.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Whose programs they are, and what the names of its tests begin with: each crate has one `it`.
+/// The crates, and the prefix of their tests' names: each crate has one program `it`.
 const CRATES: [(&str, &str); 2] = [
     ("crates/hotcell/Cargo.toml", "hotcell"),
     ("crates/runtime/Cargo.toml", "runtime"),
@@ -34,8 +34,8 @@ pub fn print() -> Result<()> {
     Ok(())
 }
 
-/// Builds them, with all others: of a part of the workspace, Cargo would build some crates with
-/// other features once more.
+/// Builds them together with all others: for only a part of the workspace, Cargo would rebuild some
+/// crates with other features.
 pub fn build() -> Result<Programs> {
     let output = Command::new("cargo")
         .args(["test", "--no-run", "--workspace", "--all-targets"])
@@ -48,7 +48,7 @@ pub fn build() -> Result<Programs> {
     Ok(pick(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Picks the programs out of Cargo's messages.
+/// Extracts the programs from Cargo's messages.
 fn pick(messages: &str) -> Programs {
     let mut programs = Programs::default();
     for line in messages.lines() {

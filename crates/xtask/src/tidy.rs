@@ -1,5 +1,5 @@
-//! House rules as a check: cheap to run, and each one has saved a review comment. A rule gives
-//! back its complaints in sentences, so that one run tells all of them.
+//! House rules as a check: cheap to run, and each one has saved a review comment. A rule returns
+//! its complaints as sentences, so that one run reports all of them.
 
 mod licences;
 mod map;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{codegen, workspace};
 
-/// A text file: its path from the repository's root and what is in it.
+/// A text file: its path from the repository's root, and its content.
 #[derive(Debug)]
 pub struct Source {
     /// The path, with `/` between its parts.
@@ -44,7 +44,7 @@ pub fn check() -> Result<()> {
     bail!("{} untidy:\n{}", complaints.len(), complaints.join("\n"))
 }
 
-/// What `.gitignore` names. Git itself is not asked: a release's archive has no repository.
+/// What `.gitignore` excludes. Git itself is not asked: a release archive has no repository.
 const IGNORED: [&str; 5] = [
     ".git",
     "target",
@@ -53,13 +53,13 @@ const IGNORED: [&str; 5] = [
     "fuzz/artifacts",
 ];
 
-/// Bytes, whatever they look like.
+/// Binary files, even if they look like text.
 const NOT_TEXT: &str = "fuzz/seeds";
 
-/// Directories within directories; a deeper one is a loop.
+/// The deepest directory; anything deeper is a loop.
 const DEPTH_MAX: usize = 16;
 
-/// All files below `root` that would be tracked, except those that are not text.
+/// All files below `root` that would be tracked, except binary ones.
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut found = Vec::new();
     collect(root, "", DEPTH_MAX, &mut found)?;
@@ -102,7 +102,7 @@ fn is_rust(path: &str) -> bool {
 fn metadata() -> Result<Value> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version", "1", "--locked"])
-        // What is only built elsewhere is not ours to license, as in deny.toml.
+        // As in deny.toml, dependencies that are only built elsewhere are not checked.
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(workspace::root())
         .output()

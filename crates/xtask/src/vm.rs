@@ -1,8 +1,8 @@
 //! The `vm` tier: boots a small Debian under software emulation and runs the tests in it, one
-//! profile after the other in one boot. What a profile is stands in `tests/vm/init`.
+//! profile after the other in one boot. `tests/vm/init` defines the profiles.
 //!
-//! The machine is believed only where it speaks with the token that this run made: a profile that
-//! does not end, or a machine that does not say it is done, has failed.
+//! Only output with the token of this run is believed: a profile that does not end, or a machine
+//! that does not report its end, has failed.
 
 mod disk;
 mod image;
@@ -28,11 +28,11 @@ const PROFILES: [&str; 7] = [
     "apparmor-caps",
 ];
 
-/// Longest a boot with all its profiles may take unless told otherwise. It only ends what hangs:
-/// beside other work the machine has a small part of the processors.
+/// The default deadline of a boot with all its profiles. Only a hanging machine reaches it: beside
+/// other work it gets a small share of the CPUs.
 const DEADLINE_DEFAULT: Duration = Duration::from_hours(1);
 
-/// Lines of the machine's console that are shown when it failed.
+/// Lines of the console that are shown after a failure.
 const CONSOLE_TAIL_LINES: usize = 40;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ struct Wish {
     files: Option<Vec<PathBuf>>,
 }
 
-/// Boots the machine and runs the wished profiles; fails if any of them did.
+/// Boots the machine and runs the requested profiles; fails if any of them did.
 pub fn run(arguments: &[String]) -> Result<()> {
     let wish = parse(arguments)?;
     let image = image::ready()?;

@@ -1,4 +1,4 @@
-//! Where things are: the repository's root and its build directory.
+//! Paths: the repository's root and its build directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Builds a program as users run it, and answers where it is.
+/// Builds a program in release mode; returns its path.
 pub fn build_release(name: &str) -> Result<PathBuf> {
     let status = Command::new("cargo")
         .args(["build", "--release", "--quiet", "--package", name])

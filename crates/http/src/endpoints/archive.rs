@@ -1,4 +1,4 @@
-//! `GET` and `PUT /v1/containers/{id}/archive`: a directory as a tar, packed or not.
+//! `GET` and `PUT /v1/containers/{id}/archive`: a directory as a tar, compressed or not.
 
 use axum::Json;
 use axum::body::Body;
@@ -18,7 +18,7 @@ use super::target::{self, Query};
 use super::upload::Upload;
 use crate::error::HttpError;
 
-/// What a tar is of, or unpacked into, unless the query says it.
+/// The default path.
 const WORKSPACE: &[u8] = b".";
 
 /// Sends a tar of `path`.
@@ -62,7 +62,7 @@ pub(super) async fn export(
     Ok((headers, body).into_response())
 }
 
-/// A tar that cannot be finished breaks the answer off, so that it is not taken for whole.
+/// A tar that cannot be completed aborts the response, so that it does not look complete.
 fn plain(reader: FileReader) -> Body {
     let pieces = stream::try_unfold(reader, |mut reader| async move {
         let piece = reader.next().await.map_err(std::io::Error::other)?;
@@ -88,7 +88,7 @@ fn packed(reader: FileReader) -> Body {
     Body::from_stream(pieces)
 }
 
-/// Unpacks a tar, packed or not, below `dest`.
+/// Unpacks a tar, compressed or not, below `dest`.
 pub(super) async fn import(
     State(endpoints): State<Endpoints>,
     Extension(caller): Extension<Caller>,
@@ -98,7 +98,7 @@ pub(super) async fn import(
     let mut upload = Upload::new(&parts, body, endpoints.upload_pace);
     let imported = async {
         let container = target::container(&parts.uri)?;
-        // One and the same URL reads and writes a directory, so `path` is understood too.
+        // The same URL reads and writes a directory, so `path` is accepted too.
         let query = Query::parse(&parts.uri, &["dest", "path"])?;
         let dest = query
             .path("dest")?

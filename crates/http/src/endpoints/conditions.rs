@@ -9,18 +9,18 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::HttpError;
 
-/// What a reader has of a file.
+/// How a client's copy compares with the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CacheMatch {
-    /// The reader has the current content.
+    /// The client has the current content.
     Same,
     /// `If-Match` names other content.
     Other,
-    /// The reader has other content, or none.
+    /// The client has other content, or none.
     New,
 }
 
-/// What a reader that sent these headers knows about a file with this etag.
+/// Evaluates the headers against the file's etag.
 pub(super) fn known(headers: &HeaderMap, etag: &str) -> CacheMatch {
     let wanted = tags(headers, &IF_MATCH, Comparison::Strong);
     if wanted.is_some_and(|tags| !tags.matches(etag)) {
@@ -33,13 +33,13 @@ pub(super) fn known(headers: &HeaderMap, etag: &str) -> CacheMatch {
     CacheMatch::New
 }
 
-/// Whether a range is wanted of a file with this etag, and not rather all of it.
+/// Whether the client wants a range of the file rather than all of it.
 pub(super) fn wants_range(headers: &HeaderMap, etag: &str) -> bool {
     let begun = tags(headers, &IF_RANGE, Comparison::Strong);
     begun.is_none_or(|tags| tags.0.len() == 1 && tags.matches(etag))
 }
 
-/// What a writer demands of the file before.
+/// The precondition of a write.
 pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, HttpError> {
     let wanted = tags(headers, &IF_MATCH, Comparison::Strong);
     match (wanted, tags(headers, &IF_NONE_MATCH, Comparison::Weak)) {
@@ -54,7 +54,7 @@ pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, HttpErro
     }
 }
 
-/// An etag as a header has it.
+/// Quotes an etag for a header.
 pub(super) fn header(etag: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("\"{etag}\"")).ok()
 }
@@ -71,14 +71,14 @@ impl EntityTags {
 /// How a header compares entity tags.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// A weak tag equals nothing: it stands for content that is only equivalent.
+    /// A weak tag matches nothing: it stands for content that is only equivalent.
     Strong,
     /// `W/` is ignored.
     Weak,
 }
 
-/// The etags in a header. Ours hold no comma and no quote, so others need not be parsed exactly: a tag that keeps its `W/`
-/// and its quotes is equal to none of ours.
+/// The etags in a header. Ours contain no comma and no quote, so foreign ones need not be parsed
+/// exactly: a tag that keeps its `W/` and its quotes never equals one of ours.
 fn tags(headers: &HeaderMap, name: &HeaderName, comparison: Comparison) -> Option<EntityTags> {
     let values = headers.get_all(name).iter().peekable();
     let mut tags = Vec::new();

@@ -1,4 +1,4 @@
-//! What is wrong, as HTTP says it: the words are those of the tools.
+//! HTTP errors of the endpoints; the sentences are those of the tools.
 
 use hotcell_mcp::{Code, ToolError};
 use hotcell_service::ServiceError;
@@ -18,7 +18,7 @@ impl From<ServiceError> for HttpError {
     }
 }
 
-/// A write that was only to happen if the file was as the client thought.
+/// The error of a conditional write.
 pub(super) fn of_conditional(error: ServiceError) -> HttpError {
     let error = ToolError::from(error);
     if matches!(error.code(), Code::Conflict | Code::AlreadyExists) {
@@ -36,7 +36,7 @@ fn status(code: Code) -> StatusCode {
         Code::ResourceExhausted => StatusCode::INSUFFICIENT_STORAGE,
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        // Nobody is left to read the answer to a cancelled request.
+        // Nobody reads the answer to a cancelled request.
         Code::Cancelled | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

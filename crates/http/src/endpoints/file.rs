@@ -1,4 +1,4 @@
-//! `GET`, `HEAD` and `PUT /v1/containers/{id}/files/{path}`: one file, whatever its size.
+//! `GET`, `HEAD` and `PUT /v1/containers/{id}/files/{path}`: one file of any size.
 
 use axum::Json;
 use axum::body::Body;
@@ -22,7 +22,7 @@ use super::upload::Upload;
 use super::{Endpoints, error, target};
 use crate::error::HttpError;
 
-/// Sends a file, or the part of it that is wanted.
+/// Sends a file, or the requested range.
 pub(super) async fn read(
     State(endpoints): State<Endpoints>,
     Extension(caller): Extension<Caller>,
@@ -77,7 +77,7 @@ struct FileSource<'a> {
 }
 
 impl FileSource<'_> {
-    /// Opens it where what is wanted of it begins.
+    /// Opens it at the start of the requested range.
     async fn open(&self, wanted: RequestedRange) -> Result<(FileInfo, FileReader), HttpError> {
         let (offset, limit) = match wanted {
             RequestedRange::All => (0, None),
@@ -125,8 +125,8 @@ fn send(
     response
 }
 
-/// Exactly `length` bytes, or an error that breaks the answer off: a file may shrink or grow
-/// while it is read.
+/// Exactly `length` bytes, or an error that aborts the response: a file may shrink or grow while it
+/// is read.
 fn body(reader: FileReader, length: u64) -> Body {
     let pieces = stream::try_unfold((reader, length), |(mut reader, left)| async move {
         if left == 0 {
@@ -143,7 +143,7 @@ fn body(reader: FileReader, length: u64) -> Body {
     Body::from_stream(pieces)
 }
 
-/// Nothing of a container may run in a browser under our name.
+/// Headers that keep a container's files from running in a browser under our origin.
 fn describe(headers: &mut HeaderMap, path: &FilePath, info: &FileInfo) {
     if let Some(etag) = conditions::header(&info.etag) {
         headers.insert(ETAG, etag);
@@ -164,7 +164,7 @@ fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     );
 }
 
-/// The name to save it by.
+/// The `Content-Disposition` header, with the file name.
 fn disposition(path: &[u8]) -> String {
     let name = path
         .rsplit(|byte| *byte == b'/')
@@ -197,8 +197,7 @@ fn out_of_range(size: u64) -> HttpError {
         .with_header(CONTENT_RANGE, value)
 }
 
-/// Writes a file. It appears when all of the body is there; before, and if the body breaks
-/// off, it stays as it was.
+/// Writes a file. It appears once the body is complete; if the body breaks off, the old file stays.
 pub(super) async fn write(
     State(endpoints): State<Endpoints>,
     Extension(caller): Extension<Caller>,

@@ -1,5 +1,5 @@
-//! Compression in small steps, each on a thread for blocking work, each bounded in what it
-//! makes: a few bytes of gzip can become a thousand times as many.
+//! Compression in small steps on blocking threads, each with bounded output: a few bytes of gzip
+//! can expand a thousandfold.
 
 use std::io::{self, Write};
 
@@ -7,24 +7,20 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, MultiGzDecoder};
 
-/// How a gzip begins.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// What one step of decompression takes at a time, and makes at least before it stops.
-/// Deflate makes at most 1032 bytes of one, so a step makes at most about 1.3 MiB.
+/// The input of one decompression step, and the output after which it stops. Deflate expands one
+/// byte to at most 1032, so a step produces at most about 1.3 MiB.
 const INPUT_BYTES: usize = 1 << 10;
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// Compresses.
 pub(super) struct Gzip(GzEncoder<Vec<u8>>);
 
-/// Decompresses what turns out to be gzip, and passes on what does not.
+/// Decompresses gzip; passes on anything else.
 pub(super) enum Gunzip {
-    /// Too little has come to tell.
+    /// Too little has arrived to tell.
     Unknown(Vec<u8>),
-    /// It was not compressed.
     Plain,
-    /// It is.
     Compressed(Box<MultiGzDecoder<Vec<u8>>>),
 }
 
@@ -33,7 +29,7 @@ impl Gzip {
         Self(GzEncoder::new(Vec::new(), Compression::fast()))
     }
 
-    /// What a piece becomes, as far as it is known yet.
+    /// The compressed output so far.
     pub(super) async fn push(mut self, piece: Bytes) -> io::Result<(Self, Bytes)> {
         blocking(move || {
             self.0.write_all(&piece)?;
@@ -43,7 +39,7 @@ impl Gzip {
         .await
     }
 
-    /// What is left.
+    /// The rest of the output.
     pub(super) async fn finish(self) -> io::Result<Bytes> {
         blocking(move || Ok(self.0.finish()?.into())).await
     }
@@ -54,7 +50,7 @@ impl Gunzip {
         Self::Unknown(Vec::new())
     }
 
-    /// What a piece becomes, and what of the piece is to be pushed next, if anything.
+    /// The output for a chunk, and the rest of the chunk to push next, if any.
     pub(super) async fn push(self, piece: Bytes) -> io::Result<(Self, Bytes, Option<Bytes>)> {
         match self {
             Self::Unknown(mut head) => {
@@ -80,7 +76,7 @@ impl Gunzip {
         })
     }
 
-    /// What is left. A gzip that is cut short is an error.
+    /// The rest of the output. A truncated gzip is an error.
     pub(super) async fn finish(self) -> io::Result<Bytes> {
         match self {
             Self::Unknown(head) => Ok(head.into()),
@@ -124,7 +120,7 @@ mod tests {
         packed.to_vec()
     }
 
-    /// What comes out, and the largest piece of it.
+    /// The output, and its largest chunk.
     async fn unpack(data: &[u8], piece_bytes: usize) -> io::Result<(Vec<u8>, usize)> {
         let (mut all, mut largest) = (Vec::new(), 0);
         let mut gunzip = Gunzip::new();

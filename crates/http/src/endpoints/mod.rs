@@ -1,5 +1,5 @@
-//! HTTP beside MCP: whether the server is well, its metrics, and files too large for a
-//! message. Files stream both ways: whatever their size, a transfer holds a few pieces.
+//! HTTP endpoints beside MCP: health, metrics, and files too large for a message. Files are
+//! streamed in both directions: a transfer of any size holds only a few chunks in memory.
 
 mod archive;
 mod conditions;
@@ -18,7 +18,7 @@ use hotcell_service::Service;
 use crate::limits::HttpLimits;
 use crate::pace::PaceLimits;
 
-/// What the endpoints work with. Clones share it.
+/// Clones share it.
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     service: Service,

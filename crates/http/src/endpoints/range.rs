@@ -1,20 +1,19 @@
-//! A part of a file, as a `Range` header asks for it.
+//! The `Range` header.
 
 use http::HeaderMap;
 use http::header::RANGE;
 
-/// What is wanted of a file.
+/// The requested part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// All of it.
     All,
-    /// From an offset to another, that included, or to the end.
+    /// From an offset to another (inclusive), or to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// The last bytes.
     Last(u64),
 }
 
-/// What there is of it.
+/// The part that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteSpan {
     pub(super) offset: u64,
@@ -22,7 +21,7 @@ pub(super) struct ByteSpan {
 }
 
 impl RequestedRange {
-    /// Reads the header. What is not a single range of bytes is as good as none.
+    /// Parses the header. Anything but a single range of bytes is ignored.
     pub(super) fn parse(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(RANGE).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
@@ -45,7 +44,7 @@ impl RequestedRange {
         }
     }
 
-    /// What there is of it in a file of this size; `None` if nothing is.
+    /// The existing part in a file of this size; `None` if there is none.
     pub(super) fn of(self, size: u64) -> Option<ByteSpan> {
         let (offset, end) = match self {
             Self::All => {
@@ -62,7 +61,7 @@ impl RequestedRange {
     }
 }
 
-/// Digits only, and not so many that one more byte would overflow.
+/// Only digits, and no overflow when one is added.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = is_number.then(|| text.parse::<u64>().ok())??;

@@ -1,5 +1,5 @@
-//! What a URL names: a container, a path in it, and the parameters of a query. Names are
-//! bytes, as file names are.
+//! The target of a URL: a container, a path in it, and query parameters. Values are bytes, like
+//! file names.
 
 use hotcell_domain::ContainerRef;
 use hotcell_service::{FilePath, ServiceError};
@@ -11,10 +11,9 @@ use crate::error::HttpError;
 const CONTAINERS: &str = "/v1/containers/";
 const FILES: &str = "files/";
 
-/// Parameters of one query.
 const PARAMETERS_MAX: usize = 256;
 
-/// The parameters of a query, in their order.
+/// Query parameters, in order.
 pub(super) struct Query(Vec<(String, Vec<u8>)>);
 
 /// The container in a URL's path.
@@ -44,7 +43,7 @@ fn split(uri: &Uri) -> Option<(&str, &str)> {
 }
 
 impl Query {
-    /// Reads a URL's query, in which only `known` parameters may be.
+    /// Parses a query that may only contain `known` parameters.
     pub(super) fn parse(uri: &Uri, known: &[&str]) -> Result<Self, HttpError> {
         let pairs = uri
             .query()
@@ -67,7 +66,7 @@ impl Query {
         Ok(Self(parameters))
     }
 
-    /// The parameter that must not be there twice.
+    /// A parameter that must not be repeated.
     pub(super) fn single(&self, name: &str) -> Result<Option<&[u8]>, HttpError> {
         let mut values = self.values(name);
         match (values.next(), values.next()) {
@@ -76,13 +75,13 @@ impl Query {
         }
     }
 
-    /// The parameter as a path; the workspace itself if it is not there.
+    /// A path parameter; the workspace itself if it is missing.
     pub(super) fn path(&self, name: &str) -> Result<Option<FilePath>, HttpError> {
         let path = self.single(name)?;
         Ok(path.map(FilePath::parse).transpose()?)
     }
 
-    /// The parameter as `true` or `false`.
+    /// A parameter that is `true` or `false`.
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, HttpError> {
         match self.single(name)? {
             None => Ok(default),
@@ -94,7 +93,7 @@ impl Query {
         }
     }
 
-    /// All values of a parameter that is text.
+    /// All values of a text parameter.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, HttpError> {
         let text = |value: &[u8]| String::from_utf8(value.to_vec());
         let texts = self.values(name).map(text).collect::<Result<_, _>>();
@@ -110,7 +109,7 @@ impl Query {
     }
 }
 
-/// In a query a plus is a blank.
+/// In a query, a plus is a space.
 fn decode(value: &str) -> Vec<u8> {
     percent_decode(value.replace('+', " ").as_bytes()).collect()
 }

@@ -1,5 +1,5 @@
-//! The body of an upload, piece by piece. It may take as long as its size warrants, but
-//! neither trickle nor pause.
+//! The body of an upload, in chunks. It may take as long as its size warrants, but must not trickle
+//! or pause.
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use crate::body::discard;
 use crate::error::HttpError;
 use crate::pace::{Pace, PaceLimits};
 
-/// What is left of a body.
 pub(super) struct Upload {
     pieces: BodyDataStream,
     pace: Pace,
@@ -27,7 +26,7 @@ impl Upload {
         }
     }
 
-    /// The next piece, `None` at the end. After an error nothing comes that could be used.
+    /// The next chunk; `None` at the end. After an error the rest is unusable.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
         match self.pace.wait(self.pieces.next()).await {
             Ok(None) => Ok(None),
@@ -40,7 +39,7 @@ impl Upload {
         }
     }
 
-    /// Reads on for a while, so that a client that is still sending sees why it need not.
+    /// Reads on for a while, so that a client that is still sending sees the error.
     pub(super) async fn refuse(self, refusal: HttpError) -> HttpError {
         let has_timed_out = refusal.status() == http::StatusCode::REQUEST_TIMEOUT;
         if !self.is_awaited && !has_timed_out {

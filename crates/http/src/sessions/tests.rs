@@ -1,4 +1,4 @@
-//! Whose a session is.
+//! Sessions belong to their principal.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Bare;
 
 impl ServerHandler for Bare {}
 
-/// A header says who asks.
+/// A header names the caller.
 struct ByHeader;
 
 impl Identify for ByHeader {
@@ -69,7 +69,7 @@ async fn ask(
     http.router.clone().call(request).await.unwrap()
 }
 
-/// Everything that a client can see of an answer that ends.
+/// All that a client can see of a response that ends.
 async fn seen(response: Response) -> String {
     let (parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();

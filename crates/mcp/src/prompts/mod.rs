@@ -1,4 +1,4 @@
-//! Prompts: how to go about what people ask for most, for clients that offer them.
+//! Prompts for common tasks, for clients that offer them.
 
 mod run_tests;
 mod setup_node;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The longest argument.
 const ARGUMENT_BYTES_MAX: usize = 4096;
 
-/// A text with places for arguments.
+/// A text with placeholders.
 struct PromptSpec {
     name: &'static str,
     description: &'static str,
@@ -19,10 +19,10 @@ struct PromptSpec {
     text: fn(Values<'_>) -> String,
 }
 
-/// The value of an argument that was filled in.
+/// Looks up the value of an argument.
 type Values<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What a person may fill in.
+/// An argument that a user may fill in.
 struct Argument {
     name: &'static str,
     description: &'static str,
@@ -31,19 +31,17 @@ struct Argument {
 
 const OFFERED: [PromptSpec; 3] = [setup_python::PROMPT, setup_node::PROMPT, run_tests::PROMPT];
 
-/// Where to work.
+/// The container to work in.
 const CONTAINER: Argument = Argument {
     name: "container_id",
     description: "Container id or alias; empty: a new one",
     is_required: false,
 };
 
-/// What is offered.
 pub(crate) fn list() -> Vec<Prompt> {
     OFFERED.iter().map(PromptSpec::listed).collect()
 }
 
-/// A prompt with its arguments filled in.
 pub(crate) fn get(name: &str, arguments: &JsonObject) -> Result<GetPromptResult, ErrorData> {
     let mut offered = OFFERED.iter();
     let offered = offered

@@ -1,4 +1,4 @@
-//! `run_tests`: a project's tests, run and understood.
+//! `run_tests`: run a project's tests and explain failures.
 
 use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 

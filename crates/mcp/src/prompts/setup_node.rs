@@ -1,4 +1,4 @@
-//! `setup_node`: a Node.js project to work on.
+//! `setup_node`: set up a Node.js project.
 
 use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 

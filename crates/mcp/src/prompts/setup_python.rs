@@ -1,4 +1,4 @@
-//! `setup_python`: a Python project to work on.
+//! `setup_python`: set up a Python project.
 
 use super::{Argument, CONTAINER, PromptSpec, Values, container_step};
 

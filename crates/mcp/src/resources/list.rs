@@ -1,4 +1,4 @@
-//! Which resources there are.
+//! Lists resources.
 
 use hotcell_domain::Caller;
 use hotcell_service::{ContainerName, ExecSummary};
@@ -9,13 +9,12 @@ use super::uri::workspace_uri;
 use crate::Server;
 use crate::tools::ToolError;
 
-/// Resources of a page.
+/// Resources per page.
 const PAGE_MAX: usize = 100;
 
-/// Of the newest execs, so many have their output listed.
+/// The output of this many execs is listed, newest first.
 const EXECS_MAX: usize = 200;
 
-/// Every kind of resource.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new("workspace://{container_id}/{path}", "workspace")
@@ -29,8 +28,8 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// The caller's resources, a page of them. The cursor is the last name of the page before,
-/// so that a page is right also when things came and went in between.
+/// One page of the caller's resources. The cursor is the last URI of the previous page, so pages
+/// stay consistent when resources come and go in between.
 pub(crate) async fn list(
     server: &Server,
     caller: &Caller,
@@ -65,13 +64,13 @@ async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolErro
     Ok(all)
 }
 
-/// Where the page begins that follows `cursor`, whether or not that is still there.
+/// The index after `cursor`, whether or not it still exists.
 fn after(all: &[Resource], cursor: &str) -> Option<usize> {
     let (order, _) = rank(cursor);
     (order < 3).then(|| all.partition_point(|resource| rank(&resource.uri) <= rank(cursor)))
 }
 
-/// Workspaces, then numbers, then output; each by age, which is the order of ids.
+/// Sort key: workspaces, then statistics, then output; each by age, which is the order of ids.
 fn rank(uri: &str) -> (u8, &str) {
     let order = match uri.split_once("://") {
         Some(("workspace", _)) => 0,

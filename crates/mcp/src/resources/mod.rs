@@ -1,4 +1,4 @@
-//! Resources: files, output and numbers that clients read without a tool.
+//! Resources: files, output and statistics that clients read without a tool.
 
 mod list;
 mod read;

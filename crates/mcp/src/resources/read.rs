@@ -1,4 +1,4 @@
-//! What a resource holds.
+//! Reads resources.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,17 +13,15 @@ use crate::call::Call;
 use crate::mime::mime_type;
 use crate::tools::{ToolError, file_path, stats, workspace_path};
 
-/// Of a file or of output; the rest is for the tools.
+/// The most content of a file or output; the tools can read the rest.
 const CONTENT_BYTES_MAX: usize = 1 << 20;
 
-/// Entries of a directory.
 const ENTRIES_MAX: u32 = 1000;
 
-/// Of a file, to see what it is.
+/// Bytes read to detect the file type.
 const MAGIC_BYTES: usize = 4096;
 
-/// Reads a resource. Where it is longer than we show, a second content tells how to get
-/// the rest: the first is then true as far as it goes.
+/// Reads a resource. If it is too long, a second content item says how to read the rest.
 pub(crate) async fn read(
     server: &Server,
     call: &Call,

@@ -1,14 +1,14 @@
-//! The names of resources.
+//! Resource URIs.
 //!
-//! `workspace://{container_id}/{path}`, `logs://{exec_id}`, `stats://{container_id}`. What
-//! is in a path is percent-encoded, so any file has a name here, also one that is no text.
+//! `workspace://{container_id}/{path}`, `logs://{exec_id}`, `stats://{container_id}`. Paths are
+//! percent-encoded, so every file has a URI, even if its name is not UTF-8.
 
 use hotcell_domain::{ContainerRef, ExecId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::tools::{ToolError, container_ref, exec_id};
 
-/// What stays as it is in a path.
+/// Characters that are not encoded in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -16,22 +16,22 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
-/// The longest name: a path, every byte of it encoded.
+/// A path with every byte encoded fits.
 const URI_BYTES_MAX: usize = 16 << 10;
 
-/// What a name means.
+/// A parsed URI.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ResourceUri {
     /// A file or a directory.
     Workspace(ContainerRef, Vec<u8>),
-    /// What an exec wrote.
+    /// The output of an exec.
     Logs(ExecId),
     /// A container's numbers.
     Stats(ContainerRef),
 }
 
 impl ResourceUri {
-    /// Reads a name that a client chose.
+    /// Parses a URI from a client.
     pub(super) fn parse(uri: &str) -> Result<Self, ToolError> {
         let unknown = || ToolError::not_found("resource", uri);
         if uri.len() > URI_BYTES_MAX {
@@ -56,12 +56,11 @@ fn decoded(host: &str) -> String {
     percent_decode_str(host).decode_utf8_lossy().into_owned()
 }
 
-/// A path as it stands in a URI.
+/// Percent-encodes a path.
 pub(crate) fn encoded_path(path: &[u8]) -> String {
     percent_encode(path, PATH).to_string()
 }
 
-/// The name of a file.
 pub(crate) fn workspace_uri(container: &str, path: &[u8]) -> String {
     format!("workspace://{container}/{}", encoded_path(path))
 }

@@ -1,26 +1,25 @@
-//! What a tool answers when it did its work.
+//! A tool's answer.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What an answer carries at most, where its caller names no other bound: each rendering for
-/// itself, before JSON escapes it.
+/// The default limit of an answer: for each rendering separately, before JSON escaping.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Structured content and a text. Many clients show a model only one of the two, so each has
-/// all it needs to go on. A picture has no structured content beside it: clients that prefer
-/// that would drop the picture.
+/// Structured content and a text. Many clients show a model only one of them, so each is complete.
+/// A picture has no structured content beside it: clients that prefer structured content would drop
+/// the picture.
 #[derive(Debug)]
 pub(crate) struct Answer {
     text: String,
     structured: Option<Value>,
     image: Option<(String, &'static str)>,
-    /// The exec it is about, if that goes on and the client could take a task instead.
+    /// The exec, if it is still running and the client accepts a task instead.
     pub(crate) task: Option<rmcp::model::Task>,
 }
 
-/// Of a list that grows at its end, how many at its begin do not fit into an answer.
+/// How many entries at the start of a list must be omitted so that the rest fits.
 pub(super) fn fitting(sizes: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator) -> usize {
     let (count, mut left) = (sizes.len(), ANSWER_BYTES_MAX);
     let fitting = sizes.rev().take_while(|size| {
@@ -31,13 +30,13 @@ pub(super) fn fitting(sizes: impl DoubleEndedIterator<Item = usize> + ExactSizeI
     count - fitting.count()
 }
 
-/// What something takes as JSON.
+/// The size of a value as JSON.
 pub(super) fn size(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(0, |json| json.len())
 }
 
 impl Answer {
-    /// An answer; `structured` is an object.
+    /// `structured` must be an object.
     pub(crate) fn new(text: impl Into<String>, structured: Value) -> Self {
         Self {
             text: text.into(),
@@ -47,14 +46,13 @@ impl Answer {
         }
     }
 
-    /// An answer made of a type of ours.
     pub(crate) fn of(text: impl Into<String>, structured: impl Serialize) -> Self {
         let structured = serde_json::to_value(structured)
             .expect("our types have string keys and no failing serialisation");
         Self::new(text, structured)
     }
 
-    /// A picture, as base64 and its type, and what is said of it.
+    /// A picture as base64, with a text.
     pub(crate) fn picture(text: impl Into<String>, base64: String, mime: &'static str) -> Self {
         Self {
             text: text.into(),
@@ -64,7 +62,6 @@ impl Answer {
         }
     }
 
-    /// To be answered as a task.
     pub(crate) fn with_task(mut self, task: rmcp::model::Task) -> Self {
         self.task = Some(task);
         self

@@ -1,4 +1,4 @@
-//! What arguments mean, whichever tool they are of.
+//! Argument types that several tools share.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use super::ToolError;
 
-/// File content that travels inside a tool's arguments or answer.
+/// The largest file content in a tool's arguments or answer.
 pub(super) const INLINE_BYTES_MAX: usize = 4 << 20;
 
-/// A value that people write as a number or as a text.
+/// A value that may be given as a number or as a text.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(transform = quantity)]
@@ -22,7 +22,7 @@ pub(super) enum Quantity {
     Text(String),
 }
 
-// A doc comment here would be sent to clients.
+// Not a doc comment: that would be sent to clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub(super) enum Encoding {
     #[default]
@@ -33,7 +33,7 @@ pub(super) enum Encoding {
 }
 
 impl Quantity {
-    /// As a text, which the domain's types read.
+    /// As a text, for the domain's parsers.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
@@ -43,7 +43,7 @@ impl Quantity {
 }
 
 impl Encoding {
-    /// The bytes that the text of an argument stands for.
+    /// Decodes the content of an argument.
     pub(super) fn decode(self, name: &str, content: String) -> Result<Vec<u8>, ToolError> {
         let bytes = match self {
             Self::Utf8 => content.into_bytes(),
@@ -67,32 +67,28 @@ fn quantity(schema: &mut schemars::Schema) {
     *schema = schemars::json_schema!({"type": ["string", "number"]});
 }
 
-/// Names a container. What cannot name one is not found.
+/// Parses a container id or alias. An invalid one is reported as not found.
 pub(crate) fn container_ref(text: &str) -> Result<ContainerRef, ToolError> {
     ContainerRef::parse(text).ok_or_else(|| ToolError::not_found("container", text))
 }
 
-/// Names an exec. What cannot name one is not found.
+/// Parses an exec id. An invalid one is reported as not found.
 pub(crate) fn exec_id(text: &str) -> Result<ExecId, ToolError> {
     ExecId::parse(text).map_err(|_| ToolError::not_found("exec", text))
 }
 
-/// Names a file.
 pub(crate) fn file_path(path: &[u8]) -> Result<FilePath, ToolError> {
     Ok(FilePath::parse(path)?)
 }
 
-/// A short text.
 pub(super) fn name(argument: &str, text: &str) -> Result<Name, ToolError> {
     Name::parse(text).map_err(|error| ToolError::argument(argument, error))
 }
 
-/// A short text, if there is one.
 pub(super) fn key(text: Option<&str>) -> Result<Option<Name>, ToolError> {
     text.map(|text| name("idempotency_key", text)).transpose()
 }
 
-/// Variables.
 pub(super) fn env(variables: &BTreeMap<String, String>) -> Result<Env, ToolError> {
     let mut env = Env::default();
     for (name, value) in variables {
@@ -102,7 +98,6 @@ pub(super) fn env(variables: &BTreeMap<String, String>) -> Result<Env, ToolError
     Ok(env)
 }
 
-/// Notes on a container.
 pub(super) fn labels(given: &BTreeMap<String, String>) -> Result<Labels, ToolError> {
     let mut labels = Labels::default();
     for (name, value) in given {
@@ -113,8 +108,8 @@ pub(super) fn labels(given: &BTreeMap<String, String>) -> Result<Labels, ToolErr
     Ok(labels)
 }
 
-/// What must be true of a file. An etag that none of ours can be matches nothing, and says
-/// so by a conflict like any other.
+/// A precondition by etag. An etag that cannot be one of ours matches nothing and leads to the
+/// usual conflict.
 pub(super) fn if_match(etag: Option<String>) -> Precondition {
     etag.map_or(Precondition::Any, Precondition::Matches)
 }

@@ -1,7 +1,7 @@
-//! Whether arguments are as a tool's schema says, in words that name the field.
+//! Validates arguments against a tool's schema, with messages that name the field.
 //!
-//! Serde says what is wrong but not where. So arguments are held against the schema first,
-//! and what passes here is then read into a type.
+//! Serde says what is wrong but not where. So arguments are checked against the schema first, and
+//! then deserialized.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::ToolError;
 
-/// How deep arguments are looked into; ours are not that deep.
+/// The deepest nesting that is checked; ours is less.
 const DEPTH_MAX: usize = 8;
 
-/// Takes arguments that are as the schema says. An optional argument that is `null` is
-/// taken for one that is not there, as some clients send it.
+/// Checks arguments. An optional argument that is `null` is removed, because some clients send it
+/// for a missing one.
 pub(super) fn check(schema: &JsonObject, arguments: &mut JsonObject) -> Result<(), ToolError> {
     arguments.retain(|_, value| !value.is_null());
     check_object(schema, arguments, "", 0)
@@ -105,7 +105,7 @@ fn is_in_bounds(schema: &JsonObject, value: &Value) -> bool {
     }
 }
 
-/// What an object of this schema must have.
+/// The required properties of an object.
 #[cfg(test)]
 pub(super) fn required_of(schema: &JsonObject) -> impl Iterator<Item = &str> {
     required(schema)
@@ -153,7 +153,7 @@ fn wrong(schema: &JsonObject, value: &Value, path: &str) -> ToolError {
     ToolError::invalid(message).with_hint(hint)
 }
 
-/// What a schema asks for, in words.
+/// Describes what a schema expects.
 fn expected(schema: &JsonObject) -> String {
     if let Some(Value::Array(words)) = schema.get("enum") {
         let words: Vec<String> = words.iter().map(Value::to_string).collect();
@@ -197,7 +197,7 @@ fn named(kind: &str) -> &str {
     }
 }
 
-/// What was given instead; its content only where that is short.
+/// Describes the given value; shows its content only if it is short.
 fn given(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

@@ -44,7 +44,7 @@ impl Tool for ExecCancel {
             status,
             next_step,
         };
-        // One that had ended by itself keeps its own status.
+        // An exec that had ended by itself keeps its status.
         let text = format!("{id} {status}; {}", output.next_step);
         Ok(Answer::of(text, output))
     }

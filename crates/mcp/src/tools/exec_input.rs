@@ -1,4 +1,4 @@
-//! `exec_input`: speaks to a running command.
+//! `exec_input`: sends input or a signal to a running command.
 
 use bytes::Bytes;
 use hotcell_domain::ExecId;
@@ -84,7 +84,7 @@ impl Tool for ExecInput {
     }
 }
 
-/// An exec that takes no input may still have output that nobody has read.
+/// An exec that accepts no input may still have unread output.
 fn told(error: ServiceError, id: &ExecId) -> ToolError {
     let is_conflict = matches!(error, ServiceError::Conflict { .. });
     let error = ToolError::from(error);

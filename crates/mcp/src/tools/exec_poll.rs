@@ -1,4 +1,4 @@
-//! `exec_poll`: what a command wrote and how it is.
+//! `exec_poll`: the output and status of a command.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use super::{Answer, Code, Hints, Tool, ToolError, arguments};
 use crate::call::Call;
 use crate::{Server, task};
 
-/// How long a client that takes tasks waits for the answer itself.
+/// How long a client that accepts tasks waits for a direct answer.
 const TASK_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct ExecStart;
@@ -86,8 +86,8 @@ impl Tool for ExecStart {
     }
 }
 
-/// Starts it and waits. When the client gives up meanwhile, the service decides what becomes
-/// of it.
+/// Starts it and waits. If the client cancels meanwhile, the service decides whether the exec
+/// continues.
 async fn start(
     server: &Server,
     target: &ContainerRef,
@@ -123,13 +123,13 @@ async fn wait_for(
         until_end: true,
     };
     match super::polling::poll(server, id, poll, call).await {
-        // It runs, and without its handle nobody could find it.
+        // It runs, and without its id nobody could find it.
         Err(error) if error.code() == Code::ResourceExhausted => unread(server, id, call).await,
         polled => polled,
     }
 }
 
-/// How an exec is, without what it wrote.
+/// The status of an exec without its output.
 async fn unread(server: &Server, id: &ExecId, call: &Call) -> Result<ExecView, ToolError> {
     let poll = Poll {
         after_seq: u64::MAX,
@@ -161,7 +161,7 @@ impl Params {
         Ok(command)
     }
 
-    /// How large the terminal is, if there is one.
+    /// The size of the terminal, if there is one.
     fn size(&self) -> Result<TerminalSize, ToolError> {
         let default = TerminalSize::default();
         if !self.tty && (self.rows.is_some() || self.cols.is_some()) {
@@ -175,7 +175,7 @@ impl Params {
     }
 }
 
-/// What it reads. Whoever waits for the end cannot send anything meanwhile.
+/// Its stdin. A caller that waits for the end cannot send anything meanwhile.
 fn stdin(params: &Params) -> Stdin {
     let text = params.stdin.clone();
     let is_open = text.is_none() && (params.wait_s == 0.0 || params.tty);

@@ -7,8 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use hotcell_domain::{ExecStatus, Stream};
 use hotcell_service::{ExecView, Message};
 
-/// The output itself, its streams marked if there are both, then a line that tells how the
-/// exec is and what to call next.
+/// The output, with both streams marked if there are both, then a line with the status and the next
+/// call.
 pub(super) fn render(view: &ExecView) -> String {
     let mut text = output(&view.messages);
     let is_mid_line = !text.is_empty() && !text.ends_with('\n');
@@ -46,7 +46,7 @@ fn output(messages: &[Message]) -> String {
     text
 }
 
-/// What to call next, if there is more to come.
+/// The next call, if there is more to come.
 pub(super) fn next_step(view: &ExecView) -> Option<String> {
     if view.is_complete {
         return None;

@@ -20,10 +20,10 @@ use crate::call::Call;
 use crate::mime::{mime_type, shown_image};
 use crate::text::truncate;
 
-/// Of a path, where it is repeated: there may be hundreds.
+/// How much of a path is repeated: there may be hundreds.
 const PATH_SHOWN_BYTES_MAX: usize = 256;
 
-/// Of a file, to see what it is.
+/// Bytes used to detect the file type.
 const MAGIC_BYTES: usize = 4096;
 
 pub(super) struct FsBatch;
@@ -133,7 +133,7 @@ impl Tool for FsBatch {
             })
             .collect::<Result<_, _>>()?;
         if named.contains(&Op::Read) {
-            // Before anything is done: what was done must be told.
+            // Reserved before anything is changed, because the result must be reported.
             call.room(INLINE_BYTES_MAX).await?;
         }
         let service = server.service();
@@ -168,7 +168,7 @@ impl Tool for FsBatch {
     }
 }
 
-/// An operation that failed, and the batch with it.
+/// A failed operation, and the batch with it.
 struct Failed {
     index: usize,
     is_undone: bool,
@@ -176,7 +176,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// The operation's own error, with its number and path, and how each other one went.
+    /// The operation's own error, with its number and path, and the outcome of the others.
     fn tell(self, ops: &[Op], paths: &[String]) -> ToolError {
         let number = self.index + 1;
         let op = ops.get(self.index).map_or("", |op| op.as_str());
@@ -224,7 +224,7 @@ impl Failed {
     }
 }
 
-/// Numbers of operations, in a word.
+/// A range of operation numbers as text.
 fn span(numbers: &Range<usize>) -> String {
     if numbers.len() == 1 {
         format!("operation {}", numbers.start)
@@ -268,7 +268,7 @@ impl Step {
         })
     }
 
-    /// Neither lacks what it needs nor has what it would ignore.
+    /// Checks that each operation has the fields it needs, and none that it would ignore.
     fn has_what_it_needs(&self) -> Result<(), ToolError> {
         let op = self.op.as_str();
         let takes_dest = matches!(self.op, Op::Move | Op::Copy);
@@ -377,7 +377,7 @@ impl Done {
         self.encoding = Some(shown.encoding);
     }
 
-    /// How it went in a line, then what was read.
+    /// The outcome in one line, then what was read.
     fn lines(&self) -> String {
         let (number, op, path) = (self.number, self.op, &self.path);
         if let Some(error) = &self.error {

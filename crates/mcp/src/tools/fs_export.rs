@@ -54,7 +54,7 @@ pub(super) struct Output {
     next_step: Option<&'static str>,
 }
 
-/// How a client without HTTP gets what is too large for an answer.
+/// How a client without HTTP gets an archive that is too large for an answer.
 const IN_PARTS: &str = "pack it inside, such as exec_start cmd=[\"tar\",\"czf\",\"export.tgz\",\"DIR\"], \
     then fs_read export.tgz with limit=4194304 and go on with offset=next_offset";
 
@@ -86,7 +86,7 @@ impl Tool for FsExport {
     }
 }
 
-/// The archive, or nothing if it is too large to travel here.
+/// The archive, or `None` if it is too large for an answer.
 async fn pack(mut reader: FileReader, gzip: bool) -> Result<Option<Vec<u8>>, ToolError> {
     let level = if gzip {
         Compression::fast()
@@ -113,8 +113,8 @@ async fn pack(mut reader: FileReader, gzip: bool) -> Result<Option<Vec<u8>>, Too
     Ok((archive.len() <= INLINE_BYTES_MAX).then_some(archive))
 }
 
-/// All of it is in the structured content, for programs. A text has it as far as a model could
-/// use it, else another way to it.
+/// The structured content has the whole archive, for programs. The text has it only if it is short
+/// enough for a model; else it says how to get it.
 fn inline(server: &Server, params: &Params, archive: &[u8]) -> Answer {
     let (format, size) = (params.format(), archive.len());
     let base64 = BASE64_STANDARD.encode(archive);
@@ -157,7 +157,7 @@ fn elsewhere(server: &Server, params: &Params) -> Result<Answer, ToolError> {
 }
 
 impl Params {
-    /// Where the same archive is had, if there is HTTP.
+    /// The URL of the same archive, if there is HTTP.
     fn url(&self, server: &Server) -> Option<String> {
         let mut query = vec![("path", self.path.as_str())];
         query.extend(self.include.iter().map(|glob| ("include", glob.as_str())));

@@ -15,10 +15,9 @@ use super::{Answer, Code, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
 
-/// What is unpacked at a time. How much in all, the container's agent bounds.
+/// Bytes unpacked at a time. The container's agent limits the total.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How a gzip begins.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 pub(super) struct FsImport;
@@ -49,7 +48,7 @@ pub(super) struct Output {
     next_step: Option<&'static str>,
 }
 
-/// How a client without HTTP sends what is too large for a message.
+/// How a client without HTTP sends an archive that is too large for a message.
 const IN_PARTS: &str = "write it in parts of at most 4 MiB with fs_write path=import.tgz encoding=base64 append=true, \
     then unpack it inside, such as exec_start cmd=[\"tar\",\"xf\",\"import.tgz\",\"-C\",\"DIR\"]";
 
@@ -89,7 +88,7 @@ impl Tool for FsImport {
 }
 
 impl Params {
-    /// The archive, if it is here and not too large.
+    /// The archive, if it is given and not too large.
     fn archive(&self) -> Result<Option<Vec<u8>>, ToolError> {
         let Some(text) = &self.archive else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `fs_list`: what is in a directory.
+//! `fs_list`: lists a directory.
 
 use hotcell_domain::ContainerRef;
 use hotcell_service::{FilePath, List, Page};
@@ -11,13 +11,11 @@ use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
 
-/// Entries of a page.
 const ENTRIES_MAX: u32 = 1000;
 
-/// Entries of a page where the caller says nothing.
 const ENTRIES_DEFAULT: u32 = 200;
 
-/// What an entry costs besides its path and its target.
+/// The size of an entry besides its path and its target.
 const ENTRY_BYTES: usize = 160;
 
 pub(super) struct FsList;
@@ -93,8 +91,8 @@ impl Tool for FsList {
     }
 }
 
-/// A page that is not too long for an answer: names may be. The agent alone knows where a
-/// page goes on, so a page that is too long is asked for again, shorter.
+/// A page that fits into an answer: names may be long. Only the agent knows where a page continues,
+/// so a page that is too long is requested again with fewer entries.
 async fn fitting(
     server: &Server,
     call: &Call,

@@ -1,4 +1,4 @@
-//! `fs_read`: a file's content.
+//! `fs_read`: reads a file.
 
 use hotcell_service::{FileInfo, FilePath, FileReader};
 use schemars::JsonSchema;
@@ -13,10 +13,10 @@ use crate::call::Call;
 use crate::mime::{mime_type, shown_image};
 use crate::picture::{self, PICTURE_BYTES_MAX, Picture, SENT_BYTES_MAX};
 
-/// Bytes that are read where the caller says nothing.
+/// The default number of bytes.
 const LIMIT_DEFAULT: u64 = ANSWER_BYTES_MAX as u64;
 
-/// Of a file, to see what it is.
+/// Bytes used to detect the file type.
 const MAGIC_BYTES: usize = 4096;
 
 pub(super) struct FsRead;
@@ -57,7 +57,7 @@ pub(super) struct Output {
 struct Read {
     info: FileInfo,
     data: Vec<u8>,
-    /// Why it is no picture, though it should be one.
+    /// Why it is not shown as a picture, though it should be one.
     no_picture: Option<&'static str>,
 }
 
@@ -79,7 +79,7 @@ impl Tool for FsRead {
     }
 }
 
-/// Reads what was asked for, and all of a picture.
+/// Reads the requested range, or all of a picture.
 async fn read(
     server: &Server,
     params: &Params,
@@ -111,7 +111,7 @@ async fn read(
         return Ok((read, None));
     }
     call.room(SENT_BYTES_MAX).await?;
-    // Before the whole is read: it takes its memory too.
+    // Before the whole file is read, because it takes memory too.
     let permit = picture::decode_permit().await;
     let whole = if read.data.len() as u64 == read.info.size {
         read.data.clone()
@@ -138,7 +138,7 @@ impl Read {
     }
 }
 
-/// A picture, and what a text can say of it.
+/// A picture, with a text that describes it.
 fn shown(info: &FileInfo, picture: Picture) -> Answer {
     let path = workspace_path(&info.path);
     let text = format!(
@@ -157,7 +157,7 @@ fn answer(server: &Server, params: &Params, read: Read) -> Answer {
     } = read;
     let offset = params.offset;
     let has_more = offset.saturating_add(data.len() as u64) < info.size;
-    // Whoever names a limit gets that many bytes, however they are shown.
+    // A caller that names a limit gets that many bytes, however they are encoded.
     let bytes_max = params.limit.map_or(ANSWER_BYTES_MAX, |_| usize::MAX);
     let shown = FileText::new(data, bytes_max, has_more);
     let end = offset.saturating_add(shown.bytes as u64);
@@ -191,7 +191,7 @@ fn next_step(no_picture: Option<&str>, next: Option<u64>) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// The content, then a line that tells what it is and how to get the rest.
+/// The content, then a line that describes it and says how to read the rest.
 fn text(
     info: &FileInfo,
     shown: &FileText,

@@ -1,4 +1,4 @@
-//! `fs_stat`: what a path is.
+//! `fs_stat`: metadata of a path.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

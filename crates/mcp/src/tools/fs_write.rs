@@ -1,4 +1,4 @@
-//! `fs_write`: a file's content.
+//! `fs_write`: writes a file.
 
 use bytes::Bytes;
 use hotcell_service::{Precondition, WriteOptions};

@@ -1,4 +1,4 @@
-//! `garbage_collect`: removes what nobody needs any more.
+//! `garbage_collect`: removes what is no longer needed.
 
 use hotcell_service::Collected;
 use schemars::JsonSchema;

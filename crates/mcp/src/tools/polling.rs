@@ -1,4 +1,4 @@
-//! Waiting for an exec, then reading what it wrote: with room for that, and only then.
+//! Waits for an exec, then reads its output once memory is reserved for it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::ToolError;
 use crate::Server;
 use crate::call::Call;
 
-/// Polls an exec. While it is waited for, the answer takes no room.
+/// Polls an exec. While it waits, it reserves no memory.
 pub(super) async fn poll(
     server: &Server,
     id: &ExecId,

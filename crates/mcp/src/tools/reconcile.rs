@@ -1,4 +1,4 @@
-//! `reconcile`: settles what differs between the store and the engine.
+//! `reconcile`: settles differences between the store and the engine.
 
 use hotcell_service::Reconciled;
 use schemars::JsonSchema;

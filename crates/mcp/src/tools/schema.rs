@@ -1,19 +1,18 @@
-//! The schemas of tools, made from their types and made short.
+//! The schemas of tools, derived from their types and shortened.
 //!
-//! A model reads the whole list before its first word, so nothing is in it that does not
-//! help: no `$schema`, no titles, no formats of integers, no `null`s.
+//! A model reads the whole list before its first word, so it contains only what helps: no
+//! `$schema`, titles, integer formats or `null`s.
 //!
-//! Output schemas name every field, also nested ones. They require nothing: clients check the
-//! structured content of errors against them too, and one that finds a required field missing
-//! would hide the error.
+//! Output schemas name every field, including nested ones, but require none: clients also validate
+//! the structured content of errors against them, and a missing required field would hide the
+//! error.
 
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// The schema of a type, all in one piece and without what [`crate::tools::check`] has no
-/// use for.
+/// The schema of a type, inlined and without what [`crate::tools::check`] does not need.
 pub(super) fn of<T: JsonSchema>() -> JsonObject {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -34,13 +33,13 @@ pub(super) fn of<T: JsonSchema>() -> JsonObject {
     schema
 }
 
-/// What clients see of an input schema: descriptions, defaults and limits.
+/// The input schema for clients: descriptions, defaults and limits.
 pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
     let mut shown = Value::Object(schema.clone());
     each(&mut shown, &mut |schema| {
         schema.retain(|key, value| match key.as_str() {
             "additionalProperties" => value.is_object(),
-            // What the type alone allows is no limit that anybody chose.
+            // A maximum that only comes from the integer type is not a chosen limit.
             "maximum" => value.as_f64().is_some_and(|max| max < f64::from(u32::MAX)),
             "minimum" => value.as_f64() != Some(0.0),
             _ => true,
@@ -49,7 +48,6 @@ pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
     object(shown)
 }
 
-/// What clients see of an output schema.
 pub(super) fn shown_output<T: JsonSchema>() -> JsonObject {
     let mut shown = Value::Object(of::<T>());
     each(&mut shown, &mut |schema| {
@@ -77,7 +75,7 @@ fn object(value: Value) -> JsonObject {
     object
 }
 
-/// Visits a schema and all schemas in it.
+/// Visits a schema and all nested schemas.
 fn each(schema: &mut Value, visit: &mut impl FnMut(&mut JsonObject)) {
     let Value::Object(schema) = schema else {
         return;
@@ -116,7 +114,7 @@ fn slim(schema: &mut Value) {
     });
 }
 
-/// `["string", "null"]` becomes `"string"`: an optional field is one that is not required.
+/// `["string", "null"]` becomes `"string"`: an optional field is simply not required.
 fn without_null(schema: &mut JsonObject) {
     let Some(Value::Array(types)) = schema.get_mut("type") else {
         return;
@@ -128,7 +126,7 @@ fn without_null(schema: &mut JsonObject) {
     }
 }
 
-/// The largest number that fits, where a format says it.
+/// The largest value of an integer format.
 fn integer_max(format: &Value) -> Option<u64> {
     match format.as_str()? {
         "uint8" => Some(u8::MAX.into()),

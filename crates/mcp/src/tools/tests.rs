@@ -1,4 +1,4 @@
-//! What the list of tools costs a model, and how arguments are refused.
+//! The size of the tool list, and how invalid arguments are refused.
 
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::Toolsets;
 /// What a model reads of all tools: names, descriptions, input schemas.
 const READ_BYTES_MAX: usize = 16_000;
 
-/// What the output schemas of all tools take.
+/// Size of the output schemas of all tools.
 const OUTPUT_BYTES_MAX: usize = 24_000;
 
 fn listed() -> Vec<rmcp::model::Tool> {
@@ -20,7 +20,7 @@ fn size(value: &impl serde::Serialize) -> usize {
     serde_json::to_string(value).unwrap().len()
 }
 
-/// What a tool says of arguments.
+/// A tool's answer to these arguments.
 fn said(tool: &str, arguments: Value) -> String {
     let table = ToolTable::new(Toolsets::ALL);
     let entry = table
@@ -43,7 +43,7 @@ fn text(error: ToolError) -> String {
         .clone()
 }
 
-/// The sizes of parts, the sum last.
+/// The sizes of the parts, the sum last.
 fn shares(part: impl Fn(&rmcp::model::Tool) -> usize) -> (usize, String) {
     let tools = listed();
     let total = tools.iter().map(&part).sum();

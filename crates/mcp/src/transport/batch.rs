@@ -1,5 +1,5 @@
-//! JSON-RPC batches: several messages in one array, answered by one array. Protocol version
-//! 2025-03-26 has them, and no other.
+//! JSON-RPC batches: several messages in one array, answered by one array. Only protocol version
+//! 2025-03-26 has them.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ use super::reply_budget::ReplyLease;
 #[derive(Debug)]
 pub struct Batch(pub Vec<Value>);
 
-/// Whether this can only be a batch.
+/// Whether a message is a batch: it starts with a bracket.
 pub fn is_batch(json: &[u8]) -> bool {
     json.trim_ascii_start().first() == Some(&b'[')
 }
 
-/// What to say of a batch in another version of the protocol.
+/// The error for a batch in another protocol version.
 pub const WRONG_VERSION: &str =
     "batches are for protocol version 2025-03-26; send one message at a time";
 
 impl Batch {
-    /// Reads a batch, or says why it is none.
+    /// Parses a batch.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         let batch: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if batch.0.is_empty() {
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Batch {
     }
 }
 
-/// Stops at the first message too many.
+/// Stops at the first message beyond the limit.
 struct BatchVisitor;
 
 impl<'de> Visitor<'de> for BatchVisitor {
@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for BatchVisitor {
     }
 }
 
-/// The answer to something in a batch that is no message.
+/// The error for an item of a batch that is not a message.
 pub fn no_message(item: &Value) -> ServerJsonRpcMessage {
     let id = item.get("id").cloned();
     let id = id.and_then(|id| serde_json::from_value::<RequestId>(id).ok());
@@ -79,17 +79,16 @@ pub fn no_message(item: &Value) -> ServerJsonRpcMessage {
     JsonRpcMessage::error(error, id)
 }
 
-/// What goes out at once, with what it has of the budget for answers.
+/// An outgoing message or batch, with its part of the reply budget.
 #[derive(Debug)]
 pub(crate) struct OutgoingReply {
     pub(crate) what: OutgoingMessages,
     pub(crate) replies: Vec<ReplyLease>,
 }
 
-/// What goes out at once.
 #[derive(Debug)]
 pub(crate) enum OutgoingMessages {
-    /// A message of its own.
+    /// A single message.
     One(Box<ServerJsonRpcMessage>),
     /// The answers to a batch.
     All(Vec<ServerJsonRpcMessage>),
@@ -104,7 +103,7 @@ pub(crate) struct Batches {
 
 #[derive(Debug)]
 struct OpenBatch {
-    /// Requests that have no answer yet.
+    /// Requests without an answer yet.
     waiting: Vec<RequestId>,
     answers: Vec<ServerJsonRpcMessage>,
     replies: Vec<ReplyLease>,
@@ -118,7 +117,7 @@ impl OutgoingReply {
         }
     }
 
-    /// Nothing, if there is nothing to say.
+    /// `None` if there is nothing to send.
     fn all(answers: Vec<ServerJsonRpcMessage>, replies: Vec<ReplyLease>) -> Option<Self> {
         let what = OutgoingMessages::All(answers);
         let is_empty = matches!(&what, OutgoingMessages::All(answers) if answers.is_empty());
@@ -127,13 +126,13 @@ impl OutgoingReply {
 }
 
 impl Batches {
-    /// Whether the version that was agreed on has batches.
+    /// Whether the negotiated version has batches.
     pub(crate) fn are_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// Takes a batch apart: the messages to handle now, and the answers if there is nothing
-    /// to wait for.
+    /// Splits a batch into the messages to handle now, and the answers if there is nothing to wait
+    /// for.
     pub(crate) fn begin(
         &mut self,
         batch: Batch,
@@ -161,7 +160,7 @@ impl Batches {
         (messages, None)
     }
 
-    /// What to send when `message` is to be sent: it, nothing yet, or all answers of a batch.
+    /// What to send for `message`: itself, nothing yet, or all answers of its batch.
     pub(crate) fn outgoing(
         &mut self,
         message: ServerJsonRpcMessage,
@@ -187,13 +186,13 @@ impl Batches {
         }
     }
 
-    /// A cancelled request gets no answer, and its batch does not wait for one.
+    /// A cancelled request gets no answer, and its batch does not wait for it.
     pub(crate) fn forget(&mut self, id: &RequestId) -> Option<OutgoingReply> {
         let number = self.take_waiting(id)?;
         self.complete(number)
     }
 
-    /// The batch that waits for this answer, which it does no longer.
+    /// Marks an answer as received; returns the index of its batch.
     fn take_waiting(&mut self, id: &RequestId) -> Option<usize> {
         self.open.iter_mut().enumerate().find_map(|(number, open)| {
             let position = open.waiting.iter().position(|waiting| waiting == id)?;

@@ -1,9 +1,8 @@
-//! A bound on requests that are being answered.
+//! Limits the number of requests that are being answered.
 //!
-//! `rmcp` starts a task for each request and never looks back: a peer that sends without
-//! reading the answers, or that leaves its requests behind with a closed HTTP connection,
-//! would pile them up. So every transport is wrapped, and a request over the bound is
-//! answered with an error at once, by the transport itself.
+//! `rmcp` starts a task for each request without a limit: a peer that sends without reading the
+//! answers, or that abandons its requests by closing HTTP connections, would pile them up. So every
+//! transport is wrapped, and the transport itself answers a request beyond the limit with an error.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +20,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::limits::REQUESTS_PER_CONNECTION_MAX;
 use super::reply_budget::{ReplyLease, SendReply, answered};
 
-/// JSON-RPC leaves this range to servers.
+/// From the range that JSON-RPC reserves for servers.
 const TOO_MANY_REQUESTS: ErrorCode = ErrorCode(-32029);
 
-/// A transport whose requests in flight are bounded.
+/// A transport with a limit on requests in flight.
 pub struct InFlight<T> {
     inner: T,
     shared: Arc<Semaphore>,
@@ -34,24 +33,23 @@ pub struct InFlight<T> {
     refusing: Option<BoxFuture<'static, ()>>,
 }
 
-/// What has come and not been answered. An id that is sent twice counts twice.
+/// Requests without an answer. An id that is sent twice counts twice.
 type PendingRequests = HashMap<RequestId, Vec<PendingRequest>>;
 
-/// A request that has not been answered.
 struct PendingRequest {
     _permit: RequestPermit,
     reply: ReplyLease,
 }
 
-/// A request's permit. It is released when the request has been answered, or was cancelled, *and*
-/// its handler has ended: a request carries a clone, which goes with its handler.
+/// A request's permit. Released once the request has been answered or cancelled *and* its handler
+/// has ended: the request carries a clone, which is dropped with the handler.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPermit {
     _permits: Arc<[OwnedSemaphorePermit; 2]>,
 }
 
 impl<T> InFlight<T> {
-    /// Bounds the requests of this transport, and of all that have the same `shared`.
+    /// Limits the requests of this transport, and of all that share `shared`.
     pub fn new(inner: T, shared: Arc<Semaphore>) -> Self {
         Self {
             inner,
@@ -136,9 +134,9 @@ impl<T: SendReply> Transport<RoleServer> for InFlight<T> {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            // The loop above us drops this future whenever something else happens, so what
-            // must be finished is kept. Nothing is read meanwhile: who does not take the
-            // refusals is not listened to.
+            // The loop above drops this future whenever something else happens, so unfinished work
+            // is kept. Nothing is read meanwhile: a peer that does not read the refusals is not
+            // served.
             if let Some(refusing) = &mut self.refusing {
                 refusing.await;
                 self.refusing = None;
@@ -173,7 +171,7 @@ impl<T: SendReply> InFlight<T> {
         self.refusing = Some(Box::pin(async move { drop(sent.await) }));
     }
 
-    /// A cancelled request gets no answer; its permit is its handler's alone from now on.
+    /// A cancelled request gets no answer; from now on only its handler holds the permit.
     fn note_cancelled(&self, notification: &ClientNotification) {
         if let ClientNotification::CancelledNotification(cancelled) = notification
             && let Some(id) = &cancelled.params.request_id

@@ -1,7 +1,7 @@
-//! One JSON-RPC message a line: how stdio and the unix socket speak.
+//! One JSON-RPC message per line: the format of stdio and the unix socket.
 //!
-//! A line that is too long or is no message is answered with an error, and the next line is
-//! read as if nothing had happened. A line may be a batch, where the protocol has them.
+//! A line that is too long or not a message is answered with an error, and reading continues with
+//! the next line. A line may be a batch, if the protocol version has them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ use super::batch::{Batch, Batches, OutgoingMessages, OutgoingReply, WRONG_VERSIO
 use super::limits::MESSAGE_BYTES_MAX;
 use super::reply_budget::{ReplyLease, SendReply};
 
-/// A read buffer that grew larger than this is given back once it is empty.
+/// A larger read buffer is freed once it is empty.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
 
 type Writer<W> = Arc<Mutex<Option<FramedWrite<W, MessageEncoder>>>>;
@@ -37,9 +37,9 @@ type Writer<W> = Arc<Mutex<Option<FramedWrite<W, MessageEncoder>>>>;
 pub(crate) struct Lines<R, W> {
     read: FramedRead<R, AnyDelimiterCodec>,
     write: Writer<W>,
-    /// Set when the peer takes no more: then it is not listened to either.
+    /// Set when writing to the peer has failed: then nothing is read from it either.
     is_broken: CancellationToken,
-    /// Of a batch, what was not handed on yet.
+    /// Messages of a batch that were not delivered yet.
     queue: VecDeque<ClientJsonRpcMessage>,
     batches: Arc<SyncMutex<Batches>>,
     refusing: Option<BoxFuture<'static, ()>>,
@@ -47,7 +47,7 @@ pub(crate) struct Lines<R, W> {
 
 struct MessageEncoder;
 
-/// What a line was.
+/// A parsed line.
 enum Line {
     Message(Box<ClientJsonRpcMessage>),
     Batch(Batch),
@@ -78,12 +78,12 @@ where
         }
     }
 
-    /// The next line; `None` at the end or when nothing can be read any more.
+    /// The next line; `None` at end of file or after a read error.
     async fn next_line(&mut self) -> Option<Line> {
         let line = match self.read.next().await {
             Some(Ok(line)) => parse(&line, lock(&self.batches).are_allowed()),
             Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
-                // A framed reader ends after an error, and goes on when it is asked again.
+                // A framed reader ends after an error, and continues when it is polled again.
                 let _ = self.read.next().await;
                 let message = format!("a message is longer than {MESSAGE_BYTES_MAX} bytes");
                 Line::Bad(ErrorData::invalid_request(message, None), None)
@@ -101,7 +101,7 @@ where
         Some(line)
     }
 
-    /// Takes a batch apart.
+    /// Splits a batch.
     fn begin(&mut self, batch: Batch) {
         let (messages, done) = lock(&self.batches).begin(batch);
         for message in &messages {
@@ -121,7 +121,7 @@ where
         }
     }
 
-    /// Has it sent before the next line is read.
+    /// Sends something before the next line is read.
     fn send_later(&mut self, sending: Option<OutgoingReply>) {
         let Some(sending) = sending else {
             return;
@@ -141,8 +141,7 @@ fn lock(batches: &SyncMutex<Batches>) -> MutexGuard<'_, Batches> {
     batches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes it; what it has of the budget for answers is given back when it is written, or
-/// never will be.
+/// Writes a message; releases its part of the reply budget when it is written, or never will be.
 async fn put<W: AsyncWrite + Unpin>(
     write: &Writer<W>,
     is_broken: &CancellationToken,
@@ -155,7 +154,7 @@ async fn put<W: AsyncWrite + Unpin>(
         None => return Err(io::ErrorKind::NotConnected.into()),
     };
     if sent.is_err() {
-        // A part of a message may be written: nothing can follow it.
+        // Part of a message may be written, so nothing can follow it.
         write.take();
         is_broken.cancel();
     }
@@ -192,7 +191,7 @@ fn parse_batch(line: &[u8], is_allowed: bool) -> Line {
     }
 }
 
-/// Says what is wrong with a line that is no message.
+/// Explains why a line is not a message.
 fn explain(line: &[u8]) -> Line {
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
         return Line::Bad(ErrorData::parse_error("this line is not JSON", None), None);
@@ -260,7 +259,7 @@ where
 {
     async fn next_message(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            // Kept, because this future may be dropped at any await.
+            // Kept in a field, because this future may be dropped at any await.
             if let Some(refusing) = &mut self.refusing {
                 refusing.await;
                 self.refusing = None;
@@ -308,7 +307,7 @@ mod tests {
 
     const PING: &[u8] = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 
-    /// What is answered to `input`, and how many messages come out of it.
+    /// The answers to `input`, and the number of messages delivered.
     async fn exchange(input: &[u8]) -> (Vec<String>, usize) {
         let (mut ours, theirs) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(theirs);

@@ -1,5 +1,5 @@
-//! MCP on a unix socket that only its owner can open: for our own commands, and for a second
-//! stdio server on the same state. Each connection is served as stdio is.
+//! MCP on a unix socket that only its owner can open: for our own commands, and for a second stdio
+//! server on the same state. Each connection is served like stdio.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -20,13 +20,12 @@ use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX, SOCKET_
 use super::stdio::serve_lines;
 use super::write_timeout::WriteTimeout;
 
-/// Connections that wait to be accepted.
 const BACKLOG: u32 = 64;
 
-/// How long to wait when the system has no descriptor left for a connection.
+/// The pause after a failed accept, for example when out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A bound socket. Its file goes with it.
+/// A bound socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -36,15 +35,15 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket at `path`, in place of one that an earlier server left there. The
-    /// caller makes sure that no other server lives on that path.
+    /// Binds a socket at `path`, replacing one that an earlier server left. The caller must ensure
+    /// that no other server uses the path.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let path_in_directory = SocketPath::open(path)?;
         let path = path_in_directory.path.as_path();
         remove_stale(path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
-        // Nobody can connect before it listens, so nobody finds it with a wider mode.
+        // Nobody can connect before it listens, so the wider mode is never usable.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let inode = std::fs::symlink_metadata(path)?.ino();
         let listener = socket.listen(BACKLOG)?;
@@ -61,7 +60,7 @@ impl Socket {
         UnixStream::connect(&SocketPath::open(path)?.path).await
     }
 
-    /// Its clients: who wants to know when there are none closes it and waits.
+    /// Its clients. To wait until there are none, close it and wait.
     pub fn clients(&self) -> TaskTracker {
         self.clients.clone()
     }
@@ -127,11 +126,10 @@ impl Drop for Socket {
     }
 }
 
-/// Where a socket is, by a path that fits into an address: these have 108 bytes, and a
-/// directory's path may have more.
+/// The path of a socket in a form that fits into a socket address, which has only 108 bytes.
 #[derive(Debug)]
 struct SocketPath {
-    /// Its name in the directory that we hold open.
+    /// Relative to the directory that we hold open.
     path: PathBuf,
     _directory: File,
 }
@@ -151,7 +149,7 @@ impl SocketPath {
     }
 }
 
-/// Removes a socket; anything else that is there is not ours to remove.
+/// Removes a socket; refuses to remove any other file.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),

@@ -1,5 +1,5 @@
-//! MCP on standard input and output, as desktop clients start a server. Standard output
-//! carries the protocol and nothing else.
+//! MCP on standard input and output, as desktop clients start a server. Stdout carries only the
+//! protocol.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::limits::{REQUESTS_PER_CONNECTION_MAX, STDIO_UNREAD_MAX};
 use super::lines::Lines;
 use super::write_timeout::WriteTimeout;
 
-/// Serves the client that started us, until it closes our input or we are to stop.
+/// Serves the client that started us, until it closes our stdin or we are told to stop.
 pub async fn serve_stdio<H: ServerHandler>(handler: H, stop: CancellationToken) -> io::Result<()> {
     let (read, write) = stdio_pipes();
     let write = WriteTimeout::new(write, STDIO_UNREAD_MAX);
@@ -49,7 +49,7 @@ where
             tracing::debug!(?quit, "a client is gone");
             Ok(())
         }
-        // It came, said nothing that begins a conversation, and went.
+        // It disconnected without starting a conversation.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
             Ok(())
         }

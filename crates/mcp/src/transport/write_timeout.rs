@@ -1,4 +1,4 @@
-//! A bound on how long a client may leave an answer unread.
+//! Limits how long a client may leave an answer unread.
 
 use std::io;
 use std::pin::Pin;
@@ -12,15 +12,15 @@ use super::limits::READ_BYTES_MIN;
 
 type Written = Poll<io::Result<usize>>;
 
-/// A byte stream that fails with `TimedOut` when it could not be written to for a while, or
-/// hardly: a peer that takes a byte now and then holds as much as one that takes none.
+/// A byte stream whose writes fail with `TimedOut` without enough progress: a peer that takes a
+/// byte now and then blocks as much memory as one that takes none.
 pub struct WriteTimeout<S> {
     inner: S,
     timeout: Duration,
-    /// Bytes that a peer takes within the timeout, if there are as many.
+    /// Bytes that a peer must accept within the timeout, if there are as many.
     bytes_min: usize,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Bytes taken since it is waited for.
+    /// Bytes accepted since the timer was started.
     taken: usize,
 }
 
@@ -40,13 +40,12 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// The peer has taken what there was, or enough of it.
+    /// The peer has accepted everything, or enough of it.
     fn rest(&mut self) {
         self.waiting = None;
         self.taken = 0;
     }
 
-    /// Notes what was written.
     fn note(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Written {
         if let Poll::Ready(Ok(bytes)) = &written
             && self.waiting.is_some()
@@ -59,7 +58,7 @@ impl<S> WriteTimeout<S> {
         self.wait(written, cx)
     }
 
-    /// Passes `written` on, unless it has been waited for too long.
+    /// Passes `written` on, unless it has taken too long.
     fn wait<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -110,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        // Who writes flushes when nothing is left.
+        // A writer flushes when nothing is left.
         if flushed.is_ready() {
             self.rest();
         }

@@ -1,4 +1,4 @@
-//! Connections that hang, break, or lead to somebody else.
+//! Connections that hang, break, or lead to another agent.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use hotcell_engine::{
 
 use super::*;
 
-/// An engine that can only open streams, each in the way that was told.
+/// An engine that can only open streams, each as prescribed.
 struct Door {
     opens: AtomicUsize,
     ways: Mutex<VecDeque<Way>>,
@@ -20,7 +20,7 @@ struct Door {
 enum Way {
     Never,
     Refused,
-    /// The engine is gone, and that takes a moment to hear.
+    /// The engine does not exist, and finding out takes a moment.
     Away,
     Garbage,
 }

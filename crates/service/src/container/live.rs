@@ -1,16 +1,16 @@
-//! One container that has not ended, as this server knows it.
+//! A container that has not ended, as this server sees it.
 //!
 //! ```text
 //!            kill, expiry, gc, reconcile, stop
 //!                        │ requests
 //!                        ▼
-//! phase ◀── watch ── its own task ──▶ engine, store
+//! phase ◀── watch ── supervisor ──▶ engine, store
 //!                        ▲
-//!             death, distrust
+//!             agent died or is distrusted
 //! ```
 //!
-//! The task in `supervisor` alone changes the phase; everybody else asks it and waits. A persistent
-//! container that ends by itself is started again: only a request removes its files.
+//! Only the supervisor changes the phase; all others ask it and wait. A persistent container that
+//! ends by itself is restarted: only a request removes its files.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -25,30 +25,30 @@ use crate::connection::Connection;
 use crate::environment::Environment;
 use crate::exec::ExecTable;
 
-/// Requests that wait for a container's task. More than these wait for a place.
+/// Requests queued for a container's supervisor; further ones wait for room.
 const REQUESTS_MAX: usize = 64;
 
-/// One container that has not ended.
+/// A container that has not ended.
 pub(crate) struct LiveContainer {
-    /// As it was asked for. Its phase and its last use are as they were then.
+    /// The row as of the request: its phase and last use are not updated.
     pub(crate) row: ContainerRow,
     agent: RwLock<AgentState>,
     phase: watch::Sender<Phase>,
     requests: mpsc::Sender<EndRequest>,
     last_used_unix_ms: AtomicU64,
-    /// The last use that the store knows of.
+    /// The last use that is stored.
     saved_used_unix_ms: AtomicU64,
-    /// Whether it survives a power cut, as far as it is meant to.
+    /// Whether it is synced to disk, if it has to be.
     is_on_disk: AtomicBool,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
-    /// Why it could not be made.
+    /// Why it could not be created.
     pub(super) failure: OnceLock<ServiceError>,
-    /// This server's engine, if another one holds the container.
+    /// This server's engine, if another engine runs the container.
     server_engine: Option<EngineId>,
 }
 
-/// What belongs to one run of the agent. A restarted container gets a new one.
+/// The state of one agent process. A restarted container gets a new one.
 struct AgentState {
     connection: Arc<Connection>,
     execs: ExecTable,
@@ -60,20 +60,20 @@ pub(crate) struct EndRequest {
     pub(super) answer: oneshot::Sender<Result<(), ServiceError>>,
 }
 
-/// How a container shall end.
+/// How a container is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndMode {
-    /// TERM, grace, KILL.
+    /// SIGTERM, grace period, SIGKILL.
     Graceful,
     /// At once.
     Forced,
-    /// The engine does not have it any more.
+    /// The engine no longer has it.
     LostByEngine,
 }
 
 impl LiveContainer {
-    /// A container that is about to be made, or was found. Its task is not started yet: that
-    /// takes the requests.
+    /// A container that is about to be created, or was found. Its supervisor, which takes the
+    /// requests, is not started yet.
     pub(crate) fn new(
         environment: &Arc<Environment>,
         row: ContainerRow,
@@ -83,7 +83,7 @@ impl LiveContainer {
         Self::with_connection(environment, row, Arc::new(connection))
     }
 
-    /// The same, with a connection that leads to its agent.
+    /// The same, with an existing connection to its agent.
     pub(crate) fn with_connection(
         environment: &Arc<Environment>,
         row: ContainerRow,
@@ -111,20 +111,19 @@ impl LiveContainer {
         &self.row.id
     }
 
-    /// Leads to its agent.
+    /// The connection to its agent.
     pub(crate) fn connection(&self) -> Arc<Connection> {
         let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&agent.connection)
     }
 
-    /// Its execs.
     pub(crate) fn execs(&self) -> ExecTable {
         let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
         agent.execs.clone()
     }
 
-    /// Its agent will be another one, which knows of no exec. Whoever has the connection or
-    /// the execs that were has something that has ended.
+    /// Prepares for a new agent process, which has no execs. Earlier copies of the connection and
+    /// the exec table have ended.
     pub(super) fn renew(&self, environment: &Arc<Environment>) {
         let engine = Arc::clone(&environment.engine);
         let connection = Connection::new(
@@ -136,12 +135,11 @@ impl LiveContainer {
         *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
-    /// Where it is in its life.
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
-    /// Moves it on, if that is a legal move. For its own task alone.
+    /// Changes the phase, if the transition is legal. Only for its supervisor.
     pub(super) fn set_phase(&self, next: Phase) {
         self.phase.send_if_modified(|phase| {
             let is_legal = phase.can_become(next);
@@ -156,17 +154,17 @@ impl LiveContainer {
         });
     }
 
-    /// What stands behind its limits, once it is known.
+    /// What enforces its limits, once known.
     pub(crate) fn enforced(&self) -> Option<Enforced> {
         self.enforced.get().copied()
     }
 
-    /// The digest of its image, once it is known and if it has one.
+    /// The digest of its image, once known, if it has one.
     pub(crate) fn image_digest(&self) -> Option<&str> {
         self.image_digest.get().map(String::as_str)
     }
 
-    /// Notes what the engine said when it had made it.
+    /// Stores what the engine reported after creating it.
     pub(crate) fn record_created(&self, made: Container) {
         let _ = self.enforced.set(made.enforced);
         if let Some(digest) = made.image_digest {
@@ -174,10 +172,10 @@ impl LiveContainer {
         }
     }
 
-    /// Waits until it has been made, or could not be. It may have ended since.
+    /// Waits until it has been created, or creation has failed. It may have ended since.
     pub(crate) async fn until_created(&self) -> Result<(), ServiceError> {
         let mut phase = self.phase.subscribe();
-        // The sender is ours, so it is not gone.
+        // We own the sender, so it exists.
         let _ = phase.wait_for(|phase| *phase != Phase::Creating).await;
         match self.failure.get() {
             Some(failure) => Err(failure.again()),
@@ -185,8 +183,7 @@ impl LiveContainer {
         }
     }
 
-    /// It has no row and will have none: whoever waits for it is told why, or if there is no
-    /// reason, to ask again.
+    /// It gets no row: waiting callers get `failure`, or are told to retry if there is none.
     pub(crate) fn discard(&self, failure: Option<ServiceError>) {
         if let Some(failure) = failure {
             let _ = self.failure.set(failure);
@@ -194,8 +191,7 @@ impl LiveContainer {
         self.phase.send_replace(Phase::Failed);
     }
 
-    /// Ends it, and returns when nothing of it is left. Whoever else asks meanwhile waits
-    /// for the same end.
+    /// Ends it and returns when nothing of it is left. Concurrent callers wait for the same end.
     pub(crate) async fn end(&self, mode: EndMode) -> Result<(), ServiceError> {
         let (answer, answered) = oneshot::channel();
         let request = EndRequest { mode, answer };
@@ -205,12 +201,12 @@ impl LiveContainer {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Waits until its task has ended, and it is in no list any more.
+    /// Waits until its supervisor has ended and it is in no list.
     pub(crate) async fn until_removed(&self) {
         self.requests.closed().await;
     }
 
-    /// Its task has ended: because it is no more, or because this server stops.
+    /// Its supervisor has ended: the container is gone, or this server stops.
     fn gone(&self) -> ServiceError {
         if self.phase().is_final() {
             return ServiceError::no_container(self.id());
@@ -218,7 +214,7 @@ impl LiveContainer {
         ServiceError::stopping()
     }
 
-    /// Whether another engine holds it than the one that this server runs on.
+    /// Whether an engine other than this server's runs it.
     pub(crate) fn is_on_other_engine(&self) -> bool {
         self.server_engine.is_some()
     }
@@ -232,7 +228,7 @@ impl LiveContainer {
                 hint: "its files are kept until it is killed; ask the operator to read the log and to restart the server",
             };
         };
-        // Where an engine is, is the operator's to know.
+        // Only the operator may learn the address of an engine.
         let reason = if engine.name == here.name {
             format!(
                 "container {id} is held by {here} at another address than this server's",
@@ -248,7 +244,7 @@ impl LiveContainer {
         }
     }
 
-    /// Whether nothing of it has to be brought to the disk.
+    /// Whether there is nothing left to sync.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.is_on_disk.load(Ordering::Relaxed)
     }
@@ -257,7 +253,7 @@ impl LiveContainer {
         self.is_on_disk.store(is_on_disk, Ordering::Relaxed);
     }
 
-    /// Notes that it is used now.
+    /// Records that it is used now.
     pub(crate) fn touch(&self, now_unix_ms: u64) {
         self.last_used_unix_ms
             .fetch_max(now_unix_ms, Ordering::Relaxed);
@@ -267,13 +263,13 @@ impl LiveContainer {
         self.last_used_unix_ms.load(Ordering::Relaxed)
     }
 
-    /// The last use, if the store does not know of it.
+    /// The last use, if it is not stored yet.
     pub(crate) fn unsaved_use(&self) -> Option<u64> {
         let used = self.last_used_unix_ms();
         (used > self.saved_used_unix_ms.load(Ordering::Relaxed)).then_some(used)
     }
 
-    /// The store knows of this use.
+    /// Records that this use is stored.
     pub(crate) fn mark_use_saved(&self, used_unix_ms: u64) {
         self.saved_used_unix_ms
             .fetch_max(used_unix_ms, Ordering::Relaxed);

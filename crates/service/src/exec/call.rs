@@ -1,4 +1,4 @@
-//! Calls of the agent that are about one exec and can be repeated.
+//! Idempotent agent calls about one exec.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::backoff::Backoff;
 /// How long an agent may take to answer, and a process to read its input.
 pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long an answer may be on its way after the end of its exec.
+/// How long an answer may take to arrive after the exec has ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What an agent is asked to do for an exec. Each can be repeated.
+/// What an agent is asked to do. Each call is idempotent.
 pub(super) enum AgentCall<'a> {
-    /// Tell how much was written.
+    /// Ask how much was written.
     Settle(&'a mut Written),
-    /// Write this, and then close if it is said so.
+    /// Write these bytes, then close stdin if the flag is set.
     Put(&'a mut Written, Bytes, bool),
     Resize(Winsize),
     Signal(Signal),
@@ -41,7 +41,7 @@ impl AgentCall<'_> {
     }
 }
 
-/// Why a call for an exec was not done.
+/// Why a call failed.
 pub(super) enum CallError {
     Refused(AgentError),
     TooLate,
@@ -49,7 +49,7 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    /// In the words of the service.
+    /// Converts it to the service's error.
     pub(super) fn into_service(self, step: &'static str) -> ServiceError {
         match self {
             Self::Ended => conflict("the exec has ended"),
@@ -79,8 +79,8 @@ impl CallError {
 }
 
 impl LiveExec {
-    /// Makes a call that can be repeated, over as many connections as it takes until the
-    /// deadline, or until the exec has ended.
+    /// Makes an idempotent call, over as many connections as it takes, until the deadline or the
+    /// end of the exec.
     pub(super) async fn call(
         &self,
         table: &TableInner,
@@ -94,14 +94,14 @@ impl LiveExec {
             done = &mut attempts => return done.unwrap_or(Err(CallError::TooLate)),
             _ = self.until_ended() => {}
         }
-        // A command that read its last line may be gone before the agent's answer is here.
+        // A command that has read its last line may have exited before the agent's answer arrives.
         match tokio::time::timeout(ANSWER_WAIT_MAX, attempts).await {
             Ok(Ok(Ok(()))) => Ok(()),
             _ => Err(CallError::Ended),
         }
     }
 
-    /// An exec that the agent does not have yet is about to be started there.
+    /// If the agent does not know the exec yet, it is about to be started.
     async fn attempts(&self, table: &TableInner, mut ask: AgentCall<'_>) -> Result<(), CallError> {
         let mut backoff = Backoff::new();
         loop {
@@ -128,7 +128,7 @@ pub(super) fn conflict(reason: impl Into<String>) -> ServiceError {
 }
 
 impl Signal {
-    /// As Linux numbers them.
+    /// The number on Linux.
     fn number(self) -> u32 {
         match self {
             Self::Hup => 1,

@@ -1,4 +1,4 @@
-//! Ending an exec.
+//! Cancels an exec.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::find::FoundExec;
 use super::live::LiveExec;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// What ending an exec may take beyond the grace it has.
+/// What ending an exec may take beyond its grace period.
 const CANCEL_MARGIN: Duration = Duration::from_secs(10);
 
 impl Service {
-    /// Ends an exec with everything it started, and answers its status then. One that has
-    /// ended already is as it is. Dropping the future does not undo it.
+    /// Ends an exec with all its processes; returns its status. An exec that has already ended is
+    /// unchanged. Dropping the future does not undo it.
     pub async fn exec_cancel(
         &self,
         caller: &Caller,
@@ -40,7 +40,7 @@ impl Inner {
     }
 }
 
-/// Ends an exec: at once if it waits, else by its follower.
+/// Ends an exec: at once if it is queued, else through its follower.
 fn end(exec: &Arc<LiveExec>) {
     exec.cancel();
     if let Some(table) = exec.table.upgrade()

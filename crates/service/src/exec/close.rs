@@ -1,4 +1,4 @@
-//! What becomes of execs when their container ends.
+//! Ends execs together with their container.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::end::without_exit;
 use super::live::LiveExec;
 use super::table::{ExecTable, TableInner};
 
-/// How long the ends of all execs may take to be stored.
+/// How long storing the ends of all execs may take.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ExecTable {
-    /// The container is about to end: takes no more execs and ends those that wait. Those
-    /// that run are followed until [`ExecTable::finish`], so that what they write at their end
-    /// is kept. `status` is how they end.
+    /// The container is about to end: refuses new execs and ends queued ones. Running ones are
+    /// followed until [`ExecTable::finish`], so that their last output is kept. `status` is their
+    /// final status.
     pub(crate) async fn close(&self, status: ExecStatus) {
         let shared = &self.0;
         shared.closing.send_if_modified(|closing| {
@@ -31,8 +31,8 @@ impl ExecTable {
         until_all_ended(&waiting).await;
     }
 
-    /// The container has ended, and all its execs with it. Comes back when their ends are
-    /// stored, or cannot be for now.
+    /// The container has ended, and all its execs with it. Returns when their ends are stored, or
+    /// cannot be for now.
     pub(crate) async fn finish(&self, status: ExecStatus) {
         self.close(status).await;
         self.0.is_closed.send_replace(true);
@@ -50,7 +50,7 @@ async fn until_all_ended(execs: &[Arc<LiveExec>]) {
 }
 
 impl TableInner {
-    /// Notes the end of an exec that never had a place.
+    /// Stores the end of an exec that was never started.
     pub(super) fn end_unstarted(self: &Arc<Self>, exec: &Arc<LiveExec>) {
         let (shared, exec) = (Arc::clone(self), Arc::clone(exec));
         self.environment.tasks.spawn(async move {
@@ -64,13 +64,12 @@ impl TableInner {
         });
     }
 
-    /// Every live exec of this container.
     pub(super) fn live_execs(&self) -> Vec<Arc<LiveExec>> {
         let execs = &self.environment.execs;
         execs.filter(|exec| exec.container == self.container)
     }
 
-    /// How an exec ends whose container has ended.
+    /// The end of an exec whose container has ended.
     pub(super) fn closed_end(&self) -> ExecEnd {
         match *self.closing.borrow() {
             Some(ExecStatus::Cancelled) => {
@@ -82,12 +81,12 @@ impl TableInner {
     }
 }
 
-/// How an exec ends whose container is gone, nobody knows why.
+/// The end of an exec whose container is gone for unknown reasons.
 pub(super) fn lost() -> ExecEnd {
     without_exit(ExecStatus::Lost, "its container ended under it")
 }
 
-/// How an exec ends whose container was killed for want of memory.
+/// The end of an exec whose container was killed by the OOM killer.
 pub(super) fn out_of_memory() -> ExecEnd {
     without_exit(
         ExecStatus::OomKilled,
@@ -95,7 +94,7 @@ pub(super) fn out_of_memory() -> ExecEnd {
     )
 }
 
-/// How an exec ends that never began.
+/// The end of an exec that was never started.
 pub(super) fn cancelled() -> ExecEnd {
     without_exit(ExecStatus::Cancelled, "it was cancelled before it started")
 }

@@ -1,4 +1,4 @@
-//! How an exec ended, as its caller is told.
+//! The result of an exec, as callers see it.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
 const ENOTDIR: i32 = 20;
 
-/// What the kernel kills with when memory runs out.
+/// The signal of the OOM killer.
 const SIGKILL: u8 = 9;
 
-/// What a shell exits with when that happens to what it ran.
+/// The exit code of a shell whose command was killed by it.
 const KILLED_CODE: u8 = 128 + SIGKILL;
 
-/// How much of a program's or a directory's name is repeated.
+/// How much of a program's or directory's name a message repeats.
 const NAME_CHARS_MAX: usize = 200;
 
-/// An end without a process: only a status and why.
+/// A result without a process: only a status and a reason.
 pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> ExecEnd {
     ExecEnd {
         status,
@@ -33,13 +33,13 @@ pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> Exe
     }
 }
 
-/// Whether the kernel may have killed it for want of memory.
+/// Whether the OOM killer may have killed it.
 pub(super) fn may_be_oom(exit: &Exit) -> bool {
     exit.cause == ExitCause::Exited
         && (exit.signal == Some(SIGKILL) || exit.code == Some(KILLED_CODE))
 }
 
-/// The end that an exit means. `is_oom`: the kernel did kill for want of memory.
+/// The result for an exit. `is_oom`: the OOM killer was active.
 pub(super) fn of_exit(exit: &Exit, command: &Command, is_oom: bool) -> ExecEnd {
     let (status, reason) = match &exit.cause {
         ExitCause::Exited if is_oom => (
@@ -73,7 +73,7 @@ fn was_started(exit: &Exit) -> bool {
     not_started(&exit.cause).is_none()
 }
 
-/// For programs: what [`why_not_started`] says to people.
+/// The machine-readable form of [`why_not_started`].
 fn not_started(cause: &ExitCause) -> Option<NotStarted> {
     match cause {
         ExitCause::NotStarted { step, errno } => Some(match (step.as_str(), *errno) {
@@ -126,7 +126,7 @@ fn why_not_started(step: &str, errno: i32, command: &Command) -> String {
     }
 }
 
-/// Whether somebody wrote a whole command line where a program's name belongs.
+/// Whether the program's name looks like a whole command line.
 fn is_a_line(command: &Command) -> bool {
     let program = command.argv().first().map_or("", String::as_str);
     command.argv().len() == 1 && program.trim().contains(char::is_whitespace)
@@ -138,7 +138,7 @@ fn split(line: &str) -> String {
     list(&words)
 }
 
-/// Words as JSON has them.
+/// Words as a JSON array.
 fn list(words: &[&str]) -> String {
     let words: Vec<String> = words
         .iter()

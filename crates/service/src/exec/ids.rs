@@ -1,12 +1,12 @@
-//! Handles that sort by age, also within one millisecond, so that what waits keeps its
-//! order when it is read back from the store.
+//! Exec ids that sort by age even within one millisecond, so that queued execs keep their order
+//! when they are read back from the store.
 
 use hotcell_domain::ExecId;
 
-/// 80 bits of a handle are chance.
+/// Random bits of an id.
 const CHANCE_BITS: u32 = 80;
 
-/// Makes handles, each greater than the one before.
+/// Generates ids, each greater than the one before.
 #[derive(Debug, Default)]
 pub(super) struct ExecIds {
     unix_ms: u64,
@@ -14,13 +14,13 @@ pub(super) struct ExecIds {
 }
 
 impl ExecIds {
-    /// The next handle and its time, which never goes back.
+    /// The next id and its time, which never goes back.
     pub(super) fn next(&mut self, now_unix_ms: u64, random: [u8; 10]) -> (ExecId, u64) {
         let random = number(random);
         if now_unix_ms > self.unix_ms {
             self.restart(now_unix_ms, random);
         } else {
-            // A step that nobody can guess either.
+            // An unpredictable increment.
             self.chance += 1 + (random & u128::from(u64::MAX));
             if self.chance >> CHANCE_BITS != 0 {
                 self.restart(self.unix_ms + 1, random);
@@ -32,7 +32,7 @@ impl ExecIds {
         (ExecId::from_parts(self.unix_ms, chance), self.unix_ms)
     }
 
-    /// The highest bit stays free for steps.
+    /// Leaves the highest bit free for increments.
     fn restart(&mut self, unix_ms: u64, random: u128) {
         self.unix_ms = unix_ms;
         self.chance = random >> 1;

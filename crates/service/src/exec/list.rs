@@ -1,4 +1,4 @@
-//! Listing execs.
+//! Lists execs.
 
 use std::collections::HashSet;
 
@@ -11,11 +11,12 @@ use crate::operation::must_be_admin;
 use crate::status::WHOLE;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// Execs in one answer, of those that live and of those that have ended; the newest.
+/// The most live and the most ended execs in one answer; the newest.
 const LISTED_MAX: usize = 1000;
 
 impl Service {
-    /// The caller's execs, in one container or in all, oldest first; of many, the newest.
+    /// The caller's execs, in one container or in all, oldest first; if there are too many, the
+    /// newest.
     pub async fn execs(
         &self,
         caller: &Caller,
@@ -71,7 +72,7 @@ impl Inner {
                 .store
                 .ended_execs_page(principal, container, None, LISTED_MAX);
             let ended = ended.await?;
-            // One that ended just now is in both.
+            // An exec that has just ended is in both.
             let ended_ids: HashSet<_> = ended.iter().map(|row| &row.id).collect();
             all.retain(|exec| !ended_ids.contains(&exec.id));
             all.extend(ended.into_iter().map(summary));

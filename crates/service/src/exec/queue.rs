@@ -1,30 +1,27 @@
-//! Who runs next: callers take turns, and each one's execs go in the order in which they
-//! were asked for.
+//! A fair queue: callers take turns, and the execs of one caller run in the order of their
+//! requests.
 
 use std::collections::VecDeque;
 
-/// What waits. How much may is for its owner to say.
+/// The queue. Its owner limits its length.
 #[derive(Debug)]
 pub(super) struct Queue<C, T> {
-    /// The caller whose turn it is stands first; none is without something that waits.
+    /// One line per caller, none of them empty; the first one is next.
     lines: VecDeque<(C, VecDeque<T>)>,
 }
 
 impl<C: PartialEq, T> Queue<C, T> {
-    /// Nothing waits.
     pub(super) fn new() -> Self {
         Self {
             lines: VecDeque::new(),
         }
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.lines.iter().map(|(_, line)| line.len()).sum()
     }
 
-    /// Puts it behind everything of the same caller. A caller with nothing that waits gets
-    /// its turn after all who are there.
+    /// Appends to the caller's line. A caller without a line gets its turn after all others.
     pub(super) fn push(&mut self, caller: C, waiting: T) {
         match self.lines.iter_mut().find(|(who, _)| *who == caller) {
             Some((_, line)) => line.push_back(waiting),
@@ -32,7 +29,6 @@ impl<C: PartialEq, T> Queue<C, T> {
         }
     }
 
-    /// The next one.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (caller, mut line) = self.lines.pop_front()?;
         let next = line.pop_front();
@@ -42,7 +38,7 @@ impl<C: PartialEq, T> Queue<C, T> {
         next
     }
 
-    /// Takes out one that need not wait any longer.
+    /// Removes an entry that need not wait any longer.
     pub(super) fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let mut found = None;
         for (_, line) in &mut self.lines {

@@ -1,7 +1,7 @@
 //! Standard input of execs.
 //!
-//! Its bytes are numbered from the beginning, and the agent skips what it has, so a call that
-//! is repeated over another connection writes nothing twice. One caller writes at a time.
+//! Its bytes are numbered from the start, and the agent skips bytes that it already has, so a call
+//! that is repeated over another connection writes nothing twice. One caller writes at a time.
 
 use std::convert::Infallible;
 
@@ -18,19 +18,17 @@ use super::table::TableInner;
 use crate::ServiceError;
 use crate::backoff::Backoff;
 
-/// What was written to an exec's standard input.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// Bytes that the agent has.
+    /// Bytes that the agent has accepted.
     offset: u64,
-    /// Whether that is all it has: a call that was dropped half way may have written more.
+    /// Whether `offset` is exact: a call that was dropped halfway may have written more.
     is_certain: bool,
     /// Whether a caller has closed it.
     is_closed: bool,
 }
 
 impl Written {
-    /// Nothing yet.
     pub(super) fn new() -> Self {
         Self {
             offset: 0,
@@ -39,13 +37,13 @@ impl Written {
         }
     }
 
-    /// What another server wrote.
+    /// Continues after what another server wrote.
     pub(super) fn goes_on_from(&mut self, offset: u64) {
         self.offset = offset;
         self.is_certain = false;
     }
 
-    /// Writes a piece. It can be repeated after an `Err`, and must be before another one.
+    /// Writes a chunk. After an `Err` the same chunk must be repeated before another one.
     pub(super) async fn put(
         &mut self,
         agent: &Agent,
@@ -59,8 +57,8 @@ impl Written {
         Ok(())
     }
 
-    /// Finds out where a call that was dropped has left it. The agent writes for one call at
-    /// a time, so an answer to a call without bytes counts all that came before.
+    /// Finds out how much a dropped call has written. The agent serves one call at a time, so the
+    /// answer to an empty call counts all before it.
     pub(super) async fn settle(&mut self, agent: &Agent, id: &ExecId) -> Result<(), AgentError> {
         if self.is_certain {
             return Ok(());
@@ -70,12 +68,12 @@ impl Written {
 }
 
 impl LiveExec {
-    /// Gives a command the text it was started with. Comes back only when the connection is
-    /// lost: the next one goes on where this one was.
+    /// Sends the text that the command was started with. Returns only when the connection is lost;
+    /// the next call continues.
     pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
         if let Some(text) = self.command.stdin().text() {
             match self.feed_text(agent, text).await {
-                // It reads no more, or it has ended: then its exit comes.
+                // It reads no more, or it has ended: then its exit follows.
                 Ok(()) | Err(AgentError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -105,7 +103,7 @@ impl LiveExec {
         }
     }
 
-    /// Writes all of `data`, over as many connections as it takes until the deadline.
+    /// Writes all of `data`, over as many connections as it takes, until the deadline.
     pub(super) async fn write(
         &self,
         table: &TableInner,
@@ -113,7 +111,8 @@ impl LiveExec {
         eof: bool,
         deadline: Instant,
     ) -> Result<(), ServiceError> {
-        // Before the lock: whoever feeds it a text holds that for as long as it takes.
+        // Checked before taking the lock: whoever sends the initial text holds it for as long as
+        // that takes.
         if !self.command.stdin().is_open() {
             return Err(closed(self.command.stdin()));
         }
@@ -136,8 +135,7 @@ impl LiveExec {
 }
 
 impl LiveExec {
-    /// Waits for one's turn to write: behind other callers, and behind the text that the exec
-    /// was started with.
+    /// Waits for the turn to write: after other callers and the initial text.
     async fn turn(
         &self,
         table: &TableInner,

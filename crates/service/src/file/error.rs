@@ -1,4 +1,4 @@
-//! What an agent's no means to whoever asked.
+//! Translates an agent's file errors for the caller.
 
 use hotcell_agent_client::{AgentError, AgentRefusal};
 
@@ -13,8 +13,7 @@ pub(super) enum Effect {
     Unknown,
 }
 
-/// The same in the words of the service. `path` is as the caller named it; the agent's own
-/// sentence names none.
+/// Converts an agent's error. `path` is the caller's; the agent's message contains none.
 pub(super) fn from_agent(error: AgentError, path: &[u8], effect: Effect) -> ServiceError {
     let (refusal, message) = match error {
         AgentError::Refused { refusal, message } => (refusal, message),
@@ -76,7 +75,7 @@ fn unavailable(error: AgentError, effect: Effect) -> ServiceError {
     }
 }
 
-/// A path as text; it is the caller's own and bounded.
+/// The caller's own path as text; its length is bounded.
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -1,19 +1,19 @@
-//! Paths as callers name them.
+//! Paths of callers.
 
 use hotcell_agent_client::bounds::PATH_BYTES_MAX;
 
 use crate::ServiceError;
 
-/// Where files are, as callers and commands see it.
+/// The workspace, as callers and commands see it.
 pub(crate) const WORKSPACE: &str = "/workspace";
 
-/// A path below `/workspace`, absolute or relative to it. It has no NUL and is not too long;
-/// whether it stays below is for the container's agent to say.
+/// A path below `/workspace`, absolute or relative to it. It has no NUL and is not too long; the
+/// agent checks that it stays below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePath(Vec<u8>);
 
 impl FilePath {
-    /// Reads a path that a caller chose.
+    /// Validates a caller's path.
     pub fn parse(path: &[u8]) -> Result<Self, ServiceError> {
         let is_legal = (1..PATH_BYTES_MAX).contains(&path.len()) && !path.contains(&0);
         is_legal
@@ -31,8 +31,8 @@ impl FilePath {
         &self.0
     }
 
-    /// The path as an agent reads it, whatever it calls the workspace: relative if it is
-    /// below that.
+    /// The path in the agent's form: relative if it is below the workspace, whose path the agent
+    /// chooses.
     pub(super) fn for_agent(&self) -> &[u8] {
         let below = self.0.strip_prefix(WORKSPACE.as_bytes());
         match below {

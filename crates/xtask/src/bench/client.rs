@@ -1,5 +1,5 @@
-//! A small MCP client over Streamable HTTP: one connection, one session, one request at a
-//! time, and as little of its own cost as can be.
+//! A small MCP client over Streamable HTTP: one connection, one session, one request at a time, and
+//! as little overhead as possible.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// What most clients speak.
+/// The version that most clients use.
 const PROTOCOL: &str = "2025-06-18";
 
 /// How long an answer may take.
@@ -26,7 +26,7 @@ struct Response {
 }
 
 impl Client {
-    /// Connects and shakes hands.
+    /// Connects and initializes a session.
     pub(super) fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -46,7 +46,7 @@ impl Client {
         Ok(this)
     }
 
-    /// Calls a tool and answers its structured content.
+    /// Calls a tool; returns its structured content.
     pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
         let parameters = json!({"name": tool, "arguments": arguments});
         let mut result = self.request("tools/call", &parameters)?;
@@ -55,7 +55,7 @@ impl Client {
         Ok(content)
     }
 
-    /// Sends a request and answers its result.
+    /// Sends a request; returns its result.
     pub(super) fn request(&mut self, method: &str, parameters: &Value) -> Result<Value> {
         let id = self.next_id;
         self.next_id += 1;
@@ -131,7 +131,7 @@ impl Client {
     }
 }
 
-/// The answer to request `id`, in a body that is JSON or a stream of events.
+/// The answer to request `id`, in a body that is JSON or an event stream.
 fn answer(body: &[u8], id: u64) -> Result<Value> {
     if body.first() == Some(&b'{') {
         return Ok(serde_json::from_slice(body)?);

@@ -1,5 +1,5 @@
-//! A Docker of our own for the comparison: private directories, private socket, an
-//! image made of one static program.
+//! A private Docker for comparison: its own directories and socket, and an image made of one static
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// How long a Docker engine may take to answer.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// By this name it is an image of this host, for Docker as for us.
+/// A name that marks a local image, for Docker and for us.
 pub(super) const IMAGE: &str = "localhost/hotcell-bench:box";
 
 pub(super) struct Docker {
@@ -20,8 +20,8 @@ pub(super) struct Docker {
 }
 
 impl Docker {
-    /// Starts an engine with one live container, if Docker and a static busybox are
-    /// installed and we are root.
+    /// Starts an engine with one running container, if Docker and a static busybox are installed
+    /// and we are root.
     pub(super) fn start() -> Result<Option<Self>> {
         let busybox = Path::new("/bin/busybox");
         let root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
@@ -65,13 +65,13 @@ impl Docker {
         Ok(Some(this))
     }
 
-    /// As people type it.
+    /// As users type it.
     pub(super) fn run_true(&self) -> Result<()> {
         self.docker(&["run", "--rm", IMAGE, "/bin/busybox", "true"])
             .map(drop)
     }
 
-    /// With no more network than ours.
+    /// Without a network, like our containers.
     pub(super) fn run_true_alone(&self) -> Result<()> {
         self.docker(&[
             "run",
@@ -84,7 +84,7 @@ impl Docker {
         .map(drop)
     }
 
-    /// What our spawn is compared with: a container that stays.
+    /// The counterpart of our spawn: a container that stays.
     pub(super) fn run_detached(&self) -> Result<String> {
         let run = [
             "run",
@@ -102,7 +102,7 @@ impl Docker {
         self.docker(&["rm", "-f", container]).map(drop)
     }
 
-    /// Where it listens, as `DOCKER_HOST` says it.
+    /// Its address, as for `DOCKER_HOST`.
     pub(super) fn host(&self) -> String {
         format!("unix://{}", self.directory.join("sock").display())
     }

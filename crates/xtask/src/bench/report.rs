@@ -1,10 +1,10 @@
-//! Which bounds of a run were kept, which were missed, and which could not be measured.
+//! Which bounds of a run were kept, missed, or could not be measured.
 
 use std::cell::RefCell;
 
 use anyhow::{Result, ensure};
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(super) struct Report(RefCell<Tally>);
 
@@ -16,7 +16,7 @@ struct Tally {
 }
 
 impl Report {
-    /// One bound, kept or not.
+    /// Records whether a bound was kept.
     pub(super) fn verdict(&self, kept: bool, sentence: &str) {
         eprintln!("{} {sentence}", if kept { "✓" } else { "✗" });
         let mut tally = self.0.borrow_mut();
@@ -27,12 +27,12 @@ impl Report {
         }
     }
 
-    /// A bound, or a whole area, that could not be measured here.
+    /// Records a bound, or a whole area, that could not be measured here.
     pub(super) fn unmeasured(&self, what: &str) {
         self.0.borrow_mut().unmeasured.push(what.to_owned());
     }
 
-    /// Says what was missed and what was not measured.
+    /// Prints what was missed and what was not measured.
     pub(super) fn print(&self) {
         let tally = self.0.borrow();
         for (word, names) in [
@@ -51,7 +51,7 @@ impl Report {
         );
     }
 
-    /// Fails if a bound was missed, or if there was none to miss.
+    /// Fails if a bound was missed, or if none was measured.
     pub(super) fn check(&self) -> Result<()> {
         let tally = self.0.borrow();
         let missed = tally.missed.len();

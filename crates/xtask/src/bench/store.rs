@@ -1,4 +1,4 @@
-//! The store alone: how fast an exec is noted, by one caller and by many, and how long a full
+//! The store alone: how fast execs are stored, by one caller and by many, and how long a full
 //! database takes to open.
 
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::samples::Samples;
 const INSERT: &str = "store: insert_exec";
 const OPEN: &str = "store: open";
 
-/// Execs that one caller notes, and that the database has when it is opened.
+/// Execs that one caller stores, and that the database contains when it is opened.
 const EXECS: u64 = 5_000;
-/// Callers at once, and for how long.
+/// Concurrent callers, and for how long.
 const CALLERS: usize = 16;
 const MEASURED: Duration = Duration::from_secs(2);
 const OPENS: usize = 5;
@@ -69,7 +69,7 @@ async fn one_by_one(store: &Store, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-/// How many execs a second are noted and ended.
+/// How many execs per second are stored and ended.
 async fn many_at_once(store: &Store) -> Result<f64> {
     let next = Arc::new(AtomicU64::new(EXECS));
     let start = Instant::now();

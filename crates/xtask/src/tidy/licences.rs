@@ -1,12 +1,12 @@
-//! Where dependencies come from, under which licences, and in which versions, as `deny.toml` says it. `cargo deny` checks
-//! the same, and advisories too; this needs no tool and no network.
+//! Sources, licences and versions of dependencies, as `deny.toml` allows them. `cargo deny` checks
+//! the same, and advisories too; this check needs no tool and no network.
 
 use serde_json::Value;
 
-/// How Cargo names crates.io.
+/// Cargo's name of crates.io.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// The licences that `deny.toml` allows: for all crates, and for one.
+/// The licences that `deny.toml` allows: for all crates, and for single ones.
 #[derive(Debug, Default)]
 struct Allowed<'text> {
     all: Vec<&'text str>,
@@ -14,7 +14,7 @@ struct Allowed<'text> {
 }
 
 impl<'text> Allowed<'text> {
-    /// Reads the section `licenses` as we write it: one licence or one exception on a line.
+    /// Parses the section `licenses` in our formatting: one licence or one exception per line.
     fn parse(deny: &'text str) -> Self {
         let section = deny.split("[licenses]").nth(1).unwrap_or_default();
         let section = section.split("\n[").next().unwrap_or_default();
@@ -37,7 +37,7 @@ impl<'text> Allowed<'text> {
     }
 }
 
-/// What is wrong with the origin, the licence or the version of what we build on.
+/// Complaints about the source, the licence or the version of a dependency.
 pub fn complaints(metadata: &Value, deny: &str) -> Vec<String> {
     let allowed = Allowed::parse(deny);
     let packages = metadata["packages"]
@@ -62,7 +62,7 @@ fn of_one(package: &Value, allowed: &Allowed) -> Option<String> {
     (!is_allowed(licence, &is_one)).then(|| format!("{name} is under {licence}"))
 }
 
-/// Dependencies of ours for which any version would do.
+/// Our dependencies that accept any version.
 fn any_versions(package: &Value) -> Vec<String> {
     if !package["source"].is_null() {
         return Vec::new();
@@ -74,7 +74,7 @@ fn any_versions(package: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Reads an SPDX expression, with `/` as the old way to say OR. `AND` binds closer than `OR`.
+/// Evaluates an SPDX expression, with `/` as the old form of OR. `AND` binds tighter than `OR`.
 fn is_allowed(expression: &str, is_one: &dyn Fn(&str) -> bool) -> bool {
     split(expression, &[" OR ", "/"]).iter().any(|choice| {
         let parts = split(choice, &[" AND "]);
@@ -90,7 +90,7 @@ fn is_allowed(expression: &str, is_one: &dyn Fn(&str) -> bool) -> bool {
     })
 }
 
-/// Splits at a separator that stands outside of brackets.
+/// Splits at a separator outside of brackets.
 fn split<'text>(text: &'text str, separators: &[&str]) -> Vec<&'text str> {
     let mut pieces = Vec::new();
     let (mut depth, mut from) = (0_usize, 0);
@@ -104,7 +104,7 @@ fn split<'text>(text: &'text str, separators: &[&str]) -> Vec<&'text str> {
             .iter()
             .find(|separator| text[at..].starts_with(**separator));
         if let (0, Some(separator)) = (depth, separator) {
-            // Old expressions write `A / B`, whose separators must not overlap with one found before.
+            // Old expressions use `A / B`, whose separators must not overlap with an earlier match.
             if at >= from {
                 pieces.push(text[from..at].trim());
                 from = at + separator.len();
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// As `deny.toml` says it.
+    /// A sample `deny.toml`.
     const DENY: &str = r#"
 [advisories]
 yanked = "deny"
@@ -165,7 +165,7 @@ skip = [
         }
     }
 
-    /// What is said about a crate under this licence.
+    /// The complaints about a crate with this licence.
     fn under(name: &str, licence: &str) -> Vec<String> {
         let package = json!({"name": name, "source": CRATES_IO, "license": licence});
         complaints(&json!({ "packages": [package] }), DENY)

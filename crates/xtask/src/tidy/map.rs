@@ -1,13 +1,13 @@
-//! Files and terms of ARCHITECTURE.md: each file that it names exists, and its glossary stays short enough to be read.
+//! Checks ARCHITECTURE.md: each file that it names exists, and its glossary stays short.
 
 use super::Source;
 
 const MAP: &str = "ARCHITECTURE.md";
 
-/// More terms than this are a vocabulary that nobody learns.
+/// Nobody learns more terms than this.
 const TERMS_MAX: usize = 25;
 
-/// What ARCHITECTURE.md says and the repository does not have.
+/// Complaints about ARCHITECTURE.md.
 pub fn complaints(sources: &[Source]) -> Vec<String> {
     let Some(map) = sources.iter().find(|source| source.path == MAP) else {
         return Vec::new();
@@ -29,7 +29,7 @@ pub fn complaints(sources: &[Source]) -> Vec<String> {
     complaints
 }
 
-/// Source files in backquotes, by their whole path or by the end of it.
+/// Source files in backquotes, by full path or by its end.
 fn files(map: &str) -> impl Iterator<Item = &str> {
     let is_file = |text: &&str| {
         let is_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);

@@ -1,11 +1,11 @@
-//! Commands that README.md shows exist: a command line that does not work is worse than none.
+//! Checks that the commands in README.md exist.
 
 use super::Source;
 
 const JOBS: &str = "crates/xtask/src/main.rs";
 const CLI: &str = "crates/hotcell/src/cli/mod.rs";
 
-/// What README.md shows and the code does not have.
+/// Complaints about README.md.
 pub fn complaints(sources: &[Source]) -> Vec<String> {
     let Some(readme) = sources.iter().find(|source| source.path == "README.md") else {
         return Vec::new();
@@ -49,7 +49,7 @@ fn missing(line: &str, sources: &[Source]) -> Option<String> {
     (!exists).then(|| format!("README.md shows `{line}`, which does not exist"))
 }
 
-/// The variants of the enum `Command`, of which Clap makes the verbs.
+/// The variants of the enum `Command`, from which clap derives the subcommands.
 fn verbs(cli: &str) -> impl Iterator<Item = &str> {
     let body = cli
         .split_once("enum Command {")

@@ -17,10 +17,10 @@ const SCRIPTS: [&str; 6] = [
     "apparmor-caps.apparmor",
 ];
 
-/// Room for the file system's own tables, on top of the files.
+/// Space for filesystem metadata, in addition to the files.
 const SLACK_MIB: u64 = 32;
 
-/// Makes the disk in `scratch` and gives back its path.
+/// Creates the disk in `scratch`; returns its path.
 pub fn make(
     scratch: &Path,
     token: &str,
@@ -54,7 +54,7 @@ pub fn make(
     Ok(disk)
 }
 
-/// A copy that carries the mode along.
+/// Copies a file with its mode.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;
     Ok(())

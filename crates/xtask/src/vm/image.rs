@@ -1,5 +1,5 @@
-//! The machine's kernel and root disk, built by `tests/vm/build` and kept in `target/vm` under the
-//! hash of the recipe: a changed recipe builds anew, an unchanged one never.
+//! The machine's kernel and root disk, built by `tests/vm/build` and cached in `target/vm` under
+//! the hash of the recipe: only a changed recipe is built again.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// What the image is made of. The guest's other scripts travel on the job's disk.
+/// The files that define the image. The guest's other scripts are on the second disk.
 const RECIPE: [&str; 3] = ["build", "fetch-kernel", "initrd-init"];
 
 /// Attempts at building it: the packages come from the network.
 const BUILD_TRIES_MAX: u32 = 3;
 
-/// Before the second of them; then twice as long.
+/// Delay before the second attempt; doubles each time.
 const BUILD_PAUSE: Duration = Duration::from_secs(10);
 
-/// The directory with `vmlinuz`, `initrd` and `root.ext4`, built first if need be.
+/// The directory with `vmlinuz`, `initrd` and `root.ext4`; builds it if necessary.
 pub fn ready() -> Result<PathBuf> {
     let recipe = crate::workspace::root().join("tests/vm");
     let cache = crate::workspace::target().join("vm");
@@ -39,13 +39,13 @@ fn build_at_last(recipe: &Path, cache: &Path, image: &Path) -> Result<()> {
     build(recipe, cache, image)
 }
 
-/// The system's search path with the administrator's programs, which ordinary users often lack.
+/// The search path including the administrator's programs, which ordinary users often lack.
 pub fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin")
 }
 
-/// Builds beside the cache and moves the result in whole, so an interrupted build is no image.
+/// Builds beside the cache and moves the result, so that an interrupted build leaves no image.
 fn build(recipe: &Path, cache: &Path, image: &Path) -> Result<()> {
     let partial = cache.join(format!("partial-{}", std::process::id()));
     std::fs::create_dir_all(&partial)?;

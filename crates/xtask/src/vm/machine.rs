@@ -1,5 +1,5 @@
-//! One boot of the emulated machine. It never outlives the call: it powers itself off, or the
-//! deadline ends it by its process id, or the kernel does when this process dies.
+//! One boot of the emulated machine. It never outlives the call: it powers itself off, the deadline
+//! kills it by process id, or the kernel does when this process dies.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Lines on their way from the machine to us.
+/// Lines buffered between the machine and us.
 const LINES_QUEUED_MAX: usize = 1024;
 
-/// Longest line taken as one; a longer one comes in pieces.
+/// A longer line is split.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// For the tests and for what an attack takes outside of a container, which is 400 MiB at most.
+/// For the tests, and for what an attack uses outside of a container, at most 400 MiB.
 const MEMORY_MIB: &str = "1536";
 
 /// How a boot ended.
@@ -23,11 +23,11 @@ const MEMORY_MIB: &str = "1536";
 pub enum Ending {
     /// The machine stopped by itself: powered off or panicked.
     Stopped,
-    /// It was still running at the deadline, and was killed.
+    /// It was still running at the deadline and was killed.
     DeadlinePassed,
 }
 
-/// Boots `image` with `disk` and tells `hear` each line of the results port.
+/// Boots `image` with `disk`; passes each line of the results port to `hear`.
 pub fn boot(
     image: &Path,
     disk: &Path,
@@ -42,7 +42,7 @@ pub fn boot(
     let (sender, receiver) = sync_channel(LINES_QUEUED_MAX);
     let reader = std::thread::spawn(move || pump(results, &sender));
     let ending = listen(&receiver, deadline, hear);
-    // A reader that waits for room in the queue must not keep us: without a receiver it ends.
+    // Without a receiver, a reader that waits for room in the queue ends too.
     drop(receiver);
     end(&mut child)?;
     let _ = reader.join();
@@ -73,8 +73,8 @@ fn command(image: &Path, disk: &Path, console: &Path) -> Command {
         .args(["-drive", &drive(&image.join("root.ext4"))])
         .args(["-drive", &drive(disk)])
         .args(["-serial", &format!("file:{}", console.display())])
-        // A port whose host side is closed makes the guest wait for ever, and `stdio` closes it when
-        // our standard input ends; a file never does.
+        // If the host side of a port is closed, the guest waits for ever; `stdio` closes it when
+        // our stdin ends, a file never does.
         .args(["-chardev", "file,id=results,path=/proc/self/fd/1"])
         .args(["-device", "virtio-serial-pci"])
         .args(["-device", "virtserialport,chardev=results,name=results"])
@@ -83,7 +83,7 @@ fn command(image: &Path, disk: &Path, console: &Path) -> Command {
     command
 }
 
-/// Writes of the guest go to a temporary file that is already unlinked: the image stays clean.
+/// The guest's writes go to an unlinked temporary file: the image stays clean.
 fn drive(disk: &Path) -> String {
     format!("file={},format=raw,if=virtio,snapshot=on", disk.display())
 }
@@ -121,9 +121,9 @@ fn listen(lines: &Receiver<String>, deadline: Duration, mut hear: impl FnMut(&st
     }
 }
 
-/// Ends the machine, running or not, and reaps it.
+/// Kills the machine if it runs, and reaps it.
 fn end(child: &mut Child) -> Result<()> {
-    // An error means that it has already ended, which is what is wanted.
+    // An error means that it has already exited.
     let _ = child.kill();
     child.wait().context("wait for qemu")?;
     Ok(())

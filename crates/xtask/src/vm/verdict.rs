@@ -1,6 +1,6 @@
-//! What the machine said about its profiles, and whether that is a pass.
+//! What the machine reported about its profiles, and whether that is a pass.
 
-/// The machine's words so far. Starts as a failure: only words with the token make it a pass.
+/// The reports so far. It starts as a failure: only lines with the token make it a pass.
 #[derive(Debug)]
 pub struct Verdict {
     token: String,
@@ -10,7 +10,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Expects each of `profiles` to end with status 0, said with `token`.
+    /// Expects each of `profiles` to report status 0, with `token`.
     pub fn new(token: &str, profiles: &[String]) -> Self {
         Self {
             token: token.to_owned(),
@@ -20,8 +20,8 @@ impl Verdict {
         }
     }
 
-    /// Takes in a line of the results port; gives back what a reader should see of it. The token
-    /// may stand anywhere in the line, because a job's last line need not end.
+    /// Processes a line of the results port; returns what a reader should see of it. The token may
+    /// be anywhere in the line, because a job's last line may lack a newline.
     pub fn hear(&mut self, line: &str) -> Option<String> {
         let Some((job, words)) = line.split_once(&self.token) else {
             return Some(line.to_owned());
@@ -39,12 +39,12 @@ impl Verdict {
         (!job.is_empty()).then(|| job.to_owned())
     }
 
-    /// Whether the machine came to its end in order.
+    /// Whether the machine reported a regular end.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// What is wrong, in sentences; empty means that all passed.
+    /// What is wrong, as sentences; empty if all passed.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         for profile in &self.expected {

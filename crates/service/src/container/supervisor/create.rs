@@ -1,4 +1,4 @@
-//! Creating a container, for a caller or for the pool.
+//! Creates a container, for a caller or for the pool.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::environment::Environment;
 /// How long an engine may take to pull an image.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// How long an engine may take to make a container of an image that is there.
+/// How long an engine may take to create a container from a ready image.
 const CREATE_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long an engine may take to start a container again.
+/// How long an engine may take to restart a container.
 const RESTART_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Attempts to reach the agent of a container that was just started.
 const CONNECTS_MAX: u32 = 3;
 
-/// Why a container was not made. Not yet an answer for a caller: there may be none.
+/// Why a container was not created. Not an answer to a caller yet: there may be no caller.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
     #[error(transparent)]
@@ -31,12 +31,12 @@ pub(crate) enum CreateError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Other(#[from] ServiceError),
-    /// Somebody needed the room of a warm container.
+    /// A caller needed the room of a warm container.
     #[error("the container was given up for another")]
     GivenUp,
 }
 
-/// Makes a container and connects to it. On `Err` something may be left.
+/// Creates a container and connects to it. On `Err` something may be left.
 pub(crate) async fn create(
     environment: &Environment,
     id: &ContainerId,
@@ -52,7 +52,7 @@ pub(crate) async fn create(
     Ok(created)
 }
 
-/// Makes sure that the image of a container to be is here, and tells nobody how far that is.
+/// Ensures that the image of a future container is ready, without reporting progress.
 pub(crate) async fn fetch_image(
     environment: &Environment,
     spec: &Admitted<ContainerSpec>,
@@ -72,7 +72,7 @@ async fn fetch_reporting(
     Ok(fetched.map_err(|_| late("pull the image"))??)
 }
 
-/// Starts the agent of a container again and connects to it.
+/// Restarts the agent of a container and connects to it.
 pub(super) async fn restart(
     environment: &Environment,
     id: &ContainerId,

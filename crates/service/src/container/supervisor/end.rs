@@ -1,7 +1,7 @@
-//! The end of a container: its execs, its processes, its files, its row, in this order.
+//! Ends a container: its execs, its processes, its files, its row, in this order.
 //!
-//! The row is ended last, so a server that dies on the way leaves a row by which the next
-//! one goes on.
+//! The row is updated last, so a server that dies midway leaves a row from which the next one
+//! continues.
 
 use std::time::Duration;
 
@@ -14,22 +14,21 @@ use super::{EndCause, Supervisor};
 use crate::ServiceError;
 use crate::container::live::{EndMode, EndRequest};
 
-/// What a shutdown may take beyond its grace.
+/// What a shutdown may take beyond its grace period.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(2);
 
-/// Attempts to ask an agent to shut down: a connection may have been lost long ago without
-/// anybody noticing.
+/// Attempts to ask an agent to shut down: the connection may have been lost long ago without anyone
+/// noticing.
 const SHUTDOWNS_MAX: usize = 2;
 
-/// From an engine that could not remove a container, however often it was asked, to the
-/// next round.
+/// Delay before the next round after the engine could not remove a container in several attempts.
 const DESTROY_AGAIN: Duration = Duration::from_secs(30);
 
-/// Attempts to note an end. When all fail, reconcile notes it.
+/// Attempts to store an end. If all fail, reconcile stores it.
 const NOTES_MAX: u32 = 3;
 
 impl Supervisor {
-    /// Ends the container and answers everybody who waits for it.
+    /// Ends the container and answers all waiting callers.
     pub(super) async fn end(mut self, cause: EndCause) {
         let status = self.status(cause).await;
         self.enter(cause).await;
@@ -51,7 +50,7 @@ impl Supervisor {
         self.answer();
     }
 
-    /// What becomes of its execs.
+    /// The status of its execs.
     pub(super) async fn status(&self, cause: EndCause) -> ExecStatus {
         match cause {
             EndCause::Requested { .. } | EndCause::NotCreated => ExecStatus::Cancelled,
@@ -71,8 +70,8 @@ impl Supervisor {
         }
     }
 
-    /// Tells everybody that it ends. The store is told of a request only: what ended by itself
-    /// is found so again.
+    /// Sets the phase. Only a requested end is stored: a container that ended by itself will be
+    /// found so again.
     async fn enter(&self, cause: EndCause) {
         match cause {
             EndCause::Requested { .. } => {
@@ -83,13 +82,13 @@ impl Supervisor {
                 tracing::warn!(container.id = %self.container.id(), ?cause, "a container failed");
                 self.set_phase(Phase::Failed);
             }
-            // Whoever waits for it is told when nothing is left of it.
+            // Waiting callers are told when nothing is left of it.
             EndCause::NotCreated => {}
         }
     }
 
-    /// Asks the agent to end everything, and waits for as long as it may take, or until
-    /// somebody is in a hurry.
+    /// Asks the agent to end everything; waits for its grace period, or until a caller forces the
+    /// end.
     async fn shut_down(&mut self) {
         let grace = self.inner.environment.settings.kill_grace;
         let connection = self.container.connection();
@@ -100,7 +99,7 @@ impl Supervisor {
                 };
                 match connected.agent.shutdown(grace).await {
                     Err(error @ AgentError::Lost) => connection.report(&connected, &error),
-                    // Whatever else it answers, the container is destroyed next.
+                    // Whatever it answers, the container is destroyed next.
                     Ok(()) | Err(_) => return,
                 }
             }
@@ -120,7 +119,8 @@ impl Supervisor {
         std::future::pending::<()>().await;
     }
 
-    /// Tells those who wait that it is not gone, and waits until it is time to try again.
+    /// Tells waiting callers that the container is not gone, and waits until the next attempt is
+    /// due.
     async fn wait_to_retry(&mut self, cause: EndCause, error: EngineError) {
         tracing::error!(container.id = %self.container.id(), %error, "a container cannot be removed");
         let failure = ServiceError::from(error);
@@ -140,7 +140,7 @@ impl Supervisor {
         }
     }
 
-    /// Notes the end; one that could not be made leaves its key to whoever tries again.
+    /// Stores the end. A container that could not be created releases its key for the next attempt.
     async fn note_end(&self, cause: EndCause) {
         for _ in 0..NOTES_MAX {
             if self.note(final_phase(cause)).await {
@@ -149,7 +149,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the store that the container runs, and of what.
+    /// Stores that the container runs, and its image digest.
     pub(super) async fn record_created(&self) {
         let digest = self.container.image_digest().map(str::to_owned);
         let store = &self.inner.environment.store;
@@ -157,7 +157,7 @@ impl Supervisor {
         self.is_noted(Phase::Running, noted.await);
     }
 
-    /// Tells the store where the container is in its life; false if it does not know now.
+    /// Stores the container's phase; false if that failed.
     pub(super) async fn note(&self, phase: Phase) -> bool {
         let environment = &self.inner.environment;
         let id = self.container.id().clone();

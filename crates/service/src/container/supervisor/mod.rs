@@ -17,34 +17,34 @@ pub(crate) use self::create::{CreateError, fetch_image};
 use super::live::{EndMode, EndRequest, LiveContainer};
 use crate::{Abandonment, Inner, ServiceError};
 
-/// From an engine that could not watch a container to the next attempt.
+/// Delay before the next attempt when the engine could not watch a container.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Owns a container's phase and answers whoever wants its end.
+/// Owns a container's phase and serves requests to end it.
 pub(crate) struct Supervisor {
     pub(super) inner: Arc<Inner>,
     pub(super) container: Arc<LiveContainer>,
     pub(super) requests: mpsc::Receiver<EndRequest>,
-    /// Who waits for the end.
+    /// Callers that wait for the end.
     pub(super) waiting: Vec<oneshot::Sender<Result<(), ServiceError>>>,
-    /// Whether whoever asked for it is gone without an answer.
+    /// Whether the caller went away before it was answered.
     abandonment: Abandonment,
 }
 
-/// Where a container comes from when its supervisor starts.
+/// The state of a container when its supervisor starts.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// It is to be created.
     New(Box<Creation>),
-    /// It was ready before it was asked for, and its row says that it runs.
+    /// It comes from the warm pool, and its row says that it runs.
     Warm(Box<Container>, Abandonment),
     /// It runs already.
     Found,
-    /// It is to run, but has exited.
+    /// It should run, but has exited.
     Halted,
-    /// Another engine holds it.
+    /// Another engine runs it.
     OtherEngine,
-    /// It was being ended when the last server died, or is of no use.
+    /// It was being ended when the last server died, or is useless.
     Ending(EndCause),
 }
 
@@ -59,23 +59,23 @@ pub(crate) struct Creation {
 /// Why a container ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndCause {
-    /// It could not be made.
+    /// It could not be created.
     NotCreated,
-    /// Somebody wants it, or its time is up.
+    /// A caller asked for it, or its TTL is over.
     Requested {
-        /// Without grace.
+        /// Without a grace period.
         force: bool,
     },
-    /// Its agent ended, or the engine has lost it.
+    /// Its agent exited, or the engine has lost it.
     Exited,
-    /// The engine has nothing of it any more.
+    /// The engine no longer has anything of it.
     Missing,
-    /// Its agent broke the protocol.
+    /// Its agent violated the protocol.
     Distrusted,
 }
 
 impl Supervisor {
-    /// Starts a container's task.
+    /// Starts a container's supervisor.
     pub(crate) fn start(
         inner: &Arc<Inner>,
         container: &Arc<LiveContainer>,
@@ -100,8 +100,8 @@ impl Supervisor {
                     self.container.record_created(made);
                     self.inner.sync_soon(&self.container);
                     self.set_phase(Phase::Running);
-                    // Nobody waits for this: a row that still says `Creating` when the next
-                    // server finds the container running means the same.
+                    // Nobody waits for this: if the next server finds the container running while
+                    // its row says `Creating`, it draws the same conclusion.
                     self.record_created().await;
                     self.run().await
                 }
@@ -129,8 +129,8 @@ impl Supervisor {
         self.end(cause).await;
     }
 
-    /// Creates it and connects to it, unless somebody wants its end before, or the request is
-    /// abandoned: then the engine's future is dropped. On `Err` something may be left.
+    /// Creates it and connects to it. If a caller asks for its end or the request is abandoned, the
+    /// engine's future is dropped. On `Err` something may be left.
     async fn create_unless_ended(
         &mut self,
         creation: &Creation,
@@ -164,7 +164,7 @@ impl Supervisor {
         });
     }
 
-    /// Refuses whatever anybody wants of it: its engine is not here.
+    /// Refuses all requests: its engine is not here.
     async fn refuse_requests(mut self) {
         while let Some(request) = self.requests.recv().await {
             let _ = request.answer.send(Err(self.container.halted()));
@@ -187,7 +187,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes a request: whoever made it waits for the end now.
+    /// Takes a request; its caller now waits for the end.
     pub(super) fn take(&mut self, request: EndRequest) -> EndCause {
         self.waiting.push(request.answer);
         match request.mode {
@@ -209,7 +209,7 @@ fn not_made(reason: &str) -> ServiceError {
     }
 }
 
-/// Waits until the container's agent has ended, or there is none.
+/// Waits until the container's agent has exited, or there is none.
 async fn exited(engine: &dyn Engine, container: &LiveContainer) {
     loop {
         match engine.exited(container.id()).await {
@@ -222,7 +222,7 @@ async fn exited(engine: &dyn Engine, container: &LiveContainer) {
     }
 }
 
-/// Waits until its time is up by the clock, which may have been set meanwhile.
+/// Waits until its TTL is over by the wall clock, which may be changed meanwhile.
 async fn expired(inner: &Inner, container: &LiveContainer) {
     let Some(expires_unix_ms) = container.row.expires_unix_ms else {
         return std::future::pending().await;
