@@ -1,25 +1,25 @@
-//! Our exit code when a command ran on our behalf: its own, or what says why there is none.
+//! Our exit code when we ran a command: its own code, or one that says why there is none.
 
 use hotcell_domain::{ExecEnd, ExecStatus, NotStarted};
 
-/// What `timeout` exits with.
+/// As the program `timeout` exits.
 pub(crate) const TIMED_OUT: u8 = 124;
 
-/// Hotcell itself could not do it, as opposed to the command in the container.
+/// Hotcell itself failed, as opposed to the command in the container.
 pub(crate) const FAILED: u8 = 125;
 
-/// What shells exit with for a command that cannot be executed, or is not there.
+/// As shells exit for a file that cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// The same.
+/// As shells exit for a command that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// Added to a signal's number.
+/// Added to the number of the signal that killed the command.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// What a shell reports of a process whose reader went away.
+/// SIGPIPE: the reader of our output has gone away.
 pub(crate) const BROKEN_PIPE: u8 = 13;
 
-/// Our exit code for a command that ended so. `stopped_by`: the signal to us that ended it.
+/// Our exit code for a result. `stopped_by`: the signal to us that ended the command.
 pub(crate) fn code(end: &ExecEnd, stopped_by: Option<u8>) -> u8 {
     if let Some(signal) = stopped_by {
         return SIGNALLED.saturating_add(signal);
@@ -62,7 +62,7 @@ mod tests {
             ..end(ExecStatus::OomKilled)
         };
         assert_eq!((code(&exited, None), code(&killed, None)), (3, 137));
-        // Whoever stopped it knows why it ended.
+        // The signal that stopped it takes precedence.
         assert_eq!(
             (code(&exited, Some(2)), code(&killed, Some(15))),
             (130, 143)

@@ -1,15 +1,15 @@
-//! Signals to us while a command runs on our behalf: whoever sends them means the command.
+//! Signals to us while a command runs for us: they are meant for the command.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal to us asks for.
+/// What a signal asks for.
 pub(crate) enum SignalRequest {
-    /// To end; the number of the signal.
+    /// End; with the number of the signal.
     Stop(u8),
-    /// To look at the terminal's size again.
+    /// The terminal's size has changed.
     Resize,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on they no longer end us.
+    /// From here on they no longer kill us.
     pub(crate) fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
         Ok(Self {
@@ -33,7 +33,6 @@ impl Signals {
         })
     }
 
-    /// Waits for one.
     pub(crate) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             _ = self.interrupt.recv() => SignalRequest::Stop(2),
@@ -44,17 +43,17 @@ impl Signals {
     }
 }
 
-/// Which signal asked us to stop, if one did.
+/// Which signal asked us to stop, if any.
 #[derive(Default)]
 pub(crate) struct Stop(AtomicU8);
 
 impl Stop {
-    /// Notes the signal; answers whether it is the first. Who asks twice is in a hurry.
+    /// Records the signal; returns whether it is the first.
     pub(crate) fn ask(&self, signal: u8) -> bool {
         self.0.swap(signal, Ordering::Relaxed) == 0
     }
 
-    /// The last one that asked.
+    /// The last signal.
     pub(crate) fn by(&self) -> Option<u8> {
         Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }

@@ -1,4 +1,4 @@
-//! Our own terminal: while the container has one, and when what it wrote is shown there.
+//! Our own terminal: raw mode for a container's terminal, and safe display of its output.
 
 mod filter;
 mod output_sink;
@@ -12,11 +12,11 @@ use hotcell_agent_client::Winsize;
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// A terminal of the size everybody expects, if ours cannot be asked.
+/// Used if our terminal's size is unknown.
 const USUAL_SIZE: Winsize = Winsize { rows: 24, cols: 80 };
 
-/// Our terminal in raw mode: keys go to the container, Ctrl-C too. Dropping it puts
-/// the terminal back as it was.
+/// Our terminal in raw mode: keys, including Ctrl-C, go to the container. Dropping it restores the
+/// terminal.
 pub(crate) struct RawTerminal {
     before: Termios,
 }

@@ -1,4 +1,4 @@
-//! The HTTP listener: connections are bounded, prompt and cut off when they stall.
+//! The HTTP listener: limits connections, and closes those that stall.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use hotcell_mcp::transport::WriteTimeout;
 use crate::identify::PeerAddress;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, HttpLimits};
 
-/// How long to wait when the system has no descriptor left for a connection.
+/// The pause after a failed accept, for example when out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections until told to stop, then lets requests end for a while.
+/// Serves connections until told to stop, then lets requests finish for a while.
 pub async fn serve_http(
     listener: TcpListener,
     router: Router,
@@ -63,7 +63,7 @@ async fn serve(
     limits: &HttpLimits,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    // Small answers would wait for the acknowledgement of what was sent before.
+    // Otherwise small answers would wait for the acknowledgement of earlier ones (Nagle).
     stream.set_nodelay(true)?;
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.write_idle_timeout));
     let service = service_fn(move |mut request: http::Request<Incoming>| {

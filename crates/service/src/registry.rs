@@ -1,4 +1,4 @@
-//! The containers in memory: by id, and within a principal by alias and by key.
+//! The containers in memory: by id, and per principal by alias and by key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -10,8 +10,8 @@ use hotcell_store::ContainerRow;
 
 use crate::container::LiveContainer;
 
-/// Every container that has not ended. A container is here before it has a row and until
-/// its row is ended.
+/// All containers that have not ended. A container is here before it has a row, and until its row
+/// says that it has ended.
 #[derive(Default)]
 pub(crate) struct Registry {
     maps: RwLock<Maps>,
@@ -23,18 +23,18 @@ struct Maps {
     by_principal: HashMap<Principal, Owned>,
 }
 
-/// What one principal has: nobody searches through the containers of others.
+/// The containers of one principal, so that lookups do not search those of others.
 #[derive(Default)]
 struct Owned {
     ids: BTreeSet<ContainerId>,
     by_alias: HashMap<Alias, ContainerId>,
-    /// The last container under each key.
+    /// The latest container of each idempotency key.
     by_key: HashMap<Name, ContainerId>,
 }
 
 /// Why a container was not added.
 pub(crate) enum AddError {
-    /// This one was asked for under the same key.
+    /// The key belongs to this container.
     SameKey(Arc<LiveContainer>),
     /// The principal has as many containers as it may have.
     OverQuota(OverQuota),
@@ -62,29 +62,28 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether [`Registry::add`] would find one that was asked for under the same key.
+    /// Whether [`Registry::add`] would find a container with the same key.
     pub(crate) fn has_key_of(&self, row: &ContainerRow, keys_since_unix_ms: u64) -> bool {
         self.read().keyed(row, keys_since_unix_ms).is_some()
     }
 
-    /// Adds a container that runs already.
+    /// Adds a container that is already running.
     pub(crate) fn add_found(&self, container: &Arc<LiveContainer>) {
         let mut maps = self.write();
         maps.insert(container);
         maps.name(container);
     }
 
-    /// Makes its alias lead to a container, which is now the one that has it.
+    /// Assigns a container's alias to it.
     pub(crate) fn name(&self, container: &LiveContainer) {
         self.write().name(container);
     }
 
-    /// Removes a container, and its alias and its key unless they are another's by now.
+    /// Removes a container, and its alias and key unless another container has them now.
     pub(crate) fn remove(&self, container: &LiveContainer) {
         self.write().remove(container);
     }
 
-    /// A container of a principal.
     pub(crate) fn find(
         &self,
         principal: &Principal,
@@ -122,7 +121,7 @@ impl Registry {
             .collect()
     }
 
-    /// All of them, oldest first.
+    /// All containers, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<LiveContainer>> {
         self.read().by_id.values().cloned().collect()
     }
@@ -175,7 +174,7 @@ impl Maps {
         self.assert_counts();
     }
 
-    /// The container that was asked for under a key, if that was not too long ago.
+    /// The container of a key, if the key was used recently enough.
     fn keyed(&self, wanted: &ContainerRow, since_unix_ms: u64) -> Option<Arc<LiveContainer>> {
         let owned = self.by_principal.get(&wanted.principal)?;
         let id = owned.by_key.get(wanted.key.as_ref()?)?;
@@ -183,7 +182,7 @@ impl Maps {
         (container.row.created_unix_ms >= since_unix_ms).then(|| Arc::clone(container))
     }
 
-    /// Every container is counted for exactly one principal: quotas rest on it.
+    /// Every container is counted for exactly one principal, on which quotas rely.
     fn assert_counts(&self) {
         debug_assert_eq!(
             self.by_id.len(),

@@ -1,9 +1,5 @@
 //! Several operations in one call.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
-
-use std::fs;
-
 use hotcell_agent_api::v1::batch_operation::Operation;
 use hotcell_agent_api::v1::*;
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! `hotcell exec`: a command in a container of the running server.
+//! `hotcell exec`: runs a command in a container of the running server.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct StartedExec {
     exec_id: String,
 }
 
-/// Starts the command and stays until it has ended.
+/// Starts the command and waits until it has ended.
 pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let signals = Signals::listen()?;
@@ -50,7 +50,7 @@ pub(super) async fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     report(end, sink, &exec.stop).await
 }
 
-/// An exec of ours that runs.
+/// A running exec that we started.
 #[derive(Clone)]
 struct Exec {
     server: Server,
@@ -79,7 +79,7 @@ impl Exec {
         }
     }
 
-    /// Passes on what signals to us ask for.
+    /// Forwards signals that we receive.
     async fn obey(self, mut signals: Signals) {
         loop {
             match signals.next().await {
@@ -91,7 +91,7 @@ impl Exec {
         }
     }
 
-    /// Ends all of it: gently the first time, at once the second.
+    /// Ends all its processes: gracefully the first time, at once the second.
     async fn end(self, signal: u8) {
         let answer = if self.stop.ask(signal) {
             self.call("exec_cancel", json!({})).await
@@ -103,7 +103,7 @@ impl Exec {
         }
     }
 
-    /// Without a terminal there is nothing to resize.
+    /// Fails without a terminal, which is fine.
     async fn resize(&self) {
         let size = terminal::size();
         let arguments = json!({ "rows": size.rows, "cols": size.cols });
@@ -149,7 +149,7 @@ fn environment(arguments: &ExecArgs) -> Result<Map<String, Value>> {
     Ok(env)
 }
 
-/// Says how it ended, and answers our exit code.
+/// Prints how it ended; returns our exit code.
 async fn report(end: End, sink: OutputSink, stop: &Stop) -> Result<ExitCode> {
     let code = code(&end, stop.by());
     if let Some(captured) = sink.captured() {
@@ -171,7 +171,7 @@ async fn report(end: End, sink: OutputSink, stop: &Stop) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Our exit code. A status that we do not know is one that a newer server has.
+/// Our exit code. An unknown status comes from a newer server.
 fn code(end: &End, stopped_by: Option<u8>) -> u8 {
     let end = ExecEnd {
         status: ExecStatus::parse(&end.status).unwrap_or(ExecStatus::Failed),

@@ -10,7 +10,7 @@ use super::print_json;
 use crate::cli::KillArgs;
 use crate::terminal::plain;
 
-/// Ends each, also after one could not be ended.
+/// Ends all of them, even if one could not be ended.
 pub(super) async fn kill(arguments: &KillArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
     let mut killed = Vec::new();

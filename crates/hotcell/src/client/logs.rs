@@ -65,7 +65,7 @@ struct Summary {
     exec_id: String,
 }
 
-/// The exec that is meant: by its id, or as the newest of a container.
+/// The exec with this id, or the newest exec of a container.
 async fn find(server: &Server, target: &str) -> Result<String> {
     if ExecId::parse(target).is_ok() {
         return Ok(target.to_owned());

@@ -1,4 +1,4 @@
-//! Asking for what an exec wrote.
+//! Polls the output of an exec.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::connection::Server;
 use super::output::Message;
 
-/// How long the server may hold a question for want of news.
+/// How long the server may wait for news before it answers.
 const WAIT_S: u32 = 30;
 
-/// Output asked for at once.
+/// Output per poll.
 const POLL_BYTES_MAX: u32 = 1 << 20;
 
-/// An exec and a part of what it wrote, as `exec_poll` tells it.
+/// An exec and a part of its output, as `exec_poll` returns it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Polled {
     #[serde(default)]
@@ -24,7 +24,7 @@ pub(super) struct Polled {
     pub(super) end: End,
 }
 
-/// How an exec is, or how it ended.
+/// The status of an exec, or its result.
 #[derive(Debug, Deserialize)]
 pub(super) struct End {
     pub(super) status: String,
@@ -45,7 +45,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// From the beginning.
+    /// Starts at the beginning.
     pub(super) fn new(server: Server, exec_id: String) -> Self {
         Self {
             server,
@@ -54,7 +54,7 @@ impl Reader {
         }
     }
 
-    /// What comes next; with `wait`, when there is something.
+    /// The next part; with `wait`, once there is one.
     pub(super) async fn next(&mut self, wait: bool) -> Result<Polled> {
         let arguments = json!({
             "exec_id": self.exec_id,
@@ -69,7 +69,7 @@ impl Reader {
 }
 
 impl Polled {
-    /// The messages, read.
+    /// The parsed messages.
     pub(super) fn read_messages(&mut self) -> Result<Vec<Message>> {
         let messages = std::mem::take(&mut self.messages);
         let read = messages.into_iter().map(serde_json::from_value);

@@ -1,4 +1,4 @@
-//! Our stdin, passed on to an exec by `exec_input`.
+//! Forwards our stdin to an exec with `exec_input`.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt;
 
 use super::connection::{Server, ToolFailure};
 
-/// Sent at once.
+/// Bytes per call.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// Copies our stdin to the exec's until either ends.
@@ -20,7 +20,7 @@ pub(super) async fn pass_on(server: Server, exec_id: String) {
         match server.call::<Value>("exec_input", input).await {
             Ok(_) if read > 0 => {}
             Ok(_) => return,
-            // A process that has closed its stdin, or has ended, is none of our business.
+            // The process has closed its stdin or has ended.
             Err(error) if ToolFailure::is(&error, "conflict") => return,
             Err(error) => {
                 tracing::warn!(%error, "our stdin is not passed on any more");
@@ -30,7 +30,7 @@ pub(super) async fn pass_on(server: Server, exec_id: String) {
     }
 }
 
-/// Text as it is, everything else in base64; nothing means the end.
+/// Text as it is, anything else as base64; empty data means end of file.
 fn input(exec_id: &str, data: &[u8]) -> Value {
     match std::str::from_utf8(data) {
         Ok("") => json!({ "exec_id": exec_id, "eof": true }),

@@ -1,29 +1,27 @@
-//! What was found, for people and for programs.
+//! The findings, for people and for programs.
 
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// One thing that was tried.
+/// The result of one probe.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    /// What was tried, in a word or two.
+    /// A short name of the probe.
     pub(super) name: &'static str,
-    /// Whether it works.
     pub(super) ok: bool,
-    /// What was seen.
+    /// What was observed.
     pub(super) found: String,
-    /// What follows for containers, if it does not work.
+    /// The consequence for containers, if it does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) follows: Option<String>,
-    /// What the operator can do about it.
+    /// How the operator can fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
 }
 
 impl Finding {
-    /// Something that works.
     pub(super) fn good(name: &'static str, found: impl Into<String>) -> Self {
         Self {
             name,
@@ -34,7 +32,6 @@ impl Finding {
         }
     }
 
-    /// Something that does not, with what follows.
     pub(super) fn bad(
         name: &'static str,
         found: impl Into<String>,
@@ -50,7 +47,6 @@ impl Finding {
         }
     }
 
-    /// Says how to fix it.
     pub(super) fn fixed_by(self, fix: impl Into<String>) -> Self {
         Self {
             fix: Some(fix.into()),
@@ -59,14 +55,14 @@ impl Finding {
     }
 }
 
-/// Everything that was tried.
+/// All findings.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) findings: Vec<Finding>,
 }
 
 impl Report {
-    /// One line for each finding, and below it what to do.
+    /// One line per finding, followed by how to fix it.
     pub(super) fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -80,7 +76,7 @@ impl Report {
             .collect()
     }
 
-    /// The same as one JSON object.
+    /// All findings as one JSON object.
     pub(super) fn print_json(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         serde_json::to_writer_pretty(&mut out, self).context("write to stdout")?;

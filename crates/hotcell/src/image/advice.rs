@@ -1,16 +1,16 @@
-//! What a person at the command line can do when an image cannot be had.
+//! What a user at the command line can do when an image is not available.
 
 use anyhow::{Error, anyhow};
 use hotcell_domain::PolicyError;
 use hotcell_image::ImageError;
 
-/// The failure, and the next step if there is one.
+/// The error with the next step, if there is one.
 pub(crate) fn advised(error: ImageError) -> Error {
     let step = of_failure(&error);
     with(Error::new(error), step)
 }
 
-/// The same for what policy says.
+/// The same for a policy denial.
 pub(crate) fn advised_refusal(refusal: PolicyError) -> Error {
     let step = of_refusal(&refusal);
     with(Error::new(refusal), Some(step))

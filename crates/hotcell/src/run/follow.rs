@@ -1,4 +1,4 @@
-//! Following the command: its output to ours, our signals to it.
+//! Follows the command: forwards its output to ours, and our signals to it.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::exit::BROKEN_PIPE;
 use crate::signals::{SignalRequest, Signals, Stop};
 use crate::terminal::{self, OutputSink, Screen};
 
-/// Starts the command and stays until it has ended. Its output goes to `screen`; without one
-/// it is captured.
+/// Starts the command and waits until it has ended. Its output goes to `screen`; without one it is
+/// captured.
 pub(super) async fn follow(
     container: &RunContainer,
     command: Command,
@@ -49,7 +49,7 @@ pub(super) async fn follow(
     })
 }
 
-/// Writes the output until there is no more. When our reader goes away, the command is ended.
+/// Forwards output until there is no more. Ends the command when our reader goes away.
 async fn pass_on_output(
     exec: &mut ExecStream,
     sink: &mut OutputSink,
@@ -68,7 +68,7 @@ async fn pass_on_output(
     Ok(())
 }
 
-/// Acts on the command while its output is followed.
+/// Controls the command while its output is forwarded.
 #[derive(Clone)]
 struct Control {
     service: Service,
@@ -78,7 +78,7 @@ struct Control {
 }
 
 impl Control {
-    /// Passes on what signals to us ask for.
+    /// Forwards signals that we receive.
     async fn obey(self, mut signals: Signals) {
         loop {
             match signals.next().await {
@@ -91,14 +91,14 @@ impl Control {
                         resize: Some((size.rows, size.cols)),
                         ..Input::default()
                     };
-                    // Without a terminal there is nothing to resize.
+                    // Fails without a terminal, which is fine.
                     let _ = self.input(resize).await;
                 }
             }
         }
     }
 
-    /// Ends all of it: gently the first time, at once the second.
+    /// Ends all its processes: gracefully the first time, at once the second.
     async fn end(self, signal: u8) {
         let ended = if self.stop.ask(signal) {
             let cancelled = self.service.exec_cancel(&self.caller, &self.id);

@@ -1,4 +1,4 @@
-//! How the command ended, as an exit code, as a sentence and as JSON.
+//! The result of the command, as an exit code, a sentence and JSON.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 use crate::exit;
 use crate::terminal::{Captured, plain};
 
-/// How the command ended.
+/// The result of the command.
 pub(super) struct Outcome {
     /// The first word of the command.
     pub(super) program: String,
     pub(super) end: ExecEnd,
-    /// The signal that asked us to stop it.
+    /// The signal to us that stopped it.
     pub(super) stopped_by: Option<u8>,
     pub(super) captured: Option<Captured>,
     pub(super) limits: Vec<LimitView>,
@@ -33,14 +33,14 @@ impl Outcome {
         exit::code(&self.end, self.stopped_by)
     }
 
-    /// One sentence on stderr, where the exit code alone would puzzle.
+    /// Prints a sentence to stderr if the exit code alone is not clear.
     pub(super) fn explain(&self) {
         if let Some(sentence) = self.sentence() {
             eprintln!("hotcell: {}", plain(&sentence));
         }
     }
 
-    /// In the words of our own options, where one of them was the reason.
+    /// Names our option, if one caused the end.
     fn sentence(&self) -> Option<String> {
         if self.end.not_started == Some(NotStarted::NoProgram) {
             return Some(format!("{} is not in this container", self.program));
@@ -60,7 +60,7 @@ impl Outcome {
         }
     }
 
-    /// Everything, as one JSON object on stdout.
+    /// Prints one JSON object to stdout.
     pub(super) fn print_json(&self) -> Result<()> {
         let text = serde_json::to_string(&self.json()).context("write JSON")?;
         let mut stdout = std::io::stdout().lock();

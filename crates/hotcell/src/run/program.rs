@@ -13,9 +13,9 @@ use super::container::RunContainer;
 use crate::cli::RunArgs;
 use crate::terminal;
 
-/// What to run, read and checked before any container is made.
+/// What to run, read and checked before a container is created.
 pub(super) struct Program {
-    /// Code, which is copied into the container.
+    /// Code that is copied into the container.
     snippet: Option<Snippet>,
     /// The command, or the arguments of the code.
     words: Vec<String>,
@@ -31,7 +31,7 @@ impl Program {
         })
     }
 
-    /// Puts the code where the command finds it, and returns the command.
+    /// Copies the code into the container; returns the command.
     pub(super) async fn prepare(
         self,
         arguments: &RunArgs,
@@ -107,7 +107,7 @@ fn text(word: &OsString) -> Result<String> {
     text.ok_or_else(|| anyhow!("the argument `{}` is not UTF-8", word.display()))
 }
 
-/// What the caller adds to the variables that every command in a container has.
+/// Variables in addition to those of every command in a container.
 fn environment(arguments: &RunArgs) -> Result<Env> {
     let mut env = Env::default();
     if arguments.tty {

@@ -1,10 +1,10 @@
-//! Our stdin, passed on.
+//! Forwards our stdin.
 
 use bytes::Bytes;
 use hotcell_service::ExecStdin;
 use tokio::io::AsyncReadExt;
 
-/// Read and sent at once.
+/// Bytes per read.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
 /// Copies our stdin to the exec's until either ends.
@@ -15,7 +15,7 @@ pub(super) async fn pass_on(exec: ExecStdin) {
         let read = stdin.read(&mut buffer).await.unwrap_or(0);
         let is_end = read == 0;
         let sent = exec.write(Bytes::copy_from_slice(&buffer[..read]), is_end);
-        // A process that has closed its stdin, or has ended, is none of our business.
+        // The process has closed its stdin or has ended.
         if sent.await.is_err() || is_end {
             return;
         }

@@ -1,5 +1,5 @@
-//! A client on our stdio, served by the server that has the state directory: bytes pass in
-//! both directions as they are.
+//! Connects a client on our stdio with the server that owns the state directory: forwards bytes in
+//! both directions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Passed on at once.
+/// Bytes per read.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Passes bytes until our client has no more to say and the server has answered it all, or
+/// Forwards bytes until our client has closed its side and the server has answered everything, or
 /// until the server is gone.
 pub(super) async fn bridge(server: UnixStream) -> Result<()> {
     tracing::info!("another server has the state directory; this client is served by it");
@@ -20,7 +20,7 @@ pub(super) async fn bridge(server: UnixStream) -> Result<()> {
     let gone = Arc::clone(&client_is_gone);
     let asking = tokio::spawn(async move {
         let asked = pass(tokio::io::stdin(), &mut to_server).await;
-        // Said before the server is told: it may end the connection at once.
+        // Set before the server is told: it may close the connection at once.
         gone.store(true, Ordering::SeqCst);
         asked.and(to_server.shutdown().await)
     });
@@ -34,7 +34,7 @@ pub(super) async fn bridge(server: UnixStream) -> Result<()> {
     Ok(())
 }
 
-/// Copies to the end, each piece at once.
+/// Copies until end of file, without buffering.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),

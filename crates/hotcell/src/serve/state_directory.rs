@@ -1,4 +1,4 @@
-//! Who has the state directory: we, or a server that runs already.
+//! Who owns the state directory: this server, or one that is already running.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use tokio::time::Instant;
 
 use crate::state;
 
-/// How long a server that has the directory may take until it answers, or is gone.
+/// How long the owner of the directory may take until it answers or is gone.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often we look.
+/// Poll interval.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who has the state directory.
+/// The owner of the state directory.
 pub(super) enum StateDirectory {
-    /// We, and this is what is in it.
+    /// This server, with the opened store.
     Ours(Store),
-    /// Another server, and this is a connection to it.
+    /// Another server, with a connection to it.
     Theirs(UnixStream),
 }
 
-/// Takes the state directory for this server alone.
+/// Takes the state directory exclusively.
 pub(super) fn take(directory: &Path) -> Result<Store> {
     state::prepare(directory)?;
     Ok(Store::open(directory)?)
 }
 
-/// Takes the state directory, or connects to the server that has it. One that is just
-/// starting or just ending is waited for.
+/// Takes the state directory, or connects to the server that owns it. Waits for a server that is
+/// just starting or stopping.
 pub(super) async fn take_or_join(directory: &Path) -> Result<StateDirectory> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {

@@ -1,14 +1,14 @@
-//! What a container writes, made harmless for a terminal.
+//! Makes a container's output harmless for a terminal.
 //!
-//! A terminal obeys what is written to it: escape sequences set its title, fill the
-//! clipboard, or make it answer into the shell's input as if somebody had typed that. Colours
-//! and the like (SGR) pass, so do line ends, tabs, carriage returns and backspaces. Everything
-//! else that is not text is shown as a character that does nothing.
+//! A terminal obeys escape sequences: they set its title, fill the clipboard, or make it answer
+//! into the shell's input as if the user had typed that. Colours and the like (SGR), line ends,
+//! tabs, carriage returns and backspaces pass. Other control characters are shown as visible
+//! characters.
 
-/// Written for an escape that is not obeyed: U+241B, a picture of one.
+/// Shown for an escape character that is not obeyed: U+241B.
 const ESCAPE_PICTURE: &str = "␛";
 
-/// The longest colour sequence that is obeyed, and so the most that is held back.
+/// The longest colour sequence that passes, and so the most that is held back.
 const COLOUR_BYTES_MAX: usize = 64;
 
 /// The longest character in UTF-8.
@@ -18,24 +18,23 @@ const ESCAPE: u8 = 0x1b;
 const BACKSPACE: u8 = 0x08;
 const DELETE: u8 = 0x7f;
 
-/// The pictures of control characters, in the order of those: U+2400, U+2401…
+/// The visible forms of control characters start at U+2400.
 const PICTURES: u32 = 0x2400;
 const DELETE_PICTURE: char = '␡';
 
-/// Ends whatever colours are left.
+/// Resets colours.
 const PLAIN: &[u8] = b"\x1b[0m";
 
-/// Filters one stream, piece by piece. However it is cut into pieces, what comes out is the
-/// same.
+/// Filters one stream in chunks. The result does not depend on how it is split into chunks.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalFilter {
-    /// The beginning of a sequence or a character that the next piece may complete.
+    /// The beginning of a sequence or a character that the next chunk may complete.
     pending: Vec<u8>,
     is_coloured: bool,
 }
 
 impl TerminalFilter {
-    /// What may be shown of the next piece.
+    /// The displayable form of the next chunk.
     pub(crate) fn filter(&mut self, data: &[u8]) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.pending);
         input.extend_from_slice(data);
@@ -48,7 +47,7 @@ impl TerminalFilter {
         shown
     }
 
-    /// What may be shown of the rest, and the end of any colour.
+    /// The displayable form of the rest, and a colour reset if necessary.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut shown = Vec::new();
         if let Some((&first, others)) = self.pending.split_first() {
@@ -66,7 +65,7 @@ impl TerminalFilter {
         shown
     }
 
-    /// Shows what comes first; answers its length, or `None` if more of it must come before.
+    /// Shows the first character or sequence; returns its length, or `None` if it is incomplete.
     fn take(&mut self, rest: &[u8], shown: &mut Vec<u8>) -> Option<usize> {
         match *rest.first()? {
             byte @ (b'\n' | b'\r' | b'\t' | BACKSPACE | b' '..=b'~') => {
@@ -87,8 +86,8 @@ impl TerminalFilter {
         }
     }
 
-    /// A colour sequence is `ESC [`, numbers, `m`; with anything else between them it is
-    /// another one.
+    /// A colour sequence is `ESC [`, numbers, `m`; with anything else in between it is a different
+    /// sequence.
     fn take_escape(&mut self, rest: &[u8], shown: &mut Vec<u8>) -> Option<usize> {
         let is_csi = match rest.get(1) {
             None => return None,
@@ -110,7 +109,7 @@ impl TerminalFilter {
                 Some(_) => {}
             }
         }
-        // What follows is shown as the text that it is.
+        // The rest is shown as plain text.
         shown.extend_from_slice(ESCAPE_PICTURE.as_bytes());
         Some(1)
     }
@@ -140,8 +139,8 @@ fn push(character: char, to: &mut Vec<u8>) {
     );
 }
 
-/// Control characters of eight bits (U+009B is another way to begin a sequence), and those
-/// that change the direction of the text after them, so that it reads as something else.
+/// Replaces 8-bit control characters (U+009B also starts a sequence) and those that change the text
+/// direction, which could make text read as something else.
 fn harmless(character: char) -> char {
     match character {
         '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
@@ -151,8 +150,8 @@ fn harmless(character: char) -> char {
     }
 }
 
-/// A text of ours with words in it that may be a container's: no control character, no
-/// colour, only line ends stay.
+/// Our own text that may contain a container's words: no control characters or colours, only line
+/// ends stay.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |character: char| match character {
         '\n' => '\n',
@@ -192,7 +191,7 @@ mod tests {
             ("\x1b]52;c;cm0gLXJm\x1b\\", "␛]52;c;cm0gLXJm␛\\"),
             ("\x1b[6n\x1b[c\x1b[>c\x1b[21t", "␛[6n␛[c␛[>c␛[21t"),
             ("\x1b[2J\x1b[1;1H\x1b[?1049h", "␛[2J␛[1;1H␛[?1049h"),
-            // These end as colours do, and are none.
+            // These end like colour sequences but are not.
             ("\x1b[>4;2m\x1b[?4m\x1b[ m", "␛[>4;2m␛[?4m␛[ m"),
             ("\x1bP+q544e\x1b\\\x1b_x\x1bc\x1b(0", "␛P+q544e␛\\␛_x␛c␛(0"),
             ("a\0b\x0bc\x0cd\x7fe\x05", "a␀b␋c␌d␡e␅"),

@@ -1,4 +1,4 @@
-//! Our stdout and stderr, as what a container wrote goes there.
+//! Our stdout and stderr, as the destination of a container's output.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::filter::TerminalFilter;
 
-/// Our stdout and stderr. Where one is a terminal, what is written to it is filtered.
+/// Our stdout and stderr. Output to a terminal is filtered.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     stdout: Option<TerminalFilter>,
@@ -14,7 +14,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Filtered, unless it is to be `raw`.
+    /// Filtered unless `raw`.
     pub(crate) fn new(raw: bool) -> Self {
         let filter = |is_terminal: bool| (is_terminal && !raw).then(TerminalFilter::default);
         Self {
@@ -23,7 +23,6 @@ impl Screen {
         }
     }
 
-    /// Shows a piece.
     pub(crate) async fn write(&mut self, is_stderr: bool, data: &[u8]) -> io::Result<()> {
         let filter = if is_stderr {
             &mut self.stderr
@@ -56,7 +55,7 @@ async fn show(is_stderr: bool, data: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes all of it, at once.
+/// Writes everything and flushes.
 pub(crate) async fn write(mut to: impl AsyncWrite + Unpin, data: &[u8]) -> io::Result<()> {
     to.write_all(data).await?;
     to.flush().await

@@ -372,13 +372,13 @@ async fn a_download_that_was_interrupted_is_kept_for_a_day() {
 #[tokio::test]
 async fn what_a_crash_left_is_collected_and_nothing_goes_while_the_store_is_held() {
     let store = TestStore::new();
-    let store = store.dir.path().join("images");
-    std::fs::create_dir_all(store.join("new/half/tree")).unwrap();
-    let part = store.join("blobs").join("a".repeat(64));
+    let directory = store.dir.path().join("images");
+    std::fs::create_dir_all(directory.join("new/half/tree")).unwrap();
+    let part = directory.join("blobs").join("a".repeat(64));
     std::fs::write(&part, "part").unwrap();
     made_before(&part, DAY);
-    std::fs::create_dir(store.join("layers").join("b".repeat(64))).unwrap();
-    std::fs::write(store.join("refs/x.json"), "{").unwrap();
+    std::fs::create_dir(directory.join("layers").join("b".repeat(64))).unwrap();
+    std::fs::write(directory.join("refs/x.json"), "{").unwrap();
     let hold = store.images.hold().unwrap();
     let busy = store.images.gc(&|| Ok(BTreeSet::new()), None);
     assert!(matches!(busy, Err(ImageError::Busy)));

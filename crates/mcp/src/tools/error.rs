@@ -1,8 +1,8 @@
-//! What a model reads when a tool could not do its work: a stable code, a sentence, and the
-//! next step. This is the one place that decides it.
+//! What a model reads when a tool fails: a stable code, a sentence, and the next step. Decided in
+//! this one place.
 //!
-//! Host paths, SQL and engine text stay out: what went wrong inside goes to the log, under
-//! an incident number that the message carries.
+//! Host paths, SQL and engine text stay out: internal errors go to the log, under an incident
+//! number that the message repeats.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -13,42 +13,42 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use serde_json::json;
 
-/// The longest sentence.
+/// The longest message.
 const MESSAGE_CHARS_MAX: usize = 1024;
 
-/// Stable words for what went wrong.
+/// Stable error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// An argument cannot be right.
+    /// An argument is invalid.
     InvalidArgument,
-    /// It does not exist, or belongs to somebody else.
+    /// It does not exist, or belongs to another principal.
     NotFound,
     /// The name is taken.
     AlreadyExists,
-    /// It is not in the state that the call needs.
+    /// The current state does not allow the call.
     Conflict,
     /// A rule forbids it.
     Denied,
-    /// A limit or the disk is used up.
+    /// A limit was reached, or the disk is full.
     ResourceExhausted,
-    /// It took too long.
+    /// A timeout.
     DeadlineExceeded,
-    /// The client gave it up.
+    /// The client cancelled it.
     Cancelled,
-    /// It may work in a moment.
+    /// It may work later.
     Unavailable,
-    /// A fault of the server, logged under an incident number.
+    /// An error of the server, logged under an incident number.
     Internal,
 }
 
-/// Why a tool did not do its work.
+/// Why a tool failed.
 #[derive(Debug)]
 pub struct ToolError {
     code: Code,
     message: String,
     hint: String,
     current_etag: Option<String>,
-    /// What else a caller acts on: fields of the structured content, and lines of the text.
+    /// Further information for the caller: fields of the structured content, and lines of the text.
     details: Option<Box<(JsonObject, String)>>,
 }
 
@@ -68,7 +68,7 @@ impl Code {
         }
     }
 
-    /// The next step where nothing better is known.
+    /// The default next step.
     fn hint(self) -> &'static str {
         match self {
             Self::InvalidArgument => "correct the argument and call again",
@@ -96,56 +96,52 @@ impl ToolError {
         }
     }
 
-    /// An argument that cannot be right.
+    /// An invalid argument.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// An argument whose own type refused it.
+    /// An argument that its own type refused.
     pub(crate) fn argument(name: &str, error: impl std::fmt::Display) -> Self {
         Self::invalid(format!("`{name}`: {error}"))
     }
 
-    /// Arguments that are not what the tool takes, though they are as its schema says.
+    /// Arguments that match the schema but cannot be deserialized.
     pub(crate) fn arguments(error: &serde_json::Error) -> Self {
         Self::invalid(error.to_string())
     }
 
-    /// The client does not want it any more.
     pub(crate) fn cancelled() -> Self {
         Self::new(Code::Cancelled, "the request was cancelled")
     }
 
-    /// There is no such thing.
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
         let name = name.to_owned();
         ServiceError::NotFound { what, name }.into()
     }
 
-    /// It is for the operator, and this caller is not.
+    /// The tool is for admins, and this caller is not one.
     pub(crate) fn admin_only(tool: &str) -> Self {
         Self::new(Code::Denied, format!("{tool} is for the operator")).with_hint(crate::ADMIN_HINT)
     }
 
-    /// With this next step.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 
-    /// With another sentence.
     pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// With more that a caller acts on, in both renderings.
+    /// Adds information to both renderings.
     pub(crate) fn with_details(mut self, fields: JsonObject, text: String) -> Self {
         self.details = Some(Box::new((fields, text)));
         self
     }
 
-    /// With the next step that fits where files are concerned, unless it has one of its own.
+    /// Sets the next step for file operations, unless there is one.
     pub(crate) fn about_files(self) -> Self {
         if self.hint != self.code.hint() {
             return self;
@@ -163,22 +159,21 @@ impl ToolError {
         }
     }
 
-    /// The file's etag as it is now, if that was the reason.
+    /// The file's current etag, if an etag did not match.
     pub(crate) fn current_etag(&self) -> Option<&str> {
         self.current_etag.as_deref()
     }
 
-    /// The next step.
     pub(crate) fn hint(&self) -> &str {
         &self.hint
     }
 
-    /// The stable word for it, from which HTTP derives a status.
+    /// The stable code, from which HTTP derives a status.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The sentence, made fit for anybody's screen.
+    /// The sentence, without control characters.
     pub(crate) fn message(&self) -> String {
         let shown = |c: char| {
             if c.is_control() {
@@ -194,7 +189,7 @@ impl ToolError {
             .collect()
     }
 
-    /// It, as a part of a larger answer.
+    /// As part of a larger answer.
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = json!({
             "code": self.code.as_str(),
@@ -210,7 +205,7 @@ impl ToolError {
         value
     }
 
-    /// It, where the protocol has no place for a result: resources, prompts, tasks.
+    /// For requests that have no error results: resources, prompts, tasks.
     pub(crate) fn into_protocol(self) -> ErrorData {
         let data = Some(self.to_json());
         let message = self.message();
@@ -320,7 +315,7 @@ fn over_quota(excess: &OverQuota, message: String) -> ToolError {
         .with_hint(hint)
 }
 
-/// Tells the operator what happened and the model that something did.
+/// Logs an internal error, and tells the model only its incident number.
 fn internal(step: &str, source: &(dyn std::error::Error + 'static)) -> ToolError {
     let incident = incident();
     tracing::error!(incident, error = %chain(source), "could not {step}");
@@ -328,7 +323,7 @@ fn internal(step: &str, source: &(dyn std::error::Error + 'static)) -> ToolError
     ToolError::new(Code::Internal, message)
 }
 
-/// A number that is found in the log: the time, and a count within this process.
+/// An incident number to find in the log: the time, and a counter of this process.
 fn incident() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -347,7 +342,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// What a caller whom a rule of the operator's refused can do instead.
+/// What a caller can do after a policy denial.
 fn way_around(refusal: &PolicyError) -> &'static str {
     match refusal {
         PolicyError::Rootfs => "name an OCI image, or leave `image` out",
@@ -377,7 +372,7 @@ fn way_around(refusal: &PolicyError) -> &'static str {
     }
 }
 
-/// The next step after a refusal of the container's agent, whose sentences these are.
+/// The next step after an error of the container's agent, recognized by its message.
 fn file_hint(code: Code, message: &str) -> Option<&'static str> {
     let says = |words: &str| message.contains(words);
     Some(match code {

@@ -10,7 +10,7 @@ use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
 
-/// Containers in one answer, the newest ones.
+/// The most containers in one answer; the newest.
 const CONTAINERS_MAX: usize = 500;
 
 pub(super) struct ListContainers;

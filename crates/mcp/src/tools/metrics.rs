@@ -1,4 +1,4 @@
-//! `metrics`: counters and gauges in the OpenMetrics format.
+//! `metrics`: counters and gauges in the `OpenMetrics` format.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -90,7 +90,7 @@ async fn only_its_owner_can_open_it_and_it_goes_with_the_server() {
     assert_eq!(mode(&path), 0o600);
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
-        Fixture::new(),
+        TextLength,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -114,7 +114,7 @@ async fn its_path_may_be_longer_than_an_address() {
     assert_eq!(mode(&path), 0o600);
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
-        Fixture::new(),
+        TextLength,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -152,7 +152,7 @@ async fn a_client_too_many_is_turned_away_and_the_others_are_served() {
     let socket = Socket::bind(&path).unwrap();
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
-        Fixture::new(),
+        TextLength,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -181,7 +181,7 @@ async fn a_message_that_is_too_long_is_answered_and_the_next_one_served() {
     let socket = Socket::bind(&path).unwrap();
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
-        Fixture::new(),
+        TextLength,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));

@@ -1,4 +1,4 @@
-//! Containers, as callers see them.
+//! Containers as callers see them.
 
 mod attach;
 mod kill;
@@ -21,35 +21,35 @@ pub(crate) use self::supervisor::{
 };
 use crate::{Abandonment, LimitView};
 
-/// A container that somebody asks for. What is `None` is as configured.
+/// A request for a container. `None` means the configured default.
 #[derive(Debug, Clone, Default)]
 pub struct Spawn {
-    /// What its root is made of.
+    /// Its root filesystem.
     pub image: Option<ImageRef>,
     /// Whether only `kill` ends it.
     pub is_persistent: bool,
     /// Its second name.
     pub alias: Option<Alias>,
-    /// How long it lives.
+    /// Time to live.
     pub ttl_s: Option<u64>,
-    /// The same key means the same request.
+    /// Idempotency key: a repeated request returns the same container.
     pub key: Option<Name>,
-    /// What it may reach.
+    /// Network access.
     pub network: Option<Network>,
-    /// How much it may use.
+    /// Resource limits.
     pub limits: Option<Limits>,
-    /// Variables of every exec in it.
+    /// Environment variables of every exec.
     pub env: Env,
-    /// Notes on it.
+    /// Free-form key-value pairs.
     pub labels: Labels,
-    /// Who hears how far the pull of its image is.
+    /// Receives the progress of the image pull.
     pub progress: Progress,
-    /// Whether somebody waits for it. Without a key, a container that was abandoned is not
-    /// created, or removed again: nobody would learn of it.
+    /// Whether the caller still waits. Without a key, an abandoned container is not created, or is
+    /// removed again: nobody would learn its id.
     pub abandonment: Abandonment,
 }
 
-/// What a container is called.
+/// The names of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerName {
     /// Its handle.
@@ -67,50 +67,50 @@ pub struct ContainerView {
     pub principal: Principal,
     /// Its second name.
     pub alias: Option<Alias>,
-    /// Where it is in its life.
+    /// Its current phase.
     pub phase: Phase,
-    /// What its root is made of.
+    /// Its root filesystem.
     pub image: ImageRef,
-    /// What the image's name meant when it was made, where it has a digest.
+    /// The digest that the image's name had at creation, if it has one.
     pub image_digest: Option<String>,
-    /// The name of the engine that holds it.
+    /// The engine that runs it.
     pub engine: String,
     /// Whether only `kill` ends it.
     pub is_persistent: bool,
     /// Whether it came from the warm pool.
     pub is_warm: bool,
-    /// Notes on it.
+    /// Set by its owner.
     pub labels: Labels,
-    /// What it may reach.
+    /// Network access.
     pub network: Network,
-    /// How much it may use.
+    /// Resource limits.
     pub limits: Limits,
-    /// What stands behind each limit: `memory`, `cpu`, `pids`.
+    /// What enforces each limit: `memory`, `cpu`, `pids`.
     pub enforced: Vec<LimitView>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_unix_ms: u64,
     /// When it was last used.
     pub last_used_unix_ms: u64,
-    /// When it shall end.
+    /// When it will be ended.
     pub expires_unix_ms: Option<u64>,
-    /// Memory in use, where it is known.
+    /// Current memory usage, if known.
     pub memory_bytes: Option<u64>,
     /// Processor time used so far, where it is known.
     pub cpu_time: Option<Duration>,
     /// Processes the kernel killed because memory ran out.
     pub oom_kills: u64,
-    /// Who works there.
+    /// The clients that work in it.
     pub attachments: Vec<Attached>,
 }
 
-/// Somebody who works in a container.
+/// A client session that works in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// With what program.
+    /// The client's name, as it reports it.
     pub client_name: Name,
-    /// In which of its sessions.
+    /// The session, as the client names it.
     pub session_id: Name,
-    /// Since when.
+    /// When it attached.
     pub attached_unix_ms: u64,
 }
 

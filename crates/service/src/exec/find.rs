@@ -1,4 +1,4 @@
-//! Finding an exec by its handle: in memory while it lives, then in the store.
+//! Finds an exec by its id: in memory while it is live, else in the store.
 
 use std::sync::Arc;
 
@@ -9,19 +9,17 @@ use super::live::LiveExec;
 use crate::environment::Environment;
 use crate::{Inner, ServiceError};
 
-/// Looks at both places. An exec that ends between two looks is found by the next.
+/// Attempts. An exec that ends between two lookups is found by the next attempt.
 const LOOKS_MAX: u32 = 3;
 
-/// Where an exec is.
 pub(super) enum FoundExec {
-    /// In memory.
     Live(Arc<LiveExec>),
-    /// In the store, with its end.
+    /// In the store, with its result.
     Ended(Box<ExecRow>, ExecEnd),
 }
 
 impl Environment {
-    /// Finds an exec of the caller's principal. A foreign one is as if there were none.
+    /// Finds an exec of the caller's principal. An exec of another principal does not exist.
     pub(super) async fn find_exec(
         &self,
         caller: &Caller,
@@ -48,7 +46,7 @@ impl Environment {
 }
 
 impl Inner {
-    /// Notes that a container is used now.
+    /// Records that a container is used now.
     pub(super) fn used(&self, id: &ContainerId) {
         if let Some(container) = self.registry.get(id) {
             container.touch(self.environment.clock.unix_ms());

@@ -1,4 +1,4 @@
-//! What becomes of a container or an exec whose caller went away without an answer.
+//! Containers and execs whose caller went away without an answer.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use hotcell_domain::{ContainerId, ExecStatus};
 use hotcell_service::{Abandonment, ContainerView, Spawn, Start};
 use hotcell_testkit::world::{PATIENCE, World, name, sh};
 
-/// Spawns, and answers or goes away.
+/// Spawns, then answers or goes away.
 async fn spawn(world: &World, key: Option<&str>, is_answered: bool) -> ContainerView {
     let (abandonment, waiting) = Abandonment::new();
     let request = Spawn {

@@ -1,4 +1,4 @@
-//! How execs end: by time, by cancel, with their container.
+//! How execs end: by timeout, by cancel, with their container.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use hotcell_service::{Poll, Settings, Start};
 use hotcell_testkit::fake::Faults;
 use hotcell_testkit::world::{PATIENCE, World, caller, name, open_sh, processes_with, said, sh};
 
-/// A command whose child leaves its session, ignores TERM and shows this mark.
+/// A command whose child leaves its session, ignores SIGTERM and has this mark.
 fn stubborn(mark: &str) -> String {
     let child = format!("trap \"\" TERM; : {mark}; while :; do sleep 0.1; done");
     format!("setsid sh -c '{child}' & echo started; sleep 1000 # {mark}")
@@ -33,7 +33,7 @@ async fn a_timeout_ends_the_whole_tree_and_keeps_the_output() {
     let world = World::with(quick_to_kill(), Faults::none()).await;
     let container = world.spawn().await;
     let mark = mark(&container, "timeout");
-    // On a busy machine it may be over before the shell has said its word.
+    // On a busy machine the timeout may come before the shell has printed its word.
     for timeout_s in [0.5, 5.0, 40.0] {
         let mut command = sh(&stubborn(&mark));
         command.set_timeout_s(timeout_s).unwrap();
@@ -65,7 +65,7 @@ async fn a_cancel_ends_the_whole_tree_and_keeps_the_output() {
     assert_eq!(processes_with(&mark), 0, "cancelled means that all is gone");
     let ended = world.finish(&id).await;
     assert_eq!(ended.stdout, b"started\n");
-    // Again it is as it is.
+    // Cancelling again changes nothing.
     let again = world.service.exec_cancel(&world.caller, &id).await.unwrap();
     assert_eq!(again, ExecStatus::Cancelled);
 }
@@ -143,7 +143,7 @@ async fn callers_take_turns_and_the_queue_is_bounded() {
         said(start(&rare, "rare3").await),
         "exhausted: in this container 1 execs may run and 6 wait, with 64 MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some"
     );
-    // A request that is repeated is no new one.
+    // A repeated request is not a new one.
     assert_eq!(start(&busy, "busy4").await.unwrap(), last.clone().unwrap());
     world
         .service
@@ -206,7 +206,7 @@ async fn what_waits_is_bounded_in_bytes_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killing_the_container_cancels_its_execs_and_keeps_what_they_wrote() {
-    // What obeys has all the time it needs.
+    // A process that obeys has enough time.
     let settings = Settings {
         execs_running_max: 1,
         kill_grace: PATIENCE,

@@ -1,4 +1,4 @@
-//! Execs whose output is streamed to whoever started them, and snippets.
+//! Execs whose output is streamed to the caller, and snippets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,7 +11,7 @@ use hotcell_service::{ExecStream, ServiceError, Settings, Snippet};
 use hotcell_testkit::fake::Faults;
 use hotcell_testkit::world::{PATIENCE, World, eventually, open_sh, said, sh};
 
-/// All that an exec writes, and how it ends.
+/// All output of an exec, and its result.
 struct Followed {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -64,7 +64,7 @@ async fn a_streamed_exec_delivers_every_byte_and_its_end_and_writes_no_log() {
     assert_eq!(followed.stderr, b"err\n");
     assert_eq!(followed.end.exit_code, Some(3));
     assert_eq!(log_files(&world), 0);
-    // What is not streamed has a log.
+    // An exec that is not streamed has a log.
     world.run(&container, "echo kept").await;
     assert_ne!(log_files(&world), 0);
 }
@@ -79,7 +79,7 @@ async fn a_streamed_exec_waits_for_whoever_reads_it() {
     let mut exec = stream(&world, &container, sh(script)).await;
     let first = exec.next().await.unwrap();
     eventually("it begins", || marks.join("step").exists()).await;
-    // It stops where its pipe, the agent and the channel are full: long before its end.
+    // It stops when its pipe, the agent and the channel are full: long before its end.
     let step = || -> u32 {
         let text = std::fs::read_to_string(marks.join("step")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
@@ -163,8 +163,8 @@ async fn a_streamed_exec_ends_with_its_container_and_one_that_waits_ends_too() {
     }
 }
 
-/// A compiler that waits until `others` of its kind have begun, and again until they are done,
-/// so that they work at the same time however slow the machine is. It takes `-o PROGRAM SOURCE`.
+/// A compiler that waits until `others` of its kind have begun, and again until they are done, so
+/// that they run concurrently however slow the machine is. It takes `-o PROGRAM SOURCE`.
 fn slow_compiler(directory: &Path, others: usize) {
     let script = format!(
         "#!/bin/sh\n\

@@ -1,4 +1,4 @@
-//! What goes into an exec.
+//! Input of an exec.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn input_arrives_whole_and_in_order_also_from_many_at_once() {
     for number in 0..16 {
         let (service, caller, id) = (world.service.clone(), world.caller.clone(), id.clone());
         tasks.spawn(async move {
-            // More than a pipe holds, so that pieces would mix if they could.
+            // More than a pipe holds, so that chunks would mix if they could.
             let line = format!("{number:x}").repeat(100_000) + "\n";
             let input = Input {
                 data: line.into(),
@@ -72,7 +72,7 @@ async fn text_that_was_given_is_read_to_its_end() {
         let ended = world.finish(&id).await;
         assert!(ended.stdout == (text + ".").as_bytes(), "of {length} bytes");
     }
-    // A command that does not read it ends all the same.
+    // A command that does not read it ends anyway.
     let mut command = sh("true");
     command.set_stdin(Stdin::Text("x".repeat(1 << 20))).unwrap();
     let id = world.start(&container, command).await;
@@ -144,7 +144,7 @@ async fn input_that_is_dropped_half_way_is_counted() {
     let script = "trap 'exec cat' USR1; echo ready; while :; do sleep 0.01; done";
     let id = world.start(&container, open_sh(script)).await;
     world.until_wrote(&id, "ready").await;
-    // So that the pipe is full in the middle of a piece.
+    // So that the pipe is full in the middle of a chunk.
     send(&world, &id, &"a".repeat(1000), false).await.unwrap();
     let data = "a".repeat(300_000);
     let sent = tokio::time::timeout(Duration::from_millis(300), send(&world, &id, &data, false));
@@ -153,7 +153,7 @@ async fn input_that_is_dropped_half_way_is_counted() {
         signal: Some(Signal::Usr1),
         ..Input::default()
     };
-    // Signals reach it while its input is stuck.
+    // Signals reach it while its input is blocked.
     world
         .service
         .exec_input(&world.caller, &id, input)

@@ -1,5 +1,5 @@
-//! Commands that the kernel kills because memory ran out. The fake engine limits nothing,
-//! so one that stands before it counts kills as it is told.
+//! Commands killed by the OOM killer. The fake engine limits nothing, so a wrapper counts kills as
+//! the test says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +93,7 @@ async fn starving() -> (World, ContainerRef, Arc<AtomicU64>) {
     (world, container, oom_kills)
 }
 
-/// Lets an exec go on that waits for a line, and answers how it ended.
+/// Lets an exec continue that waits for a line; returns its result.
 async fn go(world: &World, id: &ExecId) -> ExecEnd {
     let line = hotcell_service::Input {
         data: "go\n".into(),
@@ -111,7 +111,7 @@ async fn only_a_kill_that_the_kernel_counted_is_for_want_of_memory() {
     let status = async |script: &str| world.run(&container, script).await.view.status;
     assert_eq!(status("kill -9 $$").await, ExecStatus::Failed);
 
-    // Two that are killed together are both told so, whatever the leader made of it.
+    // Two that are killed together are both reported so, whatever their leaders made of it.
     let first = world
         .start(&container, open_sh("read line; kill -9 $$"))
         .await;
@@ -156,7 +156,7 @@ async fn a_restart_counts_no_kill_twice_and_misses_none() {
     let meanwhile = async || oom_kills.store(2, Ordering::Relaxed);
     let world = world.restart_after(meanwhile).await;
     assert_eq!(go(&world, &unseen).await.status, ExecStatus::OomKilled);
-    // One that was asked for since has nothing to do with it.
+    // An exec requested afterwards is not affected.
     let fresh = world.run(&container, "kill -9 $$").await;
     assert_eq!(fresh.view.status, ExecStatus::Failed);
 }
@@ -169,7 +169,7 @@ async fn a_container_that_memory_killed_takes_its_execs_with_it() {
     oom_kills.store(1, Ordering::Relaxed);
     let agent = world.root(&container).with_file_name("process");
     let agent = std::fs::read_to_string(agent).unwrap();
-    // A container's processes end with its agent; those of the fake engine must be told.
+    // A container's processes end with its agent; those of the fake engine have to be killed.
     let mut tree = vec![agent.split_whitespace().next().unwrap().to_owned()];
     let mut next = 0;
     while let Some(pid) = tree.get(next) {

@@ -1,5 +1,5 @@
-//! Servers die, connections are cut, disks are full: no byte is lost or doubled, and
-//! nothing runs twice.
+//! Servers die, connections are cut, disks are full: no byte is lost or duplicated, and nothing
+//! runs twice.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use hotcell_testkit::world::{PATIENCE, World, eventually, name, open_sh, sh};
 /// How often connections are cut, each time in another way.
 const SEEDS: u64 = 60;
 
-/// Lines that a counting command writes, with characters of every length.
+/// Lines of output of the counting command, with characters of every length.
 const LINES: usize = 3000;
 
 fn counting() -> String {
@@ -43,7 +43,7 @@ async fn restarts_in_the_middle_of_output_lose_and_double_nothing() {
     assert_eq!(String::from_utf8(ended.stdout).unwrap(), counted());
     assert_eq!(ended.stderr, b"done\n");
     assert_eq!(runs(&world, &container), "run\n");
-    // What was told once is told again by the next server.
+    // The next server returns the same output.
     let world = world.restart().await;
     let again = world.finish(&id).await;
     assert_eq!(String::from_utf8(again.stdout).unwrap(), counted());
@@ -165,7 +165,7 @@ async fn input_goes_on_after_a_restart() {
             .unwrap();
     };
     send(&world, "before, ", false).await;
-    // It reads its text slowly, so that the restart falls into the middle of it.
+    // It reads its text slowly, so that the restart happens in the middle.
     let text = "0123456789abcdef".repeat(40_000);
     let mut slow = sh("sleep 0.3; cat");
     slow.set_stdin(Stdin::Text(text.clone())).unwrap();
@@ -215,7 +215,7 @@ async fn a_disk_that_takes_nothing_pauses_the_command_and_loses_nothing() {
         assert!(Instant::now() < deadline, "never held up: {view:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // What writes nothing needs no log.
+    // An exec without output needs no log.
     assert_eq!(
         world.finish(&quiet).await.view.status,
         ExecStatus::Succeeded
@@ -227,7 +227,7 @@ async fn a_disk_that_takes_nothing_pauses_the_command_and_loses_nothing() {
     assert_eq!(runs(&world, &container), "run\n");
 }
 
-/// A failure prints its seed; `HOTCELL_SEED=N` runs that one alone.
+/// A failure prints its seed; `HOTCELL_SEED=N` runs only that one.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_connections_lose_and_double_nothing() {
     let mut seeds = seeds(SEEDS);
@@ -249,7 +249,7 @@ async fn cut_connections_lose_and_double_nothing() {
     );
 }
 
-/// Runs commands while things go wrong by seed; answers whether the container lived.
+/// Runs commands with faults from a seed; returns whether the container survived.
 async fn one_seed(seed: u64) -> bool {
     eprintln!("seed {seed}");
     let world = World::with(Settings::default(), Faults::from_seed(seed)).await;

@@ -1,4 +1,4 @@
-//! Engines that take their time: whoever wants an end does not wait for them.
+//! Slow engines: a request to end a container does not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use super::odd::Odd;
 use crate::ground::{Ground, by_id, me, named, until};
 
-/// What nobody may have to wait for: an engine that never answers.
+/// An engine that never answers must not delay anyone beyond this.
 const SOON: Duration = Duration::from_mins(1);
 
-/// More than are ended at once.
+/// More than are ended concurrently.
 const MANY: usize = 20;
 
-/// Begins to make a container, which takes for ever.
+/// Starts a creation that never finishes.
 async fn begin(
     service: &Service,
     engine: &Odd,

@@ -1,4 +1,4 @@
-//! Which containers are brought to the disk, so that a power cut does not cost them.
+//! Which containers are synced to disk, so that they survive a power cut.
 
 use std::slice;
 use std::sync::Arc;

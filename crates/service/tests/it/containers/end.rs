@@ -17,7 +17,7 @@ fn with_ttl(ttl_s: u64) -> Spawn {
     }
 }
 
-/// A service by the host's clock, for what ends by itself.
+/// A service on the real clock, for containers that end by themselves.
 async fn start_by_the_real_clock(ground: &Ground) -> Service {
     let store = ground.store().await;
     let engine = Arc::new(ground.engine());
@@ -150,7 +150,7 @@ async fn a_container_that_the_engine_loses_is_noted_by_reconcile() {
     let ground = Ground::new();
     let service = ground.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
-    // Its agent lives on, so nothing but the engine tells.
+    // Its agent is still running, so only the engine can tell.
     let (home, elsewhere) = (
         ground.directory(&view.id),
         ground.directory(&view.id).with_extension("lost"),

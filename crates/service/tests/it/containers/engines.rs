@@ -15,11 +15,11 @@ use super::pool::{until_ready, warm_ground};
 use super::revive::{finish, start};
 use crate::ground::{Ground, by_id, ids, me, named, persistent, until};
 
-/// Where an engine is, no caller hears.
+/// Callers do not learn the address of an engine.
 const ELSEWHERE: &str = "is held by fake at another address than this server's";
 
-/// Works on the first engine, then serves on the second, which holds nothing of that, then
-/// on the first again.
+/// Works on the first engine, then serves on the second, which has none of that, then on the first
+/// again.
 async fn expect_left_alone(
     on_first: impl Fn(&Ground) -> Arc<Odd>,
     on_second: impl Fn(&Ground) -> Arc<Odd>,
@@ -75,7 +75,7 @@ async fn expect_left_alone(
     assert_eq!((status, said.as_str()), (ExecStatus::Succeeded, "done\n"));
 }
 
-/// These are all there is, and nobody can do anything with them, for a reason with these words.
+/// These are all containers, and none can be used; the reason contains these words.
 async fn expect_halted(service: &Service, theirs: &[&ContainerView], words: &str) {
     for _ in 0..2 {
         assert_eq!(
@@ -110,7 +110,7 @@ async fn what_the_engine_of_another_host_holds_is_left_alone_and_there_when_that
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_at_another_address_is_the_same_if_it_shows_what_it_holds() {
     let ground = warm_ground(2);
-    // The first did not note where it was.
+    // The first server did not record its address.
     let service = ground.start().await;
     until_ready(&service, 2).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();

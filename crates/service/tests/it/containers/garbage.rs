@@ -1,4 +1,4 @@
-//! What garbage collection removes, and what it leaves.
+//! What garbage collection removes and keeps.
 
 use std::time::Duration;
 

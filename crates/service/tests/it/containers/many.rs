@@ -9,7 +9,7 @@ use crate::ground::{Ground, me, name, somebody_else};
 
 const CONTAINERS: u64 = 2_000;
 
-/// Rows of another engine: they are in every list, and need no process.
+/// A row of another engine: listed, but needs no process.
 fn row(number: u64) -> ContainerRow {
     let owner = if number < CONTAINERS {
         me()

@@ -1,4 +1,4 @@
-//! Engines that do not do what they are asked.
+//! Engines that misbehave.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,44 +19,44 @@ use tokio::task::AbortHandle;
 
 use crate::ground::{Ground, by_id, me, named, until};
 
-/// What a stream holds on its way.
+/// The buffer of a stream.
 const STREAM_BYTES: usize = 64 << 10;
 
-/// The fake engine, with wishes of its own.
+/// The fake engine with adjustable misbehaviour.
 pub(crate) struct Odd {
     fake: Fake,
     name: &'static str,
-    /// Where it says that it is.
+    /// The address it reports.
     host: Option<&'static str>,
     /// Removes nothing.
     pub(crate) keeps: AtomicBool,
-    /// Says that its containers end with their owner.
+    /// Reports that its containers end with their owner.
     is_run_s: AtomicBool,
-    /// Takes calls and answers none.
+    /// Never answers calls.
     pub(crate) hangs: AtomicBool,
-    /// Takes questions for an image and answers none.
+    /// Never answers queries about an image.
     pub(crate) is_silent: AtomicBool,
-    /// Is away when it shall remove something, or say what an image is.
+    /// Is unreachable for removals and queries about an image.
     pub(crate) is_away: AtomicBool,
-    /// Containers that it was asked to remove.
+    /// How many removals were requested.
     pub(crate) destroys: AtomicUsize,
-    /// What it finds that a dead process left.
+    /// Leftovers of dead processes that it reports.
     pub(crate) leftovers: usize,
     /// The same, of images.
     pub(crate) image_leftovers: usize,
-    /// Whether its image is there.
+    /// Whether its image is present.
     has_image: AtomicBool,
-    /// Has no room.
+    /// Reports that it is full.
     pub(crate) is_full: AtomicBool,
-    /// Containers that it was asked to make.
+    /// How many creations were requested.
     pub(crate) creates: AtomicUsize,
-    /// Containers that it was asked to start again.
+    /// How many restarts were requested.
     pub(crate) restarts: AtomicUsize,
-    /// Containers that it was asked to bring to the disk.
+    /// Containers it was asked to sync.
     synced: Mutex<Vec<ContainerId>>,
     /// Every stream leads to this container.
     astray: Mutex<Option<ContainerId>>,
-    /// What carries the streams there are.
+    /// The tasks that carry its streams.
     carriers: Mutex<Vec<AbortHandle>>,
 }
 
@@ -96,7 +96,7 @@ impl Odd {
         })
     }
 
-    /// Containers that it was asked to bring to the disk, in this order.
+    /// Containers it was asked to sync, in order.
     pub(crate) fn synced(&self) -> Vec<ContainerId> {
         self.synced
             .lock()
@@ -104,7 +104,7 @@ impl Odd {
             .clone()
     }
 
-    /// Cuts every stream there is, and leads those to come elsewhere.
+    /// Cuts all streams, and redirects later ones.
     async fn lead_astray(&self, to: &ContainerId) {
         *self.astray.lock().expect("no test panicked with it") = Some(to.clone());
         let carriers =
@@ -242,7 +242,7 @@ impl Engine for Odd {
         self.fake.capabilities().await
     }
 
-    /// It has one image, which nobody has used for a day, and parts of others.
+    /// It has one image, unused for a day, and parts of others.
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
         let Garbage::Images { unused_for } = garbage else {
             return Ok(Swept::leftovers(self.leftovers));
@@ -385,7 +385,7 @@ async fn a_container_behind_which_another_agent_answers_has_failed() {
         failed.map(|view| view.id.clone()).collect::<Vec<_>>() == [view.id.clone()]
     })
     .await;
-    // The other one is who answers, and is fine.
+    // The other container answers and works.
     service
         .file_stat(&me(), &by_id(&other), &root)
         .await

@@ -1,4 +1,4 @@
-//! A server that dies while it has a pool, and the next one.
+//! A server that dies with a warm pool, and the next one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use hotcell_service::{Reconciled, Service, Spawn};
 use super::pool::{until_ready, warm_ground};
 use crate::ground::{Ground, keyed, me, persistent};
 
-/// What the store knows when the server has died: those that are somebody's, and those that
-/// are nobody's.
+/// What the store has after the server died: owned and warm containers.
 async fn noted(
     ground: &Ground,
     service: Service,

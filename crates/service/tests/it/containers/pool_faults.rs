@@ -1,4 +1,4 @@
-//! Warm containers that die, and engines that make none.
+//! Warm containers that die, and engines that create none.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::odd::Odd;
 use super::pool::{stock, until_ready, warm_ground};
 use crate::ground::{Ground, me, until};
 
-/// Stops the agent of a container, which is then as one that hangs.
+/// Stops the agent of a container, so that it hangs.
 fn freeze(ground: &Ground, id: &ContainerId) {
     let directory = ground.directory(id).display().to_string();
     for entry in std::fs::read_dir("/proc")
@@ -95,7 +95,7 @@ async fn an_engine_that_makes_none_is_asked_less_and_less_until_it_does() {
         "{refused:?}"
     );
     engine.is_full.store(false, Ordering::SeqCst);
-    // One that was made for somebody tells that it works again.
+    // A container created for a caller shows that it works again.
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     assert!(!view.is_warm);
     until_ready(&service, 4).await;

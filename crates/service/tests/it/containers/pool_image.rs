@@ -1,4 +1,4 @@
-//! Names of images that stand for something else while containers are ready.
+//! Tags that move to another image while warm containers exist.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -13,7 +13,7 @@ use super::odd::Odd;
 use super::pool::{stock, until_ready, warm_ground};
 use crate::ground::{DEADLINE, Ground, me, until};
 
-/// The image of a new container, and whether that was ready.
+/// The image of a new container, and whether it was warm.
 async fn spawn(service: &Service) -> (String, bool) {
     let caller = me();
     let spawned = service.spawn(&caller, Spawn::default());
@@ -22,7 +22,7 @@ async fn spawn(service: &Service) -> (String, bool) {
     (view.image_digest.unwrap_or_default(), view.is_warm)
 }
 
-/// A ground whose images' names stand for that.
+/// An engine whose tags refer to this image.
 fn tagged_ground(wanted: usize, image_id: &str) -> Ground {
     let ground = warm_ground(wanted);
     ground.engine().tag(image_id).unwrap();

@@ -43,7 +43,7 @@ async fn a_container_without_a_row_is_adopted() {
         [("hotcell.adopted", "true")]
     );
     assert!(listed[0].is_persistent, "it may hold somebody's work");
-    // It is what it was made to be, and not what this server would make.
+    // It keeps its own settings, not those that this server would use.
     assert_eq!(listed[0].image, theirs.image);
     assert_eq!(listed[0].limits, theirs.limits);
     let held = service.status(&me()).await.unwrap().held;

@@ -111,7 +111,7 @@ async fn a_server_that_dies_at_any_moment_of_a_spawn_loses_and_leaks_nothing() {
         drop(service);
 
         let service = ground.start().await;
-        // By the key its caller gets the one container, whether it was made before or not.
+        // The key leads to the one container, whether or not it was created before.
         let view = service.spawn(&me(), keyed("k")).await.unwrap();
         assert_eq!(view.phase, Phase::Running, "after {after_us} us");
         ground.until_held(1).await;

@@ -11,7 +11,7 @@ use hotcell_service::{ContainerView, Poll, Service, ServiceError, Spawn, Start};
 use super::odd::Odd;
 use crate::ground::{Ground, attach, by_alias, by_id, me, named, persistent, until};
 
-/// As many starts as are tried of a container that does not last.
+/// How often a container that does not last is restarted.
 const STARTS_MAX: usize = 5;
 
 fn kept() -> Spawn {
@@ -32,7 +32,7 @@ pub(crate) async fn start(service: &Service, view: &ContainerView, script: &str)
     started.expect("it starts")
 }
 
-/// Waits for the end of an exec, and tells how it ended and what it wrote.
+/// Waits for the end of an exec; returns its status and output.
 pub(crate) async fn finish(service: &Service, id: &ExecId) -> (ExecStatus, String) {
     let poll = Poll {
         after_seq: 0,
@@ -58,14 +58,14 @@ async fn phase(service: &Service, id: &ContainerId) -> Phase {
     view.expect("it is remembered").phase
 }
 
-/// Leaves a file in the workspace and an exec that goes on.
+/// Leaves a file in the workspace and a running exec.
 async fn work(service: &Service, view: &ContainerView) -> ExecId {
     let wrote = start(service, view, "echo before > kept").await;
     assert_eq!(finish(service, &wrote).await.0, ExecStatus::Succeeded);
     start(service, view, "sleep 1000").await
 }
 
-/// The exec is lost, the file is there, and new execs run.
+/// The exec is lost, the file exists, and new execs run.
 async fn expect_kept(service: &Service, view: &ContainerView, exec: &ExecId) {
     assert_eq!(finish(service, exec).await.0, ExecStatus::Lost);
     expect_file(service, view).await;
@@ -148,7 +148,7 @@ async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
     service.stop(Duration::ZERO).await;
     drop(service);
 
-    // The next server may have more luck.
+    // The next server may succeed.
     let service = ground.start().await;
     expect_file(&service, &view).await;
 }
@@ -177,7 +177,7 @@ async fn a_persistent_container_of_which_nothing_is_left_has_failed() {
     let ground = Ground::new();
     let service = ground.start().await;
     let view = service.spawn(&me(), kept()).await.unwrap();
-    // Its agent lives on, so nothing but the engine tells.
+    // Its agent is still running, so only the engine can tell.
     let home = ground.directory(&view.id);
     let elsewhere = home.with_extension("lost");
     std::fs::rename(&home, &elsewhere).unwrap();
