@@ -28,6 +28,7 @@ pub fn local_caller(uid: u32, own_uid: u32) -> Caller {
         principal,
         client: None,
         is_admin: uid == own_uid || uid == ROOT,
+        trace: None,
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) fn check(
             principal: principal(&claims.iss, &claims.sub),
             client: None,
             is_admin: claims.has_scope(ADMIN_SCOPE),
+            trace: None,
         },
         display: display.and_then(|name| Name::parse(name).ok()),
         ends_unix_s,
