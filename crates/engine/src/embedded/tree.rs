@@ -185,7 +185,10 @@ impl Tree {
             let pid = name.strip_prefix(probe::SCRATCH);
             let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-                remove_tree::tree(&self.path.join(name))?;
+                // Its child may live a moment longer: the next sweep removes what that made.
+                if let Err(error) = remove_tree::tree(&self.path.join(name)) {
+                    tracing::debug!(%error, "the directory of a probe stays for now");
+                }
             }
         }
         Ok(())
