@@ -27,6 +27,7 @@ pub fn local_caller(uid: u32, own_uid: u32) -> Caller {
     Caller {
         principal,
         client: None,
+        client_version: None,
         is_admin: uid == own_uid || uid == ROOT,
         trace: None,
     }

@@ -15,6 +15,8 @@ pub struct Caller {
     pub principal: Principal,
     /// The client program, by the name that it reports.
     pub client: Option<Name>,
+    /// That program's version, as it reports it.
+    pub client_version: Option<Name>,
     /// Whether the caller may use the admin tools.
     pub is_admin: bool,
     /// The trace that the request belongs to, if the caller says so.
@@ -47,6 +49,7 @@ impl Caller {
         Self {
             principal: Principal::local(),
             client: None,
+            client_version: None,
             is_admin: true,
             trace: None,
         }

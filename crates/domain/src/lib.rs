@@ -26,6 +26,7 @@ mod profile;
 mod quota;
 mod reference;
 mod spec;
+mod time;
 mod trace;
 
 pub use admitted::{Admitted, Policy, PolicyError};
@@ -48,4 +49,5 @@ pub use profile::{ProcessLimits, Profile};
 pub use quota::{OverQuota, Quota, QuotaError, QuotaKind, QuotaOverride, Quotas};
 pub use reference::Reference;
 pub use spec::{ContainerSpec, Lifetime, Network};
+pub use time::{parse_rfc3339, rfc3339};
 pub use trace::{TraceContext, TraceId};

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
+mod audit;
 mod cli;
 mod client;
 mod doctor;
@@ -51,6 +52,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Kill(arguments) => client::kill(arguments),
         Command::Token(arguments) => token::manage(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Audit(arguments) => audit::run(arguments),
         Command::Pull(arguments) => image::pull(arguments),
         Command::Image(arguments) => image::manage(arguments),
     }
@@ -68,6 +70,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Kill(_)
         | Command::Token(_)
         | Command::Doctor(_)
+        | Command::Audit(_)
         | Command::Pull(_)
         | Command::Image(_) => LevelFilter::WARN,
     }
@@ -85,6 +88,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Kill(_)
         | Command::Token(_)
         | Command::Doctor(_)
+        | Command::Audit(_)
         | Command::Pull(_)
         | Command::Image(_) => 1,
     }

@@ -143,7 +143,9 @@ pub(crate) fn caller(context: &RequestContext<RoleServer>, default: &Caller) -> 
     caller.trace = said.and_then(TraceContext::parse).or(caller.trace);
     if caller.client.is_none() {
         let client = context.client_info();
-        caller.client = client.and_then(|client| Name::parse(&client.name).ok());
+        let name = |text: &str| Name::parse(text).ok();
+        caller.client_version = client.as_ref().and_then(|client| name(&client.version));
+        caller.client = client.and_then(|client| name(&client.name));
     }
     caller
 }

@@ -17,7 +17,6 @@ mod resources;
 mod server;
 mod task;
 mod text;
-mod time;
 mod tools;
 pub mod transport;
 
@@ -26,5 +25,4 @@ pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add N
 
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use server::Server;
-pub use time::rfc3339;
 pub use tools::{Code, ToolError, workspace_path};

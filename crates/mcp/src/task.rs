@@ -13,8 +13,8 @@ use serde_json::Value;
 use std::time::Duration;
 
 use crate::Server;
-use crate::time::rfc3339;
 use crate::tools::{ToolError, exec_answer, exec_id};
+use hotcell_domain::rfc3339;
 
 /// How long a task is surely remembered: ended execs are kept for a day.
 const TTL_MS: u64 = 24 * 60 * 60 * 1000;

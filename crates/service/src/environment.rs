@@ -5,16 +5,19 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hotcell_domain::{ContainerId, EngineId, Principal, Quota, TraceContext};
+use hotcell_domain::{ContainerId, EngineId, ExecEnd, Principal, Quota, TraceContext};
 use hotcell_engine::{Engine, EngineError};
+use hotcell_ledger::{Arguments, Event, EventName, Who};
 use hotcell_store::Store;
 
 use crate::Settings;
 use crate::budget::Budget;
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
+use crate::operation::{Recording, exec_complete};
 use crate::space::Space;
 use crate::spawn_rate::SpawnRates;
+use crate::status::WHOLE;
 use crate::tasks::Tasks;
 
 /// Attempts to remove a container, and the pause after the first; each is longer by as much.
@@ -75,6 +78,29 @@ impl Environment {
         random[..10].copy_from_slice(&self.random.bytes());
         random[10..].copy_from_slice(&self.random.bytes()[..6]);
         TraceContext::new(random)
+    }
+
+    /// Tells the ledger how an exec ended: its principal, its id and its container's.
+    pub(crate) fn record_exec_end(
+        &self,
+        ids: (&str, &str, &str),
+        end: &ExecEnd,
+        unix_ms: u64,
+    ) -> Recording {
+        let ledger = self.settings.ledger.as_ref();
+        ledger.map_or_else(Recording::default, |ledger| {
+            exec_complete(ledger, unix_ms, ids, end)
+        })
+    }
+
+    /// Tells the ledger what the server does by itself.
+    pub(crate) async fn record_own(&self, name: EventName, note: impl FnOnce(&mut Arguments)) {
+        let Some(ledger) = &self.settings.ledger else {
+            return;
+        };
+        let mut event = Event::new(name, self.clock.unix_ms(), Who::Server, WHOLE);
+        note(&mut event.arguments);
+        let _ = Recording::of(ledger, &event).written().await;
     }
 
     /// Removes a container. One that is not there is removed already. An engine that does

@@ -9,18 +9,25 @@
 //! [`Operation`]: a public method that forgets to begin one does not compile. What does not act
 //! for a caller says so by [`Guarded::without_operation`], and a test lists every such place.
 //! Each operation ends once, in [`Operation::finish`]: metrics and the operator's log are
-//! written there.
+//! written there, and the ledger hears of it. What leaves an event is not begun while there can
+//! be none, and answered once the event is written.
+
+mod record;
 
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
 use hotcell_domain::{Caller, Name, PolicyError};
+use hotcell_ledger::Arguments;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use crate::environment::Environment;
 use crate::{Inner, ServiceError};
+
+use record::{Ending, Record};
+pub(crate) use record::{Recording, exec_complete};
 
 /// Operators who want policy denials alone filter for this target.
 const POLICY_TARGET: &str = "hotcell::policy";
@@ -82,6 +89,10 @@ pub(crate) struct Operation {
     bytes: u64,
     span: Span,
     has_ended: bool,
+    /// What the ledger will hear of it; `None` without a ledger.
+    record: Option<Record>,
+    /// The event of its end, once that has come.
+    recording: Recording,
 }
 
 impl Guarded {
@@ -118,6 +129,8 @@ impl Guarded {
             bytes: 0,
             span,
             has_ended: false,
+            record: Record::begin(self.0.environment.settings.ledger.as_ref(), action),
+            recording: Recording::default(),
         };
         (operation, Arc::clone(&self.0))
     }
@@ -130,30 +143,38 @@ impl Guarded {
 
 impl Operation {
     /// Does the work in the operation's span and ends with its outcome.
-    pub(crate) fn run<'a, T: 'a>(
+    pub(crate) fn run<'a, T: Send + 'a>(
         self,
         work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
     ) -> impl Future<Output = Result<T, ServiceError>> + Send + 'a {
         let opened = self.open(work);
         async move {
             let (done, operation) = opened.await?;
-            operation.end();
+            operation.end().written().await?;
             Ok(done)
         }
     }
 
     /// The same, for work after which bytes are still to be moved: on `Ok` the operation goes
     /// on until it is ended. The work is boxed here, once, so that the futures above stay small.
-    pub(crate) fn open<'a, T: 'a>(
+    pub(crate) fn open<'a, T: Send + 'a>(
         mut self,
         work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
     ) -> impl Future<Output = Result<(T, Self), ServiceError>> + Send + 'a {
         let work = Box::pin(work).instrument(self.span.clone());
         async move {
+            if let Some(record) = &self.record
+                && let Err(refusal) = record.admit().await
+            {
+                self.record = None;
+                self.fail(&refusal);
+                return Err(refusal);
+            }
             match work.await {
                 Ok(done) => Ok((done, self)),
                 Err(error) => {
                     self.fail(&error);
+                    self.recorded().await;
                     Err(error)
                 }
             }
@@ -165,9 +186,29 @@ impl Operation {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
+    /// Notes how it was asked for, if that will be recorded.
+    pub(crate) fn note(&mut self, note: impl FnOnce(&mut Arguments)) {
+        if let Some(arguments) = self.record.as_mut().and_then(Record::arguments) {
+            note(arguments);
+        }
+    }
+
+    /// Notes what it created.
+    pub(crate) fn created(&mut self, id: &impl Display) {
+        if let Some(record) = &mut self.record {
+            record.created(id.to_string());
+        }
+    }
+
     /// It was done.
-    pub(crate) fn end(mut self) {
-        self.finish(Outcome::Ok);
+    pub(crate) fn end(mut self) -> Recording {
+        self.finish(Outcome::Ok, None);
+        std::mem::take(&mut self.recording)
+    }
+
+    /// Waits until the event of its end is written, or cannot be.
+    pub(crate) async fn recorded(&mut self) {
+        let _ = std::mem::take(&mut self.recording).written().await;
     }
 
     /// It was not done. An operation ends once: the first reason counts.
@@ -182,17 +223,29 @@ impl Operation {
         {
             self.environment.metrics.over_quota(excess.quota);
         }
-        self.finish(Outcome::of(error));
+        self.finish(Outcome::of(error), Some(error));
     }
 
     /// The one place where every operation ends.
-    fn finish(&mut self, outcome: Outcome) {
+    fn finish(&mut self, outcome: Outcome, error: Option<&ServiceError>) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
         let duration = self.started.elapsed();
         let metrics = &self.environment.metrics;
         metrics.operation_ended(self.action, outcome, duration);
+        if let Some(record) = self.record.take() {
+            self.recording = record.end(&Ending {
+                caller: &self.caller,
+                action: self.action,
+                target: &self.target,
+                unix_ms: self.environment.clock.unix_ms(),
+                outcome,
+                error,
+                duration,
+                bytes: self.bytes,
+            });
+        }
         self.span.in_scope(|| {
             tracing::debug!(
                 outcome = outcome.as_str(),
@@ -207,7 +260,7 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.finish(Outcome::Abandoned);
+        self.finish(Outcome::Abandoned, None);
     }
 }
 
@@ -236,6 +289,15 @@ pub fn log_denial(caller: &Caller, what: &impl Display, refusal: &PolicyError) {
 }
 
 impl Outcome {
+    fn for_ledger(self) -> hotcell_ledger::Outcome {
+        match self {
+            Self::Ok => hotcell_ledger::Outcome::Ok,
+            Self::Denied => hotcell_ledger::Outcome::Denied,
+            Self::Failed => hotcell_ledger::Outcome::Failed,
+            Self::Abandoned => hotcell_ledger::Outcome::Abandoned,
+        }
+    }
+
     fn of(error: &ServiceError) -> Self {
         match error {
             ServiceError::Denied { .. } | ServiceError::Refused(_) => Self::Denied,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Limits, Policy, Quotas, Totals};
+use hotcell_ledger::Ledger;
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub struct Settings {
     pub warm: Vec<PoolSpec>,
     /// How often a container that is kept ready is asked whether it is well.
     pub warm_check_interval: Duration,
+    /// Where operations are recorded; `None`: nowhere.
+    pub ledger: Option<Ledger>,
 }
 
 /// Containers that are kept ready, with the limits of one that names none.
@@ -104,6 +107,7 @@ impl Default for Settings {
             reconcile_interval: Duration::from_mins(5),
             warm: Vec::new(),
             warm_check_interval: Duration::from_secs(30),
+            ledger: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use hotcell_engine::{Enforced, Engine};
+use hotcell_ledger::{Arguments, EventName};
 use hotcell_store::Store;
 use tokio::sync::Semaphore;
 
@@ -38,6 +39,7 @@ impl Service {
         let enforced = engine.capabilities().await?.enforced;
         warn_of(enforced);
         let (service, inner) = Self::new(engine, store, settings, clock, random, enforced)?;
+        inner.record_start().await;
         inner.take_over().await?;
         inner.pool.start();
         inner.start_timers();
@@ -112,6 +114,22 @@ impl Inner {
             enforced,
             is_ready: AtomicBool::new(false),
         }
+    }
+
+    /// Tells the ledger that it goes on, and with what.
+    async fn record_start(&self) {
+        let environment = &self.environment;
+        let Some(ledger) = &environment.settings.ledger else {
+            return;
+        };
+        let resumed = ledger.resumed();
+        let note = |arguments: &mut Arguments| {
+            arguments.text("version", env!("CARGO_PKG_VERSION"));
+            arguments.text("engine", &environment.engine_id.name);
+            arguments.number("torn_bytes", resumed.torn_bytes);
+            arguments.flag("ledger_is_broken", resumed.is_broken);
+        };
+        environment.record_own(EventName::SystemStart, note).await;
     }
 
     /// Finds the containers again, and gives each its execs. Those that are nobody's are the

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hotcell_domain::{Caller, ImageRef, Maxima, Principal, Profile, Quota, Share, Totals};
 use hotcell_engine::{Enforced, Enforcement};
+use hotcell_ledger::{Event, EventName, Ledger, Who};
 
 use crate::metrics::Now;
 use crate::{Action, Inner, PoolView, Reconciled, Service, ServiceError};
@@ -123,16 +124,42 @@ impl Service {
     pub fn metrics_text(&self, caller: &Caller) -> String {
         let (operation, inner) = self.begin(caller, Action::Metrics, &WHOLE);
         let text = inner.environment.metrics.text(&inner.now());
-        operation.end();
+        // It is not worth waiting for: nothing was changed.
+        drop(operation.end());
         text
     }
 
+    /// Whether operations that leave an event are refused, because the audit log cannot be
+    /// written.
+    pub fn is_unrecordable(&self) -> bool {
+        let inner = self.inner.without_operation();
+        let ledger = inner.environment.settings.ledger.as_ref();
+        ledger.is_some_and(Ledger::is_stopped)
+    }
+
+    /// Records that somebody could not prove who they are: what they asked for, where from, and
+    /// which check failed. None of it holds a credential. It does not wait.
+    pub fn auth_failed(&self, path: &str, address: &str, reason: &str) {
+        let inner = self.inner.without_operation();
+        let Some(ledger) = &inner.environment.settings.ledger else {
+            return;
+        };
+        let now = inner.environment.clock.unix_ms();
+        let mut event = Event::new(EventName::AuthFailed, now, Who::Nobody, path);
+        event.arguments.text("address", address);
+        event.arguments.text("reason", reason);
+        event.outcome = hotcell_ledger::Outcome::Denied;
+        event.code = Some("unauthenticated");
+        drop(ledger.record(&event));
+    }
+
     /// Records that a caller was denied something before the service was asked for it.
-    pub fn deny(&self, caller: &Caller, action: Action) {
+    pub async fn deny(&self, caller: &Caller, action: Action) {
         let (mut operation, _) = self.begin(caller, action, &WHOLE);
         operation.fail(&ServiceError::Denied {
             reason: "it is the operator's".to_owned(),
         });
+        operation.recorded().await;
     }
 }
 

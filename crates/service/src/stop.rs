@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::Phase;
+use hotcell_ledger::EventName;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -33,6 +34,10 @@ impl Service {
             inner.leave_transient().await;
         }
         inner.save_uses().await;
+        let environment = &inner.environment;
+        environment
+            .record_own(EventName::SystemShutdown, |_| {})
+            .await;
         inner.sync_last().await;
         inner.environment.tasks.end();
         inner.environment.tasks.ended().await;

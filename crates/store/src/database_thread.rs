@@ -85,14 +85,33 @@ impl DatabaseThread {
         query: impl FnOnce(&mut Database) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, replied) = oneshot::channel();
-        let query = Box::new(Query::new(step, query, reply));
+        self.send(Box::new(Query::new(step, query, reply)))?;
+        replied.await.map_err(|_| StoreError::Unavailable)?
+    }
+}
+
+impl DatabaseThread {
+    /// Runs one query for a thread that may wait. Not for async tasks.
+    pub(crate) fn run_blocking<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        query: impl FnOnce(&mut Database) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, replied) = oneshot::channel();
+        self.send(Box::new(Query::new(step, query, reply)))?;
+        replied
+            .blocking_recv()
+            .map_err(|_| StoreError::Unavailable)?
+    }
+
+    fn send(&self, query: Box<dyn QueuedQuery>) -> Result<(), StoreError> {
         let queue = self.queue.as_ref().ok_or(StoreError::Unavailable)?;
         self.meter.queued.fetch_add(1, Ordering::Relaxed);
         if queue.try_send(query).is_err() {
             self.meter.queued.fetch_sub(1, Ordering::Relaxed);
             return Err(StoreError::Unavailable);
         }
-        replied.await.map_err(|_| StoreError::Unavailable)?
+        Ok(())
     }
 }
 

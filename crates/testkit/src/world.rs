@@ -292,7 +292,7 @@ pub fn caller(principal: &str, client: &str) -> Caller {
         principal: Principal::new(name(principal)),
         client: Some(name(client)),
         is_admin: false,
-        trace: None,
+        ..Caller::local()
     }
 }
 

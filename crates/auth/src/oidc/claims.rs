@@ -83,6 +83,7 @@ pub(super) fn check(
         caller: Caller {
             principal: principal(&claims.iss, &claims.sub),
             client: None,
+            client_version: None,
             is_admin: claims.has_scope(ADMIN_SCOPE),
             trace: None,
         },

@@ -208,6 +208,7 @@ fn token_set(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> TokenSet {
         let caller = Caller {
             principal: record.name.principal(),
             client: None,
+            client_version: None,
             is_admin: record.admin,
             trace: None,
         };
@@ -228,6 +229,7 @@ fn chosen_caller() -> Caller {
     Caller {
         principal: Principal::new(name),
         client: None,
+        client_version: None,
         is_admin: false,
         trace: None,
     }

@@ -1,5 +1,6 @@
 //! The command line. Doc comments here are the reference.
 
+mod audit;
 mod auth;
 mod client;
 mod engine;
@@ -15,6 +16,10 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use audit::{
+    AuditArgs, AuditCommand, AuditExportArgs, AuditLogArgs, AuditPlaceArgs, AuditQueryArgs,
+    AuditSpanArgs, AuditTailArgs, AuditVerifyArgs, OnFailureChoice,
+};
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
 pub(crate) use engine::EngineChoice;
@@ -68,6 +73,8 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
+    /// Read and check the audit log: who did what, when, and how it ended
+    Audit(AuditArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file
     Pull(PullArgs),
     /// List and remove images of the embedded engine

@@ -9,7 +9,8 @@ use hotcell_engine::ENGINES;
 use hotcell_mcp::Toolsets;
 
 use super::{
-    AuthArgs, CeilingArgs, EngineArgs, EngineChoice, LimitArgs, QuotaArgs, StateArgs, WarmArgs,
+    AuditLogArgs, AuthArgs, CeilingArgs, EngineArgs, EngineChoice, LimitArgs, QuotaArgs, StateArgs,
+    WarmArgs,
 };
 use crate::image::PolicyArgs;
 
@@ -185,6 +186,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) images: PolicyArgs,
+
+    #[command(flatten)]
+    pub(crate) audit: AuditLogArgs,
 
     #[command(flatten)]
     pub(crate) state: StateArgs,

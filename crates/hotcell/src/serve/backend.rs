@@ -7,14 +7,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use hotcell_mcp::Server;
 use hotcell_mcp::transport::Socket;
-use hotcell_service::{Service, SystemClock, SystemRandom};
+use hotcell_service::{Service, Settings, SystemClock, SystemRandom};
 use hotcell_store::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::stop::{self, StopSignals};
-use super::{engine, identity, settings};
+use super::{audit, engine, identity, settings};
 use crate::cli::ServeArgs;
 use crate::state;
 
@@ -39,7 +39,11 @@ impl Backend {
         url: Option<String>,
     ) -> Result<Self> {
         let opened = engine::open(arguments, directory).await?;
-        let settings = settings::of_service(arguments, &opened).await?;
+        let ledger = audit::open(&arguments.audit, directory, &store).await?;
+        let settings = Settings {
+            ledger: Some(ledger),
+            ..settings::of_service(arguments, &opened).await?
+        };
         let service = Service::start(
             opened.engine,
             store,

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::{self, ListenUrls};
 use super::backend::Backend;
+use super::identity::RecordEvents;
 use super::stop::StopSignals;
 use super::{identity, state_directory, systemd};
 use crate::cli::{AuthMode, ServeArgs};
@@ -28,11 +29,14 @@ pub(super) async fn serve(
     let bound = listener.local_addr().context("ask for our address")?;
     let urls = ListenUrls::of(bound);
     let directory = state::directory(arguments.state.state_dir.clone())?;
-    let identify = identity::of_http(arguments, &directory, urls.for_everybody())?;
+    let failed_attempts = Arc::new(RecordEvents::default());
+    let events = Arc::clone(&failed_attempts);
+    let identify = identity::of_http(arguments, &directory, urls.for_everybody(), events)?;
     let settings = settings(arguments, bound, identify)?;
     let store = state_directory::take(&directory)?;
     let url = urls.for_everybody().to_owned();
     let backend = Backend::start(arguments, &directory, store, Some(url)).await?;
+    failed_attempts.record_with(backend.service.clone());
     let stop = CancellationToken::new();
     let endpoints = endpoints::router(backend.service.clone(), &settings.limits);
     let http = Http::new(backend.server.clone(), endpoints, &settings, &stop);

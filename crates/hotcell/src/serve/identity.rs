@@ -1,28 +1,56 @@
 //! Who uses the server: over HTTP by its settings, on the unix socket by the operating system.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
-use hotcell_auth::{LogEvents, Oidc, OidcSettings, TokenFile, Tokens, local_caller};
+use hotcell_auth::{
+    AuthEvents, FailedAttempt, LogEvents, Oidc, OidcSettings, TokenFile, Tokens, local_caller,
+};
 use hotcell_domain::Caller;
 use hotcell_http::{Anonymous, ByToken, Challenge, Identify, MCP_PATH, ResourceMetadata};
+use hotcell_service::Service;
 
 use crate::cli::{AuthMode, ServeArgs};
 
+/// Tells the log and the ledger of failed attempts. There is no service yet when it is made.
+#[derive(Default)]
+pub(super) struct RecordEvents(OnceLock<Service>);
+
+impl RecordEvents {
+    /// From now on they are recorded.
+    pub(super) fn record_with(&self, service: Service) {
+        // It is called once.
+        let _ = self.0.set(service);
+    }
+}
+
+impl AuthEvents for RecordEvents {
+    fn auth_failed(&self, attempt: &FailedAttempt<'_>) {
+        LogEvents.auth_failed(attempt);
+        // Whoever sends bad tokens all the time must not push other events out of the ledger.
+        if let Some(service) = self.0.get().filter(|_| !attempt.is_limited) {
+            let address = attempt.address.map(|address| address.to_string());
+            let address = address.as_deref().unwrap_or("unknown");
+            service.auth_failed(attempt.path, address, &attempt.failure.to_string());
+        }
+    }
+}
+
 /// Who is who over HTTP. Nothing in the state directory is changed yet.
-/// `url` is where we listen.
+/// `url` is where we listen; `events` is told of failed attempts.
 pub(super) fn of_http(
     arguments: &ServeArgs,
     directory: &Path,
     url: &str,
+    events: Arc<RecordEvents>,
 ) -> Result<Arc<dyn Identify>> {
     match arguments.auth.mode()? {
         AuthMode::None => Ok(Arc::new(Anonymous {
             is_admin: arguments.admin_over_http,
         })),
-        AuthMode::Bearer => by_token(arguments, directory),
-        AuthMode::Oidc => by_issuer(arguments, url),
+        AuthMode::Bearer => by_token(arguments, directory, events),
+        AuthMode::Oidc => by_issuer(arguments, url, events),
     }
 }
 
@@ -31,7 +59,11 @@ pub(super) fn of_socket(uid: u32) -> Caller {
     local_caller(uid, rustix::process::geteuid().as_raw())
 }
 
-fn by_token(arguments: &ServeArgs, directory: &Path) -> Result<Arc<dyn Identify>> {
+fn by_token(
+    arguments: &ServeArgs,
+    directory: &Path,
+    events: Arc<RecordEvents>,
+) -> Result<Arc<dyn Identify>> {
     if arguments.admin_over_http {
         tracing::warn!(
             "--admin-over-http has no effect with authentication; use a token with --admin"
@@ -46,13 +78,16 @@ fn by_token(arguments: &ServeArgs, directory: &Path) -> Result<Arc<dyn Identify>
         );
     }
     let challenge = Challenge::of_tokens();
-    let events = Arc::new(LogEvents);
     Ok(Arc::new(ByToken::new(Arc::new(tokens), events, challenge)))
 }
 
 /// What clients are told about this server comes from `--public-url`, else from the address
 /// that we listen on, and never from a request.
-fn by_issuer(arguments: &ServeArgs, url: &str) -> Result<Arc<dyn Identify>> {
+fn by_issuer(
+    arguments: &ServeArgs,
+    url: &str,
+    events: Arc<RecordEvents>,
+) -> Result<Arc<dyn Identify>> {
     let auth = &arguments.auth;
     let issuer = auth.oidc_issuer.clone();
     let issuer = issuer.context("--auth oidc needs --oidc-issuer")?;
@@ -80,6 +115,6 @@ fn by_issuer(arguments: &ServeArgs, url: &str) -> Result<Arc<dyn Identify>> {
     let early = oidc.clone();
     // An issuer that is down now may be up when somebody comes; the reason is in the log.
     tokio::spawn(async move { early.fetch_keys().await });
-    let by_token = ByToken::new(Arc::new(oidc), Arc::new(LogEvents), challenge);
+    let by_token = ByToken::new(Arc::new(oidc), events, challenge);
     Ok(Arc::new(by_token.with_metadata(metadata)))
 }

@@ -6,6 +6,7 @@
 //! ```
 
 mod address;
+mod audit;
 mod backend;
 mod bridge;
 mod engine;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+pub(crate) use self::audit::anchor_of;
 use self::stop::StopSignals;
 use crate::cli::{ServeArgs, Transport};
 

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use hotcell_auth::{NewToken, TokenFile, TokenRecord, token_uses};
-use hotcell_mcp::rfc3339;
+use hotcell_domain::rfc3339;
 use serde_json::{Value, json};
 
 pub(crate) use self::args::TokenArgs;

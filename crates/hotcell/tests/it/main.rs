@@ -16,6 +16,7 @@ mod image;
 mod prometheus;
 mod pull;
 mod run;
+mod server_audit;
 mod server_auth;
 mod server_bounds;
 mod server_ceilings;

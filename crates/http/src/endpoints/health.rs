@@ -24,6 +24,9 @@ pub(super) async fn alive() -> Response {
 
 /// Whether it takes requests: not while it starts and not while it stops.
 pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
+    if endpoints.service.is_unrecordable() {
+        return HttpError::busy("the audit log cannot be written").into_response();
+    }
     if endpoints.service.is_ready() {
         Json(json!({ "status": "ready" })).into_response()
     } else {
@@ -46,7 +49,7 @@ pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request
     let caller = request.extensions().get::<Caller>();
     let Some(caller) = caller.filter(|caller| caller.is_admin) else {
         if let Some(caller) = caller {
-            endpoints.service.deny(caller, Action::Metrics);
+            endpoints.service.deny(caller, Action::Metrics).await;
         }
         return for_admins(request.extensions()).into_response();
     };

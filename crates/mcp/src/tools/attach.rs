@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Hints, Tool, ToolError, arguments};
 use crate::Server;
 use crate::call::Call;
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 pub(super) struct Attach;
 

@@ -7,7 +7,7 @@ use hotcell_service::ContainerView;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 /// A container in a list.
 #[derive(Serialize, JsonSchema)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, exec_text};
 use crate::json_size;
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 /// Output answered where the caller says nothing.
 pub(super) const POLL_BYTES_DEFAULT: u32 = 64 << 10;

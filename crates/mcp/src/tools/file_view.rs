@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::ToolError;
 use crate::resources::workspace_uri;
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 /// A file, a directory or a link.
 #[derive(Serialize, JsonSchema)]

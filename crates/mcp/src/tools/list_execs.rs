@@ -12,7 +12,7 @@ use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
 use crate::text::truncate;
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 /// Execs in one answer, the newest ones.
 const EXECS_MAX: usize = 500;

@@ -206,7 +206,7 @@ impl ToolTable {
         let entry = self.0.iter().find(|entry| entry.listed.name == name)?;
         if !entry.is_for(call.caller.is_admin) {
             if let Some(action) = Action::of_tool(name) {
-                server.service().deny(&call.caller, action);
+                server.service().deny(&call.caller, action).await;
             }
             return Some(Err(ToolError::admin_only(name)));
         }

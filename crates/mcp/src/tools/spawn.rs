@@ -11,7 +11,7 @@ use super::arguments::{self, Quantity};
 use super::{Answer, Code, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
-use crate::time::rfc3339;
+use hotcell_domain::rfc3339;
 
 pub(super) struct Spawn;
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::reconcile::Counts;
 use super::{Answer, Hints, Tool, ToolError};
 use crate::call::Call;
-use crate::time::rfc3339;
 use crate::{Server, Toolset};
+use hotcell_domain::rfc3339;
 
 pub(super) struct SystemStatus;
 

@@ -15,7 +15,8 @@ impl Service {
         client_name: Name,
         session_id: Name,
     ) -> Result<(ContainerView, Attached), ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::Attach, target);
+        let (mut operation, inner) = self.begin(caller, Action::Attach, target);
+        operation.note(|arguments| arguments.text("client_name", client_name.as_str()));
         let attach = inner.attach(caller, target, client_name, session_id);
         operation.run(attach).await
     }

@@ -16,7 +16,8 @@ impl Service {
         target: &ContainerRef,
         force: bool,
     ) -> Result<(), ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::Kill, target);
+        let (mut operation, inner) = self.begin(caller, Action::Kill, target);
+        operation.note(|arguments| arguments.flag("force", force));
         let mode = if force {
             EndMode::Forced
         } else {

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, Caller, ContainerId, ContainerSpec, OverQuota, Phase, Quota};
+use hotcell_domain::{
+    Admitted, Caller, ContainerId, ContainerSpec, Network, OverQuota, Phase, Quota,
+};
+use hotcell_ledger::Arguments;
 use hotcell_store::{ContainerInsert, ContainerRow, StoreError};
 
 use super::list::{view, view_of_row};
@@ -41,7 +44,8 @@ impl Service {
     ) -> Result<ContainerView, ServiceError> {
         let default_image = self.default_image();
         let image = request.image.as_ref().unwrap_or(default_image).clone();
-        let (operation, inner) = self.begin(caller, Action::Spawn, &image);
+        let (mut operation, inner) = self.begin(caller, Action::Spawn, &image);
+        operation.note(|arguments| request.note(arguments));
         let caller = caller.clone();
         let spawn = async move {
             inner.accepting()?;
@@ -52,7 +56,31 @@ impl Service {
             let spawned = spawned.ok().flatten();
             spawned.unwrap_or_else(|| Err(ServiceError::stopping()))
         };
-        operation.run(spawn).await
+        let (view, mut operation) = operation.open(spawn).await?;
+        operation.created(&view.id);
+        operation.end().written().await?;
+        Ok(view)
+    }
+}
+
+impl Spawn {
+    /// What the ledger keeps of it: of variables and labels only names.
+    fn note(&self, arguments: &mut Arguments) {
+        arguments.flag("persistent", self.is_persistent);
+        if let Some(alias) = &self.alias {
+            arguments.text("alias", alias.as_str());
+        }
+        if let Some(ttl_s) = self.ttl_s {
+            arguments.number("ttl_s", ttl_s);
+        }
+        arguments.flag("network", self.network == Some(Network::Full));
+        if let Some(limits) = &self.limits {
+            arguments.text("memory", &limits.memory.to_string());
+            arguments.text("cpus", &limits.cpus.to_string());
+            arguments.text("pids", &limits.pids.to_string());
+        }
+        arguments.names("env", self.env.iter().map(|(name, _)| name));
+        arguments.names("labels", self.labels.iter().map(|(name, _)| name));
     }
 }
 

@@ -7,6 +7,7 @@ use hotcell_agent_client::bounds::{
 };
 use hotcell_agent_client::{Command as AgentCommand, Variable, Winsize};
 use hotcell_domain::{Command, Env, Stdin};
+use hotcell_ledger::Arguments;
 
 use crate::ServiceError;
 use crate::file::WORKSPACE;
@@ -20,6 +21,21 @@ const COMMAND_BYTES_MAX: usize = ARGV_ENV_BYTES_MAX - IMAGE_ENV_BYTES_MAX - 8 * 
 
 /// User and group of the container's root.
 const ROOT: (u32, u32) = (0, 0);
+
+/// What the ledger keeps of a command: of variables only names, of input only its size.
+pub(super) fn note(command: &Command, arguments: &mut Arguments) {
+    arguments.argv("cmd", command.argv());
+    arguments.text("cwd", command.cwd());
+    arguments.names("env", command.env.iter().map(|(name, _)| name));
+    if let Some(text) = command.stdin().text() {
+        arguments.number("stdin_bytes", text.len() as u64);
+    }
+    if let Some(timeout) = command.timeout() {
+        arguments.number("timeout_s", timeout.as_secs());
+    }
+    arguments.flag("as_root", command.as_root);
+    arguments.flag("tty", command.tty);
+}
 
 /// What of a container shapes its commands.
 #[derive(Debug, Clone)]

@@ -28,6 +28,12 @@ impl Service {
     ) -> Result<(), ServiceError> {
         let (mut operation, inner) = self.begin(caller, Action::ExecInput, id);
         operation.count_bytes(input.data.len());
+        operation.note(|arguments| {
+            arguments.flag("eof", input.eof);
+            if let Some(signal) = input.signal {
+                arguments.text("signal", &format!("{signal:?}").to_uppercase());
+            }
+        });
         operation.run(inner.send_input(caller, id, input)).await
     }
 }

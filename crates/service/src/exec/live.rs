@@ -63,6 +63,15 @@ impl Progress {
 }
 
 impl LiveExec {
+    /// Whose it is, which it is and where it runs.
+    pub(super) fn ids(&self) -> (&str, &str, &str) {
+        (
+            self.principal.as_str(),
+            self.id.as_str(),
+            self.container.as_str(),
+        )
+    }
+
     /// One that waits and has written nothing. Its output goes to `stream`, or without one into
     /// its log.
     pub(super) fn new(

@@ -29,7 +29,7 @@ impl Service {
         let (operation, inner) = self.begin(caller, Action::ExecPoll, id);
         let (view, mut operation) = operation.open(inner.poll_exec(caller, id, poll)).await?;
         operation.count_bytes(view.messages.iter().map(|message| message.data.len()).sum());
-        operation.end();
+        operation.end().written().await?;
         Ok(view)
     }
 

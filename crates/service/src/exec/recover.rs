@@ -153,7 +153,14 @@ impl Environment {
         let mut log = self.store.log_writer(&row.id, output_bytes_max);
         log.open().await?;
         log.finish(now).await?;
-        self.store.end_exec(row.id, lost(), now).await?;
+        let ids = (
+            row.principal.as_str(),
+            row.id.as_str(),
+            row.container.as_str(),
+        );
+        let recording = self.record_exec_end(ids, &lost(), now);
+        self.store.end_exec(row.id.clone(), lost(), now).await?;
+        let _ = recording.written().await;
         self.metrics.exec_ended(ExecStatus::Lost, Duration::ZERO);
         Ok(())
     }

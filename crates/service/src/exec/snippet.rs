@@ -34,6 +34,7 @@ impl Service {
     ) -> Result<Command, ServiceError> {
         let (mut operation, inner) = self.begin(caller, Action::FsWrite, target);
         operation.count_bytes(snippet.source.len());
+        operation.note(|arguments| arguments.text("path", &snippet.path));
         let stage = async {
             let path = snippet.check()?;
             let write = inner.write_file(

@@ -23,14 +23,18 @@ impl Service {
         target: &ContainerRef,
         request: Start,
     ) -> Result<ExecId, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::ExecStart, target);
+        let (mut operation, inner) = self.begin(caller, Action::ExecStart, target);
+        operation.note(|arguments| command::note(&request.command, arguments));
         let start = async {
             inner.accepting()?;
             let container = inner.running_container(caller, target).await?;
             inner.environment.has_room()?;
             container.execs().start(caller, request).await
         };
-        operation.run(start).await
+        let (id, mut operation) = operation.open(start).await?;
+        operation.created(&id);
+        operation.end().written().await?;
+        Ok(id)
     }
 }
 

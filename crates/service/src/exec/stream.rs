@@ -54,7 +54,8 @@ impl Service {
         target: &ContainerRef,
         command: Command,
     ) -> Result<ExecStream, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::ExecStart, target);
+        let (mut operation, inner) = self.begin(caller, Action::ExecStart, target);
+        operation.note(|arguments| super::command::note(&command, arguments));
         let start = async {
             inner.accepting()?;
             let container = inner.running_container(caller, target).await?;

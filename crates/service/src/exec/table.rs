@@ -253,6 +253,8 @@ impl TableInner {
     pub(super) async fn settle(&self, exec: &LiveExec, sink: &mut OutputSink, end: ExecEnd) {
         let environment = &self.environment;
         let now = environment.clock.unix_ms();
+        // Before it is stored: after a crash it is recorded twice rather than never.
+        let recording = environment.record_exec_end(exec.ids(), &end, now);
         let mut backoff = Backoff::new();
         loop {
             let finished = sink.finish(now).await;
@@ -276,6 +278,8 @@ impl TableInner {
             .map_or(Duration::ZERO, |usage| Duration::from_millis(usage.wall_ms));
         environment.metrics.exec_ended(end.status, wall);
         self.drop_command(&exec.command);
+        // It has been written meanwhile, or waits for the disk: an end is told in any case.
+        let _ = recording.written().await;
         // Whoever hears of the end finds room for the next one.
         environment.execs.remove(&exec.id);
         exec.ended(end, sink.last_seq());

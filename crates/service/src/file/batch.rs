@@ -20,6 +20,14 @@ impl Service {
     ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
         let (mut guard, inner) = self.begin(caller, Action::FsBatch, target);
         guard.count_bytes(operations.iter().map(content_bytes).sum());
+        guard.note(|arguments| {
+            arguments.flag("atomic", atomic);
+            arguments.number("operations", operations.len() as u64);
+            arguments.paths(
+                "paths",
+                operations.iter().map(|operation| paths(operation).0),
+            );
+        });
         guard
             .run(inner.batch(caller, target, operations, atomic))
             .await

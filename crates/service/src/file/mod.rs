@@ -18,6 +18,7 @@ pub use hotcell_agent_client::{
     BatchOutcome, FileInfo, FileKind, Operation as FileOperation, Page, Precondition, WriteOptions,
 };
 use hotcell_domain::{Caller, ContainerRef};
+use hotcell_ledger::Arguments;
 
 pub use self::path::FilePath;
 pub(crate) use self::path::WORKSPACE;
@@ -61,7 +62,11 @@ impl Service {
         offset: u64,
         limit: Option<u64>,
     ) -> Result<(FileInfo, FileReader), ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsRead, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsRead, target);
+        operation.note(|arguments| {
+            note_path(arguments, path);
+            arguments.number("offset", offset);
+        });
         let open = async {
             let container = inner.running_container(caller, target).await?;
             let read = async |agent: Agent| agent.read(path.for_agent(), offset, limit).await;
@@ -85,6 +90,10 @@ impl Service {
     ) -> Result<FileInfo, ServiceError> {
         let (mut operation, inner) = self.begin(caller, Action::FsWrite, target);
         operation.count_bytes(data.len());
+        operation.note(|arguments| {
+            note_path(arguments, path);
+            arguments.flag("append", options.append);
+        });
         let write = async {
             let written = inner.write_file(caller, target, path, data, options);
             Ok(written.await?.0)
@@ -100,7 +109,11 @@ impl Service {
         path: &FilePath,
         options: WriteOptions,
     ) -> Result<FileWriter<FileInfo>, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsWrite, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsWrite, target);
+        operation.note(|arguments| {
+            note_path(arguments, path);
+            arguments.flag("append", options.append);
+        });
         let open = inner.open_for_writing(caller, target);
         let ((connection, connected), operation) = operation.open(open).await?;
         let bytes = connected.agent.write(path.for_agent(), options);
@@ -117,7 +130,11 @@ impl Service {
         recursive: bool,
         precondition: Precondition,
     ) -> Result<(), ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsDelete, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsDelete, target);
+        operation.note(|arguments| {
+            note_path(arguments, path);
+            arguments.flag("recursive", recursive);
+        });
         let delete = async |agent: Agent| {
             let precondition = precondition.clone();
             let removed = agent.delete(path.for_agent(), recursive, precondition);
@@ -137,7 +154,8 @@ impl Service {
         target: &ContainerRef,
         path: &FilePath,
     ) -> Result<FileInfo, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsStat, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsStat, target);
+        operation.note(|arguments| note_path(arguments, path));
         let stat = async {
             let container = inner.running_container(caller, target).await?;
             let stat = async |agent: Agent| agent.stat(path.for_agent(), false).await;
@@ -154,7 +172,8 @@ impl Service {
         path: &FilePath,
         list: List,
     ) -> Result<Page, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsList, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsList, target);
+        operation.note(|arguments| note_path(arguments, path));
         let page = async |agent: Agent| {
             let (glob, cursor) = (list.glob.as_deref(), list.cursor.as_deref());
             let path = path.for_agent();
@@ -179,7 +198,8 @@ impl Service {
         include: Vec<String>,
         exclude: Vec<String>,
     ) -> Result<FileReader, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsExport, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsExport, target);
+        operation.note(|arguments| note_path(arguments, path));
         let export = async |agent: Agent| agent.export(path.for_agent(), &include, &exclude).await;
         let open = async {
             check_globs(include.iter().chain(&exclude))?;
@@ -198,7 +218,8 @@ impl Service {
         target: &ContainerRef,
         dest: &FilePath,
     ) -> Result<FileWriter<(u64, u64)>, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::FsImport, target);
+        let (mut operation, inner) = self.begin(caller, Action::FsImport, target);
+        operation.note(|arguments| note_path(arguments, dest));
         let open = inner.open_for_writing(caller, target);
         let ((connection, connected), operation) = operation.open(open).await?;
         let bytes = connected.agent.import(dest.for_agent(), 0, 0);
@@ -246,6 +267,10 @@ impl Inner {
         let connected = connection.get().await?;
         Ok((connection, connected))
     }
+}
+
+fn note_path(arguments: &mut Arguments, path: &FilePath) {
+    arguments.text("path", &String::from_utf8_lossy(path.as_bytes()));
 }
 
 /// Makes a call. One that changes nothing is made again over a new connection when the first

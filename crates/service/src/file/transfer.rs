@@ -8,7 +8,7 @@ use hotcell_agent_client::{AgentError, ByteReader, ByteWriter};
 use super::error::{Effect, from_agent};
 use crate::ServiceError;
 use crate::connection::{Connected, Connection};
-use crate::operation::Operation;
+use crate::operation::{Operation, Recording};
 
 /// Bytes that come from a container. Dropping it before its end abandons the operation, unless
 /// [`FileReader::close`] says that no more is wanted.
@@ -17,6 +17,8 @@ pub struct FileReader {
     peer: Peer,
     /// `None` once it has ended.
     operation: Option<Operation>,
+    /// The event of its end, which the last piece waits for.
+    recording: Recording,
     /// Bytes that are still to come, where that is known.
     left: Option<u64>,
 }
@@ -55,6 +57,7 @@ impl FileReader {
             bytes,
             peer,
             operation: Some(operation),
+            recording: Recording::default(),
             left: expected,
         };
         this.end_if_complete();
@@ -66,16 +69,19 @@ impl FileReader {
         match self.bytes.next().await {
             Ok(Some(piece)) => {
                 self.count(piece.len());
+                std::mem::take(&mut self.recording).written().await?;
                 Ok(Some(piece))
             }
             Ok(None) => {
                 self.end();
+                std::mem::take(&mut self.recording).written().await?;
                 Ok(None)
             }
             Err(error) => {
                 let error = self.peer.error(error, Effect::None);
                 if let Some(operation) = &mut self.operation {
                     operation.fail(&error);
+                    operation.recorded().await;
                 }
                 Err(error)
             }
@@ -105,7 +111,7 @@ impl FileReader {
 
     fn end(&mut self) {
         if let Some(operation) = self.operation.take() {
-            operation.end();
+            self.recording = operation.end();
         }
     }
 
@@ -136,12 +142,13 @@ impl<T: Send + 'static> FileWriter<T> {
     /// Sends a piece of any size.
     pub async fn write(&mut self, data: Bytes) -> Result<(), ServiceError> {
         self.operation.count_bytes(data.len());
-        let sent = self.bytes.write(data).await;
-        sent.map_err(|error| {
-            let error = self.peer.error(error, Effect::Unknown);
-            self.operation.fail(&error);
-            error
-        })
+        let Err(error) = self.bytes.write(data).await else {
+            return Ok(());
+        };
+        let error = self.peer.error(error, Effect::Unknown);
+        self.operation.fail(&error);
+        self.operation.recorded().await;
+        Err(error)
     }
 
     /// Ends it: what was sent appears.

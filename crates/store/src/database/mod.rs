@@ -11,7 +11,7 @@ use rusqlite::{Connection, Savepoint};
 use rustix::fs::Stat;
 
 pub(crate) use fault::{Fault, FaultReport};
-pub(crate) use open::{in_memory, open, sync};
+pub(crate) use open::{in_memory, open, open_to_read, sync};
 use scrub::Scrubber;
 
 const FILE_NAME: &str = "hotcell.db";

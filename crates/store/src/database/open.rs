@@ -144,6 +144,19 @@ fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Opens the database for somebody who only looks, while a server may have it; `None` if there
+/// is none.
+pub(crate) fn open_to_read(directory: &Path) -> rusqlite::Result<Option<Connection>> {
+    let path = directory.join(FILE_NAME);
+    if size(&path) == 0 {
+        return Ok(None);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
+    Ok(Some(connection))
+}
+
 /// Reads enough to know whether the database is ours.
 fn look(connection: &Connection, path: &Path) -> Result<(), RejectReason> {
     let found = schema::version(connection)?;

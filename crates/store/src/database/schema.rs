@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
@@ -14,6 +14,7 @@ const STEPS: [&str; 8] = [
     include_str!("../../migrations/0006.sql"),
     include_str!("../../migrations/0007.sql"),
     include_str!("../../migrations/0008.sql"),
+    include_str!("../../migrations/0009.sql"),
 ];
 
 #[expect(clippy::cast_possible_truncation, reason = "it is a short list")]

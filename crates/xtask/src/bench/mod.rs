@@ -9,6 +9,7 @@ mod docker;
 mod engines;
 mod ground;
 mod images;
+mod ledger;
 mod many;
 mod memory;
 mod ours;
@@ -35,8 +36,8 @@ use self::report::Report;
 use crate::workspace;
 
 /// What can be measured alone, in the order in which all of it is measured.
-const AREAS: [&str; 7] = [
-    "ground", "server", "run", "many", "engines", "images", "store",
+const AREAS: [&str; 8] = [
+    "ground", "server", "run", "many", "engines", "images", "store", "ledger",
 ];
 
 /// Rounds of the quick subjects.
@@ -45,7 +46,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured in every so many rounds: it takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [ground | server | run | many | engines | images | store]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [ground | server | run | many | engines | images | store | ledger]";
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,7 @@ struct Wanted {
 }
 
 /// Runs the benchmark of the embedded engine, of the server on it, of `hotcell run`, of many containers, of the server on
-/// Docker, of pulls, of the store, or all, and prints a table for each. `--binary` measures a program that is built already,
+/// Docker, of pulls, of the store, of the ledger, or all, and prints a table for each. `--binary` measures a program that is built already,
 /// and `--against` measures the server and `run` on an older
 /// binary too. With `--check` it fails if a bound was missed, or if a row became slower.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -131,7 +132,8 @@ fn measure(
             "many" => many::run(&binaries.ours, report, readme)?,
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,
             "images" => images::run(&binaries.ours, report, readme)?,
-            _ => store::run(report)?,
+            "store" => store::run(report)?,
+            _ => ledger::run(report)?,
         }
         eprintln!("{name} took {:.0} s\n", start.elapsed().as_secs_f64());
     }

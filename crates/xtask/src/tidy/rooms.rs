@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Source;
 
 /// Each room and the rooms it may know. Tests may know more: only what ships is held to this.
-const ROOMS: [(&str, &[&str]); 17] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("hotcell-domain", &[]),
     ("hotcell-agent-api", &[]),
     ("hotcell-runtime", &[]),
@@ -15,6 +15,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
     ("hotcell-auth", &["hotcell-domain"]),
     ("hotcell-image", &["hotcell-domain"]),
     ("hotcell-store", &["hotcell-domain"]),
+    ("hotcell-ledger", &["hotcell-domain"]),
     (
         "hotcell-engine",
         &[
@@ -31,6 +32,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "hotcell-domain",
             "hotcell-engine",
             "hotcell-image",
+            "hotcell-ledger",
             "hotcell-store",
         ],
     ),
@@ -54,6 +56,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "hotcell-engine",
             "hotcell-http",
             "hotcell-image",
+            "hotcell-ledger",
             "hotcell-mcp",
             "hotcell-runtime",
             "hotcell-service",
@@ -83,6 +86,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "hotcell-agent-image",
             "hotcell-domain",
             "hotcell-engine",
+            "hotcell-ledger",
             "hotcell-runtime",
             "hotcell-store",
         ],

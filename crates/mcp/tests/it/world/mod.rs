@@ -142,9 +142,8 @@ pub fn somebody(principal: &str) -> Options {
     Options {
         caller: Caller {
             principal: Principal::new(Name::parse(principal).unwrap()),
-            client: None,
             is_admin: false,
-            trace: None,
+            ..Caller::local()
         },
         ..Options::default()
     }

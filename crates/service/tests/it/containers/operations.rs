@@ -44,7 +44,7 @@ async fn an_operation_ends_as_done_denied_failed_or_abandoned() {
         until_end: true,
     };
     begin_and_drop(service.exec_news(&me(), &exec, poll)).await;
-    service.deny(&somebody_else(), Action::Reconcile);
+    service.deny(&somebody_else(), Action::Reconcile).await;
     for (action, outcome) in [
         ("spawn", "ok"),
         ("spawn", "denied"),

@@ -1,0 +1,199 @@
+//! Segments: the files of the ledger.
+//!
+//! A segment begins with a line that says where it stands in the chain, and is named by its
+//! first event. A sealed one is compressed: zstd frames of a bounded size, one after another,
+//! which `zstdcat` reads.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use ruzstd::decoding::StreamingDecoder;
+
+use crate::chain::{Hash, Link};
+
+/// No line is longer; what looks like one is damage.
+pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
+
+const OPEN_SUFFIX: &str = ".jsonl";
+const SEALED_SUFFIX: &str = ".jsonl.zst";
+const NEW_SUFFIX: &str = ".jsonl.zst.new";
+
+/// A segment's first event: its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SegmentId(pub(crate) u64);
+
+/// What a segment's first line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The event before its first, and that event's hash.
+    pub(crate) before: Link,
+    /// When it was begun.
+    pub(crate) unix_ms: u64,
+}
+
+impl SegmentId {
+    pub(crate) fn open_path(self, directory: &Path) -> PathBuf {
+        directory.join(format!("{:020}{OPEN_SUFFIX}", self.0))
+    }
+
+    pub(crate) fn sealed_path(self, directory: &Path) -> PathBuf {
+        directory.join(format!("{:020}{SEALED_SUFFIX}", self.0))
+    }
+
+    pub(crate) fn new_path(self, directory: &Path) -> PathBuf {
+        directory.join(format!("{:020}{NEW_SUFFIX}", self.0))
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let number = name
+            .strip_suffix(SEALED_SUFFIX)
+            .or_else(|| name.strip_suffix(OPEN_SUFFIX))?;
+        let is_ours = number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_ours.then(|| number.parse().ok().map(Self))?
+    }
+}
+
+/// The segments in a directory, oldest first. One that is being sealed is there once.
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<SegmentId>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        found.extend(name.to_str().and_then(SegmentId::of));
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+impl Header {
+    /// Its line.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{{\"ledger\":1,\"after_seq\":{},\"after_hash\":\"{}\",\"time\":\"{}\"}}\n",
+            self.before.seq,
+            self.before.hash,
+            hotcell_domain::rfc3339(self.unix_ms)
+        )
+    }
+
+    /// Reads its line without the newline.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        let json: serde_json::Value = serde_json::from_slice(line).ok()?;
+        if json["ledger"] != 1 {
+            return None;
+        }
+        let seq = json["after_seq"].as_u64()?;
+        let hash = Hash::parse(json["after_hash"].as_str()?.as_bytes())?;
+        Some(Self {
+            before: Link { seq, hash },
+            unix_ms: hotcell_domain::parse_rfc3339(json["time"].as_str()?)?,
+        })
+    }
+}
+
+/// Reads the lines of a segment.
+pub(crate) struct SegmentReader {
+    lines: BufReader<Box<dyn Read>>,
+    line: Vec<u8>,
+    is_sealed: bool,
+}
+
+/// What a reader finds.
+pub(crate) enum Found<'a> {
+    /// A line, without its newline.
+    Line(&'a [u8]),
+    /// The last line has no end: whoever wrote it died, or is writing it now.
+    Torn(usize),
+    /// A line that is too long to be one.
+    TooLong,
+    End,
+}
+
+impl SegmentReader {
+    /// Opens a segment, sealed or not.
+    pub(crate) fn open(directory: &Path, id: SegmentId) -> io::Result<Self> {
+        // It may be sealed between the two.
+        let not_found = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        match File::open(id.open_path(directory)) {
+            Ok(file) => Ok(Self::new(Box::new(file), false)),
+            Err(error) if not_found(&error) => {
+                let file = File::open(id.sealed_path(directory))?;
+                Ok(Self::new(Box::new(Frames::new(BufReader::new(file))), true))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new(bytes: Box<dyn Read>, is_sealed: bool) -> Self {
+        Self {
+            lines: BufReader::with_capacity(128 << 10, bytes),
+            line: Vec::new(),
+            is_sealed,
+        }
+    }
+
+    /// Whether nobody writes to it any more.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.is_sealed
+    }
+
+    /// The next line.
+    pub(crate) fn next(&mut self) -> io::Result<Found<'_>> {
+        self.line.clear();
+        let mut limited = (&mut self.lines).take(LINE_BYTES_MAX as u64 + 1);
+        limited.read_until(b'\n', &mut self.line)?;
+        Ok(match self.line.split_last() {
+            None => Found::End,
+            Some((b'\n', line)) => Found::Line(line),
+            Some(_) if self.line.len() > LINE_BYTES_MAX => Found::TooLong,
+            Some(_) => Found::Torn(self.line.len()),
+        })
+    }
+}
+
+/// Frames of zstd, one after another.
+struct Frames<R: BufRead> {
+    bytes: Option<R>,
+    frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
+}
+
+impl<R: BufRead> Frames<R> {
+    fn new(bytes: R) -> Self {
+        Self {
+            bytes: Some(bytes),
+            frame: None,
+        }
+    }
+
+    /// Begins the next frame; whether there is one.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Some(mut bytes) = self.bytes.take() else {
+            return Ok(false);
+        };
+        if bytes.fill_buf()?.is_empty() {
+            return Ok(false);
+        }
+        let frame = StreamingDecoder::new(bytes).map_err(io::Error::other)?;
+        self.frame = Some(frame);
+        Ok(true)
+    }
+}
+
+impl<R: BufRead> Read for Frames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.frame.is_none() && !self.begin()? {
+                return Ok(0);
+            }
+            let Some(frame) = &mut self.frame else {
+                return Ok(0);
+            };
+            let read = frame.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            self.bytes = self.frame.take().map(StreamingDecoder::into_inner);
+        }
+    }
+}
