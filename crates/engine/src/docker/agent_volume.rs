@@ -1,14 +1,14 @@
 //! The volume with the agent: one for each version, filled once, mounted read-only.
 //!
-//! It is filled through the engine's archive call, which works with an engine on another
-//! host too. That call needs a container that has the volume mounted, so one is made, never
-//! started, and removed. The mark is the last thing in the archive: where it is, all of
-//! the agent is. Whoever can use the engine can make a volume of this name, so what is in it
-//! is read back once by each server and compared with what should be there.
+//! It is filled through the engine's archive call, which also works with an engine on another
+//! host. That call needs a container that mounts the volume, so one is created, never started,
+//! and removed. The marker is the last entry of the archive: if it exists, the agent is complete.
+//! Every user of the engine can create a volume of this name, so each server reads the content
+//! back once and compares it.
 //!
-//! An image is hostile, and may bring files, links and volumes at any path it can name. So
-//! each container, the one that fills too, has the volume at an [`AgentMount`] whose name is drawn
-//! after its image was chosen: nothing of the image can be there, in its stead or below it.
+//! An image is hostile, and can have files, links and volumes at any path. So each container,
+//! the one that fills the volume included, mounts it at an [`AgentMount`] with a random name that
+//! is drawn after the image was chosen: nothing of the image can be at that path or below it.
 
 use std::time::Duration;
 
@@ -29,25 +29,25 @@ use super::profile::{Volume, mounted};
 use super::{archive, names};
 use crate::EngineError;
 
-/// Our filter of system calls in the volume.
+/// The seccomp filter in the volume.
 const FILTER_NAME: &str = "filter";
 
 /// The agent in the volume.
 const AGENT_NAME: &str = "hotcell-agent";
 
-/// What says that all of the agent is in the volume.
+/// The marker: the agent in the volume is complete.
 const MARK_NAME: &str = "complete";
 
-/// Attempts to fill the volume, and from the first to the second; later ones wait longer.
+/// Attempts to fill the volume, and the pause before the second; later pauses are longer.
 const FILLS_MAX: u32 = 6;
 const FILL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the volume is in one container: a directory of the root that no image can have.
+/// Where one container mounts the volume: a directory of the root that no image can have.
 #[derive(Debug)]
 pub(super) struct AgentMount(String);
 
 impl AgentMount {
-    /// Draws one. Whoever makes an image cannot guess it.
+    /// Draws a random name, which nobody who builds an image can guess.
     pub(super) fn draw() -> Result<Self, EngineError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(EngineError::engine("draw a random name"))?;
@@ -59,12 +59,12 @@ impl AgentMount {
         &self.0
     }
 
-    /// The agent in the container.
+    /// The path of the agent in the container.
     pub(super) fn agent(&self) -> String {
         self.file(AGENT_NAME)
     }
 
-    /// Our filter of system calls in the container.
+    /// The path of the seccomp filter in the container.
     pub(super) fn filter(&self) -> String {
         self.file(FILTER_NAME)
     }
@@ -82,10 +82,11 @@ pub(super) fn volume_name(agent: &[u8]) -> String {
     format!("hotcell-agent-{:016x}", u64::from_be_bytes(start))
 }
 
-/// Makes sure that there is such a volume with the whole agent in it.
+/// Makes sure that the volume exists and holds the complete agent.
 ///
-/// Idempotent, and safe beside others who do the same: they write the same bytes, and only
-/// where something is missing. Answers whether something was. On `Err` the filler may be there.
+/// Idempotent, and safe while other servers do the same: they write the same bytes, and only
+/// what is missing. Returns whether something was missing. On `Err` the container that fills the
+/// volume may be left behind.
 pub(super) async fn ensure(
     client: &Client,
     config: &DockerConfig,
@@ -102,7 +103,7 @@ pub(super) async fn ensure(
     };
     let step = "make the agent's volume";
     if let Err(fault) = client.call(step, |api| api.create_volume(request)).await {
-        // Podman refuses to make what another server makes at the same moment.
+        // Podman refuses to create what another server creates at the same moment.
         let there = client.call(step, |api| api.inspect_volume(name)).await;
         optional(there)?.ok_or(fault)?;
     }
@@ -114,13 +115,13 @@ pub(super) async fn ensure(
     Ok(was_missing)
 }
 
-/// The embedded engine's filter of system calls, as the bytes of its instructions. The
-/// agent loads it, so that each engine refuses the same, whatever its own filter lets through.
+/// The embedded engine's seccomp filter, as the bytes of its instructions. The agent loads it,
+/// so that every engine refuses the same system calls, whatever its own filter allows.
 fn filter() -> Vec<u8> {
     hotcell_runtime::filter()
 }
 
-/// A container that is never started.
+/// The container that mounts the volume to fill it. It is never started.
 fn filler_body(
     config: &DockerConfig,
     mount: &AgentMount,
@@ -164,9 +165,9 @@ async fn make_filler(
     Ok(())
 }
 
-/// Fills the volume unless it is filled; whether it was not. Podman refuses to write a file
-/// that another server writes at the same moment: then one of the two finds, a little later,
-/// that all is there.
+/// Fills the volume unless it is complete, and returns whether it was not. Podman refuses to write
+/// a file that another server writes at the same moment: then one of the two finds, a little
+/// later, that the volume is complete.
 async fn fill(
     client: &Client,
     config: &DockerConfig,
@@ -191,8 +192,8 @@ fn is_refusal(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Refused | FaultKind::Conflict)
 }
 
-/// Whether the mark is there, and the agent with all its bytes: a host that lost its power
-/// may have kept a name without what was written.
+/// Whether the marker exists and the agent has all its bytes: after a power cut a file may exist
+/// without its content.
 async fn is_filled(
     client: &Client,
     config: &DockerConfig,
@@ -217,12 +218,11 @@ async fn is_filled(
     Ok(true)
 }
 
-/// What an archive may have beside the one file that is asked for.
+/// Bytes that an archive may have besides the content of its one file.
 const ARCHIVE_BYTES_MAX: usize = 64 << 10;
 
-/// Reads the volume back, and refuses one that holds anything else than what we put there.
-/// Another server may be putting the same there at the same moment, so what is not right is
-/// looked at again a little later.
+/// Reads the volume back, and refuses one with other content than ours. Another server may be
+/// writing the same content at this moment, so a difference is checked again a little later.
 async fn verify(
     client: &Client,
     config: &DockerConfig,
@@ -247,7 +247,7 @@ async fn verify(
     Err(EngineError::engine("trust the agent's volume")(refusal))
 }
 
-/// The first file of the volume that is missing or not as we put it there.
+/// The first file of the volume that is missing or has other content than ours.
 async fn find_foreign(
     client: &Client,
     config: &DockerConfig,
@@ -290,13 +290,13 @@ async fn download(
     read.await
 }
 
-/// By the bits that engines tell the kind of a file with; a plain one has none of them.
+/// Judged by the bits with which engines tell a file's type; a regular file has none of them.
 fn is_plain_file(found: &PathStatResponse) -> bool {
     const KINDS: u32 = 1 << 31 | 1 << 27 | 0b111 << 24 | 1 << 21 | 1 << 19;
     found.file_mode & KINDS == 0
 }
 
-/// Writes everything. On the outside are our own failures, inside are the engine's.
+/// Writes all files. The outer error is ours, the inner one the engine's.
 async fn upload(
     client: &Client,
     config: &DockerConfig,
@@ -320,7 +320,7 @@ async fn upload(
     Ok(uploaded.await)
 }
 
-/// Removes a container that fills, or was left by somebody who died while it did.
+/// Removes the container that fills the volume, also one that a dead process left.
 pub(super) async fn remove_filler(client: &Client, filler: &str) -> Result<(), Fault> {
     let options = RemoveContainerOptionsBuilder::default()
         .force(true)

@@ -1,23 +1,23 @@
-//! Archives that we send to the engine: a few entries, made in memory.
+//! Archives that we send to the engine: a few entries, built in memory.
 
 use std::io;
 
 use hotcell_domain::Profile;
 use tar::{Builder, EntryType, Header};
 
-/// Who owns a container's workspace.
+/// The owner of a container's workspace.
 pub(super) const USER_ID: u64 = Profile::USER_ID as u64;
 
-/// Everybody may read and run it, nobody may change it.
+/// Readable and executable for everybody, writable for nobody.
 const PROGRAM_MODE: u32 = 0o555;
 
-/// The owner may change it, everybody else may look.
+/// Writable for the owner, readable for everybody.
 const WORKSPACE_MODE: u32 = 0o755;
 
-/// Gives the directory into which it is unpacked to the container's user.
+/// An archive that makes the container's user the owner of the directory it is unpacked into.
 ///
-/// Its one entry is called `/`: engines take that for the directory itself, while they
-/// skip one that is called `.`.
+/// Its one entry is called `/`: engines apply that to the directory itself, and skip an entry
+/// called `.`.
 pub(super) fn ownership() -> io::Result<Vec<u8>> {
     let mut header = header(EntryType::Directory, WORKSPACE_MODE, USER_ID, 0);
     header.as_old_mut().name[0] = b'/';
@@ -27,7 +27,7 @@ pub(super) fn ownership() -> io::Result<Vec<u8>> {
     builder.into_inner()
 }
 
-/// Files of root's that everybody may read and run, in this order.
+/// Files of root that everybody can read and execute, in this order.
 pub(super) fn files(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
     let mut builder = Builder::new(Vec::new());
     for (name, content) in files {
@@ -38,7 +38,7 @@ pub(super) fn files(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
     builder.into_inner()
 }
 
-/// Whether an archive holds one plain file with this content, and nothing else.
+/// Whether an archive holds exactly one regular file, with this content.
 pub(super) fn is_one_file(archive: &[u8], content: &[u8]) -> bool {
     let mut archive = tar::Archive::new(archive);
     let Ok(mut entries) = archive.entries() else {

@@ -1,7 +1,7 @@
-//! Calls to the engine's API: each has a time limit, and each failure is sorted by what
-//! can be done about it.
+//! Calls to the engine's API. Each has a timeout, and each failure is sorted by what can be done
+//! about it.
 //!
-//! A connection is made for each call, so an engine that was away is found again.
+//! Each call opens its own connection, so an engine that was restarted is found again.
 
 use std::fmt;
 use std::future::Future;
@@ -14,23 +14,23 @@ use tokio::sync::OnceCell;
 use super::config::{Flavor, Host, Tls};
 use crate::EngineError;
 
-/// How long most calls may take. A loaded engine needs seconds.
+/// Timeout of most calls. A busy engine needs seconds.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Attempts at what an engine tries and fails at. Under load the programs with which engines
-/// start and end containers fail at times, and not the next time.
+/// Attempts at a call that the engine tried and failed. Under load the programs with which
+/// engines start and stop containers sometimes fail, and succeed the next time.
 const TRIES_MAX: u32 = 3;
 
-/// Before the second of them; then twice as long.
+/// The pause before the second attempt; it doubles each time.
 const TRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The library's own limit, above all of ours.
+/// The library's own timeout, longer than all of ours.
 const TRANSPORT_TIMEOUT_S: u64 = 3600;
 
-/// How the kernel's word for a full disk reads, which engines pass on.
+/// The kernel's message for a full disk, which engines pass on.
 const NO_SPACE: &str = "no space left on device";
 
-/// The way to one engine.
+/// Connects to one engine.
 #[derive(Debug)]
 pub(super) struct Client {
     flavor: Flavor,
@@ -50,15 +50,15 @@ pub(super) struct Fault {
 /// What kind of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// There is no such thing.
+    /// The object does not exist.
     Missing,
-    /// Its state does not allow it, or the name is taken.
+    /// The object's state does not allow it, or the name is taken.
     Conflict,
-    /// The engine does not answer, or not to the end.
+    /// The engine does not answer, or broke off.
     Away,
-    /// Its disk is full.
+    /// The engine's disk is full.
     Full,
-    /// The engine could not or would not.
+    /// The engine failed or refused.
     Refused,
 }
 
@@ -75,7 +75,7 @@ impl Client {
         &self.host
     }
 
-    /// The API, as soon as there is a way to it.
+    /// The API over a new connection.
     pub(super) async fn api(&self) -> Result<&Api, Fault> {
         let connect = || async { connect(&self.host) };
         self.api
@@ -84,7 +84,7 @@ impl Client {
             .map_err(|error| self.fault("find the engine", error))
     }
 
-    /// Makes a call, with the usual time limit.
+    /// Makes a call with the usual timeout.
     pub(super) async fn call<'a, T, F>(
         &'a self,
         step: &'static str,
@@ -116,7 +116,7 @@ impl Client {
     /// Sorts a failure.
     pub(super) fn fault(&self, step: &'static str, mut error: ApiError) -> Fault {
         if let ApiError::JsonDataError { contents, .. } = &mut error {
-            // The whole answer, which is nobody's to read in a log.
+            // It contains the whole response, which does not belong in a log.
             contents.clear();
         }
         Fault {
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// What it means that a stream of answers ended too soon.
+    /// The failure that a truncated stream of responses stands for.
     pub(super) fn cut(&self, step: &'static str) -> Fault {
         let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         self.fault(step, ApiError::IOError { err: cut })
@@ -135,7 +135,7 @@ impl Client {
 }
 
 impl Fault {
-    /// What the engine said. For the operator, and to be sorted.
+    /// The engine's message, for the operator and for sorting.
     pub(super) fn text(&self) -> String {
         self.source.to_string()
     }
@@ -173,7 +173,7 @@ impl From<Fault> for EngineError {
     }
 }
 
-/// Takes "there is none" for an answer.
+/// Turns "does not exist" into `None`.
 pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -182,8 +182,7 @@ pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> 
     }
 }
 
-/// Does it until it succeeds, fails in a way that will not change, or has been tried often
-/// enough.
+/// Repeats a call until it succeeds, fails for good, or has used up its attempts.
 pub(super) async fn repeat<T, E, F>(
     work: impl Fn() -> F,
     is_worth_another_try: impl Fn(&E) -> bool,
@@ -229,8 +228,8 @@ fn connect(host: &Host) -> Result<Api, ApiError> {
     }
 }
 
-/// The library goes on without a certificate that it cannot read, and the engine then says
-/// only that ours is bad.
+/// Checks the certificates first: the library ignores one that it cannot read, and the engine then
+/// only says that ours is bad.
 fn check_files(tls: &Tls) -> Result<(), ApiError> {
     for path in [&tls.ca, &tls.cert, &tls.key] {
         std::fs::File::open(path).map_err(|error| {
@@ -258,7 +257,7 @@ fn kind(error: &ApiError) -> FaultKind {
             502..=504 => FaultKind::Away,
             _ => FaultKind::Refused,
         },
-        // What a pull says while it streams has no number.
+        // An error within the stream of a pull has no status code.
         ApiError::DockerStreamError { error } if is_about_nothing(error) => FaultKind::Missing,
         ApiError::RequestTimeoutError
         | ApiError::IOError { .. }

@@ -1,23 +1,23 @@
-//! Which engine, where, and what our containers in it are marked with.
+//! Which engine to use, its address, and the scope of our containers in it.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// What the engine needs to know of its surroundings.
+/// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct DockerConfig {
     /// Docker or Podman.
     pub flavor: Flavor,
-    /// Where its API is.
+    /// The address of its API.
     pub host: Host,
-    /// The OCI runtime to ask for, `runsc` say; absent: the engine's own choice.
+    /// The OCI runtime to use, `runsc` say; `None` is the engine's default.
     pub runtime: Option<String>,
-    /// Whose containers these are. Two servers on one engine have different ones.
+    /// Marks our containers. Two servers on one engine have different scopes.
     pub scope: String,
     /// The agent's static binary.
     pub agent: &'static [u8],
-    /// Refuse to make a container whose limits cannot all be enforced.
+    /// Refuse to create a container if one of its limits cannot be enforced.
     pub require_limits: bool,
 }
 
@@ -30,18 +30,18 @@ pub enum Flavor {
     Podman,
 }
 
-/// Where an engine's API is.
+/// The address of an engine's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// A unix socket of this host.
     Unix(PathBuf),
-    /// Plain HTTP, as `host:port`: whoever reaches it is root there.
+    /// Plain HTTP, as `host:port`. Whoever can connect is root on that host.
     Tcp(String),
-    /// HTTPS with certificates on both sides, as `host:port`.
+    /// Mutual TLS, as `host:port`.
     Tls {
-        /// Where.
+        /// `host:port`.
         address: String,
-        /// Who we are and whom we trust.
+        /// Our certificate and the trusted authority.
         tls: Tls,
     },
 }
@@ -49,15 +49,15 @@ pub enum Host {
 /// The files of a TLS client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Whom we trust, as PEM.
+    /// The trusted certificate authority, as PEM.
     pub ca: PathBuf,
-    /// Who we are, as PEM.
+    /// Our certificate, as PEM.
     pub cert: PathBuf,
     /// Our private key, as PEM.
     pub key: PathBuf,
 }
 
-/// An address that cannot be one.
+/// A text that is not an engine's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not an engine's address; write unix:///path or tcp://host:port (for Docker with TLS, set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH too)"
@@ -118,7 +118,7 @@ impl Host {
         }
     }
 
-    /// Whether what is sent there stays on this host.
+    /// Whether the connection stays on this host.
     pub fn is_loopback(&self) -> bool {
         let address = match self {
             Self::Unix(_) => return true,
@@ -128,7 +128,7 @@ impl Host {
             let ip = name.parse::<IpAddr>();
             name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
         };
-        // One of the sixth version has colons of its own, and is in brackets before a port.
+        // An IPv6 address contains colons, and is in brackets before a port.
         let without_port = address
             .rsplit_once(':')
             .map_or(&**address, |(name, _)| name);
@@ -136,14 +136,13 @@ impl Host {
         is_loopback(address) || is_loopback(bare)
     }
 
-    /// Whether the engine's processes may be processes of this host.
+    /// Whether the engine's processes may run on this host.
     pub(super) fn may_be_local(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 }
 
-/// As it is logged, noted and told: never with the credentials that an address may begin
-/// with.
+/// As it is logged, stored and shown: never with credentials that an address may contain.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bare = |address: &str| {

@@ -1,4 +1,4 @@
-//! Making a container, step by step, and what stays open to it.
+//! Creating a container step by step, and the streams to its agent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +23,11 @@ use crate::pulls::Pulls;
 use crate::uncommitted::Uncommitted;
 use crate::{AgentStream, Container, EngineError, ReadyImage};
 
-/// Containers that are started at the same time. An engine that starts many takes longer for
-/// each, and with enough of them, under gVisor above all, none is there within its time.
+/// Containers that are started at the same time. The more an engine starts at once, the longer each
+/// takes, until (with gVisor above all) none is up before its timeout.
 const STARTS_MAX: usize = 8;
 
-/// Makes and unmakes containers, one step after the other.
+/// Creates and removes containers, one step after the other.
 #[derive(Debug)]
 pub(super) struct DockerInner {
     pub(super) config: DockerConfig,
@@ -39,10 +39,10 @@ pub(super) struct DockerInner {
     pulls: Pulls,
     pulled: PulledImages,
     agent_volume: String,
-    /// Whether we have seen the agent's volume filled.
+    /// Whether the agent's volume is known to be complete.
     agent_is_there: AsyncMutex<bool>,
     starts: Semaphore,
-    /// Streams that `create` opened to see that it can; the first `open` takes them.
+    /// Streams that `create` opened as a check; the first `open` takes them.
     ready: Mutex<HashMap<ContainerId, ExecStream>>,
 }
 
@@ -96,8 +96,8 @@ impl DockerInner {
         &self.agent_volume
     }
 
-    /// See [`crate::Engine::create`]. Between two steps it looks whether anybody still
-    /// wants the container, which stays locked until it is taken or undone.
+    /// See [`crate::Engine::create`]. Between two steps it checks whether anybody still waits for the
+    /// container, which stays locked until it is taken or undone.
     pub(super) async fn create(
         self: &Arc<Self>,
         id: &ContainerId,
@@ -129,7 +129,7 @@ impl DockerInner {
         }
     }
 
-    /// What there is already; a container that was half made is removed first.
+    /// A container that exists already; one that is half created is removed first.
     async fn existing(&self, id: &ContainerId) -> Result<Option<Container>, EngineError> {
         let found = match self.inspect(id).await {
             Err(EngineError::NotFound { .. }) => return Ok(None),
@@ -170,13 +170,13 @@ impl DockerInner {
         self.inspect_new(id).await
     }
 
-    /// Waits until few enough containers are being started.
+    /// Waits until fewer than [`STARTS_MAX`] containers are being started.
     pub(super) async fn start_permit(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.starts.acquire().await.ok()
     }
 
-    /// Whether the agent had to be brought.
+    /// Makes sure that the agent's volume is complete, and returns whether it was not.
     async fn ensure_agent(
         &self,
         id: &ContainerId,
@@ -229,7 +229,8 @@ impl DockerInner {
         Ok(())
     }
 
-    /// Starts the container, and gives its workspace to its user: a new volume is root's.
+    /// Starts the container, and makes its user the owner of the workspace: a new volume belongs to
+    /// root.
     async fn start_with_workspace(
         &self,
         id: &ContainerId,
@@ -240,7 +241,7 @@ impl DockerInner {
                 self.give_workspace(id).await?;
                 self.start(id, image).await
             }
-            // Podman gives a new volume to whoever a container starts as.
+            // Podman changes the owner of a new volume to the user that the container starts as.
             Flavor::Podman => {
                 self.start(id, image).await?;
                 self.give_workspace(id).await
@@ -262,8 +263,8 @@ impl DockerInner {
         Ok(given.await?)
     }
 
-    /// Starts the container. The agent's volume may have been removed behind our back, and
-    /// the engine then made an empty one: once, the agent is brought again.
+    /// Starts the container. If somebody removed the agent's volume, the engine created an empty one:
+    /// then it is filled again, once.
     async fn start(&self, id: &ContainerId, image: &image::LocalImage) -> Result<(), EngineError> {
         let Err(fault) = self.try_start(id).await else {
             return Ok(());
@@ -289,8 +290,8 @@ impl DockerInner {
         repeat(start, Fault::is_worth_another_try).await
     }
 
-    /// Opens the first stream to the agent of a container that was just started, which is at
-    /// that path inside, and keeps it for whoever opens one next.
+    /// Opens the first stream to the agent of a container that was just started, whose binary is at
+    /// that path inside, and keeps it for the next `open`.
     pub(super) async fn reach_agent(
         self: &Arc<Self>,
         id: &ContainerId,
@@ -321,7 +322,7 @@ impl DockerInner {
         }
     }
 
-    /// The agent in a container: its PID 1, wherever that was put when it was made.
+    /// The path of the agent in a container: the program of its PID 1.
     pub(super) async fn agent_of(&self, id: &ContainerId) -> Result<String, EngineError> {
         let found = self.find_container(id).await?;
         let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;

@@ -1,12 +1,12 @@
-//! Answers in words that Docker's API does not have. Podman tells states of its own: a
-//! container that has ended is `stopped` until its monitor has cleaned up behind it.
+//! Responses with values that Docker's API does not have. Podman has states of its own: a
+//! container that has exited is `stopped` until its monitor has cleaned up.
 
 use bollard::errors::Error as ApiError;
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// An answer about one container.
+/// A response about one container.
 pub(super) fn inspected(
     answer: Result<ContainerInspectResponse, ApiError>,
 ) -> Result<ContainerInspectResponse, ApiError> {
@@ -17,7 +17,7 @@ pub(super) fn inspected(
     })
 }
 
-/// An answer about many.
+/// A response about many containers.
 pub(super) fn listed(
     answer: Result<Vec<ContainerSummary>, ApiError>,
 ) -> Result<Vec<ContainerSummary>, ApiError> {
@@ -29,7 +29,7 @@ pub(super) fn listed(
     })
 }
 
-/// Reads an answer once more that was not understood, after it was translated.
+/// Translates a response that could not be parsed, and parses it again.
 fn understood<T: DeserializeOwned>(
     answer: Result<T, ApiError>,
     translate: impl FnOnce(&mut Value),
@@ -44,7 +44,7 @@ fn understood<T: DeserializeOwned>(
     serde_json::from_value(value).or(answer)
 }
 
-/// Puts a state into Docker's words. One that nobody knows is none.
+/// Translates a state into one of Docker's; an unknown one becomes the empty state.
 fn translate(state: &mut Value) {
     if serde_json::from_value::<ContainerStateStatusEnum>(state.clone()).is_ok() {
         return;
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What the library makes of an answer.
+    /// How the library parses a response.
     fn answer<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
         serde_json::from_value(body.clone()).map_err(|error| ApiError::JsonDataError {
             message: error.to_string(),

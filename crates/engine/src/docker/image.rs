@@ -1,4 +1,4 @@
-//! Images: there already, or pulled by the engine.
+//! Images that the engine has or pulls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::progress::LayerTotals;
 use crate::pulls::pull_error;
 use crate::{EngineError, ImageFault, Progress, Pull};
 
-/// How long a pull may be silent.
+/// A pull fails after this long without progress.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
 
-/// Volumes of an image.
+/// Volumes that an image may declare.
 const VOLUMES_MAX: usize = 32;
 
 /// An image that the engine has.
@@ -33,8 +33,7 @@ pub(super) struct LocalImage {
 }
 
 impl LocalImage {
-    /// What callers are told that the image is: the registry's digest or, of an image that
-    /// was made here, its id.
+    /// The digest that callers see: the registry's or, for an image built on this host, its id.
     pub(super) fn identity(&self) -> String {
         let is_bare = self.id.len() == 64 && self.id.bytes().all(|byte| byte.is_ascii_hexdigit());
         match &self.digest {
@@ -46,8 +45,7 @@ impl LocalImage {
     }
 }
 
-/// Whether a reference is safe to be a part of an address: no component of it is a step
-/// up or empty.
+/// Whether a reference is safe as part of a URL: no component is `..` or empty.
 pub(super) fn is_plain(reference: &str) -> bool {
     reference
         .split('/')
@@ -55,8 +53,8 @@ pub(super) fn is_plain(reference: &str) -> bool {
 }
 
 impl DockerInner {
-    /// The image, pulled if it is missing and that is allowed. Those who want the same at once
-    /// share one pull. An image that is there is inspected once, one that is pulled twice.
+    /// Finds the image, or pulls it if it is missing and that is allowed. Concurrent requests for
+    /// one image share a pull. A present image is inspected once, a pulled one twice.
     pub(super) async fn image(
         self: &Arc<Self>,
         source: &Source,
@@ -109,10 +107,10 @@ impl DockerInner {
         })
     }
 
-    /// Whether an image that the engine has came from the registry in its name, where only
-    /// such may be used. Docker's own store tells. Podman and containerd's store have a
-    /// digest under the name of whatever was tagged or imported; there it must be named by
-    /// its digest, or we must have pulled it.
+    /// Whether an image came from the registry in its name, where policy demands that. Docker's
+    /// own store records it. Podman and containerd's store also record a digest for images that
+    /// were tagged or imported; there the reference must contain the digest, or we must have
+    /// pulled the image.
     async fn is_of_its_registry(
         &self,
         source: &Source,
@@ -127,7 +125,7 @@ impl DockerInner {
     }
 }
 
-/// Whether an image may be used at all. What no registry has named is this host's own.
+/// Whether policy lets this image be used. One without a registry digest was built on this host.
 fn is_usable(source: &Source, found: &LocalImage) -> bool {
     source.local || found.digest.is_some()
 }
@@ -145,7 +143,7 @@ async fn inspect(client: &Client, reference: &str) -> Result<Option<LocalImage>,
     Ok(Some(LocalImage { id, digest }))
 }
 
-/// Our agent is for one architecture, and it is PID 1 in there.
+/// The agent runs inside as PID 1, so the image must be for its architecture.
 fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let ours = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -164,7 +162,7 @@ fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), Engin
     }
 }
 
-/// The agent is started with the image's variables, and tells them.
+/// The agent is started with the image's variables and reports them, so they are bounded.
 fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let env = image.config.as_ref().and_then(|config| config.env.as_ref());
     let env = env.map(Vec::as_slice).unwrap_or_default();
@@ -180,7 +178,7 @@ fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), Engine
     })
 }
 
-/// The engine makes each of them anew for each container.
+/// The engine creates each declared volume for each container, so they are bounded.
 fn check_volumes(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let config = image.config.as_ref();
     let volumes = config.and_then(|config| config.volumes.as_ref());
@@ -209,7 +207,7 @@ async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(
         .map_err(|fault| unobtainable(&reference, fault))
 }
 
-/// The engine shows the registry what we would.
+/// The credentials that we would use ourselves; the engine sends them to the registry.
 fn shown(login: Login) -> DockerCredentials {
     match login {
         Login::Password { user, password } => DockerCredentials {
@@ -248,7 +246,7 @@ async fn ask_for(
     }
 }
 
-/// Docker tells bytes while it downloads and while it extracts; Podman tells none.
+/// Docker reports bytes while it downloads and while it extracts; Podman reports none.
 fn count(totals: &mut LayerTotals, message: &CreateImageInfo) {
     let Some(layer) = message.id.as_deref() else {
         return;
@@ -288,7 +286,7 @@ fn unobtainable(reference: &str, fault: Fault) -> EngineError {
     }
 }
 
-/// What a pull failed of, by the engine's words: it has no codes for that.
+/// Classifies a failed pull by the engine's message: there are no codes for it.
 fn sort(text: &str) -> ImageFault {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     let unreachable = [
@@ -319,8 +317,8 @@ fn sort(text: &str) -> ImageFault {
     }
 }
 
-/// A name without its tag or digest, and that. Without either it is the tag `latest`,
-/// because an engine would take a missing one for all of them.
+/// Splits a reference into its name and its tag or digest. Without either the tag is `latest`,
+/// because an engine would pull all tags.
 fn name_and_tag(reference: &str) -> (&str, &str) {
     if let Some((name, digest)) = reference.split_once('@') {
         let (name, _) = split_tag(name);
@@ -338,7 +336,7 @@ fn split_tag(reference: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The digest under which the engine got the image from this reference's repository.
+/// The digest under which the engine pulled the image from this reference's repository.
 fn digest(reference: &str, known: &[String]) -> Option<String> {
     if let Some((_, digest)) = reference.split_once('@') {
         return Some(digest.to_owned());
@@ -351,7 +349,7 @@ fn digest(reference: &str, known: &[String]) -> Option<String> {
         .next()
 }
 
-/// A repository's whole name: short ones are Docker's own.
+/// A repository's full name: short ones are on Docker Hub.
 fn full(repository: &str) -> String {
     let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
     match repository.split_once('/') {

@@ -1,4 +1,4 @@
-//! How containers are, out of what the engine tells.
+//! The state of containers, from what the engine reports.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ use super::{dialect, names, usage};
 use crate::stored_spec::StoredSpec;
 use crate::{Container, Enforced, Enforcement, EngineError, HostSize};
 
-/// What the engine's host can do.
+/// What the engine's host supports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DaemonInfo {
-    /// What stands behind a container's limits.
+    /// What enforces a container's limits.
     pub(super) enforced: Enforced,
     /// Whether the engine runs as an ordinary user.
     pub(super) is_rootless: bool,
-    /// Cores of its host, if it tells.
+    /// Cores of its host, if the engine reports them.
     pub(super) cores: Option<u32>,
-    /// Memory of its host, if it tells.
+    /// Memory of its host, if the engine reports it.
     pub(super) memory_bytes: Option<u64>,
-    /// Whether the runtime of our containers is a kernel of its own (gVisor).
+    /// Whether our containers run on a kernel of their own (gVisor).
     pub(super) has_own_kernel: bool,
     /// Whether images are in containerd's store.
     pub(super) has_containerd_store: bool,
@@ -50,7 +50,7 @@ impl Default for DaemonInfo {
 }
 
 impl DaemonInfo {
-    /// Asks the engine; absent, the runtime is its own choice.
+    /// Asks the engine. Without a runtime it uses its default one.
     pub(super) async fn ask(client: &Client, runtime: Option<&str>) -> Result<Self, EngineError> {
         let info = client.call("ask the engine what it can", bollard::Docker::info);
         Ok(Self::of(&info.await?, runtime))
@@ -81,8 +81,8 @@ impl DaemonInfo {
         }
     }
 
-    /// How large its host is. It does not tell how many processes there can be, nor, if it
-    /// says zero, anything else.
+    /// The size of its host. The engine does not report how many processes the host can have,
+    /// and a zero means that it does not know.
     pub(super) fn host_size(self, this_host: HostSize) -> HostSize {
         let told = |memory: &u64| *memory > 0;
         HostSize {
@@ -98,13 +98,13 @@ impl DaemonInfo {
         }
     }
 
-    /// Refuses where a limit is asked for that the host cannot keep.
+    /// Refuses a container with a limit that the host cannot enforce.
     pub(super) fn check(self, config: &DockerConfig, limits: &Limits) -> Result<(), EngineError> {
         self.check_cpus(config.flavor, limits.cpus)?;
         self.check_enforced(config)
     }
 
-    /// Refuses where limits must be kept and cannot be.
+    /// Refuses all containers if limits must be enforced and cannot be.
     pub(super) fn check_enforced(self, config: &DockerConfig) -> Result<(), EngineError> {
         let Enforced { memory, cpus, pids } = self.enforced;
         let limits = [("memory", memory), ("cpus", cpus), ("pids", pids)];
@@ -115,7 +115,7 @@ impl DaemonInfo {
         }
     }
 
-    /// Docker takes no limit above what its host has, and says so in words of its own.
+    /// Docker refuses more cores than its host has, with a message that does not help callers.
     fn check_cpus(self, flavor: Flavor, cpus: CpuMillis) -> Result<(), EngineError> {
         match (flavor, self.cores) {
             (Flavor::Docker, Some(cores)) if cpus.get() > cores.saturating_mul(1000) => {
@@ -127,8 +127,8 @@ impl DaemonInfo {
     }
 }
 
-/// Whether the runtime that will be used is gVisor, by its name or its program's: an operator
-/// may call it anything, and may have made it the engine's own choice.
+/// Whether the runtime is gVisor, judged by its name or that of its program: an operator can give
+/// it any name, and can have made it the engine's default.
 fn is_gvisor(info: &SystemInfo, runtime: Option<&str>) -> bool {
     let Some(name) = runtime.or(info.default_runtime.as_deref()) else {
         return false;
@@ -141,7 +141,7 @@ fn is_gvisor(info: &SystemInfo, runtime: Option<&str>) -> bool {
 }
 
 impl DockerInner {
-    /// What the engine knows of a container, if it is one of ours.
+    /// What the engine reports about a container, if it is ours.
     pub(super) async fn find_container(
         &self,
         id: &ContainerId,
@@ -176,7 +176,7 @@ impl DockerInner {
         self.describe(id, found, usage).await
     }
 
-    /// A container that was just made, which has used nothing worth asking for.
+    /// A container that was just created; its usage is not worth a request.
     pub(super) async fn inspect_new(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let found = self.find_container(id).await?;
         let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
@@ -206,7 +206,7 @@ impl DockerInner {
         })
     }
 
-    /// What is left of a container without its container: a volume, or nothing.
+    /// What is left when the engine has no container of this id: a volume, or nothing.
     async fn inspect_remains(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let name = names::of(id);
         let volume = self
@@ -219,15 +219,15 @@ impl DockerInner {
         }
     }
 
-    /// See [`crate::Engine::list`]. Tells the usage only where the kernel does: else that is
-    /// one call for each container.
+    /// See [`crate::Engine::list`]. Reports usage only where this host's kernel tells it: the engine
+    /// would need one call per container.
     pub(super) async fn list(&self) -> Result<Vec<Container>, EngineError> {
         let step = "list the containers";
         let filter = names::filter_containers(&self.config.scope);
         let options = ListVolumesOptionsBuilder::default()
             .filters(&filter)
             .build();
-        // Volumes first: a container that is made in between then has its own entry.
+        // Volumes first: a container that is created in between then has an entry of its own.
         let volumes = self
             .client()
             .call(step, |api| api.list_volumes(Some(options)));
@@ -277,7 +277,7 @@ impl DockerInner {
     }
 }
 
-/// What a list tells of a container.
+/// What a list reports about a container.
 struct Summary {
     phase: Phase,
     lifetime: Lifetime,
@@ -287,7 +287,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// A volume without its container: it is made, or it was unmade halfway.
+    /// A volume without its container: it is being created, or was removed halfway.
     const REMAINS: Self = Self {
         phase: Phase::Creating,
         lifetime: Lifetime::WithOwner,
@@ -313,7 +313,7 @@ fn label(labels: Option<&names::Labels>, name: &str) -> Option<String> {
     value.filter(|value| !value.is_empty()).cloned()
 }
 
-/// What a container with these labels was asked to be.
+/// The spec that a container with these labels was created from.
 fn spec(labels: Option<&names::Labels>) -> Option<ContainerSpec> {
     let stored = StoredSpec::parse(labels?.get(names::SPEC_LABEL)?)?;
     stored.spec(lifetime(labels))
@@ -327,7 +327,7 @@ fn lifetime(labels: Option<&names::Labels>) -> Lifetime {
     }
 }
 
-/// Where a container is in its life.
+/// The phase of a container.
 pub(super) fn phase(state: Option<&ContainerState>) -> Phase {
     use ContainerStateStatusEnum as Status;
     let Some(state) = state else {
@@ -345,7 +345,7 @@ pub(super) fn phase(state: Option<&ContainerState>) -> Phase {
     }
 }
 
-/// The same out of a list, which tells the exit code in words only.
+/// The same from a list, which contains the exit code only as text.
 fn summary_phase(container: &ContainerSummary) -> Phase {
     use ContainerSummaryStateEnum as State;
     let ended_well = container

@@ -1,4 +1,4 @@
-//! One at a time for each container.
+//! One lock per container: one task at a time creates or removes it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use hotcell_domain::ContainerId;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Held by whoever makes or unmakes a container.
+/// Held while a container is created or removed.
 pub(super) type Lock = OwnedMutexGuard<()>;
 
 /// The locks that somebody holds or waits for.
@@ -16,7 +16,7 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Waits until nobody else makes or unmakes the container.
+    /// Waits until no other task creates or removes the container.
     pub(super) async fn lock(&self, id: &ContainerId) -> Lock {
         let lock = self.of(id);
         lock.lock_owned().await

@@ -7,11 +7,11 @@
 //! open() = one exec of `hotcell-agent connect` as another user: a stream to the agent
 //! ```
 //!
-//! Everything made here carries labels: the container's id, and the scope of the server
-//! that it belongs to, so that two servers on one engine do not see each other's. The
-//! volume is made before the container and removed after it, and whatever has a label is
-//! listed, so a process that dies at any line leaves something that `list` shows and
-//! `destroy` removes. No operation in a container goes through the engine: see `stream`.
+//! Everything created here carries labels: the container's id and the scope of its server, so that
+//! two servers on one engine do not see each other's containers. The volume is created before the
+//! container and removed after it, and `list` shows everything with a label: whenever a process
+//! dies, `list` shows what it left and `destroy` removes it. Execs and files do not go through the
+//! engine: see `stream`.
 
 mod agent_volume;
 mod archive;
@@ -51,17 +51,17 @@ use crate::{
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
 pub(crate) use kind::DockerKind;
 
-/// Makes containers with Docker or Podman.
+/// Creates containers with Docker or Podman.
 ///
-/// Needs no connection to exist: each call finds the engine or says that it is away, and
-/// the next call finds it once it is back.
+/// Holds no connection: each call connects to the engine or reports that it does not answer, and
+/// the next call finds it again.
 #[derive(Debug)]
 pub struct Docker {
     inner: Arc<DockerInner>,
 }
 
 impl Docker {
-    /// An engine at that host. Nothing is asked of it yet.
+    /// An engine at that address, which is not contacted yet.
     pub fn new(config: DockerConfig) -> Self {
         Self {
             inner: Arc::new(DockerInner::new(config)),
@@ -70,8 +70,8 @@ impl Docker {
 }
 
 impl Docker {
-    /// Remembers in this file which images were pulled, so that they are removed when nobody
-    /// uses them. Without, what this value pulls is forgotten with it, and stays.
+    /// Records in this file which images were pulled, so that they are removed when nobody uses them.
+    /// Without it, pulled images stay.
     #[must_use]
     pub fn with_record(self, path: PathBuf) -> Self {
         self.inner.pulled().keep_in(path);
@@ -116,7 +116,7 @@ impl Engine for Docker {
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
         let (asked, spec) = (id.clone(), spec.clone());
-        // The work goes on when our caller is dropped; the answer that nobody takes then
+        // The work continues when the caller's future is dropped; an answer that nobody takes then
         // removes the container.
         tokio::spawn(async move {
             let is_abandoned = || answer.is_closed();
@@ -154,7 +154,7 @@ impl Engine for Docker {
         self.inner.exited(id).await
     }
 
-    /// Agents of other versions that nothing uses are garbage too.
+    /// Unused volumes with agents of other versions are garbage too.
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
         match (garbage, mode) {
             (Garbage::Containers, SweepMode::Remove) => self.inner.sweep().await,

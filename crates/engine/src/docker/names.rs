@@ -1,16 +1,16 @@
-//! What things are called in the engine, and the labels by which they are found again.
+//! Names of our containers and volumes in the engine, and the labels by which they are found.
 
 use std::collections::HashMap;
 
 use hotcell_domain::ContainerId;
 
-/// Which container something belongs to.
+/// The id of the container that an object belongs to.
 const CONTAINER_LABEL: &str = "io.hotcell.container";
 
-/// Which server something belongs to.
+/// The scope of the server that an object belongs to.
 pub(super) const SCOPE_LABEL: &str = "io.hotcell.scope";
 
-/// The version of Hotcell that made something.
+/// The version of Hotcell that created an object.
 const VERSION_LABEL: &str = "io.hotcell.version";
 
 /// What a container or volume is for.
@@ -19,16 +19,16 @@ const ROLE_LABEL: &str = "io.hotcell.role";
 /// When a container ends.
 pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
 
-/// The digest of the image a container was made of, or its id if no registry gave it one.
+/// The digest of a container's image, or its id if it came from no registry.
 pub(super) const DIGEST_LABEL: &str = "io.hotcell.image.digest";
 
-/// The engine's own name of the image a container was made of.
+/// The engine's id of a container's image.
 pub(super) const IMAGE_LABEL: &str = "io.hotcell.image.id";
 
-/// What a container was asked to be, see [`crate::stored_spec`].
+/// The spec of a container, see [`crate::stored_spec`].
 pub(super) const SPEC_LABEL: &str = "io.hotcell.spec";
 
-/// Unix seconds at which something was made, by our clock.
+/// When an object was created, in Unix seconds by our clock.
 pub(super) const MADE_LABEL: &str = "io.hotcell.made";
 
 /// The role of the volume with the agent, and of the container that fills it.
@@ -41,8 +41,8 @@ const CONTAINER_ROLE: &str = "container";
 pub(super) const WITH_OWNER: &str = "owner";
 pub(super) const UNTIL_DESTROYED: &str = "destroyed";
 
-/// Labels of one thing. A container has those of its image too, whatever they are: so each
-/// label that is read anywhere is set on each container.
+/// Labels of one object. A container also inherits those of its image, which can be anything, so
+/// every label that we read is set on every container.
 pub(super) type Labels = HashMap<String, String>;
 
 /// The engine's name of a container, and of its volume.
@@ -55,7 +55,7 @@ pub(super) fn of_filler(id: &ContainerId) -> String {
     format!("hotcell-{id}-agent")
 }
 
-/// The labels of everything we make.
+/// The labels of everything we create.
 fn common(scope: &str) -> Labels {
     let made = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -85,8 +85,8 @@ pub(super) fn of_agent(scope: &str) -> Labels {
     labels
 }
 
-/// A filter for our containers and their volumes. Containers that fill a volume may be among
-/// what it finds, see [`owner`].
+/// A filter for our containers and their volumes. It may also find containers that fill a volume,
+/// see [`owner`].
 pub(super) fn filter_containers(scope: &str) -> HashMap<String, Vec<String>> {
     filter(scope, CONTAINER_LABEL.to_owned())
 }
@@ -101,7 +101,7 @@ fn filter(scope: &str, label: String) -> HashMap<String, Vec<String>> {
     HashMap::from([("label".to_owned(), labels)])
 }
 
-/// Whose container it is, if it is one of ours.
+/// The id of the container that these labels belong to, if it is ours.
 pub(super) fn owner(scope: &str, labels: Option<&Labels>) -> Option<ContainerId> {
     let labels = labels?;
     if labels.get(SCOPE_LABEL)? != scope {
@@ -110,7 +110,7 @@ pub(super) fn owner(scope: &str, labels: Option<&Labels>) -> Option<ContainerId>
     ContainerId::parse(labels.get(CONTAINER_LABEL)?).ok()
 }
 
-/// How long ago it was made, by our clock; nothing if it does not say.
+/// The age of an object by our clock; `None` if its label is missing.
 pub(super) fn age_seconds(labels: &Labels) -> Option<u64> {
     let made: u64 = labels.get(MADE_LABEL)?.parse().ok()?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

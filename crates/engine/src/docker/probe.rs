@@ -1,4 +1,4 @@
-//! What an engine is, for whoever has to choose one or to say why not.
+//! Version and abilities of an engine, for `auto` and `doctor`.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::config::{Flavor, Host};
 use super::inspect::DaemonInfo;
 use crate::{Enforced, EngineError};
 
-/// How long an engine may take to say what it is. A loaded one takes seconds, and a server that
-/// is started with it must not give it up.
+/// Timeout of the questions. A busy engine takes seconds, and a server that is started together
+/// with it must not give it up.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What an engine says of itself.
+/// What an engine reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     /// The engine's own version.
@@ -26,15 +26,15 @@ pub(super) struct About {
     pub(super) cgroup_version: String,
     /// The OCI runtimes it knows, in order.
     pub(super) runtimes: Vec<String>,
-    /// The one it takes by itself.
+    /// Its default OCI runtime.
     pub(super) default_runtime: String,
     /// Whether it filters system calls.
     pub(super) has_seccomp: bool,
-    /// What stands behind a container's limits.
+    /// What enforces a container's limits.
     pub(super) enforced: Enforced,
 }
 
-/// Asks an engine what it is.
+/// Asks an engine about itself.
 pub(super) async fn about(flavor: Flavor, host: &Host) -> Result<About, EngineError> {
     let client = Client::new(flavor, host.clone());
     let step = "ask the engine what it is";

@@ -1,7 +1,7 @@
-//! Which images we pulled, so that those and no others are removed when nobody needs them.
+//! The images that we pulled: only these are removed when nobody uses them.
 //!
-//! An engine is shared: whatever else is there is somebody else's. The record is a file of the
-//! server's, and an image is in it only if the engine did not have it before we pulled it.
+//! The engine is shared, and all other images belong to somebody else. The record is a file in the
+//! state directory. It contains an image only if the engine did not have it before our pull.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -17,17 +17,17 @@ use super::create::DockerInner;
 use super::dialect;
 use crate::{EngineError, SweepMode, Swept};
 
-/// Images that are remembered; the one that was not used for longest is forgotten first, and
-/// then stays in the engine.
+/// Images in the record. The one unused for longest is forgotten first, and then stays in the
+/// engine.
 const IMAGES_MAX: usize = 1024;
 
-/// A use is noted if the last one that was noted is older.
+/// A use is recorded only if the last recorded one is older than this.
 const USE_PRECISION_S: u64 = 60 * 60;
 
 /// A record is a few hundred bytes for each image.
 const RECORD_BYTES_MAX: u64 = 4 << 20;
 
-/// What we pulled.
+/// The images that we pulled.
 #[derive(Debug, Default)]
 pub(super) struct PulledImages {
     path: OnceLock<PathBuf>,
@@ -37,7 +37,7 @@ pub(super) struct PulledImages {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PulledImage {
     reference: String,
-    /// The engine's own name of what that stood for.
+    /// The engine's id of the image that the reference stood for.
     id: String,
     used_unix_s: u64,
     /// The engine did not have it before.
@@ -45,8 +45,8 @@ struct PulledImage {
 }
 
 impl PulledImages {
-    /// Keeps the record in a file, and reads what an earlier server noted there. One that
-    /// cannot be read costs disk space and nothing else.
+    /// Keeps the record in a file, and reads what an earlier server wrote there. If it cannot be
+    /// read, its images are never removed.
     pub(super) fn keep_in(&self, path: PathBuf) {
         let mut text = Vec::new();
         let read = fs::File::open(&path)
@@ -59,7 +59,7 @@ impl PulledImages {
         let _ = self.path.set(path);
     }
 
-    /// Notes a pull.
+    /// Records a pull.
     pub(super) fn note(&self, reference: &str, id: &str, is_ours: bool) {
         let mut images = self.images();
         let is_it = |image: &PulledImage| image.reference == reference && image.id == id;
@@ -85,7 +85,7 @@ impl PulledImages {
         images.any(|image| image.reference == reference && image.id == id)
     }
 
-    /// Notes that a container is made of an image, under whatever name.
+    /// Records that a container is created from an image, under whatever name.
     pub(super) fn note_use(&self, id: &str) {
         let now_unix_s = now_unix_s();
         let mut images = self.images();
@@ -101,7 +101,7 @@ impl PulledImages {
         }
     }
 
-    /// Ours that were not used for so long.
+    /// Images in the record that were unused for this long.
     fn idle(&self, idle: Duration) -> Vec<PulledImage> {
         let before = now_unix_s().saturating_sub(idle.as_secs());
         let images = self.images();
@@ -115,7 +115,7 @@ impl PulledImages {
         self.save(&images);
     }
 
-    /// Writes the record as a whole. What is lost with it is not removed, and that is all.
+    /// Writes the whole record. If it is lost, its images are not removed.
     fn save(&self, images: &[PulledImage]) {
         let Some(path) = self.path.get() else {
             return;
@@ -137,8 +137,8 @@ impl PulledImages {
 }
 
 impl DockerInner {
-    /// See [`crate::Garbage::Images`]. Removes images that we pulled, that no container is
-    /// made of, whoever's, and that nobody has given another name.
+    /// See [`crate::Garbage::Images`]. Removes images that we pulled, that no container of anybody
+    /// uses, and that have no other tag.
     pub(super) async fn sweep_images(
         &self,
         unused_for: Option<Duration>,
@@ -185,7 +185,7 @@ impl DockerInner {
         Ok(Needed::Yes)
     }
 
-    /// Whether it is gone. An engine refuses to remove what somebody has come to use.
+    /// Removes an image and returns whether it is gone. The engine refuses if it is in use.
     async fn remove_image(&self, image: &PulledImage) -> Result<bool, EngineError> {
         let options = RemoveImageOptionsBuilder::default().force(false).build();
         let step = "remove an image that nobody uses";
@@ -216,7 +216,7 @@ enum Needed {
     No,
 }
 
-/// Whether an engine's tag is the reference: Docker leaves out where its own registry is.
+/// Whether an engine's tag is the reference: Docker leaves out the name of its own registry.
 fn is_name_of(tag: &str, reference: &str) -> bool {
     let short = reference.strip_prefix("docker.io/").unwrap_or(reference);
     let shorter = short.strip_prefix("library/").unwrap_or(short);

@@ -1,4 +1,4 @@
-//! Taking containers apart: whatever there is of them, in whatever state.
+//! Removing containers, in whatever state they are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use super::locks::Lock;
 use super::{agent_volume, dialect, inspect, names};
 use crate::{EngineError, Swept};
 
-/// Attempts at removing what somebody else is just removing.
+/// Attempts to remove what somebody else is removing at the same time.
 const BUSY_TRIES_MAX: u32 = 1200;
 
-/// Between two of them.
+/// The pause between two of these attempts.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Attempts at removing what a failed create left while the engine is away. After that
-/// it is left to `sweep`.
+/// Attempts to remove what a failed `create` left while the engine does not answer. After that,
+/// `sweep` removes it.
 const UNDO_TRIES_MAX: u32 = 40;
 
-/// Before the second of them; then twice as long each time, up to the bound below.
+/// The pause before the second of these attempts; it doubles up to the bound below.
 const UNDO_PAUSE: Duration = Duration::from_millis(100);
 const UNDO_PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// What was half made this long ago is nobody's any more: all steps together take less,
-/// but for a pull, which comes before them.
+/// A container that has been half created for this long is abandoned: all steps together take
+/// less, except for a pull, which comes before them.
 const HALF_MADE_SECONDS_MAX: u64 = 10 * CALL_TIMEOUT.as_secs();
 
 impl DockerInner {
-    /// See [`crate::Engine::destroy`]. Whoever calls holds the container's lock.
+    /// See [`crate::Engine::destroy`]. The caller holds the container's lock.
     pub(super) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         drop(self.take_ready(id));
         let container = self.find_container(id).await?;
@@ -52,13 +52,13 @@ impl DockerInner {
         Err(EngineError::NotFound { id: id.clone() })
     }
 
-    /// Removes all that a create makes.
+    /// Removes everything that `create` creates.
     async fn undo(&self, id: &ContainerId) -> Result<(), EngineError> {
         agent_volume::remove_filler(self.client(), &names::of_filler(id)).await?;
         self.destroy(id).await
     }
 
-    /// Removes what a failed create made; in the background if the engine is away.
+    /// Removes what a failed `create` left; in the background if the engine does not answer.
     pub(super) async fn undo_now_or_later(self: &Arc<Self>, id: &ContainerId, lock: Lock) {
         match self.undo(id).await {
             Ok(()) | Err(EngineError::NotFound { .. }) => drop(lock),
@@ -66,9 +66,9 @@ impl DockerInner {
         }
     }
 
-    /// Removes what nobody took, as soon as the engine lets us.
+    /// Removes a container that nobody took, in the background.
     pub(super) fn undo_later(self: Arc<Self>, id: ContainerId, lock: Lock) {
-        // Without a runtime we are at the end of the process, and `sweep` is left.
+        // Without a runtime the process is about to exit, and `sweep` of the next one removes it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -98,8 +98,8 @@ impl DockerInner {
         Ok(Swept::leftovers(swept + self.sweep_agents().await?))
     }
 
-    /// What [`DockerInner::sweep`] would remove. An agent that only abandoned containers use counts
-    /// when they are gone.
+    /// What [`DockerInner::sweep`] would remove. An agent's volume that only abandoned containers use
+    /// counts once these are gone.
     pub(super) async fn leftovers(&self) -> Result<Swept, EngineError> {
         let mut left = 0;
         for container in self.list().await? {
@@ -150,7 +150,7 @@ impl DockerInner {
         })
     }
 
-    /// Containers that were to fill an agent's volume, of whoever died while they did.
+    /// Containers that fill an agent's volume, left by a process that died.
     async fn abandoned_fillers(&self) -> Result<Vec<String>, EngineError> {
         let filter = names::filter_agents(&self.config.scope);
         let options = ListContainersOptionsBuilder::default()
@@ -200,7 +200,7 @@ impl DockerInner {
         Ok(names.filter(|name| *name != self.agent_volume()).collect())
     }
 
-    /// Removes agents of other versions; the engine keeps those that are in use.
+    /// Removes agents' volumes of other versions; the engine keeps those in use.
     async fn sweep_agents(&self) -> Result<usize, EngineError> {
         let mut swept = 0;
         for volume in self.other_agents().await? {
@@ -253,9 +253,9 @@ impl DockerInner {
         ))
     }
 
-    /// Removes a container's volume, if it is ours; false if there was none. An engine that
-    /// makes a container late makes its volume too, if that was removed meanwhile, and that
-    /// may have no labels: it is ours if the container was.
+    /// Removes a container's volume if it is ours; false if there was none. An engine that creates
+    /// a container late also creates its volume again if that was removed meanwhile, possibly
+    /// without labels: it is ours if the container was.
     async fn remove_volume(
         &self,
         id: &ContainerId,

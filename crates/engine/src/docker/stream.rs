@@ -1,5 +1,5 @@
-//! A stream to the agent: one exec of `hotcell-agent connect`, and what the engine carries
-//! of its stdin and stdout.
+//! A stream to the agent: the stdin and stdout of one exec of `hotcell-agent connect` (the
+//! *bridge*), carried by the engine.
 
 use std::fmt;
 use std::io;
@@ -22,17 +22,17 @@ use super::profile::{AGENT_SOCKET, CONNECT_UID};
 use super::watch::{State, Watch};
 use crate::EngineError;
 
-/// From asking the engine for a stream until the agent has answered on it.
+/// Timeout from the request for a stream to the agent's first answer on it.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long what an agent said last may be on its way after its container has ended. The
-/// engine closes the stream sooner than this, or has forgotten to.
+/// How long an agent's last bytes may take to arrive after its container has exited. The engine
+/// closes the stream sooner than this, or has forgotten to.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the bridge may complain about before it ends.
+/// Bytes of the bridge's error message that are kept.
 const COMPLAINT_BYTES_MAX: usize = 1024;
 
-/// How long it is listened to.
+/// How long to read that message.
 const COMPLAINT_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, ApiError>> + Send>>;
@@ -40,9 +40,9 @@ type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, ApiError>> + Send>>;
 /// Why there is no stream.
 #[derive(Debug)]
 pub(super) enum OpenError {
-    /// The engine did not make one.
+    /// The engine did not open one.
     Fault(Fault),
-    /// It did, and no agent was at its other end.
+    /// The engine opened one, and no agent answered on it.
     NoAgent(io::Error),
 }
 
@@ -52,13 +52,13 @@ pub(super) struct ExecStream {
     input: Pin<Box<dyn AsyncWrite + Send>>,
     unread: Bytes,
     complaint: Vec<u8>,
-    /// Comes when the container has ended, whether the engine closes the stream or not.
+    /// Completes when the container has exited, even if the engine does not close the stream.
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_over: bool,
 }
 
-/// Opens a stream to the agent of a running container, which is at that path inside, and
-/// waits for its welcome.
+/// Opens a stream to the agent of a running container, whose binary is at that path inside, and
+/// waits for its greeting.
 pub(super) async fn open(
     client: &Client,
     name: &str,
@@ -103,7 +103,7 @@ pub(super) async fn open(
 }
 
 impl OpenError {
-    /// Whether it failed soon, in a container that was there.
+    /// Whether it failed quickly, in a container that exists.
     pub(super) fn is_worth_another_try(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.is_worth_another_try(),

@@ -1,7 +1,7 @@
-//! What a container uses, and how often its memory ran out.
+//! Memory usage of a container, and how often it ran out of memory.
 //!
-//! Where the engine's processes are processes of this host, the kernel tells both for the
-//! price of two small files. Elsewhere the engine is asked, which counts what it remembers.
+//! If the container's processes run on this host, two small files of the kernel contain both.
+//! Otherwise the engine is asked, which counts the events that it remembers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use super::names;
 /// Where cgroups are.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// How long an engine may take to count.
+/// Timeout of the engine's count.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much later than the process that was killed an engine may hear of it.
+/// How much later than the kill an engine may record it.
 const OOM_EVENT_LAG: Duration = Duration::from_millis(300);
 
-/// Events that are counted at most: engines remember fewer.
+/// Events that are counted at most; engines remember fewer.
 const EVENTS_MAX: u64 = 1024;
 
 /// How far an engine's clock may be behind ours.
@@ -39,14 +39,14 @@ pub(super) struct Usage {
     pub(super) cpu_time: Option<Duration>,
 }
 
-/// The first processes of containers that were looked at, for a list, which does not name them.
+/// The first processes of inspected containers: a list does not contain them.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: Mutex<HashMap<ContainerId, (i32, String)>>,
 }
 
 impl Processes {
-    /// Notes what the engine told of a container.
+    /// Remembers the first process of a container.
     pub(super) fn note(&self, id: &ContainerId, found: &ContainerInspectResponse) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match process(found) {
@@ -61,7 +61,7 @@ impl Processes {
         known.remove(id);
     }
 
-    /// What a container uses, if it is on this host and was looked at.
+    /// Usage of a container, if it runs on this host and was inspected before.
     pub(super) fn usage(&self, id: &ContainerId) -> Option<Usage> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (pid, name) = known.get(id).cloned()?;
@@ -70,8 +70,7 @@ impl Processes {
     }
 }
 
-/// A container's first process, and the engine's own name of the container; nothing if it
-/// does not run.
+/// A container's first process and the engine's id of the container; `None` if it does not run.
 pub(super) fn process(found: &ContainerInspectResponse) -> Option<(i32, &str)> {
     let pid = found.state.as_ref()?.pid.filter(|pid| *pid > 0)?;
     Some((i32::try_from(pid).ok()?, found.id.as_deref()?))
@@ -83,7 +82,7 @@ pub(super) fn is_in_group(pid: i32, id: &str) -> bool {
     groups.is_ok_and(|groups| memory_group(&groups, id).is_some())
 }
 
-/// What a container uses; nothing if it does not run or nobody knows.
+/// Usage of a container; `None` if it does not run or cannot be told.
 pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usage {
     let Some((pid, id)) = process(found) else {
         return Usage::default();
@@ -95,8 +94,8 @@ pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usa
     }
 }
 
-/// What the kernel of this host says, if that process is one of this host in a cgroup of
-/// that container.
+/// Usage as this host's kernel reports it, if the process runs on this host in a cgroup of that
+/// container.
 fn of_process(pid: i32, id: &str) -> Option<Usage> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let (directory, is_v1) = memory_group(&groups, id)?;
@@ -170,8 +169,8 @@ async fn memory_bytes(client: &Client, id: &str) -> Option<u64> {
     stats.ok()?.memory_stats?.usage
 }
 
-/// Counts what the engine remembers. It is not told until when, because its clock may be
-/// another than ours: it goes on until there is a pause.
+/// Counts the events that the engine remembers. Its clock may differ from ours, so no end time is
+/// given: the count ends at the first pause.
 async fn oom_events(client: &Client, id: &str, found: &ContainerInspectResponse) -> Option<u64> {
     let labels = found.config.as_ref()?.labels.as_ref()?;
     let made: u64 = labels.get(names::MADE_LABEL)?.parse().ok()?;

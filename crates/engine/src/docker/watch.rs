@@ -1,8 +1,8 @@
-//! The end of a container, told to everybody who is interested by one watcher.
+//! Waiting for a container to exit: one watcher per container notifies everybody who waits.
 //!
-//! Where the container's first process is one of this host, the kernel tells at once and for
-//! nothing. Elsewhere the engine is asked to tell; because it may forget to, and a connection
-//! may die unnoticed, somebody looks from time to time.
+//! If the container's first process runs on this host, a pidfd tells at once. Otherwise the engine
+//! is asked to wait; because it may forget to answer, and a connection may die unnoticed, the
+//! watcher also inspects the container from time to time.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -22,30 +22,30 @@ use super::create::DockerInner;
 use super::{inspect, names, usage};
 use crate::EngineError;
 
-/// How long a wait for a container's end trusts the engine before it looks for itself.
+/// How long to rely on the engine's wait before inspecting the container.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the engine may take to notice an end that the kernel told. A loaded one takes
+/// How long the engine may take to notice an exit that the kernel reported. A busy one takes
 /// seconds.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a container may take to end that was killed.
+/// How long a killed container may take to exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From an engine that does not answer to the next attempt.
+/// The pause after an engine did not answer.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where a container is, as far as it matters to those who watch.
+/// The state of a container, as far as it matters to those who wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Runs,
-    /// By itself: what it said last may still be on its way.
+    /// It exited by itself: its last bytes may still be on their way.
     Ended,
-    /// By us: nobody listens any more.
+    /// We destroyed it: nobody listens any more.
     Destroyed,
 }
 
-/// A container that somebody watches. Dropped by all of them, the watcher ends.
+/// A container that somebody waits for. The watcher ends when all of these are dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     state: watch::Sender<State>,
@@ -59,11 +59,11 @@ pub(super) struct Watches {
 }
 
 impl Watch {
-    /// Waits for the end, and tells which.
+    /// Waits for the exit, and returns its kind.
     pub(super) async fn ended(&self) -> State {
         let mut state = self.state.subscribe();
         let ended = state.wait_for(|state| *state != State::Runs).await;
-        // The sender is ours, so it is not gone.
+        // The sender is ours, so it still exists.
         ended.map_or(State::Ended, |state| *state)
     }
 
@@ -101,13 +101,13 @@ impl Watches {
         (watch, true)
     }
 
-    /// Tells everybody that a container was destroyed.
+    /// Notifies everybody that a container was destroyed.
     pub(super) fn destroyed(&self, id: &ContainerId) {
         self.end(id, State::Destroyed);
     }
 
-    /// Tells everybody that a container has ended; whoever asks later watches what is
-    /// started in it then.
+    /// Notifies everybody that a container has exited; whoever waits later waits for what is started
+    /// in it then.
     pub(super) fn ended(&self, id: &ContainerId) {
         self.end(id, State::Ended);
     }
@@ -121,7 +121,7 @@ impl Watches {
 }
 
 impl DockerInner {
-    /// Watches a container, together with whoever does already.
+    /// Watches a container, sharing a watcher that already exists.
     pub(super) fn watch(self: &Arc<Self>, id: &ContainerId) -> Arc<Watch> {
         let (watch, is_new) = self.watches().of(id);
         if is_new {
@@ -167,14 +167,14 @@ impl DockerInner {
         noticed.unwrap_or(Ok(()))
     }
 
-    /// Waits until the engine says that a container that was killed has ended.
+    /// Waits until the engine reports that a killed container has exited.
     pub(super) async fn until_stopped(&self, id: &ContainerId) -> Result<(), EngineError> {
         let stopped = tokio::time::timeout(STOP_TIMEOUT, self.ask_for_end(id)).await;
         let step = "wait for the container's end";
         stopped.unwrap_or_else(|_| Err(EngineError::engine(step)("it does not end")))
     }
 
-    /// Lets the engine tell.
+    /// Waits with the engine's own call.
     async fn ask_for_end(&self, id: &ContainerId) -> Result<(), EngineError> {
         let step = "wait for the container's end";
         let options = WaitContainerOptionsBuilder::default()
@@ -195,7 +195,7 @@ impl DockerInner {
         }
     }
 
-    /// Whatever exit code it ended with, and also if it was removed meanwhile: it has ended.
+    /// Any exit code means that it has exited, and so does a container that was removed meanwhile.
     fn ended_by(
         &self,
         step: &'static str,
