@@ -1,5 +1,6 @@
 //! `hotcell audit`, and how a server keeps its audit log.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -19,8 +20,8 @@ pub(crate) struct AuditLogArgs {
     pub(crate) audit_dir: Option<PathBuf>,
 
     /// Start a new segment of the audit log at this size (or after a day), and compress the old one
-    #[arg(long, value_name = "SIZE", default_value = "16m", value_parser = Bytes::parse, env = "HOTCELL_AUDIT_SEGMENT_BYTES")]
-    pub(crate) audit_segment_bytes: Bytes,
+    #[arg(long, value_name = "SIZE", default_value = "16m", value_parser = parse_segment_bytes, env = "HOTCELL_AUDIT_SEGMENT_BYTES")]
+    pub(crate) audit_segment_bytes: u64,
 
     /// Remove segments of the audit log after this many days (0 = never)
     #[arg(
@@ -183,6 +184,27 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A segment is read at once at start, so it must not be huge; a tiny one would be all header.
+const SEGMENT_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
+
+fn parse_segment_bytes(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(at.unwrap_or(text.len()));
+    let factor = match unit {
+        "" => Some(1),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number
+        .zip(factor)
+        .and_then(|(number, factor)| number.checked_mul(factor));
+    let bytes = bytes.filter(|bytes| SEGMENT_BYTES.contains(bytes));
+    bytes.ok_or_else(|| "must be a size from 4k to 1g, such as 16m".to_owned())
+}
+
 /// Milliseconds since 1970.
 fn parse_time(text: &str) -> Result<u64, String> {
     if let Some(unix_ms) = parse_rfc3339(text) {
@@ -212,6 +234,25 @@ fn parse_ago(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_size_of_a_segment_is_bounded() {
+        assert_eq!(parse_segment_bytes("4k"), Ok(4 << 10));
+        assert_eq!(parse_segment_bytes("16m"), Ok(16 << 20));
+        assert_eq!(parse_segment_bytes("1048576"), Ok(1 << 20));
+        for text in [
+            "",
+            "k",
+            "1k",
+            "2g",
+            "1t",
+            "-4k",
+            "4 k",
+            "99999999999999999999g",
+        ] {
+            assert!(parse_segment_bytes(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_time_is_written_as_an_age_or_as_a_time() {

@@ -29,7 +29,7 @@ fn settings(arguments: &AuditLogArgs, state: &Path) -> Result<LedgerSettings> {
     };
     let days = u32::from(arguments.audit_retention_days);
     Ok(LedgerSettings {
-        segment_bytes: arguments.audit_segment_bytes.get(),
+        segment_bytes: arguments.audit_segment_bytes,
         retention: (days > 0).then(|| DAY * days),
         bytes_max: Some(arguments.audit_bytes_max.get()),
         on_failure: match arguments.audit_on_failure {
