@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hotcell_domain::{
     Command as Program, ContainerId, ExecEnd, ExecId, ExecStatus, Principal, Stdin, Stream,
 };
-use hotcell_store::{ExecRow, Store, StoreError};
+use hotcell_store::{ExecRow, LogPiece, Store, StoreError};
 
 const DISK: &str = "HOTCELL_STORE_SMALL_DISK";
 
@@ -122,28 +122,34 @@ async fn logs_until_full(store: &Store, filler: &Path) {
     let id = exec(1).id;
     let mut log = store.log_writer(&id, 64 << 20);
     let text = |number: u64| Bytes::from(format!("{number} ").repeat(1000));
+    let piece = |number: u64| LogPiece {
+        agent_seq: number,
+        stream: Stream::Stdout,
+        unix_ms: 1,
+        data: text(number),
+    };
     let mut refused = 1;
     loop {
-        match log.append(refused, Stream::Stdout, 1, text(refused)).await {
+        match log.append(vec![piece(refused)]).await {
             Ok(_) => refused += 1,
             Err(StoreError::Full) => break,
             Err(error) => panic!("{error:?}"),
         }
     }
-    let again = log.append(refused, Stream::Stdout, 1, text(refused)).await;
+    let again = log.append(vec![piece(refused)]).await;
     assert!(again.is_err());
     assert_eq!(log.agent_seq(), refused - 1);
     let other = exec(2).id;
     let mut new = store.log_writer(&other, 64 << 20);
-    assert!(new.append(1, Stream::Stdout, 1, text(1)).await.is_err());
+    assert!(new.append(vec![piece(1)]).await.is_err());
     let empty = store.read_log(&other, 0, 10).await.unwrap();
     assert!(empty.messages.is_empty());
     std::fs::remove_file(filler).unwrap();
     for number in refused..refused + 5 {
-        let done = log.append(number, Stream::Stdout, 1, text(number)).await;
+        let done = log.append(vec![piece(number)]).await;
         done.unwrap();
     }
-    new.append(1, Stream::Stdout, 1, text(1)).await.unwrap();
+    new.append(vec![piece(1)]).await.unwrap();
     let page = store.read_log(&id, 0, 64 << 20).await.unwrap();
     assert_eq!(page.messages.len() as u64, refused + 4);
     for message in page.messages {
