@@ -85,6 +85,9 @@ impl EmbeddedInner {
     ) -> Result<Uncommitted<Record>, EngineError> {
         spec::check(spec.value())?;
         let container_root = image.payload(spec)?;
+        // Before anything is locked: the child of its probe has copies of our descriptors, and
+        // would hold the lock for a moment longer than we live.
+        self.tree.file_ids();
         let lock = self.home.claim(id)?;
         if let Some(record) = self.home.read(id)? {
             return Ok(Uncommitted::existing(record));
