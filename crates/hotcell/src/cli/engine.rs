@@ -1,11 +1,38 @@
-//! `--engine`: one of the list, or the first of it that works.
+//! The container engine: one of the list, or the first of it that works.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use hotcell_engine::EngineKind;
+use clap::Args;
+use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use hotcell_engine::{ENGINES, EngineKind};
 
 use crate::engines::Kinds;
 
 const AUTO: &str = "auto";
+
+/// Which engine a server uses.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct SelectionArgs {
+    /// Container engine to use
+    #[arg(long, value_parser = EngineChoice::parser(ENGINES), default_value = "auto", env = "HOTCELL_ENGINE")]
+    pub(crate) engine: EngineChoice,
+
+    /// OCI runtime for Docker or Podman, such as `runsc` [default: the engine's own]
+    #[arg(long, value_name = "NAME", env = "HOTCELL_RUNTIME")]
+    pub(crate) runtime: Option<String>,
+
+    /// Refuse to create a container if one of its limits cannot be enforced
+    #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]
+    pub(crate) require_limits: bool,
+}
+
+/// How other engines may be reached.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct EngineArgs {
+    /// Allow an unencrypted connection to Docker or Podman on another host
+    #[arg(long, env = "HOTCELL_ALLOW_PLAIN_TCP", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_plain_tcp: bool,
+}
 
 /// Which container engine to use.
 #[derive(Debug, Clone, Copy)]

@@ -10,6 +10,7 @@ const PIDS_MAX: u32 = 4096;
 
 /// How much a container may use, where nobody says otherwise.
 #[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     /// Memory of all processes of a container together [default: 512m]
     #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_MEMORY")]
@@ -30,6 +31,7 @@ pub(crate) struct LimitArgs {
 
 /// How much callers may ask for.
 #[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct CeilingArgs {
     /// Most memory that a caller may ask for [default: --memory if set, else half the host's]
     #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_MEMORY_MAX")]

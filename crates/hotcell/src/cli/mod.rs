@@ -3,17 +3,19 @@
 mod audit;
 mod auth;
 mod client;
+mod counts;
 mod engine;
 mod limits;
+mod permissions;
 mod quotas;
 mod run;
 mod serve;
+mod server;
+mod storage;
 mod warm;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use audit::{
@@ -22,11 +24,15 @@ pub(crate) use audit::{
 };
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
-pub(crate) use engine::EngineChoice;
+pub(crate) use counts::CountArgs;
+pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
+pub(crate) use permissions::{DefaultImageArgs, PermissionArgs};
 pub(crate) use quotas::QuotaArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use serve::{ServeArgs, Transport};
+pub(crate) use serve::ServeArgs;
+pub(crate) use server::{ServerArgs, Transport};
+pub(crate) use storage::{StateArgs, StorageArgs};
 pub(crate) use warm::WarmArgs;
 
 use crate::image::{ImageArgs, PullArgs};
@@ -89,14 +95,6 @@ impl Cli {
     }
 }
 
-/// Where Hotcell keeps its state.
-#[derive(Debug, Args)]
-pub(crate) struct StateArgs {
-    /// Where Hotcell keeps its state [default: /var/lib/hotcell for root, else ~/.local/state/hotcell]
-    #[arg(long, value_name = "DIR", env = "HOTCELL_STATE_DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-}
-
 /// How to report.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -109,14 +107,6 @@ pub(crate) struct DoctorArgs {
 
     #[command(flatten)]
     pub(crate) state: StateArgs,
-}
-
-/// How other engines may be reached.
-#[derive(Debug, Args)]
-pub(crate) struct EngineArgs {
-    /// Allow an unencrypted connection to Docker or Podman on another host
-    #[arg(long, env = "HOTCELL_ALLOW_PLAIN_TCP", value_parser = BoolishValueParser::new())]
-    pub(crate) allow_plain_tcp: bool,
 }
 
 /// The longest timeout, a year, as the agent has it.

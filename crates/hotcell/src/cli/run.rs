@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{ArgGroup, Args};
 use hotcell_domain::{ImageRef, Language};
 
@@ -48,9 +49,6 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "host", value_parser = ImageRef::parse)]
     pub(crate) image: ImageRef,
 
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-
     /// End it after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) timeout: Option<Duration>,
@@ -64,7 +62,7 @@ pub(crate) struct RunArgs {
     pub(crate) tty: bool,
 
     /// Refuse to run where a limit cannot be enforced
-    #[arg(long)]
+    #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]
     pub(crate) require_limits: bool,
 
     /// Pass escape sequences on to our terminal; without it only colours pass
@@ -74,6 +72,10 @@ pub(crate) struct RunArgs {
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]
     pub(crate) json: bool,
+
+    // Last: a heading lasts until the next one.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
     pub(crate) images: PolicyArgs,

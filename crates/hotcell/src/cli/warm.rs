@@ -14,6 +14,7 @@ const CHECK_S_MAX: u64 = 24 * 60 * 60;
 
 /// What is kept ready, so that whoever asks need not wait.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Warm pool")]
 pub(crate) struct WarmArgs {
     /// Warm containers to keep of the default image (0 = none) [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_count, env = "HOTCELL_WARM")]

@@ -33,6 +33,7 @@ pub(crate) struct PullArgs {
 
 /// Which images may be used.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Images")]
 pub(crate) struct PolicyArgs {
     /// Registries that images may come from
     #[arg(

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::net::TcpListener;
 
-use crate::cli::{AuthMode, ServeArgs};
+use crate::cli::{AuthMode, ServeArgs, ServerArgs};
 
 /// Takes the port, or the socket that the service manager has opened for us. Nothing is
 /// accepted yet: clients that connect wait.
@@ -32,7 +32,7 @@ fn refuse_strangers(arguments: &ServeArgs, addresses: &[SocketAddr]) -> Result<(
     let reachable = addresses.iter().find(|address| !address.ip().is_loopback());
     if let Some(address) = reachable
         && is_anonymous
-        && !arguments.allow_anonymous
+        && !arguments.server.allow_anonymous
     {
         bail!(
             "{} can be reached by others, and without authentication all of them could use this server; \
@@ -44,7 +44,7 @@ fn refuse_strangers(arguments: &ServeArgs, addresses: &[SocketAddr]) -> Result<(
 }
 
 fn refusal(error: std::io::Error, arguments: &ServeArgs) -> anyhow::Error {
-    let ServeArgs { host, port, .. } = arguments;
+    let ServerArgs { host, port, .. } = &arguments.server;
     if error.kind() == std::io::ErrorKind::AddrInUse {
         return anyhow!("port {port} of {host} is in use; choose another with --port");
     }
@@ -52,8 +52,8 @@ fn refusal(error: std::io::Error, arguments: &ServeArgs) -> anyhow::Error {
 }
 
 async fn resolve(arguments: &ServeArgs) -> Result<Vec<SocketAddr>> {
-    let host = arguments.host.trim_matches(['[', ']']);
-    let found = tokio::net::lookup_host((host, arguments.port)).await;
+    let host = arguments.server.host.trim_matches(['[', ']']);
+    let found = tokio::net::lookup_host((host, arguments.server.port)).await;
     let found: Vec<_> = found
         .with_context(|| format!("there is no host {host}"))?
         .collect();

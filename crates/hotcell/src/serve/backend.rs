@@ -77,7 +77,7 @@ impl Backend {
 
     /// Drains, then closes remaining connections. Returns whether it drained completely.
     pub(super) async fn stop(self, arguments: &ServeArgs, stops: &mut StopSignals) -> bool {
-        let is_drained = stop::drain(&self.service, arguments.drain_grace_s, stops).await;
+        let is_drained = stop::drain(&self.service, arguments.server.drain_grace_s, stops).await;
         self.cut_off(is_drained).await
     }
 
@@ -87,7 +87,7 @@ impl Backend {
         arguments: &ServeArgs,
         stops: &mut StopSignals,
     ) -> bool {
-        let grace = arguments.drain_grace_s;
+        let grace = arguments.server.drain_grace_s;
         let is_drained = stop::drain_without_client(&self.service, grace, stops).await;
         self.cut_off(is_drained).await
     }

@@ -11,10 +11,10 @@ use crate::engines::{self, OpenedEngine};
 /// Opens the engine and makes sure that it works.
 pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<OpenedEngine> {
     let setup = EngineSetup {
-        runtime: arguments.runtime.clone(),
-        require_limits: arguments.require_limits,
+        runtime: arguments.selection.runtime.clone(),
+        require_limits: arguments.selection.require_limits,
         allow_plain_tcp: arguments.access.allow_plain_tcp,
         ..engines::setup(state)
     };
-    engines::open(arguments.engine, ENGINES, &setup).await
+    engines::open(arguments.selection.engine, ENGINES, &setup).await
 }

@@ -59,11 +59,11 @@ fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
     tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", urls.here);
     if let Some(there) = &urls.elsewhere {
         tracing::info!("clients on other machines reach it at {there}{MCP_PATH}");
-        if arguments.allowed_hosts.is_empty() {
+        if arguments.server.allowed_hosts.is_empty() {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }
         match arguments.auth.mode() {
-            Ok(AuthMode::None) if arguments.admin_over_http => {
+            Ok(AuthMode::None) if arguments.server.admin_over_http => {
                 tracing::warn!(
                     "--admin-over-http: everyone who can reach this server is its operator"
                 );
@@ -81,14 +81,14 @@ fn settings(
     bound: SocketAddr,
     identify: Arc<dyn Identify>,
 ) -> Result<HttpSettings> {
-    let mut names = arguments.allowed_hosts.clone();
-    names.extend(arguments.public_url.as_deref().and_then(authority));
-    if !address::is_unspecified(&arguments.host) {
-        names.push(arguments.host.clone());
+    let mut names = arguments.server.allowed_hosts.clone();
+    names.extend(arguments.server.public_url.as_deref().and_then(authority));
+    if !address::is_unspecified(&arguments.server.host) {
+        names.push(arguments.server.host.clone());
     }
     let guard = Guard::new(names)?;
     // We cannot know which names other machines use for this one.
-    let is_for_any_host = !bound.ip().is_loopback() && arguments.allowed_hosts.is_empty();
+    let is_for_any_host = !bound.ip().is_loopback() && arguments.server.allowed_hosts.is_empty();
     Ok(HttpSettings {
         path: MCP_PATH.to_owned(),
         guard: if is_for_any_host {

@@ -47,7 +47,7 @@ pub(super) fn of_http(
 ) -> Result<Arc<dyn Identify>> {
     match arguments.auth.mode()? {
         AuthMode::None => Ok(Arc::new(Anonymous {
-            is_admin: arguments.admin_over_http,
+            is_admin: arguments.server.admin_over_http,
         })),
         AuthMode::Bearer => by_token(arguments, directory, events),
         AuthMode::Oidc => by_issuer(arguments, url, events),
@@ -64,7 +64,7 @@ fn by_token(
     directory: &Path,
     events: Arc<RecordEvents>,
 ) -> Result<Arc<dyn Identify>> {
-    if arguments.admin_over_http {
+    if arguments.server.admin_over_http {
         tracing::warn!(
             "--admin-over-http has no effect with authentication; use a token with --admin"
         );
@@ -91,7 +91,7 @@ fn by_issuer(
     let auth = &arguments.auth;
     let issuer = auth.oidc_issuer.clone();
     let issuer = issuer.context("--auth oidc needs --oidc-issuer")?;
-    let base = arguments.public_url.as_deref().unwrap_or(url);
+    let base = arguments.server.public_url.as_deref().unwrap_or(url);
     let scopes = &auth.oidc_required_scopes;
     let metadata = ResourceMetadata::new(base, MCP_PATH, issuer.as_str(), scopes);
     let challenge = Challenge::of_issuer(&metadata, &scopes.join(" "));

@@ -34,7 +34,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
     let inherited = systemd::inherited_listener()?;
     // One per core unless it is set. Whatever waits for a disk has other threads.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(count) = arguments.worker_threads {
+    if let Some(count) = arguments.server.worker_threads {
         builder.worker_threads(count);
     }
     let runtime = builder
@@ -54,7 +54,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
 /// Answers whether it came to a good end.
 async fn serve_transport(arguments: &ServeArgs, inherited: Option<TcpListener>) -> Result<bool> {
     let stops = StopSignals::listen()?;
-    match arguments.transport {
+    match arguments.server.transport {
         Transport::Stdio => stdio::serve(arguments, stops).await,
         Transport::StreamableHttp | Transport::Sse => {
             http::serve(arguments, inherited, stops).await

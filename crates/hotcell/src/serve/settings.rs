@@ -20,7 +20,7 @@ pub(super) async fn of_service(
     OpenedEngine { kind, engine }: &OpenedEngine,
 ) -> Result<Settings> {
     let capabilities = engine.capabilities().await?;
-    let default_image = match &arguments.default_image {
+    let default_image = match &arguments.default.default_image {
         Some(image) => image.clone(),
         None => ImageRef::parse(kind.default_image())?,
     };
@@ -31,9 +31,9 @@ pub(super) async fn of_service(
     let ceilings = ceilings(arguments, capabilities.host_size)?;
     let policy = Policy {
         maxima: Some(ceilings.maxima),
-        allow_rootfs: arguments.allow_rootfs,
-        allow_root: arguments.allow_as_root,
-        allow_network: arguments.allow_network && has_network(*kind, capabilities),
+        allow_rootfs: arguments.permissions.allow_rootfs,
+        allow_root: arguments.permissions.allow_as_root,
+        allow_network: arguments.permissions.allow_network && has_network(*kind, capabilities),
         images: arguments.images.policy(),
     };
     Ok(Settings {
@@ -43,16 +43,16 @@ pub(super) async fn of_service(
         default_image,
         default_limits: ceilings.default,
         totals: Some(ceilings.totals),
-        execs_running_max: arguments.execs_running_max,
-        execs_queued_max: arguments.execs_queued_max,
+        execs_running_max: arguments.counts.execs_running_max,
+        execs_queued_max: arguments.counts.execs_queued_max,
         quotas: arguments.quotas.quotas()?,
-        output_bytes_max: arguments.output_bytes_max.get(),
-        ended_execs_max: arguments.ended_execs_max,
-        ended_containers_max: arguments.ended_containers_max,
-        reserve_bytes: arguments.reserve_bytes,
-        transient_idle_max: DAY * u32::from(arguments.transient_gc_days),
-        image_idle_max: (arguments.image_gc_days > 0)
-            .then(|| DAY * u32::from(arguments.image_gc_days)),
+        output_bytes_max: arguments.storage.output_bytes_max.get(),
+        ended_execs_max: arguments.storage.ended_execs_max,
+        ended_containers_max: arguments.storage.ended_containers_max,
+        reserve_bytes: arguments.storage.reserve_bytes,
+        transient_idle_max: DAY * u32::from(arguments.storage.transient_gc_days),
+        image_idle_max: (arguments.storage.image_gc_days > 0)
+            .then(|| DAY * u32::from(arguments.storage.image_gc_days)),
         ..Settings::default()
     })
 }
@@ -104,9 +104,9 @@ fn has_network(kind: &dyn EngineKind, capabilities: Capabilities) -> bool {
 /// What the protocol's side is told. `url` is where HTTP is found, if it is.
 pub(super) fn of_protocol(arguments: &ServeArgs, url: Option<String>) -> Options {
     Options {
-        toolsets: arguments.toolsets.unwrap_or(Toolsets::ALL),
+        toolsets: arguments.server.toolsets.unwrap_or(Toolsets::ALL),
         caller: Caller::local(),
-        public_url: arguments.public_url.clone().or(url),
+        public_url: arguments.server.public_url.clone().or(url),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Options::default()
     }

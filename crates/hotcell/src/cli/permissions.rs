@@ -1,0 +1,31 @@
+//! What callers are given, and what they may ask for.
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use hotcell_domain::ImageRef;
+
+/// What callers may ask for beyond a sealed container.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Policy")]
+pub(crate) struct PermissionArgs {
+    /// Allow execs to run as root inside their container
+    #[arg(long, env = "HOTCELL_ALLOW_AS_ROOT", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_as_root: bool,
+
+    /// Allow containers with unrestricted network access (`network: full`)
+    #[arg(long, env = "HOTCELL_ALLOW_NETWORK", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_network: bool,
+
+    /// Allow a directory of this host as a container's root file system (`rootfs:/path`)
+    #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_rootfs: bool,
+}
+
+/// The image of containers that do not name one.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Images")]
+pub(crate) struct DefaultImageArgs {
+    /// Image for containers that do not name one [default: host; with Docker and Podman python:3.12-slim]
+    #[arg(long, value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
+    pub(crate) default_image: Option<ImageRef>,
+}
