@@ -16,6 +16,7 @@ mod env;
 mod exec;
 mod id;
 mod image;
+mod image_alias;
 mod image_policy;
 mod language;
 mod limits;
@@ -39,6 +40,9 @@ pub use env::{Env, EnvError, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX};
 pub use exec::{ExecEnd, ExecStatus, NotStarted, Stream, Usage};
 pub use id::{ContainerId, ExecId, IdError};
 pub use image::{ImageError, ImageRef};
+pub use image_alias::{
+    IMAGE_ALIAS_BYTES_MAX, IMAGE_ALIASES_MAX, ImageAliasError, ImageAliases, ImageName,
+};
 pub use image_policy::{ImagePolicy, Source, Transport};
 pub use language::{LANGUAGES, Language};
 pub use limits::{Bytes, CpuMillis, LimitError, Limits, Pids};

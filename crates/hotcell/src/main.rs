@@ -6,6 +6,7 @@
 mod audit;
 mod cli;
 mod client;
+mod config;
 mod doctor;
 mod engines;
 mod exit;
@@ -21,30 +22,40 @@ mod token;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{Cli, Command};
+use crate::cli::Command;
+use crate::config::{Config, LoadError, Loaded};
 
 fn main() -> ExitCode {
     // Before anything else, above all before any thread exists.
     if hotcell_runtime::is_launcher() {
         return hotcell_runtime::run_launcher();
     }
-    let command = Cli::parse().into_command();
-    let failed = failed(&command);
-    dispatch(&command).unwrap_or_else(|error| {
-        // What a container said may be a part of it.
-        eprintln!("hotcell: {}", terminal::plain(&format!("{error:#}")));
-        ExitCode::from(failed)
-    })
+    let words: Vec<_> = std::env::args_os().collect();
+    let loaded = match config::load(&words) {
+        Ok(loaded) => loaded,
+        Err(LoadError::Usage(usage)) => usage.exit(),
+        Err(LoadError::Config { error, exit_code }) => return fail(&error, exit_code),
+    };
+    telemetry::start(&loaded.log, level(&loaded.command));
+    let Loaded {
+        command, config, ..
+    } = loaded;
+    dispatch(&command, &config).unwrap_or_else(|error| fail(&error, failed(&command)))
 }
 
-fn dispatch(command: &Command) -> Result<ExitCode> {
-    telemetry::start(level(command))?;
+fn fail(error: &anyhow::Error, exit_code: u8) -> ExitCode {
+    // What a container said may be a part of it.
+    eprintln!("hotcell: {}", terminal::plain(&format!("{error:#}")));
+    ExitCode::from(exit_code)
+}
+
+fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
+    let aliases = &config.tables.aliases;
     match command {
-        Command::Serve(arguments) => serve::serve(arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Serve(arguments) => serve::serve(arguments, config),
+        Command::Run(arguments) => run::run(arguments, aliases),
         Command::Ps(arguments) => client::ps(arguments),
         Command::Top(arguments) => client::top(arguments),
         Command::Exec(arguments) => client::exec(arguments),
@@ -53,8 +64,9 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
         Command::Token(arguments) => token::manage(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Audit(arguments) => audit::run(arguments),
-        Command::Pull(arguments) => image::pull(arguments),
+        Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
+        Command::Config(arguments) => config::run(arguments, config),
     }
 }
 
@@ -72,7 +84,8 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Pull(_)
-        | Command::Image(_) => LevelFilter::WARN,
+        | Command::Image(_)
+        | Command::Config(_) => LevelFilter::WARN,
     }
 }
 
@@ -90,6 +103,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Pull(_)
-        | Command::Image(_) => 1,
+        | Command::Image(_)
+        | Command::Config(_) => 1,
     }
 }

@@ -31,4 +31,4 @@ pub use error::HttpError;
 pub use guard::{Guard, GuardError};
 pub use identify::{Anonymous, ByToken, Challenge, Identify, ResourceMetadata};
 pub use limits::HttpLimits;
-pub use router::{Http, HttpSettings, MCP_PATH};
+pub use router::{Http, HttpSettings, MCP_PATH, RESERVED_PATHS};

@@ -25,6 +25,17 @@ use crate::streamable::{self, Streamable};
 /// Where Streamable HTTP is, unless the operator chose another path.
 pub const MCP_PATH: &str = "/mcp";
 
+/// What is served beside it, also below these paths.
+pub const RESERVED_PATHS: [&str; 7] = [
+    SSE_PATH,
+    MESSAGES_PATH,
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1",
+    "/.well-known",
+];
+
 /// Where legacy SSE begins.
 const SSE_PATH: &str = "/sse";
 

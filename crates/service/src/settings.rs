@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{ContainerSpec, ImageRef, Lifetime, Limits, Policy, Quotas, Totals};
+use hotcell_domain::{
+    ContainerSpec, ImageAliases, ImageRef, Lifetime, Limits, Policy, Quotas, Totals,
+};
 use hotcell_ledger::Ledger;
 
 /// What the operator chose.
@@ -12,6 +14,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The image of a container that names none.
     pub default_image: ImageRef,
+    /// The operator's names of images.
+    pub aliases: ImageAliases,
     /// The limits of a container that names none.
     pub default_limits: Limits,
     /// How much all containers may have together, warm ones too; `None`: no bound.
@@ -86,6 +90,7 @@ impl Default for Settings {
         Self {
             policy: Policy::default(),
             default_image: ImageRef::Host,
+            aliases: ImageAliases::default(),
             default_limits: Limits::default(),
             totals: None,
             lifetime: Lifetime::UntilDestroyed,

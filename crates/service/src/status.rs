@@ -107,6 +107,16 @@ impl Service {
             .default_image
     }
 
+    /// The operator's names of images.
+    pub fn image_aliases(&self) -> &ImageAliases {
+        &self.inner.without_operation().environment.settings.aliases
+    }
+
+    /// The image that a name stands for.
+    pub fn resolve_image(&self, name: &ImageName) -> ImageRef {
+        self.image_aliases().resolve(name)
+    }
+
     /// Whether it takes requests.
     pub fn is_ready(&self) -> bool {
         self.inner.without_operation().is_ready()

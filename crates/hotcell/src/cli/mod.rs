@@ -3,6 +3,7 @@
 mod audit;
 mod auth;
 mod client;
+mod config;
 mod counts;
 mod engine;
 mod limits;
@@ -24,6 +25,9 @@ pub(crate) use audit::{
 };
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
+pub(crate) use config::{
+    CheckArgs, ConfigArgs, ConfigCommand, GlobalArgs, InitArgs, LogArgs, LogFormat,
+};
 pub(crate) use counts::CountArgs;
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
@@ -33,7 +37,7 @@ pub(crate) use run::RunArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{ServerArgs, Transport};
 pub(crate) use storage::{StateArgs, StorageArgs};
-pub(crate) use warm::WarmArgs;
+pub(crate) use warm::{WarmArgs, WarmImage};
 
 use crate::image::{ImageArgs, PullArgs};
 use crate::token::TokenArgs;
@@ -46,6 +50,9 @@ use crate::token::TokenArgs;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,6 +92,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// List and remove images of the embedded engine
     Image(ImageArgs),
+    /// Show every setting of a server and where its value came from; write or check a file
+    Config(ConfigArgs),
 }
 
 impl Cli {

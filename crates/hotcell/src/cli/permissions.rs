@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use hotcell_domain::ImageRef;
+use hotcell_domain::ImageName;
 
 /// What callers may ask for beyond a sealed container.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(crate) struct PermissionArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct DefaultImageArgs {
-    /// Image for containers that do not name one [default: host; with Docker and Podman python:3.12-slim]
-    #[arg(long, value_parser = ImageRef::parse, env = "HOTCELL_DEFAULT_IMAGE")]
-    pub(crate) default_image: Option<ImageRef>,
+    /// Image, or alias of one, for containers that do not name one [default: host; with Docker and Podman python:3.12-slim]
+    #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, env = "HOTCELL_DEFAULT_IMAGE")]
+    pub(crate) default_image: Option<ImageName>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgGroup, Args};
-use hotcell_domain::{ImageRef, Language};
+use hotcell_domain::{ImageName, Language};
 
 use super::{LimitArgs, StateArgs, parse_seconds};
 use crate::image::PolicyArgs;
@@ -45,9 +45,9 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 
     /// What the container's root is made of: `host`, `rootfs:/path`, or an image such as
-    /// `python:3.12-slim`, which is pulled if it is missing
-    #[arg(long, default_value = "host", value_parser = ImageRef::parse)]
-    pub(crate) image: ImageRef,
+    /// `python:3.12-slim` or an alias of one, which is pulled if it is missing
+    #[arg(long, default_value = "host", value_parser = ImageName::parse)]
+    pub(crate) image: ImageName,
 
     /// End it after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use hotcell_http::{MCP_PATH, RESERVED_PATHS};
 use hotcell_mcp::Toolsets;
 
 /// How clients reach the server, and how it runs.
@@ -26,6 +27,10 @@ pub(crate) struct ServerArgs {
     /// Port to listen on; 0 takes a free one and logs it
     #[arg(long, default_value_t = 8000, env = "HOTCELL_PORT")]
     pub(crate) port: u16,
+
+    /// Path of Streamable HTTP
+    #[arg(long, value_name = "PATH", default_value = MCP_PATH, value_parser = parse_path, env = "HOTCELL_PATH")]
+    pub(crate) path: String,
 
     /// Base URL at which clients reach this server; tools put it into the links they return
     #[arg(long, value_name = "URL", env = "HOTCELL_PUBLIC_URL", value_parser = parse_public_url)]
@@ -89,6 +94,27 @@ fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0..=DRAIN_GRACE_S_MAX) => Ok(Duration::from_secs(seconds)),
         _ => Err("must be a whole number of seconds, at most a day".to_owned()),
+    }
+}
+
+/// The longest path.
+const PATH_BYTES_MAX: usize = 256;
+
+/// Plain segments, and nothing that is served already.
+fn parse_path(text: &str) -> Result<String, String> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let is_segment = |segment: &str| {
+        let is_dots = segment.bytes().all(|byte| byte == b'.');
+        !is_dots && segment.bytes().all(legal)
+    };
+    let rest = text.strip_prefix('/').unwrap_or_default();
+    if text.len() > PATH_BYTES_MAX || !rest.split('/').all(is_segment) {
+        return Err("must be a path such as /mcp, without a slash at its end".to_owned());
+    }
+    let is_taken = |path: &&str| text == **path || text.starts_with(&format!("{path}/"));
+    match RESERVED_PATHS.iter().find(is_taken) {
+        Some(path) => Err(format!("{path} is served already")),
+        None => Ok(text.to_owned()),
     }
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use hotcell_domain::ImageRef;
-use hotcell_service::PoolSpec;
+use hotcell_domain::ImageName;
 
 /// The most containers of one image that are kept ready.
 const WARM_MAX: usize = 64;
@@ -28,11 +27,18 @@ pub(crate) struct WarmArgs {
         value_parser = parse_image,
         env = "HOTCELL_WARM_IMAGES"
     )]
-    pub(crate) warm_images: Vec<PoolSpec>,
+    pub(crate) warm_images: Vec<WarmImage>,
 
     /// How often to check the health of each warm container
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_interval, env = "HOTCELL_WARM_CHECK_S")]
     pub(crate) warm_check_s: Duration,
+}
+
+/// An image, or an alias of one, and how many containers of it are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WarmImage {
+    pub(crate) image: ImageName,
+    pub(crate) wanted: usize,
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -42,12 +48,12 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
-fn parse_image(text: &str) -> Result<PoolSpec, String> {
+fn parse_image(text: &str) -> Result<WarmImage, String> {
     let (image, count) = text
         .rsplit_once('=')
         .ok_or("write IMAGE=N, for example python:3.12-slim=2")?;
-    Ok(PoolSpec {
-        image: ImageRef::parse(image).map_err(|error| error.to_string())?,
+    Ok(WarmImage {
+        image: ImageName::parse(image).map_err(|error| error.to_string())?,
         wanted: parse_count(count)?,
     })
 }
@@ -71,8 +77,8 @@ mod tests {
             ("python:3.12-slim=0", "python:3.12-slim", 0),
             (&format!("{digest}=64"), &digest, 64),
         ] {
-            let image = ImageRef::parse(image).expect("an image");
-            assert_eq!(parse_image(text), Ok(PoolSpec { image, wanted }));
+            let image = ImageName::parse(image).expect("an image");
+            assert_eq!(parse_image(text), Ok(WarmImage { image, wanted }));
         }
     }
 }

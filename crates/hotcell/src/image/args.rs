@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ArgGroup, Args, Subcommand};
-use hotcell_domain::{ImagePolicy, Reference};
+use hotcell_domain::{ImageName, ImagePolicy, Reference};
 
 use crate::cli::StateArgs;
 
@@ -12,9 +12,9 @@ use crate::cli::StateArgs;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whence").required(true).multiple(true).args(["image", "from"]))]
 pub(crate) struct PullArgs {
-    /// The image, such as `python:3.12-slim`; with --from, the name to give it
-    #[arg(value_parser = Reference::parse)]
-    pub(crate) image: Option<Reference>,
+    /// The image, such as `python:3.12-slim`, or an alias of one; with --from, the name to give it
+    #[arg(value_parser = ImageName::parse)]
+    pub(crate) image: Option<ImageName>,
 
     /// Load it from a file: what `docker save` writes, or an OCI layout as a tar
     #[arg(long, value_name = "FILE")]

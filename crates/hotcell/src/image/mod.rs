@@ -9,7 +9,7 @@ mod pull;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Admitted, Caller, PolicyError, Source};
+use hotcell_domain::{Admitted, Caller, ImageAliases, PolicyError, Source};
 use hotcell_image::{Credentials, Image, Images};
 use serde_json::{Value, json};
 
@@ -46,8 +46,8 @@ pub(crate) fn log_denial(image: &impl std::fmt::Display, refusal: &PolicyError) 
 }
 
 /// `hotcell pull`.
-pub(crate) fn pull(arguments: &PullArgs) -> Result<ExitCode> {
-    runtime()?.block_on(pull::run(arguments))
+pub(crate) fn pull(arguments: &PullArgs, aliases: &ImageAliases) -> Result<ExitCode> {
+    runtime()?.block_on(pull::run(arguments, aliases))
 }
 
 /// `hotcell image`.

@@ -3,26 +3,28 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use hotcell_domain::{ImageAliases, ImageRef, Reference};
 use hotcell_image::{Credentials, Image, ImageError};
 use serde_json::Value;
 
 use super::{Bars, PullArgs, advised, advised_refusal, log_denial, open, shown};
 
 /// Pulls or loads, and prints what the name stands for now.
-pub(super) async fn run(arguments: &PullArgs) -> Result<ExitCode> {
+pub(super) async fn run(arguments: &PullArgs, aliases: &ImageAliases) -> Result<ExitCode> {
     let bars = Bars::on_terminal();
-    let fetched = fetch(arguments, &bars).await;
+    let fetched = fetch(arguments, aliases, &bars).await;
     bars.finish();
     print(arguments, &fetched?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
+async fn fetch(arguments: &PullArgs, aliases: &ImageAliases, bars: &Bars) -> Result<Vec<Image>> {
+    let reference = reference(arguments, aliases)?;
     let images = open(&arguments.state)?;
     let policy = arguments.policy.policy();
     if let Some(file) = &arguments.from {
-        let name = arguments.image.as_ref();
+        let name = reference.as_ref();
         let loaded = images.load(file, name, &policy, &bars.report()).await;
         if let Err(ImageError::Refused(refusal)) = &loaded {
             log_denial(&file.display(), refusal);
@@ -31,7 +33,7 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
             .map_err(advised)
             .with_context(|| format!("load {}", file.display()));
     }
-    let reference = arguments.image.clone().context("an image is required")?;
+    let reference = reference.context("an image is required")?;
     let source = policy
         .admit(reference.clone())
         .inspect_err(|refusal| log_denial(&reference, refusal))
@@ -41,6 +43,17 @@ async fn fetch(arguments: &PullArgs, bars: &Bars) -> Result<Vec<Image>> {
         .await
         .map_err(advised)?;
     Ok(vec![image])
+}
+
+/// The image that was named, if one was.
+fn reference(arguments: &PullArgs, aliases: &ImageAliases) -> Result<Option<Reference>> {
+    let Some(name) = &arguments.image else {
+        return Ok(None);
+    };
+    match aliases.resolve(name) {
+        ImageRef::Oci(reference) => Ok(Some(reference)),
+        ImageRef::Host | ImageRef::Rootfs(_) => bail!("{name} is not an image of a registry"),
+    }
 }
 
 fn print(arguments: &PullArgs, images: &[Image]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
-use hotcell_domain::{Caller, Command, ContainerRef, ImageRef, Lifetime, Policy};
+use hotcell_domain::{Caller, Command, ContainerRef, ImageAliases, ImageRef, Lifetime, Policy};
 use hotcell_engine::{Embedded, Engine, Garbage, SweepMode};
 use hotcell_image::Images;
 use hotcell_service::{
@@ -32,16 +32,21 @@ pub(super) struct RunContainer {
 
 impl RunContainer {
     /// Makes the container and connects to its agent.
-    pub(super) async fn create(arguments: &RunArgs, engine: StartingEngine) -> Result<Self> {
+    pub(super) async fn create(
+        arguments: &RunArgs,
+        aliases: &ImageAliases,
+        engine: StartingEngine,
+    ) -> Result<Self> {
+        let image = aliases.resolve(&arguments.image);
         let images = image::open(&arguments.state)?;
-        pull_missing(arguments, &images).await?;
+        pull_missing(arguments, &image, &images).await?;
         let store = Store::in_memory(engine.home()).context("open a database in memory")?;
         let engine = engine.ready().map_err(advise)?.with_images(images);
         let engine = Arc::new(engine);
         let service = start_service(arguments, &engine, store)?;
         let caller = Caller::local();
         let request = Spawn {
-            image: Some(arguments.image.clone()),
+            image: Some(image),
             limits: Some(arguments.limits.limits()),
             ..Spawn::default()
         };
@@ -103,8 +108,8 @@ impl RunContainer {
 
 /// Pulls the image here, where a person sees the progress and is told what to do when it fails;
 /// the engine finds it afterwards.
-async fn pull_missing(arguments: &RunArgs, images: &Images) -> Result<()> {
-    let ImageRef::Oci(reference) = &arguments.image else {
+async fn pull_missing(arguments: &RunArgs, image: &ImageRef, images: &Images) -> Result<()> {
+    let ImageRef::Oci(reference) = image else {
         return Ok(());
     };
     let source = arguments.images.policy().admit(reference.clone());

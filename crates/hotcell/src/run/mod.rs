@@ -14,6 +14,7 @@ mod stdin;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use hotcell_domain::ImageAliases;
 
 use self::container::RunContainer;
 use self::engine::StartingEngine;
@@ -23,7 +24,7 @@ use crate::cli::RunArgs;
 use crate::terminal::{RawTerminal, Screen};
 
 /// Runs what was asked for and returns its exit code.
-pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &RunArgs, aliases: &ImageAliases) -> Result<ExitCode> {
     let program = Program::read(arguments)?;
     // The launcher is another process: it starts while we do the rest.
     let engine = StartingEngine::start(arguments)?;
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(run_in_container(arguments, engine, program));
+    let outcome = runtime.block_on(run_in_container(arguments, aliases, engine, program));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     let outcome = outcome?;
@@ -46,10 +47,11 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<ExitCode> {
 
 async fn run_in_container(
     arguments: &RunArgs,
+    aliases: &ImageAliases,
     engine: StartingEngine,
     program: Program,
 ) -> Result<Outcome> {
-    let container = RunContainer::create(arguments, engine).await?;
+    let container = RunContainer::create(arguments, aliases, engine).await?;
     let outcome = run_command(arguments, &container, program).await;
     let removed = container.remove().await;
     let outcome = outcome?;

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::stop::{self, StopSignals};
 use super::{audit, engine, identity, settings};
 use crate::cli::ServeArgs;
+use crate::config::Config;
 use crate::state;
 
 /// A running server without its main transport (stdio or HTTP).
@@ -34,6 +35,7 @@ impl Backend {
     /// Starts all of it. `url` is where HTTP is found, if it is.
     pub(super) async fn start(
         arguments: &ServeArgs,
+        config: &Config,
         directory: &Path,
         store: Store,
         url: Option<String>,
@@ -42,7 +44,7 @@ impl Backend {
         let ledger = audit::open(&arguments.audit, directory, &store).await?;
         let settings = Settings {
             ledger: Some(ledger),
-            ..settings::of_service(arguments, &opened).await?
+            ..settings::of_service(arguments, &config.tables, &opened).await?
         };
         let service = Service::start(
             opened.engine,

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hotcell_http::{
-    Guard, Http, HttpLimits, HttpSettings, Identify, MCP_PATH, endpoints, serve_http,
-};
+use hotcell_http::{Guard, Http, HttpLimits, HttpSettings, Identify, endpoints, serve_http};
 use tokio_util::sync::CancellationToken;
 
 use super::address::{self, ListenUrls};
@@ -16,12 +14,14 @@ use super::identity::RecordEvents;
 use super::stop::StopSignals;
 use super::{identity, state_directory, systemd};
 use crate::cli::{AuthMode, ServeArgs};
+use crate::config::Config;
 use crate::state;
 
 /// Serves until told to stop. While it drains it still answers, so that clients learn how
 /// their execs end; new work is refused. Answers whether it came to a good end.
 pub(super) async fn serve(
     arguments: &ServeArgs,
+    config: &Config,
     inherited: Option<TcpListener>,
     mut stops: StopSignals,
 ) -> Result<bool> {
@@ -35,7 +35,7 @@ pub(super) async fn serve(
     let settings = settings(arguments, bound, identify)?;
     let store = state_directory::take(&directory)?;
     let url = urls.for_everybody().to_owned();
-    let backend = Backend::start(arguments, &directory, store, Some(url)).await?;
+    let backend = Backend::start(arguments, config, &directory, store, Some(url)).await?;
     failed_attempts.record_with(backend.service.clone());
     let stop = CancellationToken::new();
     let endpoints = endpoints::router(backend.service.clone(), &settings.limits);
@@ -43,7 +43,8 @@ pub(super) async fn serve(
     let limits = settings.limits.clone();
     let served = tokio::spawn(serve_http(listener, http.router, limits, stop.clone()));
     tell(arguments, &urls, &directory);
-    systemd::tell_ready(&format!("serving at {}{MCP_PATH}", urls.here));
+    let path = &arguments.server.path;
+    systemd::tell_ready(&format!("serving at {}{path}", urls.here));
     systemd::keep_watchdog_fed(backend.service.clone());
     stops.next().await;
     let is_drained = backend.stop(arguments, &mut stops).await;
@@ -56,9 +57,10 @@ pub(super) async fn serve(
 
 /// Logs the addresses that clients need.
 fn tell(arguments: &ServeArgs, urls: &ListenUrls, state: &Path) {
-    tracing::info!(state = %state.display(), "serving at {}{MCP_PATH}", urls.here);
+    let path = &arguments.server.path;
+    tracing::info!(state = %state.display(), "serving at {}{path}", urls.here);
     if let Some(there) = &urls.elsewhere {
-        tracing::info!("clients on other machines reach it at {there}{MCP_PATH}");
+        tracing::info!("clients on other machines reach it at {there}{path}");
         if arguments.server.allowed_hosts.is_empty() {
             tracing::info!("requests are accepted for any Host; --allowed-host restricts that");
         }
@@ -90,7 +92,7 @@ fn settings(
     // We cannot know which names other machines use for this one.
     let is_for_any_host = !bound.ip().is_loopback() && arguments.server.allowed_hosts.is_empty();
     Ok(HttpSettings {
-        path: MCP_PATH.to_owned(),
+        path: arguments.server.path.clone(),
         guard: if is_for_any_host {
             guard.with_any_host()
         } else {

@@ -27,9 +27,11 @@ use anyhow::{Context, Result};
 pub(crate) use self::audit::anchor_of;
 use self::stop::StopSignals;
 use crate::cli::{ServeArgs, Transport};
+use crate::config::Config;
 
 /// Serves until told to stop.
-pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
+pub(crate) fn serve(arguments: &ServeArgs, config: &Config) -> Result<ExitCode> {
+    config.log();
     // Before there is a second thread, because it changes the environment.
     let inherited = systemd::inherited_listener()?;
     // One per core unless it is set. Whatever waits for a disk has other threads.
@@ -41,7 +43,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(serve_transport(arguments, inherited));
+    let outcome = runtime.block_on(serve_transport(arguments, config, inherited));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     Ok(if outcome? {
@@ -52,12 +54,16 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ExitCode> {
 }
 
 /// Answers whether it came to a good end.
-async fn serve_transport(arguments: &ServeArgs, inherited: Option<TcpListener>) -> Result<bool> {
+async fn serve_transport(
+    arguments: &ServeArgs,
+    config: &Config,
+    inherited: Option<TcpListener>,
+) -> Result<bool> {
     let stops = StopSignals::listen()?;
     match arguments.server.transport {
-        Transport::Stdio => stdio::serve(arguments, stops).await,
+        Transport::Stdio => stdio::serve(arguments, config, stops).await,
         Transport::StreamableHttp | Transport::Sse => {
-            http::serve(arguments, inherited, stops).await
+            http::serve(arguments, config, inherited, stops).await
         }
     }
 }

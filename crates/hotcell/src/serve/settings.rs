@@ -10,6 +10,7 @@ use hotcell_service::Settings;
 
 use super::warm;
 use crate::cli::{Ceilings, ServeArgs};
+use crate::config::Tables;
 use crate::engines::OpenedEngine;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -17,16 +18,19 @@ const DAY: Duration = Duration::from_hours(24);
 /// What the service is told.
 pub(super) async fn of_service(
     arguments: &ServeArgs,
+    tables: &Tables,
     OpenedEngine { kind, engine }: &OpenedEngine,
 ) -> Result<Settings> {
+    let aliases = &tables.aliases;
     let capabilities = engine.capabilities().await?;
     let default_image = match &arguments.default.default_image {
-        Some(image) => image.clone(),
+        Some(name) => aliases.resolve(name),
         None => ImageRef::parse(kind.default_image())?,
     };
-    let warmed = arguments.warm.warm_images.iter().map(|stock| &stock.image);
+    let warmed = arguments.warm.warm_images.iter();
+    let warmed = warmed.map(|warm| aliases.resolve(&warm.image));
     if !capabilities.host_images {
-        refuse_host_images(*kind, warmed.chain([&default_image]))?;
+        refuse_host_images(*kind, warmed.chain([default_image.clone()]))?;
     }
     let ceilings = ceilings(arguments, capabilities.host_size)?;
     let policy = Policy {
@@ -36,8 +40,10 @@ pub(super) async fn of_service(
         allow_network: arguments.permissions.allow_network && has_network(*kind, capabilities),
         images: arguments.images.policy(),
     };
+    let default = (&default_image, ceilings.default);
     Ok(Settings {
-        warm: warm::stocks(&arguments.warm, &policy, (&default_image, ceilings.default))?,
+        warm: warm::stocks(&arguments.warm, aliases, &policy, default)?,
+        aliases: aliases.clone(),
         warm_check_interval: arguments.warm.warm_check_s,
         policy,
         default_image,
@@ -73,9 +79,9 @@ fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
 }
 
 /// Images of this host's files are for engines that run on this host's kernel alone.
-fn refuse_host_images<'a>(
+fn refuse_host_images(
     kind: &dyn EngineKind,
-    images: impl Iterator<Item = &'a ImageRef>,
+    images: impl Iterator<Item = ImageRef>,
 ) -> Result<()> {
     let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
     match images.next() {

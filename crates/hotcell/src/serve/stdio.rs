@@ -13,11 +13,16 @@ use super::bridge::bridge;
 use super::state_directory::{self, StateDirectory};
 use super::stop::StopSignals;
 use crate::cli::ServeArgs;
+use crate::config::Config;
 use crate::state;
 
 /// Serves until the client is gone or we are told to stop. Answers whether it came to a good
 /// end.
-pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Result<bool> {
+pub(super) async fn serve(
+    arguments: &ServeArgs,
+    config: &Config,
+    mut stops: StopSignals,
+) -> Result<bool> {
     let directory = state::directory(arguments.state.state_dir.clone())?;
     let store = match state_directory::take_or_join(&directory).await? {
         StateDirectory::Ours(store) => store,
@@ -28,7 +33,7 @@ pub(super) async fn serve(arguments: &ServeArgs, mut stops: StopSignals) -> Resu
             };
         }
     };
-    let backend = Backend::start(arguments, &directory, store, None).await?;
+    let backend = Backend::start(arguments, config, &directory, store, None).await?;
     tracing::info!(state = %directory.display(), "serving on stdin and stdout");
     let cut_off = CancellationToken::new();
     let served = tokio::spawn(serve_stdio(backend.server.clone(), cut_off.clone()));

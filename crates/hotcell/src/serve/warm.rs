@@ -1,7 +1,7 @@
 //! What is kept ready, out of what the operator said.
 
 use anyhow::{Result, ensure};
-use hotcell_domain::{ContainerSpec, ImageRef, Limits, Policy};
+use hotcell_domain::{ContainerSpec, ImageAliases, ImageRef, Limits, Policy};
 use hotcell_service::PoolSpec;
 
 use crate::cli::WarmArgs;
@@ -16,11 +16,16 @@ const IMAGES_MAX: usize = 16;
 /// what a container is that names nothing of its own.
 pub(super) fn stocks(
     arguments: &WarmArgs,
+    aliases: &ImageAliases,
     policy: &Policy,
     default: (&ImageRef, Limits),
 ) -> Result<Vec<PoolSpec>> {
-    let mut stocks = arguments.warm_images.clone();
-    if let Some(wanted) = count(arguments, policy, default) {
+    let named = arguments.warm_images.iter().map(|warm| PoolSpec {
+        image: aliases.resolve(&warm.image),
+        wanted: warm.wanted,
+    });
+    let mut stocks: Vec<PoolSpec> = named.collect();
+    if let Some(wanted) = count(arguments.warm, &stocks, policy, default) {
         let image = default.0.clone();
         stocks.push(PoolSpec { image, wanted });
     }
@@ -41,18 +46,15 @@ pub(super) fn stocks(
 
 /// How many of the default image; `None` if that is not for us to say.
 fn count(
-    arguments: &WarmArgs,
+    asked: Option<usize>,
+    named: &[PoolSpec],
     policy: &Policy,
     (image, limits): (&ImageRef, Limits),
 ) -> Option<usize> {
-    if arguments.warm.is_some() {
-        return arguments.warm;
+    if asked.is_some() {
+        return asked;
     }
-    if arguments
-        .warm_images
-        .iter()
-        .any(|warm| warm.image == *image)
-    {
+    if named.iter().any(|warm| warm.image == *image) {
         return None;
     }
     let spec = ContainerSpec {
@@ -71,7 +73,8 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotcell_domain::{Bytes, Maxima};
+    use crate::cli::WarmImage;
+    use hotcell_domain::{Bytes, ImageName, Maxima};
 
     fn said(warm: Option<usize>, images: &[(&str, usize)]) -> Result<Vec<(String, usize)>> {
         said_by(&Policy::default(), Limits::default(), warm, images)
@@ -84,8 +87,9 @@ mod tests {
         images: &[(&str, usize)],
     ) -> Result<Vec<(String, usize)>> {
         let image = |text| ImageRef::parse(text).expect("an image");
-        let named = images.iter().map(|(text, wanted)| PoolSpec {
-            image: image(text),
+        let name = |text| ImageName::parse(text).expect("a name");
+        let named = images.iter().map(|(text, wanted)| WarmImage {
+            image: name(text),
             wanted: *wanted,
         });
         let arguments = WarmArgs {
@@ -93,7 +97,8 @@ mod tests {
             warm_images: named.collect(),
             warm_check_s: std::time::Duration::from_secs(30),
         };
-        let stocks = stocks(&arguments, policy, (&image("python"), limits))?;
+        let aliases = ImageAliases::default();
+        let stocks = stocks(&arguments, &aliases, policy, (&image("python"), limits))?;
         let words = stocks.into_iter();
         Ok(words
             .map(|stock| (stock.image.to_string(), stock.wanted))

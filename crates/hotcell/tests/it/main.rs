@@ -21,6 +21,7 @@ mod server_auth;
 mod server_bounds;
 mod server_ceilings;
 mod server_cli;
+mod server_config;
 mod server_crash;
 mod server_engines;
 mod server_images;

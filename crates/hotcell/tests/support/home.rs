@@ -83,6 +83,7 @@ impl Home {
             .args(arguments)
             .env("HOTCELL_STATE_DIR", self.path())
             .env_remove("HOTCELL_LOG")
+            .env("XDG_CONFIG_HOME", self.path())
             // As many containers as a test likes, on the smallest machine.
             .env("HOTCELL_MEMORY_TOTAL", "16t")
             .env("HOTCELL_PIDS_TOTAL", "4194304")

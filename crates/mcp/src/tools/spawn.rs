@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hotcell_domain::{Alias, Bytes, CpuMillis, ImageRef, Limits, Network, Pids};
-use hotcell_service::{Abandonment, ContainerView, Progress};
+use hotcell_domain::{Alias, Bytes, CpuMillis, ImageName, Limits, Network, Pids};
+use hotcell_service::{Abandonment, ContainerView, Progress, Service};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ impl Tool for Spawn {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let request = params.request(server.service().default_profile().limits)?;
+        let request = params.request(server.service())?;
         let view = spawn(server, request, call).await?;
         let output = Output::from(&view);
         Ok(Answer::of(output.text(), output))
@@ -126,17 +126,18 @@ async fn spawn(
 }
 
 impl Params {
-    fn request(&self, default: Limits) -> Result<hotcell_service::Spawn, ToolError> {
-        let image = self.image.as_deref().map(ImageRef::parse).transpose();
+    fn request(&self, service: &Service) -> Result<hotcell_service::Spawn, ToolError> {
+        let image = self.image.as_deref().map(ImageName::parse).transpose();
+        let image = image.map_err(|error| ToolError::argument("image", error))?;
         let alias = self.alias.as_deref().map(Alias::parse).transpose();
         Ok(hotcell_service::Spawn {
-            image: image.map_err(|error| ToolError::argument("image", error))?,
+            image: image.map(|name| service.resolve_image(&name)),
             is_persistent: self.persistent,
             alias: alias.map_err(|error| ToolError::argument("alias", error))?,
             ttl_s: self.ttl_s,
             key: arguments::key(self.idempotency_key.as_deref())?,
             network: Some(network(&self.network)?),
-            limits: self.limits(default)?,
+            limits: self.limits(service.default_profile().limits)?,
             env: arguments::env(&self.env)?,
             labels: arguments::labels(&self.labels)?,
             progress: Progress::default(),

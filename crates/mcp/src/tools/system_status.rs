@@ -1,5 +1,7 @@
 //! `system_status`: how the whole is.
 
+use std::collections::BTreeMap;
+
 use hotcell_service::{LimitView, PoolView, PrincipalUse, Reconciled, Service, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,8 @@ pub(super) struct Output {
     maxima: Option<Maxima>,
     totals: Totals,
     warm: Vec<Warm>,
+    /// What the operator's names of images stand for
+    image_aliases: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reconciled: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,10 +152,18 @@ impl Output {
             maxima: server.service().maxima().map(Maxima::from),
             totals,
             warm: status.warm.iter().map(Warm::from).collect(),
+            image_aliases: image_aliases(server.service()),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),
         }
     }
+}
+
+fn image_aliases(service: &Service) -> BTreeMap<String, String> {
+    let aliases = service.image_aliases().iter();
+    aliases
+        .map(|(name, image)| (name.to_owned(), image.to_string()))
+        .collect()
 }
 
 impl Profile {

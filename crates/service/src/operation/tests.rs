@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
-const WITHOUT_OPERATION: [&str; 8] = [
+const WITHOUT_OPERATION: [&str; 9] = [
     "auth_failed",
     "default_image",
     "default_profile",
+    "image_aliases",
     "is_ready",
     "is_unrecordable",
     "maxima",

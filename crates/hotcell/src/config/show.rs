@@ -1,0 +1,122 @@
+//! `hotcell config`: every setting of a server, and where its value came from.
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+
+use super::catalogue::{Catalogue, Setting};
+use super::load::{Config, Effective, LoadError, Source, load};
+use super::table::Tables;
+use super::toml_text::{MASK, literal, quoted};
+
+/// As TOML with the sources as comments, or as JSON.
+pub(super) fn text(config: &Config, catalogue: &Catalogue, is_json: bool) -> Result<String> {
+    let config = of_serve(config)?;
+    if is_json {
+        let json = serde_json::to_string_pretty(&as_json(&config, catalogue))?;
+        return Ok(json + "\n");
+    }
+    Ok(as_toml(&config, catalogue))
+}
+
+/// The configuration that `hotcell serve` would have.
+fn of_serve(config: &Config) -> Result<Config> {
+    let mut words = vec!["hotcell".into()];
+    if let Some(file) = &config.file {
+        words.extend(["--config".into(), file.into()]);
+    }
+    words.push("serve".into());
+    match load(&words) {
+        Ok(loaded) => Ok(loaded.config),
+        Err(LoadError::Config { error, .. }) => Err(error),
+        Err(LoadError::Usage(error)) => Err(anyhow!("{error}")),
+    }
+}
+
+fn as_toml(config: &Config, catalogue: &Catalogue) -> String {
+    let mut lines = vec![match &config.file {
+        Some(path) => format!("# The file is {}", path.display()),
+        None => "# There is no configuration file".to_owned(),
+    }];
+    for section in catalogue.sections() {
+        lines.push(format!("\n[{section}]"));
+        for setting in catalogue.of_section(section) {
+            lines.push(line(setting, config));
+        }
+    }
+    if !config.tables.aliases.is_empty() {
+        lines.push("\n[images.aliases]".to_owned());
+        for (name, image) in config.tables.aliases.iter() {
+            lines.push(format!("{name} = {}  # file", quoted(&image.to_string())));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+fn line(setting: &Setting, config: &Config) -> String {
+    let Some(effective) = config.find(setting) else {
+        return format!("# {} is not a setting of this command", setting.key);
+    };
+    let from = from(setting, effective);
+    if effective.values.is_empty() && !setting.is_list {
+        let default = setting.default.as_deref().unwrap_or("none");
+        return format!("# {}: {default}  # {from}", setting.key);
+    }
+    let value = literal(setting, &effective.values);
+    format!("{} = {value}  # {from}", setting.key)
+}
+
+impl Config {
+    fn find(&self, setting: &Setting) -> Option<&Effective> {
+        self.effective.iter().find(|one| one.flag == setting.flag)
+    }
+}
+
+/// Where a value came from, by the name that the operator used.
+fn from(setting: &Setting, effective: &Effective) -> String {
+    match effective.source {
+        Source::Flag => format!("--{}", setting.flag),
+        Source::Variable => setting.variable.clone(),
+        Source::File => "file".to_owned(),
+        Source::OldName(name) => name.to_owned(),
+        Source::Default => "default".to_owned(),
+    }
+}
+
+fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
+    let setting = |setting: &Setting| {
+        let effective = config.find(setting)?;
+        let value = |value: &String| match setting.is_secret {
+            true => Value::from(MASK),
+            false => Value::from(value.as_str()),
+        };
+        let values: Vec<Value> = effective.values.iter().map(value).collect();
+        Some(json!({
+            "section": setting.section,
+            "key": setting.key,
+            "value": if setting.is_list { Value::from(values) } else { values.into_iter().next().into() },
+            "source": kind_of(effective.source),
+            "from": from(setting, effective),
+            "default": setting.default,
+        }))
+    };
+    let settings: Vec<Value> = catalogue.settings.iter().filter_map(setting).collect();
+    let Tables { aliases } = &config.tables;
+    let aliases = aliases
+        .iter()
+        .map(|(name, image)| (name.to_owned(), json!(image.to_string())));
+    json!({
+        "file": config.file.as_ref().map(|path| path.display().to_string()),
+        "settings": settings,
+        "aliases": aliases.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn kind_of(source: Source) -> &'static str {
+    match source {
+        Source::Flag => "flag",
+        Source::Variable => "environment",
+        Source::File => "file",
+        Source::OldName(_) => "old_name",
+        Source::Default => "default",
+    }
+}

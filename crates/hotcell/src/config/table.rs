@@ -1,0 +1,110 @@
+//! Sections that are not flags but tables of the operator's own names, such as
+//! `[images.aliases]`.
+//!
+//! A new one is a function that reads it, a field of [`Tables`] and an entry of [`TABLES`]: the
+//! reference, the schema and `hotcell config init` show it from there.
+
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::aliases;
+use super::kind::described;
+use super::problem::{Problem, nearest};
+use hotcell_domain::ImageAliases;
+
+/// What the tables of a file say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tables {
+    pub(crate) aliases: ImageAliases,
+}
+
+/// One such section.
+pub(crate) struct TableSection {
+    /// Its name in the file, at most two words: `images.aliases`.
+    pub(crate) path: &'static str,
+    /// One sentence.
+    pub(crate) help: &'static str,
+    /// Lines below the heading, which `hotcell config init` writes as a comment.
+    pub(crate) example: &'static str,
+    /// The JSON Schema of the table.
+    pub(crate) schema: fn() -> Value,
+    /// Reads it, or says what is wrong and where.
+    pub(crate) read: fn(&Table<'_>, &mut Tables, &mut Vec<Problem>),
+}
+
+/// Every such section.
+pub(crate) const TABLES: &[TableSection] = &[aliases::SECTION];
+
+/// A table of the file.
+pub(crate) struct Table<'a> {
+    entries: &'a DeTable<'a>,
+}
+
+/// A value of the file. What it is asked for it is, or the answer says what is wrong.
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a str,
+    name_at: usize,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(entries: &'a DeTable<'a>) -> Self {
+        Self { entries }
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
+        self.entries.iter().map(|(name, value)| Entry {
+            name: name.get_ref(),
+            name_at: name.span().start,
+            value,
+        })
+    }
+}
+
+impl Entry<'_> {
+    /// A problem with the name.
+    pub(crate) fn misnamed(&self, message: impl Into<String>) -> Problem {
+        Problem::new(self.name_at, message)
+    }
+
+    /// A problem with the value.
+    pub(crate) fn wrong(&self, message: impl Into<String>) -> Problem {
+        Problem::new(self.value.span().start, message)
+    }
+
+    pub(crate) fn text(&self) -> Result<&str, Problem> {
+        let text = self.value.get_ref().as_str();
+        text.ok_or_else(|| self.wrong_type("a string"))
+    }
+
+    fn wrong_type(&self, wanted: &str) -> Problem {
+        let (name, found) = (self.name, described(self.value.get_ref()));
+        self.wrong(format!("`{name}` must be {wanted}, not {found}"))
+    }
+
+    /// A problem with a name that is none of those known.
+    pub(super) fn unknown<'k>(
+        &self,
+        what: &str,
+        known: impl IntoIterator<Item = &'k str>,
+    ) -> Problem {
+        let name = self.name;
+        let shown = super::document::shown(name);
+        self.misnamed(match nearest(name, known) {
+            Some(near) => format!("unknown {what} `{shown}`; did you mean `{near}`?"),
+            None => format!("unknown {what} `{shown}`"),
+        })
+    }
+
+    pub(super) fn value(&self) -> &DeValue<'_> {
+        self.value.get_ref()
+    }
+
+    pub(crate) fn table(&self) -> Result<Table<'_>, Problem> {
+        let table = self.value.get_ref().as_table();
+        table
+            .map(Table::new)
+            .ok_or_else(|| self.wrong_type("a table"))
+    }
+}

@@ -1,0 +1,209 @@
+//! One configuration: files, variables and flags, told and obeyed by the real binary.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail here")]
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::home::Home;
+use crate::support::mcp::Client;
+
+/// A state directory with a configuration file, which everything that is started reads.
+struct Configured {
+    home: Home,
+    file: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Configured {
+    fn with(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("hotcell.toml");
+        let configured = Self {
+            home: Home::new().with("HOTCELL_CONFIG", file.to_str().unwrap()),
+            file,
+            _directory: directory,
+        };
+        configured.write(text);
+        configured
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.file, text).unwrap();
+        std::fs::set_permissions(&self.file, Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The value of a setting and where it came from, as `hotcell config --json` tells them.
+fn setting(home: &Home, key: &str) -> (Value, String) {
+    let shown: Value = serde_json::from_str(&stdout(&home.run(&["config", "--json"]))).unwrap();
+    let settings = shown["settings"].as_array().unwrap();
+    let found = settings.iter().find(|setting| setting["key"] == key);
+    let found = found.unwrap_or_else(|| panic!("no {key} in {shown}"));
+    (
+        found["value"].clone(),
+        found["from"].as_str().unwrap().to_owned(),
+    )
+}
+
+#[test]
+fn flags_override_variables_which_override_the_file() {
+    let mut configured = Configured::with(
+        "[server]\nport = 1\ntransport = 'stdio'\n[limits]\nmemory = '96m'\n[warm_pool]\nwarm = 0\n",
+    );
+    configured.home = configured.home.with("HOTCELL_TRANSPORT", "streamable-http");
+    // It listens on a free port (a flag), over HTTP (a variable).
+    let server = configured.home.serve();
+    let made = server.client().ok("spawn", json!({}));
+    let status = Client::socket(&configured.home).ok("system_status", json!({}));
+    assert_eq!(status["profile"]["memory_bytes"], 96 << 20, "{status}");
+    let id = json!({ "container_id": made["container_id"] });
+    server.client().ok("kill", id);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn every_value_knows_where_it_came_from() {
+    let mut configured = Configured::with("[limits]\nmemory = '96m'\ncpus = 0.5\n");
+    configured.home = configured
+        .home
+        .with("HOTCELL_CPUS", "2")
+        .with("MCP_PORT", "9000")
+        .with("CONTAINER_MEMORY_LIMIT", "64m");
+    let told = |key| setting(&configured.home, key);
+    assert_eq!(told("cpus"), (json!("2"), "HOTCELL_CPUS".to_owned()));
+    assert_eq!(told("memory"), (json!("96m"), "file".to_owned()));
+    assert_eq!(told("port"), (json!("9000"), "MCP_PORT".to_owned()));
+    assert_eq!(told("host"), (json!("127.0.0.1"), "default".to_owned()));
+    let text = stdout(&configured.home.run(&["config"]));
+    assert!(text.contains("\nmemory = \"96m\"  # file\n"), "{text}");
+    assert!(text.contains("\ncpus = 2  # HOTCELL_CPUS\n"), "{text}");
+}
+
+#[test]
+fn a_broken_file_is_refused_before_anything_is_touched() {
+    let configured = Configured::with("[limits]\nmemry = '96m'\n");
+    for (arguments, code) in [(&["serve"][..], 1), (&["run", "--", "true"], 125)] {
+        let output = configured.home.run(arguments);
+        assert_eq!(output.status.code(), Some(code));
+        let (said, file) = (stderr(&output), configured.file.display());
+        let expected =
+            format!("{file}:2:1: unknown key of [limits]: `memry`; did you mean `memory`?");
+        assert!(said.contains(&expected), "{said}");
+    }
+    assert!(!configured.home.path().join("hotcell.db").exists());
+    // The commands that mend it work.
+    let checked = configured
+        .home
+        .run(&["config", "check", configured.file.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(stderr(&checked).contains(":2:1: unknown key"));
+}
+
+#[test]
+fn a_file_that_others_can_write_or_that_is_missing_is_refused() {
+    let configured = Configured::with("");
+    std::fs::set_permissions(&configured.file, Permissions::from_mode(0o666)).unwrap();
+    let output = configured.home.run(&["ps"]);
+    assert!(
+        stderr(&output).contains("chmod go-w"),
+        "{}",
+        stderr(&output)
+    );
+    std::fs::remove_file(&configured.file).unwrap();
+    let output = configured.home.run(&["ps"]);
+    assert!(
+        stderr(&output).contains("there is no file"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_new_file_has_every_setting_and_changes_none() {
+    let configured = Configured::with("");
+    let before = stdout(&configured.home.run(&["config"]));
+    let file = configured.file.to_str().unwrap();
+    let refused = configured.home.run(&["config", "init", file]);
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    stdout(&configured.home.run(&["config", "init", "--force", file]));
+    assert!(
+        std::fs::read_to_string(file)
+            .unwrap()
+            .contains("#memory_max")
+    );
+    let checked = stdout(&configured.home.run(&["config", "check", file]));
+    assert!(checked.contains("it sets 0 settings"), "{checked}");
+    assert_eq!(stdout(&configured.home.run(&["config"])), before);
+}
+
+#[test]
+fn an_alias_is_an_image_wherever_one_is_named() {
+    let configured = Configured::with(
+        "[images]\ndefault_image = 'me'\n[images.aliases]\nme = 'host'\npy = 'python:3.12-slim'\n\
+         [warm_pool]\nwarm_image = ['me=1']\n",
+    );
+    let ran = configured
+        .home
+        .run(&["run", "--image", "me", "--", "echo", "hi"]);
+    assert_eq!(stdout(&ran), "hi\n");
+    let pulled = configured.home.run(&["pull", "me"]);
+    assert!(
+        stderr(&pulled).contains("not an image of a registry"),
+        "{}",
+        stderr(&pulled)
+    );
+    let server = configured.home.serve();
+    let mut client = server.client();
+    for arguments in [json!({}), json!({ "image": "me" })] {
+        let made = client.ok("spawn", arguments);
+        assert_eq!(made["image"], "host", "{made}");
+        client.ok("kill", json!({ "container_id": made["container_id"] }));
+    }
+    let status = Client::socket(&configured.home).ok("system_status", json!({}));
+    let python = &status["image_aliases"]["py"];
+    assert_eq!(python, "docker.io/library/python:3.12-slim");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn an_old_name_works_and_the_log_names_the_new_one() {
+    let home = Home::new()
+        .with("CONTAINER_MEMORY_LIMIT", "96m")
+        .with("MCP_BRIDGE_OUTPUT_MODE", "compact")
+        .with("POOL_SIZE", "0");
+    let server = home.serve();
+    server.said("CONTAINER_MEMORY_LIMIT is an old name; use HOTCELL_MEMORY");
+    server.said("POOL_SIZE is an old name; use HOTCELL_WARM,");
+    server.said("MCP_BRIDGE_OUTPUT_MODE is not used by this version");
+    let status = Client::socket(&home).ok("system_status", json!({}));
+    assert_eq!(status["profile"]["memory_bytes"], 96 << 20, "{status}");
+    assert!(server.terminate().success());
+    let refused = Home::new().with("MCP_PORT", "http").run(&["serve"]);
+    assert!(stderr(&refused).contains("MCP_PORT, an old name of HOTCELL_PORT, is refused"));
+}
+
+#[test]
+fn log_lines_are_json_on_request() {
+    let home = Home::new();
+    let mut server = home.serve_with(&["--log-format=json", "--warm=0"]);
+    server.signal(rustix::process::Signal::TERM);
+    let line = server.wait_for("stopping");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["level"], "INFO", "{line}");
+    assert!(line["timestamp"].is_string() && line["fields"]["message"].is_string());
+    assert!(server.wait().success());
+}
