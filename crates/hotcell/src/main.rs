@@ -62,6 +62,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Logs(arguments) => client::logs(arguments),
         Command::Kill(arguments) => client::kill(arguments),
         Command::Token(arguments) => token::manage(arguments),
+        Command::Reload(arguments) => client::reload(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Audit(arguments) => audit::run(arguments),
         Command::Pull(arguments) => image::pull(arguments, aliases),
@@ -81,6 +82,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Logs(_)
         | Command::Kill(_)
         | Command::Token(_)
+        | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Pull(_)
@@ -100,6 +102,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Logs(_)
         | Command::Kill(_)
         | Command::Token(_)
+        | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Pull(_)

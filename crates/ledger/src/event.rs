@@ -44,6 +44,7 @@ pub enum EventName {
     SystemShutdown,
     SystemReconcile,
     SystemGc,
+    SystemReload,
     SystemStatus,
     SystemMetrics,
     /// Events could not be written for a while, and some are missing.
@@ -210,6 +211,7 @@ impl EventName {
             Self::SystemShutdown => "SYSTEM_SHUTDOWN",
             Self::SystemReconcile => "SYSTEM_RECONCILE",
             Self::SystemGc => "SYSTEM_GC",
+            Self::SystemReload => "SYSTEM_RELOAD",
             Self::SystemStatus => "SYSTEM_STATUS",
             Self::SystemMetrics => "SYSTEM_METRICS",
             Self::LedgerGap => "LEDGER_GAP",

@@ -13,6 +13,7 @@ mod mime;
 mod options;
 mod picture;
 mod prompts;
+mod reload;
 mod resources;
 mod server;
 mod task;
@@ -24,5 +25,6 @@ pub mod transport;
 pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add NAME --admin), stdio or the server's unix socket; without authentication, --admin-over-http gives it to everybody";
 
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
+pub use reload::{RELOAD_METHOD, Reload, ReloadReport};
 pub use server::Server;
 pub use tools::{Code, ToolError, workspace_path};

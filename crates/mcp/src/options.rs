@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hotcell_domain::Caller;
 
+use crate::reload::Reload;
 use crate::tools;
 use crate::transport::{ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX};
 
@@ -46,6 +47,8 @@ pub struct Options {
     pub public_url: Option<String>,
     /// The version reported to clients.
     pub version: String,
+    /// Reads the configuration again, if there is one.
+    pub reload: Option<Reload>,
     /// Memory for all large answers that clients have not read yet.
     pub answers_bytes_max: usize,
     /// How long a request waits for others to release that memory.
@@ -101,6 +104,7 @@ impl Default for Options {
             caller: Caller::local(),
             public_url: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            reload: None,
             answers_bytes_max: ANSWERS_BYTES_MAX,
             answer_wait_max: ANSWER_WAIT_MAX,
         }

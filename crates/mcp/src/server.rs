@@ -9,16 +9,17 @@ use hotcell_service::Service;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams,
-    CompleteRequestParams, CompleteResult, CreateTaskResult, GetPromptRequestParams,
-    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
-    UpdateTaskParams,
+    CompleteRequestParams, CompleteResult, CreateTaskResult, CustomRequest, CustomResult,
+    GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call::{Call, caller};
+use crate::reload::{self, RELOAD_METHOD, Reload};
 use crate::resources::encoded_path;
 use crate::tools::ToolTable;
 use crate::transport::ReplyBudget;
@@ -66,6 +67,11 @@ impl Server {
     /// What does the work.
     pub(crate) fn service(&self) -> &Service {
         &self.shared.service
+    }
+
+    /// Reads the configuration again, if there is one.
+    pub(crate) fn reload(&self) -> Option<&Reload> {
+        self.shared.options.reload.as_ref()
     }
 
     /// The version that clients are told.
@@ -243,6 +249,18 @@ impl ServerHandler for Server {
         context: Context,
     ) -> Result<(), ErrorData> {
         task::cancel(self, &self.call(&context).caller, &request.task_id).await
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: Context,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != RELOAD_METHOD {
+            return Err(reload::unknown());
+        }
+        let caller = caller(&context, &self.shared.options.caller);
+        reload::answer(self, caller).await
     }
 }
 

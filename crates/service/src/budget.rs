@@ -13,8 +13,6 @@ use tokio::sync::watch;
 
 /// The reservations and their limit.
 pub(crate) struct Budget {
-    /// `None`: no limit.
-    totals: Option<Totals>,
     holdings: Mutex<Holdings>,
     /// Changes whenever something is released.
     freed: watch::Sender<()>,
@@ -22,6 +20,8 @@ pub(crate) struct Budget {
 
 #[derive(Default)]
 struct Holdings {
+    /// `None`: no limit.
+    totals: Option<Totals>,
     holders: HashMap<ContainerId, Holder>,
     held: Share,
     /// The part that the pool would give up for a caller.
@@ -40,9 +40,12 @@ pub(crate) struct CallerNeed<'a>(&'a Budget);
 
 impl Budget {
     pub(crate) fn new(totals: Option<Totals>) -> Self {
-        Self {
+        let holdings = Holdings {
             totals,
-            holdings: Mutex::default(),
+            ..Holdings::default()
+        };
+        Self {
+            holdings: Mutex::new(holdings),
             freed: watch::Sender::default(),
         }
     }
@@ -50,7 +53,7 @@ impl Budget {
     /// Reserves the limits of a caller's container, if there is room.
     pub(crate) fn hold(&self, id: &ContainerId, limits: &Limits) -> Result<(), PolicyError> {
         let mut holdings = self.holdings();
-        self.admit(limits, holdings.held)?;
+        holdings.admit(limits, holdings.held)?;
         holdings.insert(id, limits, false);
         Ok(())
     }
@@ -58,7 +61,7 @@ impl Budget {
     /// Reserves the limits of a warm container; false if there is no room, or a caller needs it.
     pub(crate) fn hold_for_pool(&self, id: &ContainerId, limits: &Limits) -> bool {
         let mut holdings = self.holdings();
-        let has_room = holdings.in_need == 0 && self.admit(limits, holdings.held).is_ok();
+        let has_room = holdings.in_need == 0 && holdings.admit(limits, holdings.held).is_ok();
         if has_room {
             holdings.insert(id, limits, true);
         }
@@ -91,8 +94,8 @@ impl Budget {
     /// Whether there would be room if the pool gave up all its containers.
     pub(crate) fn fits_without_pool(&self, limits: &Limits) -> bool {
         let holdings = self.holdings();
-        self.admit(limits, holdings.held.minus(holdings.held_by_pool))
-            .is_ok()
+        let others = holdings.held.minus(holdings.held_by_pool);
+        holdings.admit(limits, others).is_ok()
     }
 
     /// Keeps the pool from reserving what becomes free.
@@ -112,14 +115,14 @@ impl Budget {
     }
 
     pub(crate) fn totals(&self) -> Option<Totals> {
-        self.totals
+        self.holdings().totals
     }
 
-    fn admit(&self, limits: &Limits, held: Share) -> Result<(), PolicyError> {
-        match &self.totals {
-            Some(totals) => totals.admit(limits, held),
-            None => Ok(()),
-        }
+    /// Changes what may be held. What is held already stays, also if it is more.
+    pub(crate) fn set_totals(&self, totals: Option<Totals>) {
+        self.holdings().totals = totals;
+        // There may be more room now.
+        self.freed.send_replace(());
     }
 
     fn holdings(&self) -> MutexGuard<'_, Holdings> {
@@ -136,6 +139,13 @@ impl Drop for CallerNeed<'_> {
 }
 
 impl Holdings {
+    fn admit(&self, limits: &Limits, held: Share) -> Result<(), PolicyError> {
+        match &self.totals {
+            Some(totals) => totals.admit(limits, held),
+            None => Ok(()),
+        }
+    }
+
     fn insert(&mut self, id: &ContainerId, limits: &Limits, is_pools: bool) {
         let share = limits.share();
         self.remove(id);
@@ -197,6 +207,21 @@ mod tests {
         budget.release(&id(1));
         budget.release(&id(1));
         assert_eq!(budget.held(), Share::default());
+    }
+
+    #[test]
+    fn totals_that_change_count_for_the_next_container() {
+        let budget = budget("1g");
+        budget.hold(&id(1), &limits("512m")).unwrap();
+        let total = |memory| Totals {
+            memory: Bytes::parse(memory).unwrap(),
+            pids: Pids::new(100).unwrap(),
+        };
+        budget.set_totals(Some(total("256m")));
+        assert_eq!(budget.held(), limits("512m").share());
+        assert!(budget.hold(&id(2), &limits("64m")).is_err());
+        budget.set_totals(Some(total("1g")));
+        assert!(budget.hold(&id(2), &limits("64m")).is_ok());
     }
 
     #[test]

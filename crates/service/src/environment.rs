@@ -2,7 +2,7 @@
 //! store; and what all parts of it share.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use hotcell_domain::{ContainerId, EngineId, ExecEnd, Principal, Quota, TraceContext};
@@ -53,7 +53,7 @@ pub(crate) struct Environment {
     /// Which engine that is.
     pub(crate) engine_id: EngineId,
     pub(crate) store: Store,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SharedSettings,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) metrics: Metrics,
@@ -66,10 +66,39 @@ pub(crate) struct Environment {
     pub(crate) budget: Budget,
 }
 
+/// The operator's settings, which may be replaced while the service runs.
+pub(crate) struct SharedSettings(RwLock<Arc<Settings>>);
+
+impl SharedSettings {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self(RwLock::new(Arc::new(settings)))
+    }
+}
+
 impl Environment {
     /// What a principal may have, as the operator has it now.
     pub(crate) fn quota_of(&self, principal: &Principal) -> Quota {
-        self.settings.quotas.of(principal)
+        self.settings().quotas.of(principal)
+    }
+
+    /// The settings as they are now. An operation that needs several takes one snapshot, so
+    /// that they fit together.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        let settings = self.settings.0.read();
+        Arc::clone(&settings.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces them for all operations that begin from now on. The ledger stays.
+    pub(crate) fn replace_settings(&self, settings: Settings) {
+        let ledger = self.settings().ledger.clone();
+        let settings = Settings { ledger, ..settings };
+        self.budget.set_totals(settings.totals);
+        let mut shared = self
+            .settings
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *shared = Arc::new(settings);
     }
 
     /// A trace for an operation whose caller names none.
@@ -87,7 +116,8 @@ impl Environment {
         end: &ExecEnd,
         unix_ms: u64,
     ) -> Recording {
-        let ledger = self.settings.ledger.as_ref();
+        let settings = self.settings();
+        let ledger = settings.ledger.as_ref();
         ledger.map_or_else(Recording::default, |ledger| {
             exec_complete(ledger, unix_ms, ids, end)
         })
@@ -95,7 +125,8 @@ impl Environment {
 
     /// Tells the ledger what the server does by itself.
     pub(crate) async fn record_own(&self, name: EventName, note: impl FnOnce(&mut Arguments)) {
-        let Some(ledger) = &self.settings.ledger else {
+        let settings = self.settings();
+        let Some(ledger) = &settings.ledger else {
             return;
         };
         let mut event = Event::new(name, self.clock.unix_ms(), Who::Server, WHOLE);

@@ -91,8 +91,8 @@ impl Inner {
                 // What runs takes of what may be kept, so its principals are looked at too.
                 let mut principals: HashSet<_> = principals.into_iter().collect();
                 principals.extend(self.environment.execs.principals());
-                let quotas = &self.environment.settings.quotas;
-                principals.extend(quotas.overrides.keys().cloned());
+                let settings = self.environment.settings();
+                principals.extend(settings.quotas.overrides.keys().cloned());
                 for principal in principals {
                     let (execs, containers) = self.environment.prune_excess(&principal).await;
                     collected.execs += execs;
@@ -111,7 +111,7 @@ impl Inner {
         } else {
             SweepMode::Remove
         };
-        let unused_for = self.environment.settings.image_idle_max;
+        let unused_for = self.environment.settings().image_idle_max;
         for garbage in [Garbage::Containers, Garbage::Images { unused_for }] {
             match engine.sweep(garbage, mode).await {
                 Ok(swept) => {
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     fn forget_before(&self) -> u64 {
-        let retention = self.environment.settings.ended_retention;
+        let retention = self.environment.settings().ended_retention;
         self.environment
             .clock
             .unix_ms()
@@ -141,7 +141,7 @@ impl Inner {
     }
 
     fn is_idle(&self, container: &LiveContainer, now_unix_ms: u64) -> bool {
-        let idle_ms_max = millis(self.environment.settings.transient_idle_max);
+        let idle_ms_max = millis(self.environment.settings().transient_idle_max);
         !container.row.is_persistent
             && !is_expired(container, now_unix_ms)
             && container.execs().counts() == (0, 0)
@@ -164,10 +164,11 @@ impl Environment {
     /// How much of what has ended a principal keeps, if nothing runs and the operator chose
     /// nothing else for it.
     fn keep(&self) -> Retention {
+        let settings = self.settings();
         Retention {
-            execs_max: self.settings.ended_execs_max,
-            log_bytes_max: self.settings.quotas.default.output_bytes,
-            containers_max: self.settings.ended_containers_max,
+            execs_max: settings.ended_execs_max,
+            log_bytes_max: settings.quotas.default.output_bytes,
+            containers_max: settings.ended_containers_max,
         }
     }
 

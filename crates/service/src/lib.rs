@@ -23,6 +23,7 @@ mod operation;
 mod pool;
 mod reconcile;
 mod registry;
+mod reload;
 mod settings;
 mod space;
 mod spawn_rate;

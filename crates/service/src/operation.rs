@@ -59,6 +59,7 @@ pub enum Action {
     Metrics,
     Reconcile,
     GarbageCollect,
+    Reload,
 }
 
 /// How an operation ended.
@@ -129,7 +130,7 @@ impl Guarded {
             bytes: 0,
             span,
             has_ended: false,
-            record: Record::begin(self.0.environment.settings.ledger.as_ref(), action),
+            record: Record::begin(self.0.environment.settings().ledger.as_ref(), action),
             recording: Recording::default(),
         };
         (operation, Arc::clone(&self.0))
@@ -326,7 +327,7 @@ impl Outcome {
 }
 
 impl Action {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Spawn,
         Self::Attach,
         Self::Kill,
@@ -350,6 +351,7 @@ impl Action {
         Self::Metrics,
         Self::Reconcile,
         Self::GarbageCollect,
+        Self::Reload,
     ];
 
     /// The action of a tool, by the tool's name.
@@ -383,6 +385,7 @@ impl Action {
             Self::Metrics => "metrics",
             Self::Reconcile => "reconcile",
             Self::GarbageCollect => "garbage_collect",
+            Self::Reload => "reload",
         }
     }
 }

@@ -291,7 +291,7 @@ impl Inner {
     /// variables, which were deleted then; else a new one from what the engine remembers. It is
     /// kept until somebody kills it, because it may contain somebody's work.
     async fn adopt(self: &Arc<Self>, container: Container) -> Result<Settled, ServiceError> {
-        let settings = &self.environment.settings;
+        let settings = self.environment.settings();
         let now_unix_ms = self.environment.clock.unix_ms();
         let mut labels = Labels::default();
         let labelled = labels.set(ADOPTED_LABEL, "true");

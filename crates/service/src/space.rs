@@ -33,7 +33,7 @@ struct Seen {
 impl Environment {
     /// Refuses new work while the disk is below its reserve.
     pub(crate) fn has_room(&self) -> Result<(), ServiceError> {
-        let reserve = self.settings.reserve_bytes;
+        let reserve = self.settings().reserve_bytes;
         match self.space.low(&self.store, reserve) {
             None => Ok(()),
             Some((free, reserve)) => Err(ServiceError::Exhausted {

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::budget::Budget;
 use crate::durable::Durable;
-use crate::environment::{Clock, Environment, Random};
+use crate::environment::{Clock, Environment, Random, SharedSettings};
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::operation::Guarded;
@@ -80,7 +80,7 @@ impl Service {
             engine_id: engine.identity(),
             engine: metrics.engine.meter(engine),
             store,
-            settings,
+            settings: SharedSettings::new(settings),
             clock,
             random,
             metrics,
@@ -119,7 +119,8 @@ impl Inner {
     /// Tells the ledger that it goes on, and with what.
     async fn record_start(&self) {
         let environment = &self.environment;
-        let Some(ledger) = &environment.settings.ledger else {
+        let settings = environment.settings();
+        let Some(ledger) = &settings.ledger else {
             return;
         };
         let resumed = ledger.resumed();

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use hotcell_domain::{Caller, ImageRef, Maxima, Principal, Profile, Quota, Share, Totals};
+use hotcell_domain::{
+    Caller, ImageAliases, ImageName, ImageRef, Maxima, Principal, Profile, Quota, Share, Totals,
+};
 use hotcell_engine::{Enforced, Enforcement};
 use hotcell_ledger::{Event, EventName, Ledger, Who};
 
@@ -83,7 +85,7 @@ impl Service {
 
     /// The profile of a container whose caller names nothing.
     pub fn default_profile(&self) -> Profile {
-        let settings = &self.inner.without_operation().environment.settings;
+        let settings = self.inner.without_operation().environment.settings();
         Profile::of(&settings.spec(settings.default_image.clone()))
     }
 
@@ -92,29 +94,31 @@ impl Service {
         self.inner
             .without_operation()
             .environment
-            .settings
+            .settings()
             .policy
             .maxima
     }
 
     /// The image of a container that names none.
-    pub fn default_image(&self) -> &ImageRef {
-        &self
-            .inner
+    pub fn default_image(&self) -> ImageRef {
+        self.inner
             .without_operation()
             .environment
-            .settings
+            .settings()
             .default_image
+            .clone()
     }
 
     /// The operator's names of images.
-    pub fn image_aliases(&self) -> &ImageAliases {
-        &self.inner.without_operation().environment.settings.aliases
+    pub fn image_aliases(&self) -> ImageAliases {
+        let environment = &self.inner.without_operation().environment;
+        environment.settings().aliases.clone()
     }
 
     /// The image that a name stands for.
     pub fn resolve_image(&self, name: &ImageName) -> ImageRef {
-        self.image_aliases().resolve(name)
+        let environment = &self.inner.without_operation().environment;
+        environment.settings().aliases.resolve(name)
     }
 
     /// Whether it takes requests.
@@ -143,15 +147,16 @@ impl Service {
     /// written.
     pub fn is_unrecordable(&self) -> bool {
         let inner = self.inner.without_operation();
-        let ledger = inner.environment.settings.ledger.as_ref();
-        ledger.is_some_and(Ledger::is_stopped)
+        let settings = inner.environment.settings();
+        settings.ledger.as_ref().is_some_and(Ledger::is_stopped)
     }
 
     /// Records that somebody could not prove who they are: what they asked for, where from, and
     /// which check failed. None of it holds a credential. It does not wait.
     pub fn auth_failed(&self, path: &str, address: &str, reason: &str) {
         let inner = self.inner.without_operation();
-        let Some(ledger) = &inner.environment.settings.ledger else {
+        let settings = inner.environment.settings();
+        let Some(ledger) = &settings.ledger else {
             return;
         };
         let now = inner.environment.clock.unix_ms();

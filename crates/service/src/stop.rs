@@ -25,7 +25,7 @@ impl Service {
     pub async fn stop(&self, grace: Duration) {
         let inner = self.inner.without_operation();
         inner.set_ready(false);
-        let time = grace.saturating_add(inner.environment.settings.stop_timeout);
+        let time = grace.saturating_add(inner.environment.settings().stop_timeout);
         if tokio::time::timeout(time, inner.end_all_but_kept(grace))
             .await
             .is_err()

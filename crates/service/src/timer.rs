@@ -17,7 +17,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(15);
 impl Inner {
     /// Starts the timers. A run ends before the next one begins.
     pub(crate) fn start_timers(self: &Arc<Self>) {
-        let settings = &self.environment.settings;
+        let settings = self.environment.settings();
         let (gc, reconcile) = (settings.gc_interval, settings.reconcile_interval);
         self.every(SAVE_USES_INTERVAL, |inner| async move {
             inner.save_uses().await;

@@ -97,6 +97,17 @@ pub(crate) struct LogsArgs {
     pub(crate) state: StateArgs,
 }
 
+/// Whose configuration to read again.
+#[derive(Debug, Args)]
+pub(crate) struct ReloadArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
 /// What to end.
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {

@@ -24,7 +24,7 @@ pub(crate) use audit::{
     AuditSpanArgs, AuditTailArgs, AuditVerifyArgs, OnFailureChoice,
 };
 pub(crate) use auth::{AuthArgs, AuthMode};
-pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
+pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
 pub(crate) use config::{
     CheckArgs, ConfigArgs, ConfigCommand, GlobalArgs, InitArgs, LogArgs, LogFormat,
 };
@@ -84,6 +84,11 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Make, list and revoke the tokens that HTTP clients authenticate with
     Token(TokenArgs),
+    /// Have the running server read its configuration file again
+    ///
+    /// If the file is wrong, nothing changes, and the exit code is 1. Settings that need a
+    /// restart are named.
+    Reload(ReloadArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
     Doctor(DoctorArgs),
     /// Read and check the audit log: who did what, when, and how it ended

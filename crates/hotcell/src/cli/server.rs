@@ -111,8 +111,8 @@ fn parse_path(text: &str) -> Result<String, String> {
     if text.len() > PATH_BYTES_MAX || !rest.split('/').all(is_segment) {
         return Err("must be a path such as /mcp, without a slash at its end".to_owned());
     }
-    let is_taken = |path: &&str| text == **path || text.starts_with(&format!("{path}/"));
-    match RESERVED_PATHS.iter().find(is_taken) {
+    let is_taken = |path: &&str| text == *path || text.starts_with(&format!("{path}/"));
+    match RESERVED_PATHS.into_iter().find(is_taken) {
         Some(path) => Err(format!("{path} is served already")),
         None => Ok(text.to_owned()),
     }

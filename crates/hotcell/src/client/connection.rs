@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hotcell_mcp::transport::Socket;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, Implementation};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, ClientRequest, CustomRequest,
+    Implementation,
+};
 use rmcp::service::RunningService;
 use rmcp::{RoleClient, ServiceExt};
 use serde::de::DeserializeOwned;
@@ -32,6 +35,15 @@ impl Server {
         Ok(Self {
             client: Arc::new(client),
         })
+    }
+
+    /// Makes a request of ours, which is no tool.
+    pub(super) async fn request<T: DeserializeOwned>(&self, method: &'static str) -> Result<T> {
+        let request = ClientRequest::CustomRequest(CustomRequest::new(method, None));
+        let answer = self.client.send_request(request).await;
+        let answer = answer.with_context(|| format!("ask the server for {method}"))?;
+        let answer = serde_json::to_value(answer)?;
+        serde_json::from_value(answer).with_context(|| format!("read the answer to {method}"))
     }
 
     /// Calls a tool and answers its structured content. The tool's own refusal becomes an

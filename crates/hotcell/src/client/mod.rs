@@ -8,6 +8,7 @@ mod logs;
 mod output;
 mod poll;
 mod ps;
+mod reload;
 mod stdin;
 mod table;
 mod top;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs, TopArgs};
+use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
 use crate::terminal;
 
 /// Lists containers.
@@ -44,6 +45,11 @@ pub(crate) fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
 /// Ends containers.
 pub(crate) fn kill(arguments: &KillArgs) -> Result<ExitCode> {
     block_on(kill::kill(arguments))
+}
+
+/// Has the server read its configuration again.
+pub(crate) fn reload(arguments: &ReloadArgs) -> Result<ExitCode> {
+    block_on(reload::reload(arguments))
 }
 
 fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {

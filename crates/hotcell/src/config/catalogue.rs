@@ -40,6 +40,8 @@ pub(crate) struct Setting {
     pub(crate) default: Option<String>,
     pub(crate) kind: Kind,
     pub(crate) is_list: bool,
+    /// What separates the items of a list on the command line.
+    delimiter: Option<char>,
     pub(crate) is_secret: bool,
     /// All values there are, if they can be listed.
     pub(crate) choices: Vec<String>,
@@ -118,6 +120,7 @@ impl Setting {
             default: default(arg).or(told),
             help,
             is_list: is_list(arg),
+            delimiter: arg.get_value_delimiter(),
             is_secret: is_secret || arg.is_hide_env_values_set(),
             choices: if kind == Kind::Boolean {
                 Vec::new()
@@ -133,8 +136,8 @@ impl Setting {
 
     /// Whether the command line would take this value, and if not, why.
     pub(crate) fn check(&self, text: &str) -> Result<(), String> {
-        if self.is_list && text.contains(',') {
-            return Err("must not contain a comma".to_owned());
+        if let Some(delimiter) = self.delimiter.filter(|delimiter| text.contains(*delimiter)) {
+            return Err(format!("must not contain `{delimiter}`"));
         }
         let word = format!("--{}={text}", self.flag);
         match self.checker.clone().try_get_matches_from([word]) {
@@ -182,9 +185,11 @@ fn is_list(arg: &Arg) -> bool {
 
 /// A command with this flag alone: checking must not depend on other flags.
 fn checker(arg: &Arg, flag: &str) -> Command {
-    let action = match arg.get_action() {
-        ArgAction::SetTrue | ArgAction::SetFalse => ArgAction::Set,
-        action => action.clone(),
+    let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
+    let action = if is_switch {
+        ArgAction::Set
+    } else {
+        arg.get_action().clone()
     };
     let arg = Arg::new("value")
         .long(flag.to_owned())
@@ -318,6 +323,6 @@ mod tests {
             check("engine", "dcker"),
             "must be one of auto, embedded, docker, podman; did you mean `docker`?"
         );
-        assert_eq!(check("allowed-host", "a,b"), "must not contain a comma");
+        assert_eq!(check("allowed-host", "a,b"), "must not contain `,`");
     }
 }

@@ -312,7 +312,7 @@ mod tests {
         }
         let deep = format!("x = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(refusal(&deep).starts_with("h.toml:1:"));
-        let deep = format!("[{}]", ["a"; 100_000].join("."));
+        let deep = format!("[{}]", vec!["a"; 100_000].join("."));
         assert!(refusal(&deep).starts_with("h.toml:1:"));
     }
 

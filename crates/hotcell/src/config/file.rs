@@ -123,6 +123,8 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
+    use hotcell_testkit::{Need, skip};
+
     use super::*;
 
     fn refusal(path: &Path) -> String {
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn what_belongs_to_another_user_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            return hotcell_testkit::skip("root, who can give a file away");
+            return skip(Need::Root, "only root can give a file away");
         }
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::os::unix::fs::chown(file.path(), Some(65534), None).expect("we are root");

@@ -95,9 +95,10 @@ fn default_or_example(setting: &Setting) -> String {
 /// The default, if it is a value that the setting takes.
 fn default_values(setting: &Setting) -> Option<Vec<String>> {
     let default = setting.default.as_ref()?;
-    let values: Vec<String> = match setting.is_list {
-        true => default.split(',').map(str::to_owned).collect(),
-        false => vec![default.clone()],
+    let values: Vec<String> = if setting.is_list {
+        default.split(',').map(str::to_owned).collect()
+    } else {
+        vec![default.clone()]
     };
     let is_valid = |value: &String| setting.check(value).is_ok() && !value.contains(' ');
     values.iter().all(is_valid).then_some(values)

@@ -31,7 +31,7 @@ pub(crate) struct Loaded {
 }
 
 /// The settings that are no flags, and where all of them came from.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(crate) struct Config {
     /// The file that was read, if there is one.
     pub(crate) file: Option<PathBuf>,
@@ -44,9 +44,11 @@ pub(crate) struct Config {
     words: Vec<OsString>,
 }
 
-/// A setting as it applies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A setting as it applies. It may be a secret, so it cannot be printed.
+#[derive(Clone)]
 pub(crate) struct Effective {
+    pub(crate) section: String,
+    pub(crate) key: String,
     pub(crate) flag: String,
     /// None if nobody says anything and the default depends on the host.
     pub(crate) values: Vec<String>,
@@ -212,6 +214,8 @@ impl Defaults {
             },
         };
         Effective {
+            section: setting.section.clone(),
+            key: setting.key.clone(),
             flag: setting.flag.clone(),
             values: values.collect(),
             source,

@@ -6,6 +6,7 @@
 
 mod aliases;
 mod catalogue;
+mod difference;
 mod document;
 mod file;
 mod init;
@@ -26,6 +27,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 
 pub(crate) use self::catalogue::Catalogue;
+pub(crate) use self::difference::Difference;
 use self::document::Document;
 pub(crate) use self::load::{Config, LoadError, Loaded, load};
 pub(crate) use self::table::Tables;

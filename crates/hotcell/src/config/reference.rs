@@ -1,7 +1,8 @@
 //! docs/CONFIG.md, from the settings themselves.
 
 use super::catalogue::{Catalogue, Setting};
-use super::table::TABLES;
+use super::difference::is_reloaded;
+use super::table::{TABLES, TableSection};
 
 const INTRODUCTION: &str = "\
 # Configuration
@@ -17,24 +18,41 @@ The file is the one that `--config` or `HOTCELL_CONFIG` names, else the first th
 of at most 1 MiB that belongs to you or to root and that nobody else can write. An unknown section or key, a wrong type
 or a bad value is refused at start, with file, line and column.
 
+SIGHUP and `hotcell reload` have a running server read the file again. A wrong file changes nothing. The settings marked
+with \u{21bb} apply at once, those that changed and need a restart are named.
+
 A *size* is a string such as `\"512m\"` or `\"2g\"`, or an integer of bytes.
 ";
 
 /// The whole page.
 pub(super) fn text(catalogue: &Catalogue) -> String {
-    let mut page = INTRODUCTION.to_owned();
-    for section in catalogue.sections() {
-        page += &format!("\n## [{section}]\n\n");
-        page += "| key | flag, variable | type | default | |\n|---|---|---|---|---|\n";
-        for setting in catalogue.of_section(section) {
-            page += &row(setting);
-        }
-    }
-    for table in TABLES {
-        let (path, help, example) = (table.path, table.help, table.example);
-        page += &format!("\n## [{path}]\n\n{help}:\n\n```toml\n[{path}]\n{example}\n```\n");
-    }
-    page
+    let sections = catalogue.sections();
+    let sections = sections.into_iter().map(|name| section(catalogue, name));
+    let tables = TABLES.iter().map(table);
+    let introduction = [INTRODUCTION.to_owned()];
+    introduction
+        .into_iter()
+        .chain(sections)
+        .chain(tables)
+        .collect()
+}
+
+fn section(catalogue: &Catalogue, name: &str) -> String {
+    let rows: String = catalogue.of_section(name).map(row).collect();
+    format!(
+        "\n## [{name}]\n\n\
+         | key | flag, variable | type | default | |\n|---|---|---|---|---|\n{rows}"
+    )
+}
+
+fn table(table: &TableSection) -> String {
+    let TableSection {
+        path,
+        help,
+        example,
+        ..
+    } = table;
+    format!("\n## [{path}]\n\n{help}:\n\n```toml\n[{path}]\n{example}\n```\n")
 }
 
 fn row(setting: &Setting) -> String {
@@ -49,8 +67,13 @@ fn row(setting: &Setting) -> String {
         None => "none".to_owned(),
     };
     let help = escaped(&setting.help);
+    let reloaded = if is_reloaded(&setting.section, flag) {
+        " \u{21bb}"
+    } else {
+        ""
+    };
     let kind = described(setting);
-    format!("| `{key}` | `--{flag}`, `{variable}` | {kind} | {default} | {help} |\n")
+    format!("| `{key}`{reloaded} | `--{flag}`, `{variable}` | {kind} | {default} | {help} |\n")
 }
 
 fn described(setting: &Setting) -> String {

@@ -20,7 +20,7 @@ fn schema(catalogue: &Catalogue) -> Value {
     for section in catalogue.sections() {
         let settings = catalogue.of_section(section);
         let keys = settings.map(|setting| (setting.key.clone(), of_setting(setting)));
-        sections.insert(section.to_owned(), object(keys.collect()));
+        sections.insert(section.to_owned(), object(&keys.collect()));
     }
     for table in TABLES {
         let mut schema = (table.schema)();
@@ -30,13 +30,13 @@ fn schema(catalogue: &Catalogue) -> Value {
             None => drop(sections.insert(table.path.to_owned(), schema)),
         }
     }
-    let mut schema = object(sections);
+    let mut schema = object(&sections);
     schema["$schema"] = json!(DIALECT);
     schema["title"] = json!("hotcell.toml");
     schema
 }
 
-fn object(properties: Map<String, Value>) -> Value {
+fn object(properties: &Map<String, Value>) -> Value {
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -55,9 +55,10 @@ fn of_setting(setting: &Setting) -> Value {
     if !setting.choices.is_empty() {
         value["enum"] = json!(setting.choices);
     }
-    let mut schema = match setting.is_list {
-        true => json!({ "type": "array", "items": value }),
-        false => value,
+    let mut schema = if setting.is_list {
+        json!({ "type": "array", "items": value })
+    } else {
+        value
     };
     let default = setting.default.as_ref();
     let default = default.map(|default| format!(" (default: {default})"));

@@ -85,9 +85,9 @@ fn from(setting: &Setting, effective: &Effective) -> String {
 fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
     let setting = |setting: &Setting| {
         let effective = config.find(setting)?;
-        let value = |value: &String| match setting.is_secret {
-            true => Value::from(MASK),
-            false => Value::from(value.as_str()),
+        let value = |value: &String| {
+            let shown = if setting.is_secret { MASK } else { value };
+            Value::from(shown)
         };
         let values: Vec<Value> = effective.values.iter().map(value).collect();
         Some(json!({

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hotcell_mcp::Server;
 use hotcell_mcp::transport::Socket;
+use hotcell_mcp::{Options, Server};
 use hotcell_service::{Service, Settings, SystemClock, SystemRandom};
 use hotcell_store::Store;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::reload::Reloader;
 use super::stop::{self, StopSignals};
 use super::{audit, engine, identity, settings};
 use crate::cli::ServeArgs;
@@ -28,6 +29,9 @@ pub(super) struct Backend {
     /// Clients of the socket.
     clients: TaskTracker,
     socket: JoinHandle<()>,
+    /// What waits for SIGHUP.
+    #[expect(dead_code, reason = "dropped, it ends")]
+    reloading: AbortOnDropHandle<()>,
     cut_off: CancellationToken,
 }
 
@@ -39,6 +43,7 @@ impl Backend {
         directory: &Path,
         store: Store,
         url: Option<String>,
+        stops: &StopSignals,
     ) -> Result<Self> {
         let opened = engine::open(arguments, directory).await?;
         let ledger = audit::open(&arguments.audit, directory, &store).await?;
@@ -47,7 +52,7 @@ impl Backend {
             ..settings::of_service(arguments, &config.tables, &opened).await?
         };
         let service = Service::start(
-            opened.engine,
+            Arc::clone(&opened.engine),
             store,
             settings,
             Arc::new(SystemClock),
@@ -55,16 +60,23 @@ impl Backend {
         )
         .await
         .context("take over the state directory")?;
-        let server = Server::new(service.clone(), settings::of_protocol(arguments, url));
+        let reloader = Reloader::new(service.clone(), opened, config.clone());
+        let options = Options {
+            reload: Some(reloader.on_request()),
+            ..settings::of_protocol(arguments, url)
+        };
+        let server = Server::new(service.clone(), options);
         let path = state::socket(directory);
         let socket =
             Socket::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
         let (clients, cut_off) = (socket.clients(), CancellationToken::new());
         let serving = socket.serve(server.clone(), identity::of_socket, cut_off.clone());
         let socket = tokio::spawn(serving);
+        let reloading = tokio::spawn(reloader.on_signal(stops.reload()));
         Ok(Self {
             service,
             server,
+            reloading: AbortOnDropHandle::new(reloading),
             clients,
             socket,
             cut_off,

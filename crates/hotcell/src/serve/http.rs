@@ -35,7 +35,7 @@ pub(super) async fn serve(
     let settings = settings(arguments, bound, identify)?;
     let store = state_directory::take(&directory)?;
     let url = urls.for_everybody().to_owned();
-    let backend = Backend::start(arguments, config, &directory, store, Some(url)).await?;
+    let backend = Backend::start(arguments, config, &directory, store, Some(url), &stops).await?;
     failed_attempts.record_with(backend.service.clone());
     let stop = CancellationToken::new();
     let endpoints = endpoints::router(backend.service.clone(), &settings.limits);

@@ -8,7 +8,7 @@ use hotcell_auth::{
     AuthEvents, FailedAttempt, LogEvents, Oidc, OidcSettings, TokenFile, Tokens, local_caller,
 };
 use hotcell_domain::Caller;
-use hotcell_http::{Anonymous, ByToken, Challenge, Identify, MCP_PATH, ResourceMetadata};
+use hotcell_http::{Anonymous, ByToken, Challenge, Identify, ResourceMetadata};
 use hotcell_service::Service;
 
 use crate::cli::{AuthMode, ServeArgs};
@@ -92,11 +92,11 @@ fn by_issuer(
     let issuer = auth.oidc_issuer.clone();
     let issuer = issuer.context("--auth oidc needs --oidc-issuer")?;
     let base = arguments.server.public_url.as_deref().unwrap_or(url);
-    let scopes = &auth.oidc_required_scopes;
-    let metadata = ResourceMetadata::new(base, MCP_PATH, issuer.as_str(), scopes);
+    let (path, scopes) = (&arguments.server.path, &auth.oidc_required_scopes);
+    let metadata = ResourceMetadata::new(base, path, issuer.as_str(), scopes);
     let challenge = Challenge::of_issuer(&metadata, &scopes.join(" "));
     let audiences = if auth.oidc_audience.is_empty() {
-        vec![format!("{base}{MCP_PATH}"), base.to_owned()]
+        vec![format!("{base}{path}"), base.to_owned()]
     } else {
         auth.oidc_audience.clone()
     };

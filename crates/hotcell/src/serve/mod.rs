@@ -12,6 +12,7 @@ mod bridge;
 mod engine;
 mod http;
 mod identity;
+mod reload;
 mod settings;
 mod state_directory;
 mod stdio;

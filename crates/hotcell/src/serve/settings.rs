@@ -79,10 +79,7 @@ fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
 }
 
 /// Images of this host's files are for engines that run on this host's kernel alone.
-fn refuse_host_images(
-    kind: &dyn EngineKind,
-    images: impl Iterator<Item = ImageRef>,
-) -> Result<()> {
+fn refuse_host_images(kind: &dyn EngineKind, images: impl Iterator<Item = ImageRef>) -> Result<()> {
     let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
     match images.next() {
         None => Ok(()),

@@ -33,7 +33,7 @@ pub(super) async fn serve(
             };
         }
     };
-    let backend = Backend::start(arguments, config, &directory, store, None).await?;
+    let backend = Backend::start(arguments, config, &directory, store, None, &stops).await?;
     tracing::info!(state = %directory.display(), "serving on stdin and stdout");
     let cut_off = CancellationToken::new();
     let served = tokio::spawn(serve_stdio(backend.server.clone(), cut_off.clone()));

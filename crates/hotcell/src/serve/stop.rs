@@ -1,18 +1,23 @@
 //! Being told to stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hotcell_service::Service;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::systemd;
 
-/// The signals that end a server.
+/// The signals to a server: those that end it, and SIGHUP, which has it reload.
 pub(super) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// Notified when the configuration shall be read again.
+    reload: Arc<Notify>,
+    had_terminal: bool,
 }
 
 impl StopSignals {
@@ -23,17 +28,37 @@ impl StopSignals {
             interrupt: on(SignalKind::interrupt())?,
             terminate: on(SignalKind::terminate())?,
             hangup: on(SignalKind::hangup())?,
+            reload: Arc::default(),
+            had_terminal: has_terminal(),
         })
     }
 
-    /// Waits for the next one.
+    /// What is notified when the configuration shall be read again.
+    pub(super) fn reload(&self) -> Arc<Notify> {
+        Arc::clone(&self.reload)
+    }
+
+    /// Waits for the next one that ends us; passes requests to reload on meanwhile.
     pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => {
+                    if self.had_terminal && !has_terminal() {
+                        return;
+                    }
+                    self.reload.notify_one();
+                }
+            }
         }
     }
+}
+
+/// Whether we have a terminal that is still there. When it is closed, the kernel sends the same
+/// signal as somebody who wants a reload, and then there is nobody left to stop us.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Lets execs end for as long as `grace`, ends transient containers and keeps persistent

@@ -207,3 +207,115 @@ fn log_lines_are_json_on_request() {
     assert!(line["timestamp"].is_string() && line["fields"]["message"].is_string());
     assert!(server.wait().success());
 }
+
+const ROOMY: &str = "[limits]\nmemory_max = '1g'\n[warm_pool]\nwarm = 0\n";
+const TIGHT: &str = "[limits]\nmemory = '64m'\nmemory_max = '128m'\n[images.aliases]\nme = 'host'\n\
+                     [warm_pool]\nwarm = 0\n[server]\ndrain_grace_s = 5\n";
+
+/// Whether a container of 256 MiB is let in.
+fn is_let_in(client: &mut Client) -> bool {
+    let answer = client.call("spawn", json!({ "memory": "256m" }));
+    let content = &answer["structuredContent"];
+    if answer["isError"] == true {
+        assert!(
+            content["message"]
+                .as_str()
+                .unwrap()
+                .contains("`memory_max`"),
+            "{content}"
+        );
+        return false;
+    }
+    client.ok("kill", json!({ "container_id": content["container_id"] }));
+    true
+}
+
+#[test]
+fn a_reload_changes_policy_for_the_next_spawn() {
+    let configured = Configured::with(ROOMY);
+    let mut server = configured.home.serve();
+    let mut client = server.client();
+    assert!(is_let_in(&mut client));
+    configured.write(TIGHT);
+    assert!(is_let_in(&mut client), "nobody asked for a reload yet");
+    assert_eq!(
+        stdout(&configured.home.run(&["reload"])),
+        "reloaded: [limits] memory, [limits] memory_max, [images.aliases]\n\
+         needs a restart: [server] drain_grace_s\n"
+    );
+    assert!(!is_let_in(&mut client));
+    let made = client.ok("spawn", json!({ "image": "me" }));
+    client.ok("kill", json!({ "container_id": made["container_id"] }));
+    // What needs a restart is named until there was one.
+    let again = stdout(&configured.home.run(&["reload"]));
+    assert!(
+        again.contains("nothing that applies at once has changed"),
+        "{again}"
+    );
+    assert!(
+        again.contains("needs a restart: [server] drain_grace_s"),
+        "{again}"
+    );
+    configured.write(ROOMY);
+    server.signal(rustix::process::Signal::HUP);
+    server.wait_for("reloaded the configuration");
+    assert!(is_let_in(&mut client));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_broken_or_missing_file_changes_nothing_and_says_so() {
+    let configured = Configured::with(TIGHT);
+    let mut server = configured.home.serve();
+    let mut client = server.client();
+    for broken in [
+        "[limits]\nmemory_max = '1x'\n",
+        "[limits",
+        "[limits]\nmemory = '2g'\nmemory_max = '1g'\n",
+    ] {
+        configured.write(broken);
+        let refused = configured.home.run(&["reload"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(
+            stderr(&refused).contains("nothing was changed"),
+            "{}",
+            stderr(&refused)
+        );
+        server.wait_for("could not reload the configuration; the settings stay");
+        assert!(!is_let_in(&mut client), "{broken}");
+    }
+    std::fs::remove_file(&configured.file).unwrap();
+    server.signal(rustix::process::Signal::HUP);
+    let line = server.wait_for("could not reload the configuration");
+    assert!(line.contains("there is no file"), "{line}");
+    assert!(!is_let_in(&mut client));
+    // The positive control: it still reloads.
+    configured.write(ROOMY);
+    stdout(&configured.home.run(&["reload"]));
+    assert!(is_let_in(&mut client));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_reload_changes_what_is_logged() {
+    let configured = Configured::with("[warm_pool]\nwarm = 0\n");
+    let mut server = configured.home.serve();
+    configured.write("[warm_pool]\nwarm = 0\n[logging]\nlog_level = 'debug'\n");
+    let told = stdout(&configured.home.run(&["reload"]));
+    assert_eq!(told, "reloaded: [logging] log_level\n");
+    server.client().ok("list_containers", json!({}));
+    let line = server.wait_for("action=\"list_containers\"");
+    assert!(line.contains("DEBUG"), "{line}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn only_the_operator_reloads() {
+    let configured = Configured::with("[warm_pool]\nwarm = 0\n");
+    let server = configured.home.serve();
+    let refused = server.client().request("hotcell/reload", json!({}));
+    assert_eq!(refused.unwrap_err()["code"], -32601);
+    let reloaded = Client::socket(&configured.home).request("hotcell/reload", json!({}));
+    assert_eq!(reloaded.unwrap()["error"], Value::Null);
+    assert!(server.terminate().success());
+}

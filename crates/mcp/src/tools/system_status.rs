@@ -160,8 +160,9 @@ impl Output {
 }
 
 fn image_aliases(service: &Service) -> BTreeMap<String, String> {
-    let aliases = service.image_aliases().iter();
+    let aliases = service.image_aliases();
     aliases
+        .iter()
         .map(|(name, image)| (name.to_owned(), image.to_string()))
         .collect()
 }

@@ -32,7 +32,7 @@ impl Inner {
     ) -> Result<(ContainerView, Attached), ServiceError> {
         let container = self.running_container(caller, target).await?;
         let environment = &self.environment;
-        let attachments_max = environment.settings.attachments_max;
+        let attachments_max = environment.settings().attachments_max;
         let row = AttachmentRow {
             container: container.id().clone(),
             client_name,

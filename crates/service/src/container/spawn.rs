@@ -42,8 +42,8 @@ impl Service {
         caller: &Caller,
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
-        let default_image = self.default_image();
-        let image = request.image.as_ref().unwrap_or(default_image).clone();
+        let image = request.image.clone();
+        let image = image.unwrap_or_else(|| self.default_image());
         let (mut operation, inner) = self.begin(caller, Action::Spawn, &image);
         operation.note(|arguments| request.note(arguments));
         let caller = caller.clone();
@@ -148,7 +148,7 @@ impl Inner {
 
     /// Asks policy. Whether execs may be root is the operator's choice alone.
     fn admit(&self, request: &Spawn) -> Result<Admitted<ContainerSpec>, ServiceError> {
-        let settings = &self.environment.settings;
+        let settings = self.environment.settings();
         let image = request.image.clone();
         let default = settings.spec(image.unwrap_or_else(|| settings.default_image.clone()));
         let spec = ContainerSpec {
@@ -189,7 +189,7 @@ impl Inner {
 
     fn keys_since(&self) -> u64 {
         let now_unix_ms = self.environment.clock.unix_ms();
-        now_unix_ms.saturating_sub(millis(self.environment.settings.key_lifetime))
+        now_unix_ms.saturating_sub(millis(self.environment.settings().key_lifetime))
     }
 
     /// Makes the container of a row, or finds the one that has its key, and waits until that

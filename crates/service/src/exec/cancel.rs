@@ -34,7 +34,7 @@ impl Inner {
         };
         self.used(&exec.container);
         end(&exec);
-        let timeout = environment.settings.kill_grace + CANCEL_MARGIN;
+        let timeout = environment.settings().kill_grace + CANCEL_MARGIN;
         let ended = tokio::time::timeout(timeout, exec.until_ended()).await;
         Ok(ended.unwrap_or_else(|_| exec.status()))
     }

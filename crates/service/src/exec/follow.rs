@@ -123,7 +123,7 @@ impl TableInner {
             image: &agent.hello().env,
             env: &self.env,
             root: &agent.hello().root,
-            grace: self.environment.settings.kill_grace,
+            grace: self.environment.settings().kill_grace,
         };
         let command = for_agent(&exec.command, &context);
         agent.start(exec.id.as_str(), &command).await.map(Some)
@@ -224,7 +224,7 @@ impl TableInner {
     }
 
     async fn cancel_in(&self, agent: &Agent, exec: &LiveExec) -> Result<(), AgentError> {
-        let grace = self.environment.settings.kill_grace;
+        let grace = self.environment.settings().kill_grace;
         match agent.cancel(exec.id.as_str(), grace).await {
             Err(AgentError::Refused { message, .. }) => {
                 tracing::warn!(exec.id = %exec.id, message, "an exec is not wholly ended");

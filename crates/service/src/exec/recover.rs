@@ -149,7 +149,7 @@ impl Environment {
     /// Notes that an exec is lost whose container was gone when this server started.
     pub(crate) async fn lose_exec(&self, row: ExecRow) -> Result<(), StoreError> {
         let now = self.clock.unix_ms();
-        let output_bytes_max = self.settings.output_bytes_max;
+        let output_bytes_max = self.settings().output_bytes_max;
         let mut log = self.store.log_writer(&row.id, output_bytes_max);
         log.open().await?;
         log.finish(now).await?;

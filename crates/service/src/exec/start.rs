@@ -86,7 +86,7 @@ impl TableInner {
         if self.closing.borrow().is_some() {
             return Err(ServiceError::no_container(&self.container));
         }
-        let may_be_root = self.allow_root && self.environment.settings.policy.allow_root;
+        let may_be_root = self.allow_root && self.environment.settings().policy.allow_root;
         if request.command.as_root && !may_be_root {
             return Err(ServiceError::Refused(PolicyError::Root));
         }
@@ -139,7 +139,7 @@ impl TableInner {
         exec: Arc<LiveExec>,
     ) -> Result<ExecId, ServiceError> {
         let environment = &self.environment;
-        let lifetime = environment.settings.key_lifetime.as_millis();
+        let lifetime = environment.settings().key_lifetime.as_millis();
         let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
         let since = row.created_unix_ms.saturating_sub(lifetime);
         match environment.store.insert_exec(row, since).await {
@@ -180,7 +180,7 @@ impl TableInner {
     }
 
     fn full(&self) -> ServiceError {
-        let settings = &self.environment.settings;
+        let settings = self.environment.settings();
         ServiceError::Exhausted {
             reason: format!(
                 "in this container {} execs may run and {} wait, with {} MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some",

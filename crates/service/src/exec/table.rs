@@ -132,7 +132,7 @@ impl TableInner {
     /// Keeps a place in the queue for a command that is about to be noted; false if there
     /// is none, or the commands there are too large.
     pub(super) fn reserve(&self, command: &Command) -> bool {
-        let settings = &self.environment.settings;
+        let settings = self.environment.settings();
         let places = settings.execs_running_max.max(1) + settings.execs_queued_max;
         let bytes = bytes_of(command);
         let mut state = self.state();
@@ -210,7 +210,7 @@ impl TableInner {
 
     fn next_to_run(&self) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
-        let has_place = state.running < self.environment.settings.execs_running_max.max(1);
+        let has_place = state.running < self.environment.settings().execs_running_max.max(1);
         let is_open = self.closing.borrow().is_none();
         let next = (has_place && is_open).then(|| state.queue.pop()).flatten();
         state.running += usize::from(next.is_some());
@@ -309,7 +309,7 @@ impl TableInner {
             return OutputSink::Stream(stream);
         }
         let environment = &self.environment;
-        let output_bytes_max = environment.settings.output_bytes_max;
+        let output_bytes_max = environment.settings().output_bytes_max;
         OutputSink::Log(environment.store.log_writer(&exec.id, output_bytes_max))
     }
 
@@ -317,7 +317,7 @@ impl TableInner {
     pub(super) fn count_output(&self, exec: &LiveExec, bytes: u64) {
         if exec.has_log() {
             let environment = &self.environment;
-            let bytes_max = environment.settings.output_bytes_max;
+            let bytes_max = environment.settings().output_bytes_max;
             environment.execs.count_output(&exec.id, bytes, bytes_max);
         }
     }

@@ -202,5 +202,6 @@ fn event_name(action: Action) -> EventName {
         Action::Metrics => EventName::SystemMetrics,
         Action::Reconcile => EventName::SystemReconcile,
         Action::GarbageCollect => EventName::SystemGc,
+        Action::Reload => EventName::SystemReload,
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
-const WITHOUT_OPERATION: [&str; 9] = [
+const WITHOUT_OPERATION: [&str; 10] = [
     "auth_failed",
     "default_image",
     "default_profile",
@@ -14,6 +14,7 @@ const WITHOUT_OPERATION: [&str; 9] = [
     "is_ready",
     "is_unrecordable",
     "maxima",
+    "resolve_image",
     "responds",
     "stop",
 ];

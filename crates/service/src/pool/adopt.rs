@@ -32,8 +32,8 @@ impl Pool {
         }
         for row in ours {
             // What it was made with is not known, but it was what a container had by default.
-            let limits = &self.environment.settings.default_limits;
-            self.environment.budget.note_of_pool(&row.id, limits);
+            let limits = self.environment.settings().default_limits;
+            self.environment.budget.note_of_pool(&row.id, &limits);
             self.slots().begin_removal(NO_SET, &row.id);
             self.remove_in_background(row.id, NO_SET);
         }

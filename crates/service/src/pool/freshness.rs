@@ -66,7 +66,7 @@ impl Pool {
     /// Looks again and again whether what is ready is of the current image.
     pub(super) async fn keep_fresh(self: Arc<Self>, set: usize) {
         loop {
-            tokio::time::sleep(self.environment.settings.warm_check_interval).await;
+            tokio::time::sleep(self.environment.settings().warm_check_interval).await;
             if self.slots().ready(set) == 0 {
                 continue;
             }

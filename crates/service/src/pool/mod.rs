@@ -97,9 +97,9 @@ pub struct PoolView {
 impl Pool {
     /// An empty pool, which does nothing yet. Policy decides on each set.
     pub(crate) fn new(environment: &Arc<Environment>) -> Result<Self, ServiceError> {
-        let settings = &environment.settings;
+        let settings = environment.settings();
         let wanted = settings.warm.iter().filter(|set| set.wanted > 0);
-        let sets = wanted.map(|set| WarmSet::new(settings, set));
+        let sets = wanted.map(|set| WarmSet::new(&settings, set));
         Ok(Self {
             environment: Arc::clone(environment),
             sets: sets.collect::<Result<_, _>>()?,

@@ -48,7 +48,7 @@ impl Pool {
     async fn until_unhealthy(&self, warm: &WarmContainer) {
         let set = &self.sets[warm.set];
         loop {
-            tokio::time::sleep(self.environment.settings.warm_check_interval).await;
+            tokio::time::sleep(self.environment.settings().warm_check_interval).await;
             if !self.is_healthy(&warm.connection, CHECK_TIMEOUT).await {
                 return;
             }

@@ -90,7 +90,7 @@ impl Supervisor {
     /// Asks the agent to end everything; waits for its grace period, or until a caller forces the
     /// end.
     async fn shut_down(&mut self) {
-        let grace = self.inner.environment.settings.kill_grace;
+        let grace = self.inner.environment.settings().kill_grace;
         let connection = self.container.connection();
         let shut_down = async {
             for _ in 0..SHUTDOWNS_MAX {

@@ -1,0 +1,60 @@
+//! What changed between two readings of the configuration.
+
+use super::load::{Config, Effective};
+
+/// Sections whose settings a running server can change.
+const RELOADED_SECTIONS: [&str; 5] = ["policy", "images", "limits", "quotas", "storage"];
+
+/// Of other sections, settings that it can change too.
+const RELOADED: [&str; 2] = ["log-level", "warm-check-s"];
+
+/// Of those sections, settings that it cannot change.
+const FIXED: [&str; 2] = ["state-dir", "docker-config"];
+
+/// The settings that changed, as their places in the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Those that apply at once.
+    pub(crate) changed: Vec<String>,
+    /// Those that apply after a restart.
+    pub(crate) needs_restart: Vec<String>,
+}
+
+/// Whether a running server can change a setting.
+pub(crate) fn is_reloaded(section: &str, flag: &str) -> bool {
+    let is_in_section = RELOADED_SECTIONS.contains(&section) && !FIXED.contains(&flag);
+    is_in_section || RELOADED.contains(&flag)
+}
+
+impl Config {
+    /// What a later reading changes.
+    pub(crate) fn difference(&self, later: &Self) -> Difference {
+        let mut difference = Difference::default();
+        let pairs = self.effective.iter().zip(&later.effective);
+        for (_, later) in pairs.filter(|(one, other)| one.values != other.values) {
+            let place = format!("[{}] {}", later.section, later.key);
+            if is_reloaded(&later.section, &later.flag) {
+                difference.changed.push(place);
+            } else {
+                difference.needs_restart.push(place);
+            }
+        }
+        if self.tables != later.tables {
+            difference.changed.push("[images.aliases]".to_owned());
+        }
+        difference
+    }
+
+    /// The later reading, except for what still is as it was at the start: so the next reload
+    /// names it again.
+    pub(crate) fn after_reload(mut self, before: &Self) -> Self {
+        let pairs = self.effective.iter_mut().zip(&before.effective);
+        for (later, before) in pairs {
+            let Effective { section, flag, .. } = &later;
+            if !is_reloaded(section, flag) {
+                *later = before.clone();
+            }
+        }
+        self
+    }
+}
