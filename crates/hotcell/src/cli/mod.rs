@@ -37,7 +37,9 @@ pub(crate) use run::RunArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{ServerArgs, Transport};
 pub(crate) use storage::{StateArgs, StorageArgs};
-pub(crate) use warm::{WarmArgs, WarmImage};
+pub(crate) use warm::WarmArgs;
+#[cfg(test)]
+pub(crate) use warm::WarmImage;
 
 use crate::image::{ImageArgs, PullArgs};
 use crate::token::TokenArgs;
