@@ -59,6 +59,9 @@ pub enum EngineError {
         /// What the engine said, for the operator.
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// Nobody waits for it any more, so it was not done.
+    #[error("nobody waits for it any more")]
+    Abandoned,
     /// The engine did not do a step; the cause is for the operator.
     #[error("could not {step}")]
     Engine {
@@ -91,6 +94,7 @@ impl EngineError {
             },
             Self::Unsupported { what } => Self::Unsupported { what: what.clone() },
             Self::Exhausted { resource } => Self::Exhausted { resource },
+            Self::Abandoned => Self::Abandoned,
             Self::Unavailable { engine, hint, .. } => Self::Unavailable {
                 engine,
                 hint,

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
+mod abandonment;
 pub mod docker;
 mod embedded;
 mod error;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, Phase};
 
+pub use abandonment::{Abandonment, Waiting};
 pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::{EngineError, ImageFault, error_chain};
@@ -50,17 +52,19 @@ pub trait Engine: Send + Sync + 'static {
     /// The image of a container to be, pulled if it is missing and `pull` allows it.
     ///
     /// Those who want the same image at once share one pull, which stops when the last of
-    /// them is gone.
+    /// them is gone: its future dropped, or its request abandoned.
     async fn fetch_image(
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError>;
 
     /// Makes the container and starts its agent; when it returns, `open` works. The image is
     /// what [`Engine::fetch_image`] returned for the same spec.
     ///
-    /// Idempotent: creating an id that already runs is `Ok` and tells its state. On
+    /// Idempotent: creating an id that already runs is `Ok` and tells its state. Once nobody
+    /// waits any more, the engine stops at its next step with [`EngineError::Abandoned`]. On
     /// `Err`, and when the future is dropped, nothing is left behind: no mount, no
     /// cgroup, no process, no file.
     async fn create(
@@ -68,15 +72,20 @@ pub trait Engine: Send + Sync + 'static {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError>;
 
     /// Ends whatever runs in the container and starts its agent again, as it was made: its
     /// workspace stays, everything else is new. When it returns, `open` works.
     ///
-    /// On `Err`, and when the future is dropped, the workspace is as it was, and whether an
-    /// agent runs is not known. One that was half made, or of which only the workspace is
+    /// On `Err`, abandoned or dropped, the workspace is as it was, and whether an agent runs
+    /// is not known. One that was half made, or of which only the workspace is
     /// left, cannot be started again.
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError>;
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError>;
 
     /// Opens a byte stream to the container's agent. Streams are independent; closing
     /// one changes nothing in the container.
@@ -114,9 +123,10 @@ pub async fn fetch_and_create(
     id: &ContainerId,
     spec: &Admitted<ContainerSpec>,
 ) -> Result<Container, EngineError> {
-    let progress = Progress::default();
-    let image = engine.fetch_image(spec, Pull::IfMissing(&progress)).await?;
-    engine.create(id, spec, image).await
+    let (progress, abandonment) = (Progress::default(), Abandonment::default());
+    let pull = Pull::IfMissing(&progress);
+    let image = engine.fetch_image(spec, pull, &abandonment).await?;
+    engine.create(id, spec, image, &abandonment).await
 }
 
 /// What containers of an engine can have.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::progress::{Progress, ProgressReceiver};
-use crate::{EngineError, ImageFault};
+use crate::{Abandonment, EngineError, ImageFault};
 
 /// Pulls under way, by what is pulled. Bounded by those who wait.
 #[derive(Debug, Default)]
@@ -35,12 +35,13 @@ impl Drop for Pull {
 }
 
 impl Pulls {
-    /// Waits for the pull of this image that is under way, else for `pull`, which is told
-    /// whom to tell.
+    /// Waits for the pull of this image that is under way, else for `pull`, which reports its
+    /// progress to what it is given.
     pub(crate) async fn join<W>(
         &self,
         source: &Source,
         progress: &Progress,
+        abandonment: &Abandonment,
         pull: impl FnOnce(Progress) -> W,
     ) -> Result<(), EngineError>
     where
@@ -61,6 +62,7 @@ impl Pulls {
         let ended = tokio::select! {
             biased;
             ended = end.wait_for(Option::is_some) => ended.ok().and_then(|end| end.clone()),
+            () = abandonment.abandoned() => return Err(EngineError::Abandoned),
             () = pass_on => unreachable!("it passes on for ever"),
         };
         match ended {
@@ -213,9 +215,10 @@ mod tests {
             }
             go.notify_one();
         };
+        let stays = Abandonment::default();
         let (one, other, ()) = tokio::join!(
-            pulls.join(&source, &first, start),
-            pulls.join(&source, &second, start),
+            pulls.join(&source, &first, &stays, start),
+            pulls.join(&source, &second, &stays, start),
             heard
         );
         for end in [one, other] {
@@ -223,7 +226,8 @@ mod tests {
         }
         assert_eq!(starts.load(Ordering::Relaxed), 1);
         go.notify_one();
-        let third = pulls.join(&source, &Progress::default(), start).await;
+        let nobody = Progress::default();
+        let third = pulls.join(&source, &nobody, &stays, start).await;
         assert!(third.is_err(), "what has ended is not joined");
         assert_eq!(starts.load(Ordering::Relaxed), 2);
     }
@@ -239,10 +243,11 @@ mod tests {
         };
         let source = source();
         let (first, mut updates) = Progress::channel();
-        let mut one = Box::pin(pulls.join(&source, &first, start));
+        let (stays, leaves) = (Abandonment::default(), Abandonment::default());
+        let mut one = Box::pin(pulls.join(&source, &first, &stays, start));
         let never = |_: Progress| async { unreachable!("one is under way") };
         let second = Progress::default();
-        let mut other = Box::pin(pulls.join(&source, &second, never));
+        let mut other = Box::pin(pulls.join(&source, &second, &leaves, never));
         tokio::select! {
             biased;
             _ = &mut one => unreachable!("it never ends"),
@@ -252,7 +257,12 @@ mod tests {
         drop(one);
         tokio::task::yield_now().await;
         assert!(was_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
-        drop(other);
+        leaves.abandon();
+        let abandoned = other.await;
+        assert!(
+            matches!(abandoned, Err(EngineError::Abandoned)),
+            "{abandoned:?}"
+        );
         assert!(was_dropped.await.is_err(), "the pull was dropped");
     }
 }

@@ -187,6 +187,7 @@ fn not_opened(error: EngineError) -> ServiceError {
         | EngineError::Unsupported { .. }
         | EngineError::Unlimited { .. }
         | EngineError::Exhausted { .. }
+        | EngineError::Abandoned
         | EngineError::Engine { .. }) => silent(Some(Box::new(error))),
     }
 }

@@ -221,7 +221,7 @@ impl From<EngineError> for ServiceError {
                 reason: error.to_string(),
             },
             EngineError::Image { fault, .. } => of_image(fault, error),
-            EngineError::Unlimited { .. } => Self::Unavailable {
+            EngineError::Unlimited { .. } | EngineError::Abandoned => Self::Unavailable {
                 reason: error.to_string(),
                 source: None,
             },

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-mod abandonment;
 mod backoff;
 mod budget;
 mod connection;
@@ -40,7 +39,6 @@ use hotcell_domain::{Caller, ContainerRef, Phase};
 use hotcell_engine::Enforced;
 use tokio::sync::Semaphore;
 
-pub use abandonment::{Abandonment, Waiting};
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
@@ -53,7 +51,7 @@ pub use file::{
     Precondition, WriteOptions,
 };
 pub use gc::Collected;
-pub use hotcell_engine::Progress;
+pub use hotcell_engine::{Abandonment, Progress, Waiting};
 pub use operation::{Action, log_denial};
 pub use pool::PoolView;
 pub use reconcile::Reconciled;

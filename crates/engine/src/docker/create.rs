@@ -152,9 +152,8 @@ impl DockerInner {
         is_abandoned: &(impl Fn() -> bool + Sync),
     ) -> Result<Container, EngineError> {
         let go_on = || {
-            let nobody = EngineError::engine("make the container");
             let wanted = (!is_abandoned()).then_some(());
-            wanted.ok_or_else(|| nobody("nobody wants it any more"))
+            wanted.ok_or(EngineError::Abandoned)
         };
         self.ensure_agent(id, image).await?;
         let _permit = self.start_permit().await;

@@ -15,7 +15,7 @@ use super::config::Flavor;
 use super::create::DockerInner;
 use crate::progress::LayerTotals;
 use crate::pulls::pull_error;
-use crate::{EngineError, ImageFault, Progress, Pull};
+use crate::{Abandonment, EngineError, ImageFault, Progress, Pull};
 
 /// A pull fails after this long without progress.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
@@ -59,6 +59,7 @@ impl DockerInner {
         self: &Arc<Self>,
         source: &Source,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<LocalImage, EngineError> {
         let reference = source.reference.to_string();
         if !is_plain(&reference) {
@@ -77,7 +78,7 @@ impl DockerInner {
         }
         match pull {
             Pull::IfMissing(progress) if source.transport != Transport::Nowhere => {
-                self.pull(source, before, progress).await
+                self.pull(source, before, progress, abandonment).await
             }
             Pull::IfMissing(_) | Pull::Never => Err(EngineError::NoImage { image: reference }),
         }
@@ -88,11 +89,13 @@ impl DockerInner {
         source: &Source,
         before: Option<LocalImage>,
         progress: &Progress,
+        abandonment: &Abandonment,
     ) -> Result<LocalImage, EngineError> {
         let reference = source.reference.to_string();
         let (inner, asked) = (Arc::clone(self), source.reference.clone());
         let work = |progress| async move { pull(inner.client(), asked, progress).await };
-        self.pulls().join(source, progress, work).await?;
+        let pulls = self.pulls();
+        pulls.join(source, progress, abandonment, work).await?;
         let found = inspect(self.client(), &reference).await?;
         if let Some(found) = found.filter(|found| is_usable(source, found)) {
             let is_ours = before.is_none_or(|before| before.id != found.id);

@@ -44,8 +44,8 @@ use tokio::sync::oneshot;
 
 use self::create::DockerInner;
 use crate::{
-    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize, Pull, ReadyImage,
-    SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize,
+    Pull, ReadyImage, SweepMode, Swept,
 };
 
 pub use config::{DockerConfig, Flavor, Host, HostError, Tls};
@@ -102,8 +102,10 @@ impl Engine for Docker {
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
-        let found = self.inner.image(&profile::check(spec)?, pull).await?;
+        let source = profile::check(spec)?;
+        let found = self.inner.image(&source, pull, abandonment).await?;
         Ok(ReadyImage::new(spec, Some(found.id.clone()), found))
     }
 
@@ -112,14 +114,15 @@ impl Engine for Docker {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
-        let (asked, spec) = (id.clone(), spec.clone());
+        let (asked, spec, abandonment) = (id.clone(), spec.clone(), abandonment.clone());
         // The work continues when the caller's future is dropped; an answer that nobody takes then
         // removes the container.
         tokio::spawn(async move {
-            let is_abandoned = || answer.is_closed();
+            let is_abandoned = || answer.is_closed() || abandonment.is_abandoned();
             let made = inner.create(&asked, &spec, &image, is_abandoned).await;
             drop(answer.send(made));
         });
@@ -129,8 +132,12 @@ impl Engine for Docker {
         Ok(made.commit())
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        self.inner.restart(id).await
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
+        self.inner.restart(id, abandonment).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

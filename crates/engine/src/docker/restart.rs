@@ -8,7 +8,7 @@ use hotcell_domain::{ContainerId, Phase};
 use super::client::FaultKind;
 use super::create::DockerInner;
 use super::names;
-use crate::{Container, EngineError};
+use crate::{Abandonment, Container, EngineError};
 
 impl DockerInner {
     /// See [`crate::Engine::restart`]. Its volumes are as they were: the engine keeps them
@@ -16,9 +16,11 @@ impl DockerInner {
     pub(super) async fn restart(
         self: &Arc<Self>,
         id: &ContainerId,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         self.daemon_info().await?.check_enforced(&self.config)?;
         let _lock = self.locks().lock(id).await;
+        abandonment.check()?;
         drop(self.take_ready(id));
         match self.inspect(id).await?.phase {
             Phase::Running => self.kill(id).await?,
@@ -32,6 +34,7 @@ impl DockerInner {
         self.watches().ended(id);
         self.processes().forget(id);
         let _permit = self.start_permit().await;
+        abandonment.check()?;
         self.try_start(id).await?;
         let agent = self.agent_of(id).await?;
         self.reach_agent(id, &agent).await?;

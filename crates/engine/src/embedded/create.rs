@@ -19,7 +19,7 @@ use super::{EmbeddedConfig, init_process, remove_tree, spec};
 use crate::pulls::Pulls;
 use crate::stored_spec::StoredSpec;
 use crate::uncommitted::Uncommitted;
-use crate::{EngineError, ReadyImage};
+use crate::{Abandonment, EngineError, ReadyImage};
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -82,6 +82,7 @@ impl EmbeddedInner {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: &ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Uncommitted<Record>, EngineError> {
         spec::check(spec.value())?;
         let container_root = image.payload(spec)?;
@@ -92,8 +93,12 @@ impl EmbeddedInner {
         if let Some(record) = self.home.read(id)? {
             return Ok(Uncommitted::existing(record));
         }
-        let made = self.clear(id);
-        match made.and_then(|()| self.make(id, spec.value(), container_root)) {
+        let made = self
+            .clear(id)
+            .and_then(|()| abandonment.check())
+            .and_then(|()| self.make(id, spec.value(), container_root))
+            .and_then(|record| abandonment.check().map(|()| record));
+        match made {
             Ok(record) => {
                 let (inner, id) = (Arc::clone(self), id.clone());
                 // Whoever drops it may be a thread that must not wait.

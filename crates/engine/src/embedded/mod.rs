@@ -44,8 +44,8 @@ use tokio::sync::oneshot;
 use self::create::EmbeddedInner;
 use self::home::Record;
 use crate::{
-    AgentStream, Capabilities, Container, Enforced, Engine, EngineError, Garbage, HostSize, Pull,
-    ReadyImage, SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Enforced, Engine, EngineError, Garbage,
+    HostSize, Pull, ReadyImage, SweepMode, Swept,
 };
 
 pub(crate) use self::kind::EmbeddedKind;
@@ -216,6 +216,7 @@ impl Engine for Embedded {
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
         if let (Some(images), Some(source), Pull::IfMissing(progress)) =
             (self.images(), spec.image(), pull)
@@ -223,7 +224,8 @@ impl Engine for Embedded {
         {
             let (images, asked) = (images.clone(), source.value().clone());
             let pull = |progress| async move { pull::pull(&images, &source, progress).await };
-            self.inner.pulls().join(&asked, progress, pull).await?;
+            let pulls = self.inner.pulls();
+            pulls.join(&asked, progress, abandonment, pull).await?;
         }
         let asked = spec.clone();
         let find = move |inner: &EmbeddedInner| root::find(inner.images().get(), &asked);
@@ -236,14 +238,15 @@ impl Engine for Embedded {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
-        let (asked, spec) = (id.clone(), spec.clone());
+        let (asked, spec, abandonment) = (id.clone(), spec.clone(), abandonment.clone());
         // The work goes on when our caller is dropped; the answer that nobody takes then
         // removes the container. The image is held until the record names it.
         tokio::task::spawn_blocking(move || {
-            drop(answer.send(inner.create(&asked, &spec, &image)));
+            drop(answer.send(inner.create(&asked, &spec, &image, &abandonment)));
         });
         let made = answered
             .await
@@ -251,9 +254,14 @@ impl Engine for Embedded {
         Ok(describe(id, Some(made.commit())))
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        let asked = id.clone();
-        let record = self.blocking(move |inner| inner.restart(&asked)).await?;
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
+        let (asked, abandonment) = (id.clone(), abandonment.clone());
+        let restart = move |inner: &EmbeddedInner| inner.restart(&asked, &abandonment);
+        let record = self.blocking(restart).await?;
         Ok(describe(id, Some(record)))
     }
 

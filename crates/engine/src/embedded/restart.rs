@@ -8,14 +8,19 @@ use hotcell_domain::ContainerId;
 
 use super::create::{EmbeddedInner, end_recorded};
 use super::home::{Owner, Record};
-use crate::EngineError;
+use crate::{Abandonment, EngineError};
 
 impl EmbeddedInner {
     /// See [`crate::Engine::restart`].
-    pub(super) fn restart(&self, id: &ContainerId) -> Result<Record, EngineError> {
+    pub(super) fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Record, EngineError> {
         let Some(_lock) = self.home().lock(id)? else {
             return Err(EngineError::NotFound { id: id.clone() });
         };
+        abandonment.check()?;
         let known = (self.home().read(id)?, self.home().launch(id)?);
         let (Some(mut record), Some(launch)) = known else {
             let step = "start the container again";

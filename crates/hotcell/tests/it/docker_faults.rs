@@ -4,7 +4,7 @@
 use hotcell_agent_client::{Agent, Command, EventKind, ExitCause, WriteOptions};
 use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
 use hotcell_engine::docker::{DockerConfig, Flavor, Host};
-use hotcell_engine::{Docker, Engine, EngineError};
+use hotcell_engine::{Abandonment, Docker, Engine, EngineError};
 use serde_json::json;
 
 use crate::support;
@@ -570,8 +570,11 @@ async fn an_image_is_inspected_once_for_a_container() {
     let (id, spec) = (new_id(), spec());
     let progress = hotcell_engine::Progress::default();
     let pull = hotcell_engine::Pull::IfMissing(&progress);
-    let image = engine.fetch_image(&spec, pull).await.expect("it is here");
-    let made = engine.create(&id, &spec, image).await.expect("it is made");
+    let stays = Abandonment::default();
+    let image = engine.fetch_image(&spec, pull, &stays).await;
+    let image = image.expect("it is here");
+    let made = engine.create(&id, &spec, image, &stays).await;
+    let made = made.expect("it is made");
     assert_eq!(inspections() - before, 1);
     assert!(made.image_id.is_some());
     engine.destroy(&id).await.expect("it is destroyed");

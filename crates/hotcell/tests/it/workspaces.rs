@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hotcell_domain::{ContainerId, Lifetime};
-use hotcell_engine::{Engine, Garbage, SweepMode};
+use hotcell_engine::{Abandonment, Engine, Garbage, SweepMode};
 use hotcell_testkit::{Need, not_claimed, skip};
 use rustix::process::{Signal, getegid, geteuid};
 use serde_json::{Value, json};
@@ -87,7 +87,8 @@ async fn where_ids_cannot_be_mapped_all_containers_share_one_user() {
         let files = workspace(&home, &id);
         assert_eq!(format(&files)["ids"], "owner");
         fs::write(files.join("from-outside"), "x").unwrap();
-        engine.restart(&id).await.unwrap();
+        let stays = Abandonment::default();
+        engine.restart(&id, &stays).await.unwrap();
         let agent = crash::connect(&engine, &id).await;
         agent.mkdir(b"made", false).await.unwrap();
         owners.push(owner(&files.join("made")));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerSpec, EngineId};
 use hotcell_engine::{
-    AgentStream, Capabilities, Container, Garbage, Pull, ReadyImage, SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Garbage, Pull, ReadyImage, SweepMode, Swept,
 };
 
 use super::*;
@@ -52,6 +52,7 @@ impl Engine for Door {
         &self,
         _: &Admitted<ContainerSpec>,
         _: Pull<'_>,
+        _: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
         Err(EngineError::Exhausted { resource: "all" })
     }
@@ -61,11 +62,12 @@ impl Engine for Door {
         _: &ContainerId,
         _: &Admitted<ContainerSpec>,
         _: ReadyImage,
+        _: &Abandonment,
     ) -> Result<Container, EngineError> {
         Err(EngineError::Exhausted { resource: "all" })
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+    async fn restart(&self, id: &ContainerId, _: &Abandonment) -> Result<Container, EngineError> {
         Err(EngineError::NotFound { id: id.clone() })
     }
 

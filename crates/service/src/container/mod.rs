@@ -16,9 +16,7 @@ use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
 pub(crate) use self::live::{EndMode, LiveContainer};
-pub(crate) use self::supervisor::{
-    CreateError, Creation, EndCause, Origin, Supervisor, create, fetch_image,
-};
+pub(crate) use self::supervisor::{CreateError, Creation, EndCause, Origin, Supervisor, create};
 use crate::{Abandonment, LimitView};
 
 /// A request for a container. `None` means the configured default.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Phase};
 use hotcell_engine::{
-    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
-    SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull,
+    ReadyImage, SweepMode, Swept,
 };
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -109,8 +109,9 @@ impl Engine for MeteredEngine {
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
-        let call = self.engine.fetch_image(spec, pull);
+        let call = self.engine.fetch_image(spec, pull, abandonment);
         self.timed("fetch_image", call).await
     }
 
@@ -119,13 +120,19 @@ impl Engine for MeteredEngine {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
-        let call = self.engine.create(id, spec, image);
+        let call = self.engine.create(id, spec, image, abandonment);
         self.timed("create", call).await
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        self.timed("restart", self.engine.restart(id)).await
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
+        self.timed("restart", self.engine.restart(id, abandonment))
+            .await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

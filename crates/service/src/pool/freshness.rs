@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_engine::{EngineError, Pull};
+use hotcell_engine::{Abandonment, EngineError, Pull};
 
 use super::{Pool, WarmContainer};
 
@@ -30,7 +30,9 @@ impl Pool {
     /// What the image of a set is now; `None` if its engine does not say.
     pub(super) async fn current_image(&self, set: usize) -> Option<CurrentImage> {
         let spec = &self.sets[set].spec;
-        let asked = self.environment.engine.fetch_image(spec, Pull::Never);
+        let stays = Abandonment::default();
+        let engine = &self.environment.engine;
+        let asked = engine.fetch_image(spec, Pull::Never, &stays);
         let image = &spec.value().image;
         match tokio::time::timeout(IMAGE_TIMEOUT, asked).await {
             Ok(Ok(found)) => Some(CurrentImage {

@@ -8,17 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hotcell_domain::ContainerId;
-use hotcell_engine::{Progress, error_chain};
+use hotcell_engine::{Abandonment, Progress, error_chain};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::watch::CHECK_TIMEOUT;
 use super::{Pool, WarmContainer, WarmSet};
 use crate::ServiceError;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
-use crate::container::{CreateError, create, fetch_image};
+use crate::container::{CreateError, Creation, create};
 use crate::space::LOOK_INTERVAL;
 
 /// Containers of one set that are made at once.
@@ -120,7 +119,7 @@ impl Pool {
         let began = Instant::now();
         let given_up = self.slots().given_up(&id);
         let mut made = self.create_recorded(set, &id, &given_up).await;
-        if given_up.is_cancelled() {
+        if given_up.is_abandoned() {
             made = Err(CreateError::GivenUp);
         }
         let is_put = made.as_ref().is_ok_and(|warm| self.put(warm));
@@ -136,7 +135,7 @@ impl Pool {
         &self,
         set: usize,
         id: &ContainerId,
-        given_up: &CancellationToken,
+        given_up: &Abandonment,
     ) -> Result<Arc<WarmContainer>, CreateError> {
         let environment = &self.environment;
         let spec = &self.sets[set].spec;
@@ -145,15 +144,14 @@ impl Pool {
         let store = &environment.store;
         let noted = store.insert_warm(id.clone(), created_unix_ms, environment.engine_id.clone());
         noted.await?;
-        // The one step that may take minutes. What follows is left to come to its end, so that
-        // nobody removes what is still being made.
-        let fetched = given_up
-            .run_until_cancelled(fetch_image(environment, spec))
-            .await;
-        fetched.ok_or(CreateError::GivenUp)??;
         let metrics = environment.metrics.agent.clone();
         let connection = Arc::new(Connection::new(engine, id.clone(), metrics));
-        let container = create(environment, id, spec, &Progress::default(), &connection).await?;
+        let creation = Creation {
+            spec: spec.clone(),
+            progress: Progress::default(),
+            abandonment: given_up.clone(),
+        };
+        let container = create(environment, id, &creation, &connection).await?;
         self.warm_up(&connection).await?;
         Ok(WarmContainer::new(
             set,

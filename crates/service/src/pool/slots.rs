@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hotcell_domain::ContainerId;
+use hotcell_engine::Abandonment;
 use tokio::task::AbortHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::WarmContainer;
 use super::freshness::CurrentImage;
@@ -25,7 +25,7 @@ struct Slot {
 
 enum SlotState {
     /// It is being made, unless it is given up.
-    Creating(CancellationToken),
+    Creating(Abandonment),
     /// It can be handed out, and is watched meanwhile.
     Ready(Arc<WarmContainer>, AbortHandle),
     /// Somebody is about to get it.
@@ -49,7 +49,7 @@ impl Slots {
         let has_room = !self.is_closed && present < wanted && present + removing < 2 * wanted;
         if has_room {
             debug_assert!(!self.holds(id), "a container has one slot");
-            self.insert(set, id, SlotState::Creating(CancellationToken::new()));
+            self.insert(set, id, SlotState::Creating(Abandonment::default()));
         }
         has_room
     }
@@ -139,7 +139,7 @@ impl Slots {
         let mut states = self.slots.values().map(|slot| &slot.state);
         states.any(|state| match state {
             SlotState::Removing => true,
-            SlotState::Creating(given_up) => given_up.is_cancelled(),
+            SlotState::Creating(given_up) => given_up.is_abandoned(),
             SlotState::Ready(..) | SlotState::Claimed => false,
         })
     }
@@ -150,7 +150,7 @@ impl Slots {
         for (id, slot) in self.slots.iter_mut().rev() {
             let is_ready = match &slot.state {
                 SlotState::Creating(given_up) => {
-                    given_up.cancel();
+                    given_up.abandon();
                     false
                 }
                 SlotState::Ready(_, watch) => {
@@ -169,12 +169,12 @@ impl Slots {
 
     /// Tells when a container that is being made is given up. One that is not being made
     /// any more is.
-    pub(super) fn given_up(&self, id: &ContainerId) -> CancellationToken {
+    pub(super) fn given_up(&self, id: &ContainerId) -> Abandonment {
         match self.slots.get(id).map(|slot| &slot.state) {
             Some(SlotState::Creating(given_up)) => given_up.clone(),
             Some(SlotState::Ready(..) | SlotState::Claimed | SlotState::Removing) | None => {
-                let given_up = CancellationToken::new();
-                given_up.cancel();
+                let given_up = Abandonment::default();
+                given_up.abandon();
                 given_up
             }
         }

@@ -9,8 +9,8 @@ use hotcell_domain::{
     Admitted, ContainerId, ContainerRef, ContainerSpec, EngineId, ExecEnd, ExecId, ExecStatus,
 };
 use hotcell_engine::{
-    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
-    SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull,
+    ReadyImage, SweepMode, Swept,
 };
 use hotcell_service::Settings;
 use hotcell_testkit::fake::{Fake, Faults};
@@ -31,8 +31,9 @@ impl Engine for Starving {
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
-        self.fake.fetch_image(spec, pull).await
+        self.fake.fetch_image(spec, pull, abandonment).await
     }
 
     async fn create(
@@ -40,12 +41,17 @@ impl Engine for Starving {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
-        self.fake.create(id, spec, image).await
+        self.fake.create(id, spec, image, abandonment).await
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
-        self.fake.restart(id).await
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
+        self.fake.restart(id, abandonment).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

@@ -12,7 +12,7 @@ use futures_util::future::{join_all, try_join_all};
 use hotcell_agent_client::{Agent, AgentError, Command, WriteOptions};
 use hotcell_domain::{ContainerId, Phase};
 
-use hotcell_engine::{Engine, Pull};
+use hotcell_engine::{Abandonment, Engine, EngineError, Progress, Pull};
 
 use super::container::{Live, TestContainer, admitted, expect_not_found, new_id};
 use super::{Outcome, Subject, claimed};
@@ -87,7 +87,9 @@ pub(super) async fn a_container_is_listed_and_inspected_as_running(subject: &Sub
     assert_eq!(inspected.oom_kills, 0);
     // This id tells whether a container is of the image that its name currently refers to.
     let spec = admitted(subject, |_| ())?;
-    let image = subject.engine.fetch_image(&spec, Pull::Never).await?;
+    let stays = Abandonment::default();
+    let fetched = subject.engine.fetch_image(&spec, Pull::Never, &stays);
+    let image = fetched.await?;
     let image_id = image.id().map(str::to_owned);
     assert_eq!(container.info.image_id, image_id);
     assert_eq!(inspected.image_id, image_id);
@@ -215,7 +217,7 @@ pub(super) async fn a_dropped_create_leaves_nothing(subject: &Subject) -> Outcom
     for turns in 0..TURNS_MAX {
         let id = new_id();
         let create = hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec);
-        if let Some(made) = drop_after(turns, create).await {
+        if let Some(made) = poll_at_most(turns, create).await {
             made.context("create")?;
             subject.engine.destroy(&id).await?;
             break;
@@ -229,11 +231,37 @@ pub(super) async fn a_dropped_create_leaves_nothing(subject: &Subject) -> Outcom
     Ok(())
 }
 
+pub(super) async fn an_abandoned_create_leaves_nothing(subject: &Subject) -> Outcome {
+    let spec = admitted(subject, |_| ())?;
+    let (engine, progress) = (&*subject.engine, Progress::default());
+    for turns in 0..TURNS_MAX {
+        let (id, abandonment) = (new_id(), Abandonment::default());
+        let pull = Pull::IfMissing(&progress);
+        let image = engine.fetch_image(&spec, pull, &abandonment).await?;
+        let mut create = pin!(engine.create(&id, &spec, image, &abandonment));
+        let mut made = poll_at_most(turns, create.as_mut()).await;
+        if made.is_none() {
+            abandonment.abandon();
+            made = Some(create.await);
+        }
+        match made.context("it has an answer")? {
+            Err(EngineError::Abandoned) => until_unlisted(subject, &id).await?,
+            Ok(_) => {
+                engine.destroy(&id).await?;
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        expect_not_found(&engine.inspect(&id).await);
+    }
+    Ok(())
+}
+
 pub(super) async fn a_dropped_create_can_be_repeated(subject: &Subject) -> Outcome {
     let spec = admitted(subject, |_| ())?;
     for turns in 1..TURNS_MAX {
         let id = new_id();
-        let dropped = drop_after(
+        let dropped = poll_at_most(
             turns,
             hotcell_engine::fetch_and_create(&*subject.engine, &id, &spec),
         )
@@ -257,7 +285,7 @@ pub(super) async fn a_dropped_repetition_of_create_leaves_the_container(
     let container = TestContainer::make(subject).await?;
     // The number of polls may differ each time, so no number is the last.
     for turns in (1..=TURNS_OF_REPETITION_MAX).cycle().take(REPETITIONS) {
-        drop_after(
+        poll_at_most(
             turns,
             hotcell_engine::fetch_and_create(&*subject.engine, &container.id, &spec),
         )
@@ -331,7 +359,7 @@ async fn expect_nothing_of(subject: &Subject, id: &ContainerId) -> Outcome {
     expect_not_found(&engine.inspect(id).await);
     expect_not_found(&engine.destroy(id).await);
     expect_not_found(&engine.exited(id).await);
-    expect_not_found(&engine.restart(id).await);
+    expect_not_found(&engine.restart(id, &Abandonment::default()).await);
     ensure!(!listed(&**engine).await?.contains(id), "still listed");
     Ok(())
 }
@@ -349,8 +377,8 @@ async fn until_unlisted(subject: &Subject, id: &ContainerId) -> Outcome {
     Ok(())
 }
 
-/// Polls a future at most `turns` times, then drops it.
-async fn drop_after<F: Future>(turns: usize, future: F) -> Option<F::Output> {
+/// Polls a future at most `turns` times, and then drops it unless it is only lent.
+async fn poll_at_most<F: Future>(turns: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = turns;
     poll_fn(|cx| {

@@ -53,6 +53,7 @@ macro_rules! conformance_cases {
                     waiting_for_the_end_returns_on_destroy
                     twenty_containers_are_made_at_once
                     a_dropped_create_leaves_nothing
+                    an_abandoned_create_leaves_nothing
                     a_dropped_create_can_be_repeated
                     a_dropped_repetition_of_create_leaves_the_container
                     another_engine_over_the_same_state_finds_the_container

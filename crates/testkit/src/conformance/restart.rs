@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hotcell_agent_client::{AgentError, Variable, WriteOptions};
 use hotcell_domain::Phase;
 
-use hotcell_engine::Engine;
+use hotcell_engine::{Abandonment, Engine};
 
 use super::container::{Live, TestContainer};
 use super::{Outcome, Subject, claimed};
@@ -87,7 +87,9 @@ async fn again<'a>(
     engine: &dyn Engine,
     container: &TestContainer<'a>,
 ) -> anyhow::Result<TestContainer<'a>> {
-    let restarted = engine.restart(&container.id).await.context("restart")?;
+    let stays = Abandonment::default();
+    let restarted = engine.restart(&container.id, &stays).await;
+    let restarted = restarted.context("restart")?;
     assert_eq!(
         (&restarted.id, restarted.phase),
         (&container.id, Phase::Running)

@@ -26,8 +26,8 @@ use self::home::{Home, Making, UNLIMITED};
 use self::process::all_gone;
 use self::stream::Faulty;
 use hotcell_engine::{
-    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize, Pull, ReadyImage,
-    SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, HostSize,
+    Pull, ReadyImage, SweepMode, Swept,
 };
 
 /// The file that says which image every name refers to.
@@ -117,6 +117,7 @@ impl Fake {
         &self,
         mut making: Making,
         fault: Option<CreateFault>,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         const STEP: &str = "start the agent";
         let started = making.start(&self.agent_program);
@@ -126,6 +127,7 @@ impl Fake {
         if fault == Some(CreateFault::After) {
             return Err(injected(STEP));
         }
+        abandonment.check()?;
         making.finish().map_err(EngineError::engine(STEP))
     }
 
@@ -162,7 +164,9 @@ impl Engine for Fake {
         &self,
         spec: &Admitted<ContainerSpec>,
         _pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
+        abandonment.check()?;
         Ok(ReadyImage::new(spec, self.tagged(), ()))
     }
 
@@ -171,6 +175,7 @@ impl Engine for Fake {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         const STEP: &str = "create the container";
         image.payload::<()>(spec)?;
@@ -194,12 +199,17 @@ impl Engine for Fake {
             let noted = making.note_image(image_id);
             noted.map_err(EngineError::engine(STEP))?;
         }
-        self.start(making, fault).await
+        self.start(making, fault, abandonment).await
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
         const STEP: &str = "start the container again";
         let _alone = self.changing.lock().await;
+        abandonment.check()?;
         let home = self.find(id)?;
         let fault = self.faults().create();
         if fault == Some(CreateFault::Before) {
@@ -212,7 +222,7 @@ impl Engine for Fake {
         }
         ended.reap();
         let making = Making::again(home).map_err(EngineError::engine(STEP))?;
-        self.start(making, fault).await
+        self.start(making, fault, abandonment).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {

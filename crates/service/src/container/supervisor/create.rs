@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
-use hotcell_engine::{Container, EngineError, Progress, Pull, ReadyImage};
+use hotcell_domain::ContainerId;
+use hotcell_engine::{Abandonment, Container, EngineError, Pull, ReadyImage};
 use hotcell_store::StoreError;
 
+use super::Creation;
 use crate::ServiceError;
 use crate::connection::Connection;
 use crate::environment::Environment;
@@ -36,38 +37,36 @@ pub(crate) enum CreateError {
     GivenUp,
 }
 
-/// Creates a container and connects to it. On `Err` something may be left.
+/// Creates a container and connects to it. Once its request is abandoned it stops at the next
+/// step. On `Err` something may be left.
 pub(crate) async fn create(
     environment: &Environment,
     id: &ContainerId,
-    spec: &Admitted<ContainerSpec>,
-    progress: &Progress,
+    creation: &Creation,
     connection: &Connection,
 ) -> Result<Container, CreateError> {
-    let image = fetch_reporting(environment, spec, progress).await?;
-    let creating = environment.engine.create(id, spec, image);
+    let image = fetch_image(environment, creation).await?;
+    let abandonment = &creation.abandonment;
+    let creating = environment
+        .engine
+        .create(id, &creation.spec, image, abandonment);
     let created = tokio::time::timeout(CREATE_TIMEOUT, creating).await;
     let created = created.map_err(|_| late("make the container"))??;
-    connect(connection).await?;
+    tokio::select! {
+        biased;
+        connected = connect(connection) => connected?,
+        () = abandonment.abandoned() => return Err(EngineError::Abandoned.into()),
+    }
     Ok(created)
 }
 
-/// Ensures that the image of a future container is ready, without reporting progress.
-pub(crate) async fn fetch_image(
+async fn fetch_image(
     environment: &Environment,
-    spec: &Admitted<ContainerSpec>,
-) -> Result<(), CreateError> {
-    let fetched = fetch_reporting(environment, spec, &Progress::default()).await;
-    fetched.map(drop)
-}
-
-async fn fetch_reporting(
-    environment: &Environment,
-    spec: &Admitted<ContainerSpec>,
-    progress: &Progress,
+    creation: &Creation,
 ) -> Result<ReadyImage, CreateError> {
-    let pull = Pull::IfMissing(progress);
-    let fetch = environment.engine.fetch_image(spec, pull);
+    let pull = Pull::IfMissing(&creation.progress);
+    let (spec, abandonment) = (&creation.spec, &creation.abandonment);
+    let fetch = environment.engine.fetch_image(spec, pull, abandonment);
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     Ok(fetched.map_err(|_| late("pull the image"))??)
 }
@@ -77,8 +76,9 @@ pub(super) async fn restart(
     environment: &Environment,
     id: &ContainerId,
     connection: &Connection,
+    abandonment: &Abandonment,
 ) -> Result<Container, CreateError> {
-    let restart = environment.engine.restart(id);
+    let restart = environment.engine.restart(id, abandonment);
     let started = tokio::time::timeout(RESTART_TIMEOUT, restart).await;
     let started = started.map_err(|_| late("start the container again"))??;
     connect(connection).await?;

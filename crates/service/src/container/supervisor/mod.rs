@@ -5,6 +5,7 @@ mod create;
 mod end;
 mod restart;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +13,16 @@ use hotcell_domain::{Admitted, ContainerSpec, Phase};
 use hotcell_engine::{Container, Engine, EngineError, Progress};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use self::create::CreateError;
 pub(crate) use self::create::create;
-pub(crate) use self::create::{CreateError, fetch_image};
 use super::live::{EndMode, EndRequest, LiveContainer};
 use crate::{Abandonment, Inner, ServiceError};
 
 /// Delay before the next attempt when the engine could not watch a container.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long an engine may take to undo a creation that nobody wants.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Owns a container's phase and serves requests to end it.
 pub(crate) struct Supervisor {
@@ -129,28 +133,35 @@ impl Supervisor {
         self.end(cause).await;
     }
 
-    /// Creates it and connects to it. If a caller asks for its end or the request is abandoned, the
-    /// engine's future is dropped. On `Err` something may be left.
+    /// Creates it and connects to it, unless the request is abandoned or somebody wants its end
+    /// before: then the engine is told so and undoes what it began. On `Err` something may be
+    /// left.
     async fn create_unless_ended(
         &mut self,
         creation: &Creation,
     ) -> Result<Container, (EndCause, ServiceError)> {
         let (environment, container) = (&self.inner.environment, &self.container);
         let connection = container.connection();
-        tokio::select! {
+        let creation = Creation {
+            abandonment: creation.abandonment.part(),
+            ..creation.clone()
+        };
+        let mut creating = pin!(create(environment, container.id(), &creation, &connection));
+        let request = tokio::select! {
             biased;
-            made = create(environment, container.id(), &creation.spec, &creation.progress, &connection) => {
-                made.map_err(|failure| (EndCause::NotCreated, failure.into()))
+            made = until_undone(&mut creating, &creation.abandonment) => {
+                return made.map_err(|failure| (EndCause::NotCreated, failure.into()));
             }
-            () = creation.abandonment.abandoned() => {
-                Err((EndCause::NotCreated, not_made("nobody waits for it any more")))
-            }
-            request = self.requests.recv() => {
-                self.waiting.extend(request.map(|request| request.answer));
-                let failure = not_made("the container was ended before it was made");
-                Err((EndCause::Requested { force: true }, failure))
-            }
-        }
+            request = self.requests.recv() => request,
+        };
+        creation.abandonment.abandon();
+        let _ = until_undone(&mut creating, &creation.abandonment).await;
+        self.waiting.extend(request.map(|request| request.answer));
+        let failure = ServiceError::Unavailable {
+            reason: "the container was ended before it was made".to_owned(),
+            source: None,
+        };
+        Err((EndCause::Requested { force: true }, failure))
     }
 
     /// Connects in the background, a bounded number of containers at a time.
@@ -202,10 +213,20 @@ impl Supervisor {
     }
 }
 
-fn not_made(reason: &str) -> ServiceError {
-    ServiceError::Unavailable {
-        reason: reason.to_owned(),
-        source: None,
+/// Waits for a creation. One that is abandoned gets some time to undo what it began; whoever
+/// drops it afterwards leaves the rest to the engine.
+async fn until_undone(
+    creating: impl Future<Output = Result<Container, CreateError>>,
+    abandonment: &Abandonment,
+) -> Result<Container, CreateError> {
+    let too_late = async {
+        abandonment.abandoned().await;
+        tokio::time::sleep(UNDO_TIMEOUT).await;
+    };
+    tokio::select! {
+        biased;
+        made = creating => made,
+        () = too_late => Err(EngineError::Abandoned.into()),
     }
 }
 

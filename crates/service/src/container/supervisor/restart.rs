@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_domain::Phase;
-use hotcell_engine::{Container, EngineError, error_chain};
+use hotcell_engine::{Abandonment, Container, EngineError, error_chain};
 use tokio::time::Instant;
 
 use super::create::{CreateError, restart};
@@ -59,15 +59,19 @@ impl Supervisor {
     async fn start_again(&mut self, starts: &mut RestartAttempts) -> Result<(), EndCause> {
         while starts.may_begin() {
             let (inner, container) = (Arc::clone(&self.inner), Arc::clone(&self.container));
+            let abandonment = Abandonment::default();
             let attempt = async {
                 starts.wait().await;
                 // One that waited was said to be halted.
                 container.set_phase(Phase::Creating);
-                restart(&inner.environment, container.id(), &container.connection()).await
+                let connection = container.connection();
+                let (environment, id) = (&inner.environment, container.id());
+                restart(environment, id, &connection, &abandonment).await
             };
             let started = tokio::select! {
                 biased;
                 request = self.requests.recv() => {
+                    abandonment.abandon();
                     return Err(request.map_or(EndCause::Missing, |request| self.take(request)));
                 }
                 started = attempt => started,

@@ -57,10 +57,35 @@ async fn a_container_that_is_being_made_can_be_killed() {
         matches!(spawned, Err(ServiceError::Unavailable { .. })),
         "{spawned:?}"
     );
+    let told = engine.abandoned.load(Ordering::SeqCst);
+    assert_eq!(told, 1, "the engine was told, and not cut off");
     ground.assert_empty().await;
     let all = service.containers(&me(), true).await.unwrap();
     assert_eq!((all.len(), all[0].phase), (1, Phase::Stopped));
     service.spawn(&me(), named("box")).await.unwrap();
+}
+
+/// One carries the request to its end whether or not its caller waits; the other supervises the
+/// container for all its life.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spawn_takes_two_tasks() {
+    let ground = Ground::new();
+    let engine = Odd::new(&ground);
+    let service = ground
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let alive = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = alive();
+    let (spawning, view) = begin(&service, &engine).await;
+    let of_the_test = 1;
+    assert_eq!(alive(), before + of_the_test + 2);
+    service.kill(&me(), &by_id(&view), true).await.unwrap();
+    assert!(spawning.await.unwrap().is_err());
+    until("both have ended", async || alive() == before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

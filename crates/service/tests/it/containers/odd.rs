@@ -9,8 +9,8 @@ use hotcell_domain::{
     Admitted, ContainerId, ContainerSpec, EngineId, ImageRef, Lifetime, Phase, Policy,
 };
 use hotcell_engine::{
-    AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull, ReadyImage,
-    SweepMode, Swept, fetch_and_create,
+    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull,
+    ReadyImage, SweepMode, Swept, fetch_and_create,
 };
 use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
 use hotcell_testkit::fake::Fake;
@@ -50,6 +50,8 @@ pub(crate) struct Odd {
     pub(crate) is_full: AtomicBool,
     /// How many creations were requested.
     pub(crate) creates: AtomicUsize,
+    /// Creations that it stopped because it was told that nobody waits.
+    pub(crate) abandoned: AtomicUsize,
     /// How many restarts were requested.
     pub(crate) restarts: AtomicUsize,
     /// Containers it was asked to sync.
@@ -89,6 +91,7 @@ impl Odd {
             has_image: AtomicBool::new(true),
             is_full: AtomicBool::new(false),
             creates: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
             synced: Mutex::default(),
             astray: Mutex::default(),
@@ -153,15 +156,16 @@ impl Engine for Odd {
         &self,
         spec: &Admitted<ContainerSpec>,
         pull: Pull<'_>,
+        abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError> {
         if matches!(pull, Pull::IfMissing(_)) {
-            return self.fake.fetch_image(spec, pull).await;
+            return self.fake.fetch_image(spec, pull, abandonment).await;
         }
         if self.is_silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         self.answer()?;
-        self.fake.fetch_image(spec, pull).await
+        self.fake.fetch_image(spec, pull, abandonment).await
     }
 
     async fn create(
@@ -169,21 +173,33 @@ impl Engine for Odd {
         id: &ContainerId,
         spec: &Admitted<ContainerSpec>,
         image: ReadyImage,
+        abandonment: &Abandonment,
     ) -> Result<Container, EngineError> {
         self.creates.fetch_add(1, Ordering::SeqCst);
-        self.hang().await;
+        tokio::select! {
+            biased;
+            () = self.hang() => {}
+            () = abandonment.abandoned() => {
+                self.abandoned.fetch_add(1, Ordering::SeqCst);
+                return Err(EngineError::Abandoned);
+            }
+        }
         if self.is_full.load(Ordering::SeqCst) {
             return Err(EngineError::Exhausted { resource: "ids" });
         }
-        self.fake.create(id, spec, image).await
+        self.fake.create(id, spec, image, abandonment).await
     }
 
-    async fn restart(&self, id: &ContainerId) -> Result<Container, EngineError> {
+    async fn restart(
+        &self,
+        id: &ContainerId,
+        abandonment: &Abandonment,
+    ) -> Result<Container, EngineError> {
         self.restarts.fetch_add(1, Ordering::SeqCst);
         if self.is_full.load(Ordering::SeqCst) {
             return Err(EngineError::Exhausted { resource: "ids" });
         }
-        self.fake.restart(id).await
+        self.fake.restart(id, abandonment).await
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
