@@ -17,6 +17,7 @@ mod error;
 mod exec;
 mod file;
 mod gc;
+mod listing;
 mod metrics;
 mod operation;
 mod pool;
@@ -52,6 +53,7 @@ pub use file::{
 };
 pub use gc::Collected;
 pub use hotcell_engine::{Abandonment, Progress, Waiting};
+pub use listing::{Listing, PageCursor, PageRequest};
 pub use operation::{Action, log_denial};
 pub use pool::PoolView;
 pub use reconcile::Reconciled;

@@ -12,9 +12,14 @@ use super::table::{Column, table};
 use crate::cli::PsArgs;
 use crate::terminal;
 
+/// Pages of a list. Nobody has more containers than that, ended ones included.
+const PAGES_MAX: usize = 10_000;
+
 #[derive(Deserialize)]
 struct ContainerList {
     containers: Vec<Value>,
+    #[serde(default)]
+    next_cursor: Option<String>,
 }
 
 /// Headings and fields; the first only where several principals are shown.
@@ -30,19 +35,33 @@ const WITH_OWNER: [Column; 7] = [
 
 pub(super) async fn ps(arguments: &PsArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
-    let asked = json!({ "include_stopped": arguments.all, "all": arguments.all });
-    let listed: ContainerList = server.call("list_containers", asked).await?;
+    let containers = list(&server, arguments.all).await?;
     if arguments.json {
-        print_json(&json!({ "containers": listed.containers })).await?;
+        print_json(&json!({ "containers": containers })).await?;
     } else {
         let columns = if arguments.all {
             &WITH_OWNER[..]
         } else {
             &WITH_OWNER[1..]
         };
-        let table = table(columns, &listed.containers);
+        let table = table(columns, &containers);
         let written = terminal::write(tokio::io::stdout(), table.as_bytes()).await;
         written.context("write to stdout")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All pages, oldest first.
+async fn list(server: &Server, all: bool) -> Result<Vec<Value>> {
+    let mut asked = json!({ "include_stopped": all, "all": all });
+    let mut pages = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let page: ContainerList = server.call("list_containers", asked.clone()).await?;
+        pages.push(page.containers);
+        match page.next_cursor {
+            Some(next) => asked["cursor"] = next.into(),
+            None => break,
+        }
+    }
+    Ok(pages.into_iter().rev().flatten().collect())
 }

@@ -138,10 +138,15 @@ pub(super) fn cursor_text(cursor: &[u8]) -> String {
 
 /// Reads it back.
 pub(super) fn cursor_bytes(text: &str) -> Result<Vec<u8>, ToolError> {
-    BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|_| {
-        ToolError::argument("cursor", "not one of ours")
-            .with_hint("pass next_cursor of the last page as it was, or nothing")
-    })
+    BASE64_URL_SAFE_NO_PAD
+        .decode(text)
+        .map_err(|_| bad_cursor())
+}
+
+/// A cursor that no page had.
+pub(super) fn bad_cursor() -> ToolError {
+    ToolError::argument("cursor", "not one of ours")
+        .with_hint("pass next_cursor of the last page as it was, or nothing")
 }
 
 fn mtime(info: &FileInfo) -> String {

@@ -1,17 +1,15 @@
 //! `list_containers`: the caller's containers.
 
+use hotcell_domain::ContainerId;
 use hotcell_service::ContainerView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::answer::{fitting, size};
 use super::container_view::{ContainerItem, line};
-use super::{Answer, Hints, Tool, ToolError};
+use super::paging::{ROWS_MAX, rows};
+use super::{Answer, Hints, Tool, ToolError, paging};
 use crate::Server;
 use crate::call::Call;
-
-/// The most containers in one answer; the newest.
-const CONTAINERS_MAX: usize = 500;
 
 pub(super) struct ListContainers;
 
@@ -24,65 +22,72 @@ pub(super) struct Params {
     /// Operator only: everybody's
     #[serde(default)]
     all: bool,
+    /// Rows of a page, the newest
+    #[serde(default = "rows")]
+    #[schemars(range(min = 1, max = ROWS_MAX))]
+    limit: u32,
+    /// `next_cursor` of the page before
+    cursor: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     containers: Vec<ContainerItem>,
-    /// Older ones that did not fit
-    #[serde(skip_serializing_if = "is_zero")]
-    left_out: usize,
+    /// Leads to older ones
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-/// A container in both renderings, `with_principal` where several are shown.
-fn listed(view: &ContainerView, with_principal: bool) -> (String, ContainerItem) {
+/// A container, `with_principal` where several are shown.
+fn item(view: &ContainerView, with_principal: bool) -> ContainerItem {
     let item = ContainerItem::from(view);
     if with_principal {
-        let line = format!("{}  of {}", line(view), view.principal);
-        return (line, item.with_principal(&view.principal));
+        return item.with_principal(&view.principal);
     }
-    (line(view), item)
+    item
+}
+
+/// The same in a line.
+fn text_of(view: &ContainerView, with_principal: bool) -> String {
+    if with_principal {
+        return format!("{}  of {}", line(view), view.principal);
+    }
+    line(view)
 }
 
 impl Tool for ListContainers {
     const NAME: &'static str = "list_containers";
-    const DESCRIPTION: &'static str = "List your containers, oldest first.";
+    const DESCRIPTION: &'static str =
+        "List your containers, oldest first. Older ones: pass next_cursor as cursor.";
     const HINTS: Hints = Hints::READS;
     type Params = Params;
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let service = server.service();
-        let views = if params.all {
-            let all = service.all_containers(&call.caller, params.include_stopped);
+        let parse = |id: &str| ContainerId::parse(id).ok();
+        let page = paging::request(params.limit, params.cursor.as_deref(), parse)?;
+        let (service, caller) = (server.service(), &call.caller);
+        let listing = if params.all {
+            let all = service.all_containers_page(caller, params.include_stopped, &page);
             all.await
                 .map_err(|error| ToolError::from(error).with_hint("leave `all` out to see yours"))?
         } else {
-            let own = service.containers(&call.caller, params.include_stopped);
+            let own = service.containers_page(caller, params.include_stopped, &page);
             own.await?
         };
-        let newest = &views[views.len().saturating_sub(CONTAINERS_MAX)..];
-        let mut containers: Vec<(String, ContainerItem)> =
-            newest.iter().map(|view| listed(view, params.all)).collect();
-        let first = fitting(containers.iter().map(|(_, listed)| size(listed)));
-        containers.drain(..first);
-        let left_out = views.len() - containers.len();
-        let (mut text, containers): (Vec<String>, Vec<ContainerItem>) =
-            containers.into_iter().unzip();
+        let age = |view: &ContainerView| (view.created_unix_ms, view.id.clone());
+        let fitted = paging::fit(listing, |view| item(view, params.all), age);
+        let lines = fitted.rows.iter().map(|view| text_of(view, params.all));
+        let mut text: Vec<String> = lines.collect();
         if text.is_empty() {
             text.push("no containers; spawn makes one".to_owned());
         }
-        if left_out > 0 {
-            text.insert(0, format!("[{left_out} older ones are left out]"));
+        if let Some(next) = &fitted.next_cursor {
+            text.insert(0, paging::next_step(next));
         }
         let output = Output {
-            containers,
-            left_out,
+            containers: fitted.items,
+            next_cursor: fitted.next_cursor,
         };
         Ok(Answer::of(text.join("\n"), output))
     }

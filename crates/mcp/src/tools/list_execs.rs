@@ -1,21 +1,19 @@
 //! `list_execs`: the caller's commands.
 
+use hotcell_domain::ExecId;
 use hotcell_service::ExecSummary;
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{fitting, size};
 use super::exec_view::insert_end;
-use super::{Answer, Hints, Tool, ToolError};
+use super::paging::{ROWS_MAX, rows};
+use super::{Answer, Hints, Tool, ToolError, paging};
 use crate::Server;
 use crate::call::Call;
 use crate::text::truncate;
 use hotcell_domain::rfc3339;
-
-/// Execs in one answer, the newest ones.
-const EXECS_MAX: usize = 500;
 
 /// Of a command, in a list.
 const CMD_BYTES_MAX: usize = 512;
@@ -36,14 +34,20 @@ pub(super) struct Params {
     /// Operator only: everybody's running ones
     #[serde(default)]
     all: bool,
+    /// Rows of a page, the newest
+    #[serde(default = "rows")]
+    #[schemars(range(min = 1, max = ROWS_MAX))]
+    limit: u32,
+    /// `next_cursor` of the page before
+    cursor: Option<String>,
 }
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Output {
     execs: Vec<ExecItem>,
-    /// Older ones that did not fit
-    left_out: Option<usize>,
+    /// Leads to older ones
+    next_cursor: Option<String>,
 }
 
 #[derive(JsonSchema)]
@@ -65,8 +69,7 @@ struct ExecItem {
 
 impl Tool for ListExecs {
     const NAME: &'static str = "list_execs";
-    const DESCRIPTION: &'static str =
-        "List your running commands; include_finished adds those of the last day.";
+    const DESCRIPTION: &'static str = "List your running commands; include_finished adds those of the last day. Older ones: pass next_cursor as cursor.";
     const HINTS: Hints = Hints::READS;
     type Params = Params;
     type Output = Output;
@@ -77,29 +80,27 @@ impl Tool for ListExecs {
             .as_deref()
             .map(super::container_ref)
             .transpose()?;
-        let service = server.service();
-        let execs = if params.all {
-            let all = service.all_execs(&call.caller).await;
+        let parse = |id: &str| ExecId::parse(id).ok();
+        let page = paging::request(params.limit, params.cursor.as_deref(), parse)?;
+        let (service, caller) = (server.service(), &call.caller);
+        let listing = if params.all {
+            let all = service.all_execs_page(caller, &page).await;
             all.map_err(|error| ToolError::from(error).with_hint("leave `all` out to see yours"))?
         } else {
-            let own = service.execs(&call.caller, target.as_ref(), params.include_finished);
+            let target = target.as_ref();
+            let own = service.execs_page(caller, target, params.include_finished, &page);
             own.await?
         };
-        let newest = &execs[execs.len().saturating_sub(EXECS_MAX)..];
-        let mut listed: Vec<Value> = newest.iter().map(listed).collect();
-        let first = fitting(listed.iter().map(size));
-        listed.drain(..first);
-        let newest = &newest[first..];
-        let left_out = execs.len() - newest.len();
-        let mut text: Vec<String> = newest.iter().map(line).collect();
+        let age = |exec: &ExecSummary| (exec.created_unix_ms, exec.id.clone());
+        let fitted = paging::fit(listing, listed, age);
+        let mut text: Vec<String> = fitted.rows.iter().map(line).collect();
         if text.is_empty() {
             text.push("no execs".to_owned());
         }
-        let mut output = json!({ "execs": listed });
-        if left_out > 0 {
-            output["left_out"] = left_out.into();
-            let note = "[{} older ones are left out; container_id narrows the list]";
-            text.insert(0, note.replace("{}", &left_out.to_string()));
+        let mut output = json!({ "execs": fitted.items });
+        if let Some(next) = fitted.next_cursor {
+            text.insert(0, paging::next_step(&next));
+            output["next_cursor"] = next.into();
         }
         Ok(Answer::new(text.join("\n"), output))
     }

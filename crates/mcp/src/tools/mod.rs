@@ -29,6 +29,7 @@ mod kill;
 mod list_containers;
 mod list_execs;
 mod metrics;
+mod paging;
 mod polling;
 mod reconcile;
 mod schema;

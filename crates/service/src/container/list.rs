@@ -11,9 +11,9 @@ use super::{Attached, ContainerName, ContainerView};
 use crate::container::LiveContainer;
 use crate::operation::must_be_admin;
 use crate::status::{ENGINE_TIMEOUT, WHOLE, limit_views};
-use crate::{Action, Inner, Service, ServiceError};
+use crate::{Action, Inner, Listing, PageRequest, Service, ServiceError};
 
-/// Ended containers that a list shows.
+/// Ended containers of one principal that one page shows at most.
 const ENDED_MAX: usize = 1000;
 
 impl Service {
@@ -23,21 +23,34 @@ impl Service {
         caller: &Caller,
         include_stopped: bool,
     ) -> Result<Vec<ContainerView>, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
-        let list = inner.list_containers(caller, include_stopped);
-        operation.run(list).await
+        let all = PageRequest::default();
+        let listing = self.containers_page(caller, include_stopped, &all).await?;
+        Ok(listing.rows)
     }
 
-    /// The containers of all principals, oldest first, for an admin alone.
-    pub async fn all_containers(
+    /// A page of the caller's containers.
+    pub async fn containers_page(
         &self,
         caller: &Caller,
         include_stopped: bool,
-    ) -> Result<Vec<ContainerView>, ServiceError> {
+        page: &PageRequest<ContainerId>,
+    ) -> Result<Listing<ContainerView>, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
+        let list = inner.list_containers(caller, include_stopped, page);
+        operation.run(list).await
+    }
+
+    /// A page of the containers of all principals, for an admin alone.
+    pub async fn all_containers_page(
+        &self,
+        caller: &Caller,
+        include_stopped: bool,
+        page: &PageRequest<ContainerId>,
+    ) -> Result<Listing<ContainerView>, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
         let list = async {
             must_be_admin(caller, "containers")?;
-            inner.list_all_containers(include_stopped).await
+            inner.list_all_containers(include_stopped, page).await
         };
         operation.run(list).await
     }
@@ -69,16 +82,18 @@ impl Inner {
         &self,
         caller: &Caller,
         include_stopped: bool,
-    ) -> Result<Vec<ContainerView>, ServiceError> {
+        page: &PageRequest<ContainerId>,
+    ) -> Result<Listing<ContainerView>, ServiceError> {
         let engine = self.engine_infos().await;
-        let views = self.views_of(&caller.principal, &engine, include_stopped);
-        views.await.map(sorted)
+        let views = self.views_of(&caller.principal, &engine, include_stopped, page);
+        Ok(page.cut(sorted(views.await?)))
     }
 
     async fn list_all_containers(
         &self,
         include_stopped: bool,
-    ) -> Result<Vec<ContainerView>, ServiceError> {
+        page: &PageRequest<ContainerId>,
+    ) -> Result<Listing<ContainerView>, ServiceError> {
         let engine = self.engine_infos().await;
         let mut principals: BTreeSet<Principal> = self.registry.counts().into_keys().collect();
         if include_stopped {
@@ -87,9 +102,10 @@ impl Inner {
         }
         let mut views = Vec::new();
         for principal in &principals {
-            views.extend(self.views_of(principal, &engine, include_stopped).await?);
+            let found = self.views_of(principal, &engine, include_stopped, page);
+            views.extend(found.await?);
         }
-        Ok(sorted(views))
+        Ok(page.cut(sorted(views)))
     }
 
     async fn views_of(
@@ -97,6 +113,7 @@ impl Inner {
         principal: &Principal,
         engine: &HashMap<ContainerId, Container>,
         include_stopped: bool,
+        page: &PageRequest<ContainerId>,
     ) -> Result<Vec<ContainerView>, ServiceError> {
         // What lives comes first: one that ends while we look is then seen twice, and not missed.
         let attachments = self.environment.store.attachments_of(principal.clone());
@@ -107,15 +124,14 @@ impl Inner {
             let attached = attached.into_iter().map(Attached::from).collect();
             let view = view(&container, engine.get(container.id()), attached);
             // One that is being removed is an ended one when nothing is left of it.
-            if !view.phase.is_final() {
+            if !view.phase.is_final() && page.includes(view.created_unix_ms, &view.id) {
                 views.push(view);
             }
         }
         if include_stopped {
-            let ended =
-                self.environment
-                    .store
-                    .ended_containers_page(principal.clone(), None, ENDED_MAX);
+            let (store, before) = (&self.environment.store, page.before.clone());
+            let count_max = page.with_one_more(ENDED_MAX);
+            let ended = store.ended_containers_page(principal.clone(), before, count_max);
             views.extend(ended.await?.iter().map(view_of_row));
         }
         Ok(views)

@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use hotcell_domain::{Caller, ContainerRef};
+use hotcell_domain::{Caller, ContainerRef, ExecId};
 use hotcell_store::EndedExecRow;
 
 use super::ExecSummary;
 use super::live::LiveExec;
 use crate::operation::must_be_admin;
 use crate::status::WHOLE;
-use crate::{Action, Inner, Service, ServiceError};
+use crate::{Action, Inner, Listing, PageRequest, Service, ServiceError};
 
-/// The most live and the most ended execs in one answer; the newest.
+/// Execs of one page; the newest.
 const LISTED_MAX: usize = 1000;
 
 impl Service {
@@ -23,25 +23,47 @@ impl Service {
         target: Option<&ContainerRef>,
         include_finished: bool,
     ) -> Result<Vec<ExecSummary>, ServiceError> {
+        let page = PageRequest {
+            before: None,
+            rows_max: LISTED_MAX,
+        };
+        let listing = self.execs_page(caller, target, include_finished, &page);
+        Ok(listing.await?.rows)
+    }
+
+    /// A page of the caller's execs, in one container or in all.
+    pub async fn execs_page(
+        &self,
+        caller: &Caller,
+        target: Option<&ContainerRef>,
+        include_finished: bool,
+        page: &PageRequest<ExecId>,
+    ) -> Result<Listing<ExecSummary>, ServiceError> {
         let (operation, inner) = match target {
             Some(target) => self.begin(caller, Action::ListExecs, target),
             None => self.begin(caller, Action::ListExecs, &WHOLE),
         };
         operation
-            .run(inner.list_execs(caller, target, include_finished))
+            .run(inner.list_execs(caller, target, include_finished, page))
             .await
     }
 }
 
 impl Service {
-    /// The live execs of all principals, oldest first, for an admin alone.
-    pub async fn all_execs(&self, caller: &Caller) -> Result<Vec<ExecSummary>, ServiceError> {
+    /// A page of the live execs of all principals, for an admin alone.
+    pub async fn all_execs_page(
+        &self,
+        caller: &Caller,
+        page: &PageRequest<ExecId>,
+    ) -> Result<Listing<ExecSummary>, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ListExecs, &WHOLE);
         let list = async {
             must_be_admin(caller, "execs")?;
-            let live = inner.environment.execs.filter(|_| true);
-            let newest = &live[live.len().saturating_sub(LISTED_MAX)..];
-            Ok(newest.iter().map(|exec| exec.summary()).collect())
+            let is_wanted = |exec: &LiveExec| page.includes(exec.created_unix_ms, &exec.id);
+            let live = inner.environment.execs.filter(is_wanted);
+            let count_max = page.with_one_more(LISTED_MAX + 1);
+            let newest = &live[live.len().saturating_sub(count_max)..];
+            Ok(page.cut(newest.iter().map(|exec| exec.summary()).collect()))
         };
         operation.run(list).await
     }
@@ -53,7 +75,8 @@ impl Inner {
         caller: &Caller,
         target: Option<&ContainerRef>,
         include_finished: bool,
-    ) -> Result<Vec<ExecSummary>, ServiceError> {
+        page: &PageRequest<ExecId>,
+    ) -> Result<Listing<ExecSummary>, ServiceError> {
         let environment = &self.environment;
         let container = match target {
             Some(target) => Some(self.find(caller, target)?.id().clone()),
@@ -61,16 +84,21 @@ impl Inner {
         };
         let is_wanted = |exec: &LiveExec| {
             let is_here = container.as_ref().is_none_or(|id| *id == exec.container);
-            is_here && exec.principal == caller.principal && !exec.status().is_final()
+            let is_own = exec.principal == caller.principal && !exec.status().is_final();
+            is_here && is_own && page.includes(exec.created_unix_ms, &exec.id)
         };
         let live = environment.execs.filter(is_wanted);
-        let newest = &live[live.len().saturating_sub(LISTED_MAX)..];
+        let count_max = page.with_one_more(LISTED_MAX + 1);
+        let newest = &live[live.len().saturating_sub(count_max)..];
         let mut all: Vec<_> = newest.iter().map(|exec| exec.summary()).collect();
         if include_finished {
             let principal = caller.principal.clone();
-            let ended = environment
-                .store
-                .ended_execs_page(principal, container, None, LISTED_MAX);
+            let ended = environment.store.ended_execs_page(
+                principal,
+                container,
+                page.before.clone(),
+                count_max,
+            );
             let ended = ended.await?;
             // An exec that has just ended is in both.
             let ended_ids: HashSet<_> = ended.iter().map(|row| &row.id).collect();
@@ -78,7 +106,7 @@ impl Inner {
             all.extend(ended.into_iter().map(summary));
         }
         all.sort_by(|a, b| (a.created_unix_ms, &a.id).cmp(&(b.created_unix_ms, &b.id)));
-        Ok(all)
+        Ok(page.cut(all))
     }
 }
 

@@ -8,7 +8,7 @@ use hotcell_domain::{
     Caller, Command, ContainerRef, ExecId, OverQuota, Principal, Quota, QuotaKind, QuotaOverride,
     Quotas,
 };
-use hotcell_service::{Abandonment, Service, ServiceError, Spawn, Start};
+use hotcell_service::{Abandonment, PageRequest, Service, ServiceError, Spawn, Start};
 use hotcell_testkit::fake::{Faults, each_seed};
 use hotcell_testkit::world::{open_sh, sh};
 
@@ -166,14 +166,17 @@ async fn only_an_admin_sees_the_containers_of_all() {
         is_admin: false,
         ..me()
     };
-    let refused = service.all_containers(&nobody, true).await;
+    let refused = service
+        .all_containers_page(&nobody, true, &PageRequest::default())
+        .await;
     assert!(
         matches!(refused, Err(ServiceError::Denied { .. })),
         "{refused:?}"
     );
     let shown = async |include_stopped| {
-        let all = service.all_containers(&me(), include_stopped).await;
-        let all = all.unwrap().into_iter();
+        let (admin, page) = (me(), PageRequest::default());
+        let all = service.all_containers_page(&admin, include_stopped, &page);
+        let all = all.await.unwrap().rows.into_iter();
         all.map(|view| (ContainerRef::Id(view.id), view.principal))
             .collect::<Vec<_>>()
     };

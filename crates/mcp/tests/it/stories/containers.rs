@@ -2,9 +2,9 @@
 
 use hotcell_domain::Quota;
 use hotcell_service::Settings;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{World, call, ok, refused, shown, somebody, spawn};
+use crate::world::{Client, World, call, ok, refused, shown, somebody, spawn};
 
 #[tokio::test]
 async fn a_container_is_made_listed_attached_to_and_ended() {
@@ -217,4 +217,73 @@ async fn a_foreign_container_is_as_a_missing_one() {
     let attach = json!({"target": "x".repeat(5000), "client_name": "a", "session_id": "b"});
     let said = call(&mine, "attach", attach).await;
     assert!(said.structured["message"].as_str().unwrap().len() < 2000);
+}
+
+/// Follows the cursors of a list, two rows at a time, and answers the ids of each page.
+async fn pages(client: &Client, tool: &str, rows: &str, id: &str, also: Value) -> Vec<Vec<String>> {
+    let (mut arguments, mut pages) = (also, Vec::new());
+    arguments["limit"] = json!(2);
+    loop {
+        let listed = ok(client, tool, arguments.clone()).await;
+        let page = listed.structured[rows].as_array().unwrap();
+        pages.push(
+            page.iter()
+                .map(|row| row[id].as_str().unwrap().to_owned())
+                .collect(),
+        );
+        let next = &listed.structured["next_cursor"];
+        let Some(cursor) = next.as_str() else {
+            return pages;
+        };
+        let told = format!("pass cursor={cursor}");
+        assert!(listed.text.contains(&told), "{}", listed.text);
+        arguments["cursor"] = next.clone();
+    }
+}
+
+#[tokio::test]
+async fn long_lists_are_read_page_by_page_from_the_newest() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let mut containers = Vec::new();
+    for _ in 0..3 {
+        containers.push(spawn(&client).await);
+    }
+    let found = pages(
+        &client,
+        "list_containers",
+        "containers",
+        "container_id",
+        json!({}),
+    )
+    .await;
+    assert_eq!(found, [&containers[1..], &containers[..1]]);
+    let kill = json!({"container_id": containers[1], "force": true});
+    ok(&client, "kill", kill).await;
+    let all = json!({"include_stopped": true});
+    let found = pages(
+        &client,
+        "list_containers",
+        "containers",
+        "container_id",
+        all,
+    )
+    .await;
+    assert_eq!(found, [&containers[1..], &containers[..1]]);
+
+    let mut execs = Vec::new();
+    for _ in 0..3 {
+        let start = json!({"container_id": containers[0], "cmd": ["true"], "wait_s": 20});
+        let started = ok(&client, "exec_start", start).await;
+        execs.push(started.structured["exec_id"].as_str().unwrap().to_owned());
+    }
+    let all = json!({"include_finished": true});
+    let found = pages(&client, "list_execs", "execs", "exec_id", all).await;
+    assert_eq!(found, [&execs[1..], &execs[..1]]);
+    for tool in ["list_containers", "list_execs"] {
+        let said = refused(&client, tool, json!({"cursor": "bm8"})).await;
+        assert!(said.starts_with("invalid_argument: `cursor`"), "{said}");
+        let said = refused(&client, tool, json!({"limit": 0})).await;
+        assert!(said.starts_with("invalid_argument: "), "{said}");
+    }
 }
