@@ -63,13 +63,16 @@ pub struct Settings {
     pub ledger: Option<Ledger>,
 }
 
-/// Containers that are kept ready, with the limits of one that names none.
+/// Containers that are kept ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
     /// What they are made of.
     pub image: ImageRef,
     /// How many.
     pub wanted: usize,
+    /// Their limits; `None`: those of a container that names none. A `spawn` is served by a
+    /// container whose limits are those that it asks for.
+    pub limits: Option<Limits>,
 }
 
 impl Settings {

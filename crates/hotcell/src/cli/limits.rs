@@ -199,7 +199,7 @@ fn pids_within(pids: u64) -> Pids {
     Pids::new(pids).unwrap_or(Pids::MIN)
 }
 
-fn parse_pids(text: &str) -> std::result::Result<Pids, String> {
+pub(super) fn parse_pids(text: &str) -> std::result::Result<Pids, String> {
     let number = text.parse().map_err(|_| "not a number".to_owned())?;
     Pids::new(number).map_err(|error| error.to_string())
 }

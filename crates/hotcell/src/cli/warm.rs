@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use hotcell_domain::ImageName;
+use hotcell_domain::{Bytes, CpuMillis, ImageName, LimitError, Limits, Pids};
+
+use super::limits::parse_pids;
 
 /// The most containers of one image that are kept ready.
 const WARM_MAX: usize = 64;
@@ -19,7 +21,7 @@ pub(crate) struct WarmArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, env = "HOTCELL_WARM")]
     pub(crate) warm: Option<usize>,
 
-    /// Warm containers to keep of another image; repeat the flag or separate with commas
+    /// Warm containers to keep of another image, or with other limits (`IMAGE=N+memory=2g+cpus=2+pids=512`); repeat the flag or separate with commas
     #[arg(
         long = "warm-image",
         value_name = "IMAGE=N",
@@ -34,11 +36,38 @@ pub(crate) struct WarmArgs {
     pub(crate) warm_check_s: Duration,
 }
 
-/// An image, or an alias of one, and how many containers of it are kept.
+/// Containers of one image and with some limits that are kept ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WarmImage {
     pub(crate) image: ImageName,
     pub(crate) wanted: usize,
+    /// Limits that differ from the default.
+    memory: Option<Bytes>,
+    cpus: Option<CpuMillis>,
+    pids: Option<Pids>,
+}
+
+impl WarmImage {
+    /// So many with the default limits.
+    pub(crate) fn new(image: ImageName, wanted: usize) -> Self {
+        Self {
+            image,
+            wanted,
+            memory: None,
+            cpus: None,
+            pids: None,
+        }
+    }
+
+    /// What its containers may use.
+    pub(crate) fn limits(&self, default: Limits) -> Limits {
+        Limits {
+            memory: self.memory.unwrap_or(default.memory),
+            cpus: self.cpus.unwrap_or(default.cpus),
+            pids: self.pids.unwrap_or(default.pids),
+            ..default
+        }
+    }
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -49,13 +78,32 @@ fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 fn parse_image(text: &str) -> Result<WarmImage, String> {
-    let (image, count) = text
-        .rsplit_once('=')
+    let (image, rest) = text
+        .split_once('=')
         .ok_or("write IMAGE=N, for example python:3.12-slim=2")?;
-    Ok(WarmImage {
-        image: ImageName::parse(image).map_err(|error| error.to_string())?,
-        wanted: parse_count(count)?,
-    })
+    let image = ImageName::parse(image).map_err(|error| error.to_string())?;
+    let mut parts = rest.split('+');
+    let wanted = parse_count(parts.next().unwrap_or_default())?;
+    let mut warm = WarmImage::new(image, wanted);
+    for part in parts {
+        parse_limit(part, &mut warm)?;
+    }
+    Ok(warm)
+}
+
+fn parse_limit(text: &str, warm: &mut WarmImage) -> Result<(), String> {
+    let said = |error: LimitError| error.to_string();
+    match text.split_once('=') {
+        Some(("memory", size)) => warm.memory = Some(Bytes::parse(size).map_err(said)?),
+        Some(("cpus", cores)) => warm.cpus = Some(CpuMillis::parse(cores).map_err(said)?),
+        Some(("pids", number)) => warm.pids = Some(parse_pids(number)?),
+        _ => {
+            return Err(format!(
+                "`{text}` is no limit; write memory=, cpus= or pids="
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -78,7 +126,24 @@ mod tests {
             (&format!("{digest}=64"), &digest, 64),
         ] {
             let image = ImageName::parse(image).expect("an image");
-            assert_eq!(parse_image(text), Ok(WarmImage { image, wanted }));
+            assert_eq!(parse_image(text), Ok(WarmImage::new(image, wanted)));
+        }
+    }
+
+    #[test]
+    fn limits_of_its_own_follow_the_number() {
+        let warm = parse_image("host=2+memory=1g+cpus=0.5").expect("it is one");
+        let limits = warm.limits(Limits::default());
+        assert_eq!((warm.wanted, limits.memory.get()), (2, 1 << 30));
+        assert_eq!(limits.cpus.get(), 500);
+        assert_eq!(limits.pids, Limits::default().pids);
+        for wrong in [
+            "host=2+memory",
+            "host=2+disk=1g",
+            "host=2+pids=0",
+            "host=2+",
+        ] {
+            assert!(parse_image(wrong).is_err(), "{wrong}");
         }
     }
 }

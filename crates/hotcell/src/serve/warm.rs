@@ -23,18 +23,23 @@ pub(super) fn stocks(
     let named = arguments.warm_images.iter().map(|warm| PoolSpec {
         image: aliases.resolve(&warm.image),
         wanted: warm.wanted,
+        limits: Some(warm.limits(default.1)),
     });
     let mut stocks: Vec<PoolSpec> = named.collect();
     if let Some(wanted) = count(arguments.warm, &stocks, policy, default) {
-        let image = default.0.clone();
-        stocks.push(PoolSpec { image, wanted });
+        stocks.push(PoolSpec {
+            image: default.0.clone(),
+            wanted,
+            limits: Some(default.1),
+        });
     }
     ensure!(
         stocks.len() <= IMAGES_MAX,
         "at most {IMAGES_MAX} images can be kept warm"
     );
     for (number, stock) in stocks.iter().enumerate() {
-        let is_first = stocks[..number].iter().all(|one| one.image != stock.image);
+        let is_same = |one: &PoolSpec| (&one.image, one.limits) == (&stock.image, stock.limits);
+        let is_first = !stocks[..number].iter().any(is_same);
         ensure!(
             is_first,
             "it is said twice how many {} are kept warm",
@@ -54,7 +59,8 @@ fn count(
     if asked.is_some() {
         return asked;
     }
-    if named.iter().any(|warm| warm.image == *image) {
+    let is_default = |warm: &PoolSpec| warm.image == *image && warm.limits == Some(limits);
+    if named.iter().any(is_default) {
         return None;
     }
     let spec = ContainerSpec {
@@ -88,10 +94,8 @@ mod tests {
     ) -> Result<Vec<(String, usize)>> {
         let image = |text| ImageRef::parse(text).expect("an image");
         let name = |text| ImageName::parse(text).expect("a name");
-        let named = images.iter().map(|(text, wanted)| WarmImage {
-            image: name(text),
-            wanted: *wanted,
-        });
+        let named = images.iter();
+        let named = named.map(|(text, wanted)| WarmImage::new(name(text), *wanted));
         let arguments = WarmArgs {
             warm,
             warm_images: named.collect(),

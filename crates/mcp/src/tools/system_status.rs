@@ -95,6 +95,9 @@ struct PrincipalItem {
 #[derive(Serialize, JsonSchema)]
 struct Warm {
     image: String,
+    memory_bytes: u64,
+    cpus: f64,
+    pids: u32,
     wanted: u64,
     ready: u64,
     hits: u64,
@@ -209,6 +212,9 @@ impl From<&PoolView> for Warm {
     fn from(view: &PoolView) -> Self {
         Self {
             image: view.image.to_string(),
+            memory_bytes: view.limits.memory.get(),
+            cpus: f64::from(view.limits.cpus.get()) / 1000.0,
+            pids: view.limits.pids.get(),
             wanted: view.wanted,
             ready: view.ready,
             hits: view.hits,

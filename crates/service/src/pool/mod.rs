@@ -28,7 +28,7 @@ mod watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Env, ImageRef};
+use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Env, ImageRef, Limits};
 use hotcell_engine::Container;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +84,8 @@ pub(crate) struct WarmContainer {
 pub struct PoolView {
     /// What its containers are made of.
     pub image: ImageRef,
+    /// How much each of them may use.
+    pub limits: Limits,
     /// How many shall be ready.
     pub wanted: u64,
     /// How many are.
@@ -120,6 +122,7 @@ impl Pool {
         let sets = self.sets.iter().enumerate();
         let view = |(number, set): (usize, &WarmSet)| PoolView {
             image: set.spec.value().image.clone(),
+            limits: set.spec.value().limits,
             wanted: set.wanted as u64,
             ready: self.slots().ready(number) as u64,
             hits: set.hits.load(Ordering::Relaxed),
@@ -146,7 +149,9 @@ impl Pool {
 
 impl WarmSet {
     fn new(settings: &Settings, set: &PoolSpec) -> Result<Self, ServiceError> {
-        let admitted = settings.policy.admit(settings.spec(set.image.clone()));
+        let mut spec = settings.spec(set.image.clone());
+        spec.limits = set.limits.unwrap_or(spec.limits);
+        let admitted = settings.policy.admit(spec);
         let spec = admitted.map_err(|refusal| ServiceError::Invalid {
             reason: format!("{} cannot be kept warm: {refusal}", set.image),
         })?;

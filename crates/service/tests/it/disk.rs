@@ -141,6 +141,7 @@ async fn below_the_reserve_no_warm_container_is_made() {
             warm: vec![PoolSpec {
                 image: ImageRef::Host,
                 wanted: 1,
+                limits: None,
             }],
             ..Settings::default()
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hotcell_domain::{ContainerId, Env, ImageRef, Limits, Pids};
+use hotcell_engine::Engine as _;
 use hotcell_service::{PoolSpec, PoolView, Reconciled, Service, ServiceError, Spawn};
 
 use crate::ground::{Ground, by_id, ids, keyed, me, named, persistent, somebody_else, until};
@@ -14,6 +15,7 @@ pub(crate) fn warm_ground(wanted: usize) -> Ground {
     ground.settings.warm = vec![PoolSpec {
         image: ImageRef::Host,
         wanted,
+        limits: None,
     }];
     ground
 }
@@ -44,6 +46,7 @@ async fn a_ready_container_is_handed_out_and_replaced() {
     assert_eq!(ground.held().await.len(), 3);
     let expected = PoolView {
         image: ImageRef::Host,
+        limits: Limits::default(),
         wanted: 2,
         ready: 2,
         hits: 1,
@@ -226,4 +229,40 @@ async fn an_image_that_policy_refuses_is_not_kept_warm() {
         refused,
         "quay.io/a/b:latest cannot be kept warm: registry quay.io is not one of docker.io, ghcr.io (rule `allowed_registries`)"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_with_limits_of_their_own_are_kept_ready_beside_the_default_ones() {
+    let large = Limits {
+        pids: Pids::new(999).unwrap(),
+        ..Limits::default()
+    };
+    let mut ground = warm_ground(1);
+    ground.settings.warm.push(PoolSpec {
+        image: ImageRef::Host,
+        wanted: 1,
+        limits: Some(large),
+    });
+    let service = ground.start().await;
+    let is_ready = async || {
+        let status = service.status(&me()).await.unwrap();
+        status.warm.iter().all(|set| set.ready == 1)
+    };
+    until("both are ready", is_ready).await;
+    for limits in [large, Limits::default()] {
+        let request = Spawn {
+            limits: Some(limits),
+            ..Spawn::default()
+        };
+        let view = service.spawn(&me(), request).await.unwrap();
+        assert!(view.is_warm);
+        assert_eq!(view.limits, limits);
+    }
+    let held = ground.engine().list().await.unwrap();
+    let specs = held.into_iter().filter_map(|one| one.spec);
+    let mut pids: Vec<_> = specs.map(|spec| spec.limits.pids.get()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let default = Limits::default().pids.get();
+    assert_eq!(pids, [default, 999], "each was made with its own limits");
 }
