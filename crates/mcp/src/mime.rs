@@ -1,20 +1,7 @@
 //! What a file is, by its first bytes, else by its name.
 
-/// First bytes that tell, where in the file they are, and what they tell.
-const MAGIC: [(usize, &[u8], &str); 12] = [
-    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
-    (0, b"\xff\xd8\xff", "image/jpeg"),
-    (0, b"GIF87a", "image/gif"),
-    (0, b"GIF89a", "image/gif"),
-    (8, b"WEBP", "image/webp"),
-    (0, b"%PDF-", "application/pdf"),
-    (0, b"PK\x03\x04", "application/zip"),
-    (0, b"\x1f\x8b", "application/gzip"),
-    (257, b"ustar", "application/x-tar"),
-    (0, b"\x7fELF", "application/x-elf"),
-    (0, b"SQLite format 3\0", "application/vnd.sqlite3"),
-    (0, b"\x28\xb5\x2f\xfd", "application/zstd"),
-];
+/// Its first bytes may all be text.
+const PDF: &str = "application/pdf";
 
 /// Endings of text files.
 const ENDINGS: [(&str, &str); 20] = [
@@ -42,14 +29,12 @@ const ENDINGS: [(&str, &str); 20] = [
 
 /// Tells what a file is whose first bytes are `head`.
 pub(crate) fn mime_type(path: &[u8], head: &[u8]) -> &'static str {
-    let begins = |(at, magic, _): &&(usize, &[u8], &str)| {
-        head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
-    };
-    if let Some((_, _, mime)) = MAGIC.iter().find(begins) {
-        return mime;
-    }
-    if is_binary(head) {
-        return "application/octet-stream";
+    // What can be read is what its name says: a bitmap begins with "BM", and so do sentences.
+    let inferred = infer::get(head).map(|kind| kind.mime_type());
+    match inferred {
+        Some(mime) if is_binary(head) || mime == PDF => return mime,
+        None if is_binary(head) => return "application/octet-stream",
+        Some(_) | None => {}
     }
     let ending = path.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     let known = ENDINGS
@@ -81,8 +66,13 @@ mod tests {
 
     #[test]
     fn content_tells_more_than_a_name() {
-        let known: [(&str, &[u8], &str); 7] = [
+        let known: [(&str, &[u8], &str); 12] = [
             ("a.txt", b"\x89PNG\r\n\x1a\n....", "image/png"),
+            ("a", b"%PDF-1.7\n", "application/pdf"),
+            ("a", b"SQLite format 3\0", "application/vnd.sqlite3"),
+            ("a", b"\0asm\x01\0\0\0", "application/wasm"),
+            ("a.md", b"BMW makes cars", "text/markdown"),
+            ("a.py", b"#!/usr/bin/env python3\n", "text/x-python"),
             ("a", b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
             ("a.py", b"print()", "text/x-python"),
             ("a.py", b"\0\xff", "application/octet-stream"),

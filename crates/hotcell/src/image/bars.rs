@@ -1,130 +1,132 @@
-//! Bars on a terminal: one line for each layer, drawn again in place.
+//! The progress of a pull on a terminal: a bar for each layer.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use hotcell_domain::Digest;
 use hotcell_image::{Progress, Report};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-/// Between two drawings.
-const PAUSE: Duration = Duration::from_millis(80);
+/// Layers that have a bar; what an image has besides is pulled without one.
+const BARS_MAX: usize = 64;
 
-/// Characters of a bar.
-const WIDTH: u64 = 30;
-
-/// Lines drawn at most: a screen is not higher.
-const LINES_MAX: usize = 16;
+/// A layer's name, how much of it is here, its size, and what is done with it.
+const TEMPLATE: &str = "{prefix} {bar:30} {decimal_total_bytes:>10}  {msg}";
 
 /// Progress on stderr, if that is a terminal.
 #[derive(Clone)]
 pub(super) struct Bars {
     /// `None` where nobody looks.
-    state: Option<Arc<Mutex<State>>>,
+    layers: Option<Arc<Mutex<Layers>>>,
 }
 
+/// The bars of all layers, in the order of the image.
 #[derive(Default)]
-struct State {
-    order: Vec<Digest>,
-    layers: BTreeMap<Digest, Layer>,
-    lines: usize,
-    drawn: Option<Instant>,
-}
-
-#[derive(Default)]
-struct Layer {
-    done: u64,
-    total: u64,
-    word: &'static str,
+struct Layers {
+    screen: MultiProgress,
+    bars: BTreeMap<Digest, ProgressBar>,
 }
 
 impl Bars {
     pub(super) fn on_terminal() -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         Self {
-            state: is_terminal.then(Arc::default),
+            layers: is_terminal.then(Arc::default),
         }
     }
 
     /// What the pull tells its progress to.
     pub(super) fn report(&self) -> Report {
-        let Some(state) = self.state.clone() else {
+        let Some(layers) = self.layers.clone() else {
             return hotcell_image::silent();
         };
         Arc::new(move |progress| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.take(progress);
-            let is_time = state.drawn.is_none_or(|drawn| drawn.elapsed() >= PAUSE);
-            if is_time {
-                state.draw();
-            }
+            let mut layers = layers.lock().unwrap_or_else(PoisonError::into_inner);
+            layers.show(progress);
         })
     }
 
-    /// Draws the end.
+    /// Leaves the bars on the screen as they are.
     pub(super) fn finish(&self) {
-        if let Some(state) = &self.state {
-            state.lock().unwrap_or_else(PoisonError::into_inner).draw();
+        if let Some(layers) = &self.layers {
+            let layers = layers.lock().unwrap_or_else(PoisonError::into_inner);
+            layers.bars.values().for_each(ProgressBar::abandon);
         }
     }
 }
 
-impl State {
-    fn take(&mut self, progress: Progress) {
+impl Layers {
+    fn show(&mut self, progress: Progress) {
         match progress {
             Progress::Resolved { layers, .. } => {
                 for (digest, total) in layers {
-                    let word = "waiting";
-                    let layer = Layer {
-                        done: 0,
-                        total,
-                        word,
-                    };
-                    if !self.layers.contains_key(&digest) {
-                        self.order.push(digest.clone());
-                    }
-                    self.layers.insert(digest, layer);
+                    self.set(&digest, "waiting", Some((0, total)));
                 }
             }
             Progress::Shared { layer } => self.set(&layer, "here", None),
-            Progress::Downloading { layer, bytes, .. } => {
-                self.set(&layer, "downloading", Some(bytes));
-            }
+            Progress::Downloading {
+                layer,
+                bytes,
+                total,
+            } => self.set(&layer, "downloading", Some((bytes, total))),
             Progress::Unpacking { layer, .. } => self.set(&layer, "unpacking", None),
             Progress::Unpacked { layer } => self.set(&layer, "done", None),
         }
     }
 
-    fn set(&mut self, digest: &Digest, word: &'static str, done: Option<u64>) {
-        if !self.layers.contains_key(digest) {
-            self.order.push(digest.clone());
+    /// Shows how much of a layer is here, and of how much; `None` is all of it.
+    fn set(&mut self, digest: &Digest, word: &'static str, bytes: Option<(u64, u64)>) {
+        if !self.bars.contains_key(digest) && self.bars.len() >= BARS_MAX {
+            return;
         }
-        let layer = self.layers.entry(digest.clone()).or_default();
-        layer.word = word;
-        layer.done = done.unwrap_or(layer.total);
+        let new = || self.screen.add(bar(digest));
+        let bar = self.bars.entry(digest.clone()).or_insert_with(new);
+        let whole = bar.length().unwrap_or_default();
+        let (done, total) = bytes.unwrap_or((whole, whole));
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.set_message(word);
+    }
+}
+
+fn bar(digest: &Digest) -> ProgressBar {
+    let style = ProgressStyle::with_template(TEMPLATE).expect("the template is a valid one");
+    ProgressBar::new(0)
+        .with_style(style.progress_chars("█▉▊▋▌▍▎▏ "))
+        .with_prefix(digest.hex()[..12].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: usize) -> Digest {
+        Digest::parse(&format!("sha256:{number:064x}")).expect("a digest")
     }
 
-    fn draw(&mut self) {
-        let mut text = String::new();
-        if self.lines > 0 {
-            let _ = write!(text, "\x1b[{}A", self.lines);
-        }
-        self.lines = self.order.len().min(LINES_MAX);
-        for digest in self.order.iter().take(LINES_MAX) {
-            let Some(layer) = self.layers.get(digest) else {
-                continue;
-            };
-            let filled = layer.done.saturating_mul(WIDTH).checked_div(layer.total);
-            let filled = usize::try_from(filled.unwrap_or(WIDTH).min(WIDTH)).unwrap_or(0);
-            let bar =
-                "█".repeat(filled) + &" ".repeat(usize::try_from(WIDTH).unwrap_or(0) - filled);
-            let (name, size) = (&digest.hex()[..12], layer.total.div_ceil(1_000_000));
-            let _ = writeln!(text, "\x1b[2K{name} {bar} {size:>5} MB  {}", layer.word);
-        }
-        // A terminal that is gone is no reason to stop.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        self.drawn = Some(Instant::now());
+    #[test]
+    fn a_layer_is_shown_from_waiting_to_done_and_too_many_are_not() {
+        let mut layers = Layers::default();
+        let all = (0..2 * BARS_MAX).map(|number| (digest(number), 100));
+        layers.show(Progress::Resolved {
+            digest: digest(0),
+            layers: all.collect(),
+        });
+        assert_eq!(layers.bars.len(), BARS_MAX);
+        let shown = |layers: &Layers| {
+            let bar = &layers.bars[&digest(1)];
+            (bar.position(), bar.length(), bar.message())
+        };
+        assert_eq!(shown(&layers), (0, Some(100), "waiting".to_owned()));
+        let (layer, bytes, total) = (digest(1), 40, 100);
+        layers.show(Progress::Downloading {
+            layer,
+            bytes,
+            total,
+        });
+        assert_eq!(shown(&layers), (40, Some(100), "downloading".to_owned()));
+        layers.show(Progress::Unpacked { layer: digest(1) });
+        assert_eq!(shown(&layers), (100, Some(100), "done".to_owned()));
     }
 }
