@@ -22,9 +22,8 @@
 //! [`SYNC_INTERVAL`](keeper::SYNC_INTERVAL), which is what a power cut can cost.
 //!
 //! The finishing task does not write by itself. That would save the way to another thread and
-//! back (measured on two cores: 27 µs at the median for one caller, 6 µs an event for 16), but
-//! write(2) of an appending file waits for the file system's journal when a disk is slow, and
-//! would hold up a thread that serves others.
+//! back (`xtask bench ledger` measures it), but write(2) of an appending file waits for the file
+//! system's journal when a disk is slow, and would hold up a thread that serves others.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

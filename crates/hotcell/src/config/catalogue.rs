@@ -17,6 +17,9 @@ pub(crate) const VARIABLES: &str = "HOTCELL_";
 /// Words in the name of a setting whose value nobody should see.
 const SECRETS: [&str; 3] = ["token", "secret", "password"];
 
+/// The section of a flag whose struct has no heading; a test sees to it that there is none.
+const NO_HEADING: &str = "Other";
+
 /// Flags that say where the file is cannot be in it.
 const NOT_IN_FILE: [&str; 1] = ["config"];
 
@@ -27,9 +30,7 @@ pub(crate) struct Setting {
     pub(crate) flag: String,
     /// What clap calls it.
     pub(super) id: String,
-    /// As the help shows it: `Limits`.
-    pub(crate) heading: String,
-    /// The heading as the file has it: `limits`.
+    /// The heading of the help as the file has it: `limits`.
     pub(crate) section: String,
     /// The flag as the file has it: `memory_max`.
     pub(crate) key: String,
@@ -104,7 +105,7 @@ impl Setting {
         if !is_setting(arg) {
             return None;
         }
-        let heading = arg.get_help_heading().unwrap_or("Other").to_owned();
+        let heading = arg.get_help_heading().unwrap_or(NO_HEADING);
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let (help, told) = split_default(&help);
         let value_name = arg.get_value_names().and_then(|names| names.first());
@@ -113,9 +114,8 @@ impl Setting {
         let is_secret = SECRETS.iter().any(|word| flag.contains(word));
         Some(Self {
             id: arg.get_id().to_string(),
-            section: slug(&heading),
+            section: slug(heading),
             key: slug(&flag),
-            heading,
             variable,
             default: default(arg).or(told),
             help,
@@ -163,11 +163,6 @@ impl Setting {
             Some(near) => format!("must be one of {known}; did you mean `{near}`?"),
             None => format!("must be one of {known}"),
         }
-    }
-
-    /// `[limits] memory_max`.
-    pub(crate) fn place(&self) -> String {
-        format!("[{}] {}", self.section, self.key)
     }
 }
 
@@ -242,7 +237,13 @@ mod tests {
         let catalogue = catalogue();
         assert!(catalogue.settings.len() > 40);
         for setting in &catalogue.settings {
-            assert_ne!(setting.heading, "Other", "{} has no heading", setting.flag);
+            let section = &setting.section;
+            assert_ne!(
+                section,
+                &slug(NO_HEADING),
+                "{} has no heading",
+                setting.flag
+            );
             assert_ne!(setting.help, "", "{} has no help", setting.flag);
             let found = catalogue.find(&setting.section, &setting.key);
             assert_eq!(found.map(|it| &it.flag), Some(&setting.flag));
@@ -258,7 +259,8 @@ mod tests {
         let shown = |flag: &str| {
             let one = catalogue.by_flag(flag).expect("a flag of `serve`");
             let kind = (one.kind, one.is_list);
-            (one.place(), kind, one.default.clone().unwrap_or_default())
+            let place = format!("[{}] {}", one.section, one.key);
+            (place, kind, one.default.clone().unwrap_or_default())
         };
         let row = |place: &str, kind, default: &str| (place.to_owned(), kind, default.to_owned());
         for (flag, expected) in [

@@ -97,7 +97,8 @@ fn is_clear(error: &EngineError) -> bool {
         EngineError::Exhausted { resource } => *resource == "disk",
         EngineError::NotFound { .. }
         | EngineError::Unsupported { .. }
-        | EngineError::Unlimited { .. } => false,
+        | EngineError::Unlimited { .. }
+        | EngineError::Abandoned => false,
     }
 }
 
