@@ -26,7 +26,9 @@ impl LogFilter {
             return Ok(Self(None));
         }
         let parsed = text.parse().map(|targets| Self(Some(targets)));
-        parsed.map_err(|_| "is not `error` to `trace`, or `off`".to_owned())
+        parsed.map_err(|_| {
+            "is not `error` to `trace`, or `off` (--log-level, HOTCELL_LOG)".to_owned()
+        })
     }
 }
 

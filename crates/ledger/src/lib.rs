@@ -19,7 +19,7 @@
 //! An operation is answered once its event is with the kernel: SIGKILL loses nothing that was
 //! acknowledged. The writer takes everything that waits and writes it with one call, so callers
 //! that finish together share it. It never waits for the disk: a second thread syncs every
-//! [`SYNC_INTERVAL`](keeper::SYNC_INTERVAL), which is what a power cut can cost.
+//! `keeper::SYNC_INTERVAL`, which is what a power cut can cost.
 //!
 //! The finishing task does not write by itself. That would save the way to another thread and
 //! back (`xtask bench ledger` measures it), but write(2) of an appending file waits for the file

@@ -28,7 +28,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<Option<ConfigFile>> {
         let found = found.with_context(|| format!("there is no file {}", path.display()))?;
         return Ok(Some(found));
     }
-    for path in usual_places() {
+    for path in usual_places().into_iter().filter(|path| is_reachable(path)) {
         if let Some(found) = read(&path)? {
             return Ok(Some(found));
         }
@@ -74,6 +74,12 @@ fn read(path: &Path) -> Result<Option<ConfigFile>> {
         path: path.to_owned(),
         text,
     }))
+}
+
+/// Whether we may look for a file there. `HOME` may be somebody else's, after `setpriv` or `sudo`.
+fn is_reachable(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    !found.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 fn is_absent(error: &std::io::Error) -> bool {

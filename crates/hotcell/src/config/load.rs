@@ -105,9 +105,12 @@ pub(crate) fn load(words: &[OsString]) -> Result<Loaded, LoadError> {
     let defaults = if is_about_files(&matches) {
         Defaults::default()
     } else {
-        config
-            .read_sources(&matches, || &catalogue)
-            .map_err(|error| LoadError::Config { error, exit_code })?
+        match config.read_sources(&matches, || &catalogue) {
+            Ok(defaults) => defaults,
+            // The server reads the file itself, and says what is wrong with it.
+            Err(_) if matches.subcommand_name() == Some("reload") => Defaults::default(),
+            Err(error) => return Err(LoadError::Config { error, exit_code }),
+        }
     };
     if !defaults.values.is_empty() {
         matches = parse(defaults.apply(root.clone()), &config.words)?;

@@ -243,6 +243,7 @@ fn a_reload_changes_policy_for_the_next_spawn() {
         "reloaded: [limits] memory, [limits] memory_max, [images.aliases]\n\
          needs a restart: [server] drain_grace_s\n"
     );
+    server.wait_for("reloaded the configuration");
     assert!(!is_let_in(&mut client));
     let made = client.ok("spawn", json!({ "image": "me" }));
     client.ok("kill", json!({ "container_id": made["container_id"] }));
@@ -256,6 +257,7 @@ fn a_reload_changes_policy_for_the_next_spawn() {
         again.contains("needs a restart: [server] drain_grace_s"),
         "{again}"
     );
+    server.wait_for("reloaded the configuration");
     configured.write(ROOMY);
     server.signal(rustix::process::Signal::HUP);
     server.wait_for("reloaded the configuration");

@@ -61,7 +61,10 @@ fn a_container_is_there_before_it_is_asked_for() {
     assert_eq!(home.containers().len(), 2);
     let listed = client.ok("list_containers", json!({}));
     assert_eq!(listed["containers"].as_array().unwrap().len(), 1);
-    let expected = json!({ "image": "host", "wanted": 1, "ready": 1, "hits": 1, "misses": 0 });
+    let expected = json!({
+        "image": "host", "memory_bytes": 512 << 20, "cpus": 1.0, "pids": 256,
+        "wanted": 1, "ready": 1, "hits": 1, "misses": 0,
+    });
     assert_eq!(stock(&mut client), expected);
     let next = client.ok("spawn", json!({}));
     assert_eq!(next["warm"], true, "{next}");

@@ -226,21 +226,30 @@ mod tests {
         assert_eq!(data, [&b"one"[..], b"error", b"two", b"three"]);
     }
 
-    #[tokio::test]
-    async fn an_open_log_without_news_is_read_without_the_disk() {
-        let (_directory, store) = store();
-        let id = exec(1).id;
-        let mut log = store.log_writer(&id, 1000);
-        log.append(vec![piece(1, b"hello")]).await.unwrap();
-        let at_once = async |after_seq| {
-            let mut reading = Box::pin(store.read_log(&id, after_seq, 100));
-            std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
-        };
-        let Poll::Ready(page) = at_once(1).await else {
-            panic!("it went to the blocking pool");
-        };
-        let page = page.unwrap();
-        assert_eq!((page.messages.len(), page.next_seq), (0, 1));
-        assert!(at_once(0).await.is_pending());
+    #[test]
+    fn an_open_log_without_news_is_read_without_the_disk() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (_directory, store) = store();
+            let id = exec(1).id;
+            let mut log = store.log_writer(&id, 1000);
+            log.append(vec![piece(1, b"hello")]).await.unwrap();
+            // From here on nothing that needs the blocking pool can be done.
+            let (let_go, held) = std::sync::mpsc::channel::<()>();
+            let occupied = tokio::task::spawn_blocking(move || held.recv());
+            let at_once = async |after_seq| {
+                let mut reading = Box::pin(store.read_log(&id, after_seq, 100));
+                std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
+            };
+            let Poll::Ready(page) = at_once(1).await else {
+                panic!("it went to the blocking pool");
+            };
+            let page = page.unwrap();
+            assert_eq!((page.messages.len(), page.next_seq), (0, 1));
+            assert!(at_once(0).await.is_pending());
+            drop(let_go);
+            assert!(occupied.await.unwrap().is_err(), "it was let go");
+        });
     }
 }
