@@ -51,11 +51,11 @@ pub(super) fn shown_input(schema: &JsonObject) -> JsonObject {
 pub(super) fn shown_output<T: JsonSchema>() -> JsonObject {
     let mut shown = Value::Object(of::<T>());
     each(&mut shown, &mut |schema| {
-        schema.retain(|key, _| {
-            matches!(
-                key.as_str(),
-                "type" | "properties" | "items" | "description" | "enum"
-            )
+        schema.retain(|key, value| match key.as_str() {
+            // The values of a map.
+            "additionalProperties" => value.is_object(),
+            "type" | "properties" | "items" | "description" | "enum" => true,
+            _ => false,
         });
     });
     object(shown)

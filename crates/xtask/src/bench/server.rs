@@ -107,9 +107,8 @@ pub(super) fn run(
 fn starts(sides: &mut [Side]) -> Result<()> {
     for round in 0..STARTS {
         compare::in_turns(round, sides, |side| {
-            let start = Instant::now();
             let server = Server::start(&side.program)?;
-            side.samples.add(START, start.elapsed());
+            side.samples.add(START, server.start_time);
             drop(server);
             anyhow::Ok(())
         })?;

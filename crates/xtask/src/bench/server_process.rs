@@ -25,6 +25,8 @@ pub(super) struct Server {
     process: Child,
     address: SocketAddr,
     directory: PathBuf,
+    /// From its start to its first answer.
+    pub(super) start_time: Duration,
 }
 
 impl Server {
@@ -42,10 +44,12 @@ impl Server {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
         std::fs::create_dir_all(&directory)?;
+        let admin = knows_admin(program)?.then_some(ADMIN);
+        let start = Instant::now();
         let process = Command::new(program)
             .args(["serve", "--port"])
             .arg(address.port().to_string())
-            .args(knows_admin(program)?.then_some(ADMIN))
+            .args(admin)
             .arg("--state-dir")
             .arg(&directory)
             .args(arguments)
@@ -58,8 +62,10 @@ impl Server {
             process,
             address,
             directory,
+            start_time: Duration::ZERO,
         };
         this.wait_for_answer()?;
+        this.start_time = start.elapsed();
         Ok(this)
     }
 
