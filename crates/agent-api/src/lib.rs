@@ -2,7 +2,6 @@
 //! both sides keep. It does not know the implementation of either side.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 pub mod bounds;
 

@@ -5,7 +5,6 @@
 //! one of our types or an error. No type of the wire protocol leaves this crate.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod connect;
 mod error;

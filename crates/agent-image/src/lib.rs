@@ -1,7 +1,6 @@
 //! The agent's static binary, as bytes. The build script makes it.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 /// A static `hotcell-agent` for this platform.
 pub static AGENT: &[u8] = include_bytes!(env!("HOTCELL_AGENT_IMAGE"));

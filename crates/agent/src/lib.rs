@@ -11,7 +11,6 @@
 //! below a keeper is hostile: it may kill, stop or flood, and the agent keeps serving the others.
 
 #![deny(unsafe_code)]
-#![warn(unreachable_pub)]
 #![expect(
     missing_docs,
     reason = "a program: only its own tests and fuzz targets use the library"

@@ -15,7 +15,6 @@
 //! | `oidc:HASH` | a subject of the issuer; the hash is of both |
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod authenticate;
 mod failure;

@@ -5,7 +5,6 @@
 //! it. Everything else (execs, files) is agent protocol and the same everywhere.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod abandonment;
 pub mod docker;

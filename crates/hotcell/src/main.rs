@@ -1,7 +1,6 @@
 //! The `hotcell` command.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod audit;
 mod cli;

@@ -11,7 +11,6 @@
 //! sentences of the tools, and both MCP transports serve any `rmcp::ServerHandler`.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod accept;
 mod body;

@@ -5,7 +5,6 @@
 //! has admitted are fetched ([`Admitted`]).
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod accounts;
 mod archive;

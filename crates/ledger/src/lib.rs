@@ -26,7 +26,6 @@
 //! system's journal when a disk is slow, and would hold up a thread that serves others.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod anchor;
 mod arguments;

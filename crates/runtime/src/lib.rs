@@ -6,7 +6,6 @@
 //! All unsafe code is in `sys.rs`. Needs Linux 5.14 or later.
 
 #![deny(unsafe_code)]
-#![warn(unreachable_pub)]
 
 pub mod cgroup;
 mod child;

@@ -13,7 +13,6 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod attachment;
 mod container;

@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 const GENERATED: &str = "src/hotcell.agent.v1.rs";
 
 /// Writes the generated file into the source tree.
-pub fn write() -> Result<()> {
+pub(crate) fn write() -> Result<()> {
     generate_into(&api_crate().join("src"))
 }
 
 /// Whether the committed file matches the `.proto`.
-pub fn is_fresh() -> Result<bool> {
+pub(crate) fn is_fresh() -> Result<bool> {
     let scratch = std::env::temp_dir().join(format!("hotcell-codegen-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
     generate_into(&scratch)?;

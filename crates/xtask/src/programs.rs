@@ -15,7 +15,7 @@ const CRATES: [(&str, &str); 2] = [
 
 /// What a tier outside Cargo needs to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Programs {
+pub(crate) struct Programs {
     /// Binaries that tests drive, `hotcell` among them: the name and the path that tests know.
     pub binaries: Vec<(String, PathBuf)>,
     /// Integration tests: the names of crate and target, and the program.
@@ -23,7 +23,7 @@ pub struct Programs {
 }
 
 /// Builds them and prints one per line: `bin` or `test`, name, path.
-pub fn print() -> Result<()> {
+pub(crate) fn print() -> Result<()> {
     let programs = build()?;
     let mut out = std::io::stdout().lock();
     for (kind, list) in [("bin", &programs.binaries), ("test", &programs.tests)] {
@@ -36,7 +36,7 @@ pub fn print() -> Result<()> {
 
 /// Builds them together with all others: for only a part of the workspace, Cargo would rebuild some
 /// crates with other features.
-pub fn build() -> Result<Programs> {
+pub(crate) fn build() -> Result<Programs> {
     let output = Command::new("cargo")
         .args(["test", "--no-run", "--workspace", "--all-targets"])
         .arg("--message-format=json-render-diagnostics")

@@ -17,7 +17,7 @@ use crate::{codegen, workspace};
 
 /// A text file: its path from the repository's root, and its content.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// The path, with `/` between its parts.
     pub path: String,
     /// The content.
@@ -25,7 +25,7 @@ pub struct Source {
 }
 
 /// Checks every rule; fails with all complaints.
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     let sources = sources(&workspace::root())?;
     let metadata = metadata()?;
     let mut complaints = text::complaints(&sources);

@@ -51,7 +51,7 @@ struct Wish {
 }
 
 /// Boots the machine and runs the requested profiles; fails if any of them did.
-pub fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = parse(arguments)?;
     let image = image::ready()?;
     let programs = match wish.files {

@@ -13,14 +13,14 @@ use prost::Message;
 use tokio::io::DuplexStream;
 
 /// How long a call to a hostile agent may take. Time is paused, so this costs nothing.
-pub const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// The buffer between client and agent.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// How the agent answers one call.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// These bytes as the body, then the status.
     Body(Vec<Bytes>, Option<(u16, String)>),
     /// This chunk for ever.
@@ -38,12 +38,12 @@ pub enum Answer {
 }
 
 /// A message in a gRPC frame.
-pub fn framed(message: &impl Message) -> Bytes {
+pub(crate) fn framed(message: &impl Message) -> Bytes {
     raw_frame(0, None, &message.encode_to_vec())
 }
 
 /// A frame with a wrong flag or length.
-pub fn raw_frame(flag: u8, length: Option<u32>, body: &[u8]) -> Bytes {
+pub(crate) fn raw_frame(flag: u8, length: Option<u32>, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flag);
     frame.put_u32(length.unwrap_or_else(|| u32::try_from(body.len()).expect("a short body")));
@@ -52,7 +52,7 @@ pub fn raw_frame(flag: u8, length: Option<u32>, body: &[u8]) -> Bytes {
 }
 
 /// Messages, then success.
-pub fn messages<M: Message>(messages: &[M]) -> Answer {
+pub(crate) fn messages<M: Message>(messages: &[M]) -> Answer {
     Answer::Body(
         messages.iter().map(framed).collect(),
         Some((0, String::new())),
@@ -60,7 +60,7 @@ pub fn messages<M: Message>(messages: &[M]) -> Answer {
 }
 
 /// The `Hello` of a real agent.
-pub fn honest_hello() -> HelloReply {
+pub(crate) fn honest_hello() -> HelloReply {
     HelloReply {
         protocol: PROTOCOL_VERSION_MIN,
         protocol_max: PROTOCOL_VERSION_MAX,
@@ -76,7 +76,7 @@ pub fn honest_hello() -> HelloReply {
 }
 
 /// A connection to an agent with these answers, one per call.
-pub async fn connect(answers: Vec<Answer>) -> Result<Agent, AgentError> {
+pub(crate) async fn connect(answers: Vec<Answer>) -> Result<Agent, AgentError> {
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     tokio::spawn(serve(theirs, answers.into()));
     tokio::time::timeout(DEADLINE, Agent::connect(ours))
@@ -85,7 +85,7 @@ pub async fn connect(answers: Vec<Answer>) -> Result<Agent, AgentError> {
 }
 
 /// The same, after an honest `Hello`.
-pub async fn agent(answer: Answer) -> Agent {
+pub(crate) async fn agent(answer: Answer) -> Agent {
     connect(vec![messages(&[honest_hello()]), answer])
         .await
         .expect("an honest hello is believed")

@@ -13,11 +13,11 @@ use hotcell_agent_api::v1::*;
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 
-pub const CANARY: &[u8] = b"untouched outside";
+pub(crate) const CANARY: &[u8] = b"untouched outside";
 
 /// A root beside a directory that must not be reachable. Dropping it fails the test if the outside
 /// changed or a temporary file was left.
-pub struct Bench {
+pub(crate) struct Bench {
     pub files: Files,
     pub root: PathBuf,
     pub outside: PathBuf,
@@ -25,12 +25,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::within(tempfile::tempdir().expect("a temporary directory"))
     }
 
     /// On tmpfs, if there is one: for tests of many steps.
-    pub fn in_memory() -> Self {
+    pub(crate) fn in_memory() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self::within(dir.expect("a temporary directory"))
     }
@@ -49,22 +49,22 @@ impl Bench {
         }
     }
 
-    pub fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let full = self.root.join(path);
         fs::create_dir_all(full.parent().expect("a parent")).expect("parents");
         fs::write(full, content).expect("a file");
     }
 
-    pub fn link(&self, path: &str, target: impl AsRef<Path>) {
+    pub(crate) fn link(&self, path: &str, target: impl AsRef<Path>) {
         std::os::unix::fs::symlink(target, self.root.join(path)).expect("a symlink");
     }
 
-    pub fn get(&self, path: &str) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, path: &str) -> Option<Vec<u8>> {
         fs::read(self.root.join(path)).ok()
     }
 
     /// Every path with its content, mode and inode.
-    pub fn snapshot(&self) -> Vec<(String, Option<Vec<u8>>, u32, u64)> {
+    pub(crate) fn snapshot(&self) -> Vec<(String, Option<Vec<u8>>, u32, u64)> {
         let describe = |path: String| {
             let meta = fs::symlink_metadata(self.root.join(&path)).expect("metadata");
             let content = self.get(&path);
@@ -73,16 +73,16 @@ impl Bench {
         self.tree().into_iter().map(describe).collect()
     }
 
-    pub fn make_fifo(&self, path: &str) {
+    pub(crate) fn make_fifo(&self, path: &str) {
         let (full, fifo) = (self.root.join(path), rustix::fs::FileType::Fifo);
         rustix::fs::mknodat(rustix::fs::CWD, full, fifo, 0o644.into(), 0).expect("a FIFO");
     }
 
-    pub async fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Status> {
+    pub(crate) async fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Status> {
         self.read_part(path, 0, None).await
     }
 
-    pub async fn read_part(
+    pub(crate) async fn read_part(
         &self,
         path: impl AsRef<[u8]>,
         offset: u64,
@@ -106,22 +106,38 @@ impl Bench {
         Ok(content)
     }
 
-    pub async fn write(&self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<FileInfo, Status> {
+    pub(crate) async fn write(
+        &self,
+        path: impl AsRef<[u8]>,
+        content: &[u8],
+    ) -> Result<FileInfo, Status> {
         self.write_as(header(path), content).await
     }
 
-    pub async fn write_as(&self, header: WriteHeader, content: &[u8]) -> Result<FileInfo, Status> {
+    pub(crate) async fn write_as(
+        &self,
+        header: WriteHeader,
+        content: &[u8],
+    ) -> Result<FileInfo, Status> {
         self.files
             .write(tokio_stream::iter(upload(header, content)))
             .await
     }
 
-    pub async fn stat(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<FileInfo, Status> {
+    pub(crate) async fn stat(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: bool,
+    ) -> Result<FileInfo, Status> {
         let path = path.as_ref().to_vec().into();
         self.files.stat(StatRequest { path, follow }).await
     }
 
-    pub async fn delete(&self, path: impl AsRef<[u8]>, recursive: bool) -> Result<u64, Status> {
+    pub(crate) async fn delete(
+        &self,
+        path: impl AsRef<[u8]>,
+        recursive: bool,
+    ) -> Result<u64, Status> {
         let path = path.as_ref().to_vec().into();
         let request = DeleteRequest {
             path,
@@ -131,7 +147,7 @@ impl Bench {
         Ok(self.files.delete(request).await?.removed)
     }
 
-    pub async fn list(&self, request: ListRequest) -> Result<Vec<Vec<u8>>, Status> {
+    pub(crate) async fn list(&self, request: ListRequest) -> Result<Vec<Vec<u8>>, Status> {
         let page = self.files.list(request).await?;
         Ok(page
             .entries
@@ -140,7 +156,7 @@ impl Bench {
             .collect())
     }
 
-    pub async fn export(&self, request: ExportRequest) -> Result<Vec<u8>, Status> {
+    pub(crate) async fn export(&self, request: ExportRequest) -> Result<Vec<u8>, Status> {
         let mut replies = self.files.export(request).await?;
         let mut archive = Vec::new();
         while let Some(reply) = replies.next().await {
@@ -149,7 +165,7 @@ impl Bench {
         Ok(archive)
     }
 
-    pub async fn import(&self, dest: &str, archive: &[u8]) -> Result<ImportReply, Status> {
+    pub(crate) async fn import(&self, dest: &str, archive: &[u8]) -> Result<ImportReply, Status> {
         let header = ImportHeader {
             dest: dest.as_bytes().to_vec().into(),
             ..Default::default()
@@ -157,7 +173,7 @@ impl Bench {
         self.import_as(header, archive).await
     }
 
-    pub async fn import_as(
+    pub(crate) async fn import_as(
         &self,
         header: ImportHeader,
         archive: &[u8],
@@ -178,7 +194,7 @@ impl Bench {
     }
 
     /// Every path beneath the root, in order.
-    pub fn tree(&self) -> Vec<String> {
+    pub(crate) fn tree(&self) -> Vec<String> {
         let mut found = Vec::new();
         collect(&self.root, &self.root, &mut found);
         found.sort();
@@ -209,14 +225,14 @@ impl Drop for Bench {
     }
 }
 
-pub fn header(path: impl AsRef<[u8]>) -> WriteHeader {
+pub(crate) fn header(path: impl AsRef<[u8]>) -> WriteHeader {
     WriteHeader {
         path: path.as_ref().to_vec().into(),
         ..Default::default()
     }
 }
 
-pub fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
+pub(crate) fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
     let first = write_request::Request::Header(header);
     let data = content
         .chunks(32 << 10)
@@ -234,27 +250,27 @@ pub fn upload(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, S
 }
 
 /// An upload without its end.
-pub fn broken_off(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
+pub(crate) fn broken_off(header: WriteHeader, content: &[u8]) -> Vec<Result<WriteRequest, Status>> {
     let mut requests = upload(header, content);
     requests.pop();
     requests
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the field it is for is optional")]
-pub fn if_match(etag: &str) -> Option<Precondition> {
+pub(crate) fn if_match(etag: &str) -> Option<Precondition> {
     Some(Precondition {
         precondition: Some(Asked::IfMatch(etag.to_owned())),
     })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the field it is for is optional")]
-pub fn if_absent() -> Option<Precondition> {
+pub(crate) fn if_absent() -> Option<Precondition> {
     Some(Precondition {
         precondition: Some(Asked::IfAbsent(true)),
     })
 }
 
-pub fn list(path: &str, recursive: bool) -> ListRequest {
+pub(crate) fn list(path: &str, recursive: bool) -> ListRequest {
     ListRequest {
         path: path.as_bytes().to_vec().into(),
         recursive,
@@ -264,11 +280,11 @@ pub fn list(path: &str, recursive: bool) -> ListRequest {
 }
 
 #[track_caller]
-pub fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
+pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
     result.expect_err("it should have failed").code()
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

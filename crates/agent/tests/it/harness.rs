@@ -28,27 +28,27 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 /// The deadline of every wait; only a hanging test reaches it.
-pub const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A running agent and a connection to it.
-pub struct Agent {
+pub(crate) struct Agent {
     child: Child,
     directory: tempfile::TempDir,
     pub client: AgentClient<Channel>,
 }
 
 impl Agent {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_by(&[]).await
     }
 
     /// Starts the agent through a wrapper program.
-    pub async fn start_by(wrapper: &[&str]) -> Self {
+    pub(crate) async fn start_by(wrapper: &[&str]) -> Self {
         Self::launch(wrapper, &[]).await
     }
 
     /// Starts the agent with further options.
-    pub async fn start_with(options: &[&str]) -> Self {
+    pub(crate) async fn start_with(options: &[&str]) -> Self {
         Self::launch(&[], options).await
     }
 
@@ -93,33 +93,33 @@ impl Agent {
         agent
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     /// A second connection.
-    pub async fn another_connection(&self) -> AgentClient<Channel> {
+    pub(crate) async fn another_connection(&self) -> AgentClient<Channel> {
         connect(self.directory.path().join("agent")).await
     }
 
-    pub fn socket(&self) -> std::path::PathBuf {
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.directory.path().join("agent")
     }
 
     /// Runs a shell script to its end.
-    pub async fn sh(&self, script: &str) -> Finished {
+    pub(crate) async fn sh(&self, script: &str) -> Finished {
         self.run(shell("sh", script)).await
     }
 
-    pub async fn run(&self, start: ExecStart) -> Finished {
+    pub(crate) async fn run(&self, start: ExecStart) -> Finished {
         self.start_exec(start).await.unwrap().finish().await
     }
 
-    pub async fn start_exec(&self, start: ExecStart) -> Result<Following, Status> {
+    pub(crate) async fn start_exec(&self, start: ExecStart) -> Result<Following, Status> {
         follow(&self.client, Call::Start(start)).await
     }
 
-    pub async fn resume(&self, id: &str, after_seq: u64) -> Result<Following, Status> {
+    pub(crate) async fn resume(&self, id: &str, after_seq: u64) -> Result<Following, Status> {
         let resume = ExecResume {
             exec_id: id.into(),
             after_seq,
@@ -127,7 +127,7 @@ impl Agent {
         follow(&self.client, Call::Resume(resume)).await
     }
 
-    pub async fn input(
+    pub(crate) async fn input(
         &self,
         id: &str,
         offset: u64,
@@ -144,7 +144,7 @@ impl Agent {
         Ok(reply.into_inner().accepted)
     }
 
-    pub async fn cancel(&self, id: &str, grace_ms: u64) -> Result<(), Status> {
+    pub(crate) async fn cancel(&self, id: &str, grace_ms: u64) -> Result<(), Status> {
         let request = hotcell_agent_api::v1::CancelRequest {
             exec_id: id.into(),
             grace_ms,
@@ -154,14 +154,14 @@ impl Agent {
             .map(|_| ())
     }
 
-    pub async fn info(&self, id: &str) -> ExecInfo {
+    pub(crate) async fn info(&self, id: &str) -> ExecInfo {
         let reply = self.client.clone().list_execs(ListExecsRequest {}).await;
         let execs = reply.unwrap().into_inner().execs;
         execs.into_iter().find(|exec| exec.exec_id == id).unwrap()
     }
 
     /// Waits until all events of an exec are acknowledged.
-    pub async fn until_acknowledged(&self, id: &str) {
+    pub(crate) async fn until_acknowledged(&self, id: &str) {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let info = self.info(id).await;
@@ -176,12 +176,12 @@ impl Agent {
     }
 
     /// Closes the connection.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.client = unconnected();
     }
 
     /// Waits until the agent has ended.
-    pub async fn ended(&mut self) -> std::process::ExitStatus {
+    pub(crate) async fn ended(&mut self) -> std::process::ExitStatus {
         let mut status = None;
         until("the agent ends", || {
             status = self.child.try_wait().unwrap();
@@ -192,7 +192,7 @@ impl Agent {
     }
 
     /// Resident memory of the agent.
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status
             .lines()
@@ -226,7 +226,7 @@ impl Drop for Agent {
 }
 
 /// The agent built for the tests, unless a variable names another.
-pub fn program() -> std::ffi::OsString {
+pub(crate) fn program() -> std::ffi::OsString {
     std::env::var_os("HOTCELL_AGENT_PROGRAM")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_hotcell-agent").into())
 }
@@ -243,7 +243,7 @@ fn descendants(root: i32) -> Vec<i32> {
 }
 
 /// The children of a process, including zombies.
-pub fn children(parent: i32) -> Vec<i32> {
+pub(crate) fn children(parent: i32) -> Vec<i32> {
     let numbers = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -263,7 +263,7 @@ fn parent_of(pid: i32) -> Option<i32> {
 }
 
 /// Whether a process exists and is not a zombie.
-pub fn is_alive(pid: i32) -> bool {
+pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit_once(')')
@@ -271,7 +271,7 @@ pub fn is_alive(pid: i32) -> bool {
     state.is_some_and(|state| state != "Z")
 }
 
-pub fn signal(pid: i32, name: &str) {
+pub(crate) fn signal(pid: i32, name: &str) {
     let _ = Command::new("kill")
         .args(["-s", name, &pid.to_string()])
         .stderr(Stdio::null())
@@ -287,7 +287,7 @@ fn unconnected() -> AgentClient<Channel> {
 }
 
 /// Connects over one stream; a second connection would fail.
-pub async fn connect_over(
+pub(crate) async fn connect_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> AgentClient<Channel> {
     let mut stream = Some(TokioIo::new(stream));
@@ -326,7 +326,7 @@ async fn follow(client: &AgentClient<Channel>, first: Call) -> Result<Following,
 }
 
 /// An exec that is being followed.
-pub struct Following {
+pub(crate) struct Following {
     pub calls: mpsc::Sender<ExecRequest>,
     pub events: Streaming<ExecEvent>,
     seen: Seen,
@@ -341,21 +341,21 @@ struct Seen {
 
 /// The events of an exec that has ended.
 #[derive(Debug)]
-pub struct Finished {
+pub(crate) struct Finished {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub exit: Exit,
 }
 
 impl Finished {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).unwrap()
     }
 }
 
 impl Following {
     /// The next event, which must have the next number.
-    pub async fn next(&mut self) -> Result<Option<ExecEvent>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<ExecEvent>, Status> {
         let event = within(self.events.message()).await?;
         if let Some(event) = &event {
             if let Some(last) = self.seen.last {
@@ -380,7 +380,7 @@ impl Following {
         Ok(event)
     }
 
-    pub async fn ack(&self, seq: u64) {
+    pub(crate) async fn ack(&self, seq: u64) {
         let ack = ExecRequest {
             request: Some(Call::Ack(ExecAck { seq })),
         };
@@ -388,14 +388,14 @@ impl Following {
     }
 
     /// Waits for the start; returns the leader's pid.
-    pub async fn started(&mut self) -> i32 {
+    pub(crate) async fn started(&mut self) -> i32 {
         let event = self.next().await.unwrap().expect("an event");
         assert_eq!(event.seq, 1);
         self.seen.pid.expect("the first event is started")
     }
 
     /// Reads and acknowledges until stdout contains `text`.
-    pub async fn until_stdout_has(&mut self, text: &str) -> String {
+    pub(crate) async fn until_stdout_has(&mut self, text: &str) -> String {
         loop {
             let stdout = self.stdout();
             if stdout.contains(text) {
@@ -410,13 +410,13 @@ impl Following {
         }
     }
 
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         let bytes = self.seen.output.get(&(Stream::Stdout as i32));
         String::from_utf8_lossy(bytes.map_or(&[], |bytes| &bytes[..])).into_owned()
     }
 
     /// Reads and acknowledges to the end.
-    pub async fn finish(mut self) -> Finished {
+    pub(crate) async fn finish(mut self) -> Finished {
         loop {
             let event = self.next().await.unwrap().expect("an exit before the end");
             self.ack(event.seq).await;
@@ -437,11 +437,11 @@ impl Following {
 }
 
 /// A request for `sh -c script` with the usual environment.
-pub fn shell(id: &str, script: &str) -> ExecStart {
+pub(crate) fn shell(id: &str, script: &str) -> ExecStart {
     command(id, &["sh", "-c", script])
 }
 
-pub fn command(id: &str, argv: &[&str]) -> ExecStart {
+pub(crate) fn command(id: &str, argv: &[&str]) -> ExecStart {
     ExecStart {
         exec_id: id.into(),
         argv: argv
@@ -455,21 +455,21 @@ pub fn command(id: &str, argv: &[&str]) -> ExecStart {
     }
 }
 
-pub fn variable(name: &str, value: &str) -> EnvVar {
+pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.as_bytes().to_vec().into(),
         value: value.as_bytes().to_vec().into(),
     }
 }
 
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
         .expect("an answer before the deadline")
 }
 
 /// Polls until the condition holds, or panics at the deadline.
-pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_true() {
         assert!(Instant::now() < deadline, "{what} before the deadline");

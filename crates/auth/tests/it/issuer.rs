@@ -18,10 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What our tokens are for.
-pub const AUDIENCE: &str = "https://cells.example/mcp";
+pub(crate) const AUDIENCE: &str = "https://cells.example/mcp";
 
 /// An issuer that listens.
-pub struct Issuer {
+pub(crate) struct Issuer {
     pub url: String,
     shared: Arc<Shared>,
 }
@@ -35,7 +35,7 @@ struct Shared {
 }
 
 impl Issuer {
-    pub async fn start(keys: &[&Signer]) -> Self {
+    pub(crate) async fn start(keys: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared::default());
@@ -55,20 +55,20 @@ impl Issuer {
     }
 
     /// From now on these are its keys.
-    pub fn has(&self, keys: &[&Signer]) {
+    pub(crate) fn has(&self, keys: &[&Signer]) {
         *self.shared.keys.lock().unwrap() = keys.iter().map(|key| key.jwk()).collect();
     }
 
-    pub fn goes_down(&self) {
+    pub(crate) fn goes_down(&self) {
         *self.shared.is_down.lock().unwrap() = true;
     }
 
     /// How often its keys were asked for.
-    pub fn fetches(&self) -> usize {
+    pub(crate) fn fetches(&self) -> usize {
         self.shared.fetches.load(Ordering::SeqCst)
     }
 
-    pub fn oidc(&self) -> Oidc {
+    pub(crate) fn oidc(&self) -> Oidc {
         let settings = OidcSettings {
             issuer: IssuerUrl::parse(&self.url).unwrap(),
             config_url: None,
@@ -79,7 +79,7 @@ impl Issuer {
     }
 
     /// Claims that are good.
-    pub fn claims(&self) -> Value {
+    pub(crate) fn claims(&self) -> Value {
         let now = std::time::SystemTime::UNIX_EPOCH
             .elapsed()
             .unwrap()
@@ -117,7 +117,7 @@ impl Shared {
 }
 
 /// A private key.
-pub struct Signer {
+pub(crate) struct Signer {
     pub id: &'static str,
     pair: Pair,
 }
@@ -129,7 +129,7 @@ enum Pair {
 }
 
 impl Signer {
-    pub fn p256(id: &'static str) -> Self {
+    pub(crate) fn p256(id: &'static str) -> Self {
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -140,7 +140,7 @@ impl Signer {
         }
     }
 
-    pub fn p384(id: &'static str) -> Self {
+    pub(crate) fn p384(id: &'static str) -> Self {
         let algorithm = &ECDSA_P384_SHA384_FIXED_SIGNING;
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -151,7 +151,7 @@ impl Signer {
         }
     }
 
-    pub fn ed25519(id: &'static str) -> Self {
+    pub(crate) fn ed25519(id: &'static str) -> Self {
         let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap();
         Self {
@@ -160,7 +160,7 @@ impl Signer {
         }
     }
 
-    pub fn algorithm(&self) -> &'static str {
+    pub(crate) fn algorithm(&self) -> &'static str {
         match self.pair {
             Pair::P256(_) => "ES256",
             Pair::P384(_) => "ES384",
@@ -168,7 +168,7 @@ impl Signer {
         }
     }
 
-    pub fn public_key(&self) -> Vec<u8> {
+    pub(crate) fn public_key(&self) -> Vec<u8> {
         match &self.pair {
             Pair::P256(pair) | Pair::P384(pair) => pair.public_key().as_ref().to_vec(),
             Pair::Ed25519(pair) => pair.public_key().as_ref().to_vec(),
@@ -187,7 +187,7 @@ impl Signer {
     }
 
     /// A token with this header and these claims.
-    pub fn sign(&self, header: &Value, claims: &Value) -> String {
+    pub(crate) fn sign(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
         let signature = match &self.pair {
             Pair::P256(pair) | Pair::P384(pair) => {
@@ -200,21 +200,21 @@ impl Signer {
     }
 
     /// The header of an honest token.
-    pub fn header(&self) -> Value {
+    pub(crate) fn header(&self) -> Value {
         json!({ "alg": self.algorithm(), "kid": self.id, "typ": "at+jwt" })
     }
 
-    pub fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         self.sign(&self.header(), claims)
     }
 }
 
 /// What is signed of a token.
-pub fn message(header: &Value, claims: &Value) -> String {
+pub(crate) fn message(header: &Value, claims: &Value) -> String {
     let part = |value: &Value| encoded(value.to_string().as_bytes());
     format!("{}.{}", part(header), part(claims))
 }
 
-pub fn encoded(bytes: &[u8]) -> String {
+pub(crate) fn encoded(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -34,20 +34,20 @@ def state(pid):
 ";
 
 /// A Python script with the words of an attacker.
-pub fn attack(script: &str) -> Command {
+pub(crate) fn attack(script: &str) -> Command {
     let numbers = format!("PTRACE = {}\n", libc::SYS_ptrace);
     python(&format!("{PRELUDE}{numbers}{script}"))
 }
 
 /// The same as the container's root.
-pub fn as_root(mut command: Command) -> Command {
+pub(crate) fn as_root(mut command: Command) -> Command {
     command.user = Some((0, 0));
     command
 }
 
 /// Who attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub(crate) enum Who {
     /// The user, in a container that has no other.
     User,
     /// The user, in a container that has a root.
@@ -58,7 +58,7 @@ pub enum Who {
 
 /// Runs an attack as everyone who can make it, and checks each time that the container
 /// answers afterwards and leaves nothing behind.
-pub async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
+pub(crate) async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
     let command = attack(script);
     let cell = Cell::new().await;
     check(Who::User, &cell.run(&command).await);
@@ -75,10 +75,10 @@ pub async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
 }
 
 /// Engines that are not ours, where the same attacks are made.
-pub const OTHERS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
+pub(crate) const OTHERS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
 
 /// The user's and root's attack in a container of Docker and of Podman have this outcome.
-pub async fn other_engines_give(script: &str, expected: &str) {
+pub(crate) async fn other_engines_give(script: &str, expected: &str) {
     for flavor in OTHERS {
         let Some(cell) = Cell::on(flavor, |spec| spec.allow_root = true).await else {
             return;
@@ -94,7 +94,7 @@ pub async fn other_engines_give(script: &str, expected: &str) {
 }
 
 /// Everyone's attack has this outcome, word for word.
-pub async fn everyone_gets(script: &str, expected: &str) {
+pub(crate) async fn everyone_gets(script: &str, expected: &str) {
     by_everyone(script, |who, ran| {
         assert_eq!(ran.stdout, expected, "{who:?}: {ran:?}");
         assert_eq!(ran.code(), 0, "{who:?}: {ran:?}");
@@ -104,7 +104,7 @@ pub async fn everyone_gets(script: &str, expected: &str) {
 
 impl Cell {
     /// Fails unless the container still does its work: runs a command, serves a file.
-    pub async fn answers(&self) {
+    pub(crate) async fn answers(&self) {
         let ran = self.sh("echo still here").await;
         assert_eq!((ran.stdout.as_str(), ran.code()), ("still here\n", 0));
         let stat = tokio::time::timeout(deadline(), self.agent.stat(b"/workspace", true));
@@ -114,7 +114,7 @@ impl Cell {
     }
 
     /// Starts a command and does not wait for its end.
-    pub async fn begin(&self, command: &Command) -> Running<'_> {
+    pub(crate) async fn begin(&self, command: &Command) -> Running<'_> {
         let id = self.exec_id();
         let follow = self.agent.start(&id, command).await;
         Running {
@@ -128,21 +128,21 @@ impl Cell {
     }
 
     /// Starts an attack and waits until it has said a line.
-    pub async fn begin_until(&self, script: &str, line: &str) -> Running<'_> {
+    pub(crate) async fn begin_until(&self, script: &str, line: &str) -> Running<'_> {
         let mut running = self.begin(&attack(script)).await;
         running.says(line).await;
         running
     }
 
     /// Whether a process of the container lives, by its number inside.
-    pub async fn lives(&self, pid: &str) -> bool {
+    pub(crate) async fn lives(&self, pid: &str) -> bool {
         let ran = self.sh(&format!("kill -0 {pid} 2>/dev/null")).await;
         ran.code() == 0
     }
 }
 
 /// A command that may still run.
-pub struct Running<'cell> {
+pub(crate) struct Running<'cell> {
     cell: &'cell Cell,
     follow: Follow,
     pub id: String,
@@ -153,13 +153,13 @@ pub struct Running<'cell> {
 
 impl Running<'_> {
     /// Waits until it has written a line that begins so, and gives back the rest of it.
-    pub async fn says(&mut self, begin: &str) -> String {
+    pub(crate) async fn says(&mut self, begin: &str) -> String {
         let said = self.says_or_ends(begin).await;
         said.unwrap_or_else(|ran| panic!("it ended first: {ran:?}"))
     }
 
     /// The same, or how it ended if it did not write such a line.
-    pub async fn says_or_ends(&mut self, begin: &str) -> Result<String, Box<Ran>> {
+    pub(crate) async fn says_or_ends(&mut self, begin: &str) -> Result<String, Box<Ran>> {
         let work = async {
             loop {
                 let text = String::from_utf8_lossy(&self.stdout).into_owned();
@@ -179,7 +179,7 @@ impl Running<'_> {
     }
 
     /// Cancels it and returns when all of it is gone.
-    pub async fn cancel(&self, grace: Duration) {
+    pub(crate) async fn cancel(&self, grace: Duration) {
         let cancel = self.cell.agent.cancel(&self.id, grace);
         tokio::time::timeout(deadline(), cancel)
             .await
@@ -188,7 +188,7 @@ impl Running<'_> {
     }
 
     /// Waits for its end.
-    pub async fn ended(mut self) -> Ran {
+    pub(crate) async fn ended(mut self) -> Ran {
         let work = async {
             while self.exit.is_none() {
                 self.step().await;

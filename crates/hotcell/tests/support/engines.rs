@@ -13,7 +13,7 @@ use hotcell_engine::{Docker, Engine};
 use hotcell_testkit::conformance::{Reopen, Subject, Traits};
 
 /// The image that each engine has.
-pub const IMAGE: &str = "localhost/hotcell-test:box";
+pub(crate) const IMAGE: &str = "localhost/hotcell-test:box";
 
 /// The image that each engine has when a test asks for it.
 const PYTHON: &str = "localhost/hotcell-test:python";
@@ -22,7 +22,7 @@ const PYTHON: &str = "localhost/hotcell-test:python";
 const STARTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/start");
 
 /// An engine that lives as long as somebody has one of these.
-pub struct Private {
+pub(crate) struct Private {
     pub socket: PathBuf,
     flavor: Flavor,
     directory: PathBuf,
@@ -31,12 +31,12 @@ pub struct Private {
 
 impl Private {
     /// Finds or starts the engine. `None` where it is not installed, and the test is skipped.
-    pub fn start(flavor: Flavor) -> Option<Self> {
+    pub(crate) fn start(flavor: Flavor) -> Option<Self> {
         Self::start_as(flavor, flavor.name(), &[])
     }
 
     /// The same for a test that needs that runtime of it, too.
-    pub fn start_with(flavor: Flavor, runtime: Option<&str>) -> Option<Self> {
+    pub(crate) fn start_with(flavor: Flavor, runtime: Option<&str>) -> Option<Self> {
         match runtime {
             Some(runtime) if !is_program(runtime) => {
                 let reason = format!("{runtime} is not installed");
@@ -48,7 +48,7 @@ impl Private {
     }
 
     /// Starts one that no other test uses, with these variables in its environment.
-    pub fn start_own(flavor: Flavor, variables: &[(&str, &str)]) -> Option<Self> {
+    pub(crate) fn start_own(flavor: Flavor, variables: &[(&str, &str)]) -> Option<Self> {
         let id = super::new_id().to_string();
         let name = format!("{}-{}", flavor.name(), &id[id.len() - 5..]);
         Self::start_as(flavor, &name, variables)
@@ -78,24 +78,24 @@ impl Private {
     }
 
     /// Ends it as a power cut would.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.command(&["kill"]);
     }
 
     /// Starts it again, after it was killed.
-    pub fn start_again(&self, variables: &[(&str, &str)]) {
+    pub(crate) fn start_again(&self, variables: &[(&str, &str)]) {
         let mut command = self.starter(&["again"]);
         let started = command.envs(variables.iter().copied()).status();
         assert!(started.expect("bash is there").success());
     }
 
     /// What the engine's own command line says.
-    pub fn says(&self, words: &[&str]) -> String {
+    pub(crate) fn says(&self, words: &[&str]) -> String {
         self.command(&[&["do"], words].concat())
     }
 
     /// The name of an image that has Python, for attacks that are written in it.
-    pub fn python(&self) -> &'static str {
+    pub(crate) fn python(&self) -> &'static str {
         static MAKING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = MAKING.lock();
         self.command(&["python"]);
@@ -103,7 +103,7 @@ impl Private {
     }
 
     /// Where it is, as the environment says it.
-    pub fn address(&self) -> (&'static str, String) {
+    pub(crate) fn address(&self) -> (&'static str, String) {
         let name = match self.flavor {
             Flavor::Docker => "DOCKER_HOST",
             Flavor::Podman => "CONTAINER_HOST",
@@ -125,7 +125,7 @@ impl Private {
     }
 
     /// An engine of ours on it, with a scope of its own.
-    pub fn config(&self, flavor: Flavor, runtime: Option<&str>) -> DockerConfig {
+    pub(crate) fn config(&self, flavor: Flavor, runtime: Option<&str>) -> DockerConfig {
         DockerConfig {
             flavor,
             host: Host::Unix(self.socket.clone()),
@@ -171,7 +171,7 @@ fn lock(path: &Path) -> File {
 }
 
 /// What the suite is run on.
-pub fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<Subject> {
+pub(crate) fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<Subject> {
     let private = Private::start_with(flavor, runtime)?;
     let config = private.config(flavor, runtime);
     let make = move || -> Arc<dyn Engine> { Arc::new(Docker::new(config.clone())) };
@@ -194,7 +194,7 @@ pub fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<
 }
 
 /// What a script that is run in a container says, with that user.
-pub async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
+pub(crate) async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
     let mut command = Exec::new(["/bin/sh", "-c", script]);
     command.cwd = b"/workspace".to_vec();
     command.timeout = Some(super::deadline() / 2);

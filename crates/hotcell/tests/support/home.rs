@@ -12,7 +12,7 @@ use super::{deadline, engine, leftovers, scratch};
 
 /// A state directory. Dropped, it fails the test if a container, a mount, a cgroup or a
 /// process of it is left.
-pub struct Home {
+pub(crate) struct Home {
     path: PathBuf,
     variables: Vec<(String, String)>,
     has_cgroups: bool,
@@ -20,18 +20,18 @@ pub struct Home {
 }
 
 impl Home {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = scratch();
         Self::at(scratch.path().to_owned(), scratch)
     }
 
     /// Its servers let every HTTP client be the operator.
-    pub fn operated() -> Self {
+    pub(crate) fn operated() -> Self {
         Self::new().with("HOTCELL_ADMIN_OVER_HTTP", "true")
     }
 
     /// With a path that does not fit into the address of a socket.
-    pub fn far_down() -> Self {
+    pub(crate) fn far_down() -> Self {
         let scratch = scratch();
         Self::at(scratch.path().join(["far-down"; 25].join("/")), scratch)
     }
@@ -46,28 +46,28 @@ impl Home {
     }
 
     /// With a variable in the environment of everything that is started.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Where everything that is started finds no cgroups. Only root can hide them.
-    pub fn without_cgroups(mut self) -> Self {
+    pub(crate) fn without_cgroups(mut self) -> Self {
         self.has_cgroups = false;
         self
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the engine keeps its containers.
-    pub fn engine_home(&self) -> PathBuf {
+    pub(crate) fn engine_home(&self) -> PathBuf {
         self.path().join("run")
     }
 
     /// `hotcell` with this state directory.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = if self.has_cgroups {
             Command::new(super::hotcell())
         } else {
@@ -93,22 +93,22 @@ impl Home {
     }
 
     /// Runs `hotcell` with this state directory to its end, which must come in time.
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         output(&mut self.command(arguments))
     }
 
     /// Serves HTTP on a port of its own.
-    pub fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         self.serve_with(&[])
     }
 
     /// The same, with more arguments.
-    pub fn serve_with(&self, arguments: &[&str]) -> Server {
+    pub(crate) fn serve_with(&self, arguments: &[&str]) -> Server {
         Server::start(self, arguments)
     }
 
     /// Containers that have a directory.
-    pub fn containers(&self) -> Vec<ContainerId> {
+    pub(crate) fn containers(&self) -> Vec<ContainerId> {
         let entries = std::fs::read_dir(self.engine_home().join("containers"));
         let names = entries.into_iter().flatten().flatten();
         names
@@ -117,7 +117,7 @@ impl Home {
     }
 
     /// Workspaces that have a directory.
-    pub fn workspaces(&self) -> Vec<String> {
+    pub(crate) fn workspaces(&self) -> Vec<String> {
         let entries = std::fs::read_dir(super::tree(&self.engine_home()));
         let names = entries.into_iter().flatten().flatten();
         names
@@ -127,7 +127,7 @@ impl Home {
     }
 
     /// Waits until there is no container any more, nor anything of those in `ids`.
-    pub fn assert_empty(&self, ids: &[ContainerId]) {
+    pub(crate) fn assert_empty(&self, ids: &[ContainerId]) {
         let until = Instant::now() + deadline();
         loop {
             let left: Vec<String> = ids

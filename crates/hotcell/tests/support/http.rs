@@ -12,7 +12,7 @@ use super::deadline;
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// A connection.
-pub struct Http {
+pub(crate) struct Http {
     authority: String,
     token: Option<String>,
     stream: BufReader<TcpStream>,
@@ -33,7 +33,7 @@ enum Body {
 
 impl Http {
     /// Connects to `http://HOST:PORT`.
-    pub fn connect(url: &str) -> Self {
+    pub(crate) fn connect(url: &str) -> Self {
         let authority = url.trim_start_matches("http://").to_owned();
         let stream = TcpStream::connect(&authority).expect("it listens");
         stream.set_nodelay(true).expect("a TCP socket");
@@ -50,13 +50,13 @@ impl Http {
     }
 
     /// With a bearer token in each request.
-    pub fn with_token(mut self, token: &str) -> Self {
+    pub(crate) fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
     /// Posts JSON, as MCP does, and reads the head of the answer.
-    pub fn post(&mut self, path: &str, headers: &[(&str, String)], body: &str) {
+    pub(crate) fn post(&mut self, path: &str, headers: &[(&str, String)], body: &str) {
         let mut all = vec![
             ("Content-Type", "application/json".to_owned()),
             ("Accept", "application/json, text/event-stream".to_owned()),
@@ -68,14 +68,20 @@ impl Http {
     }
 
     /// A request without a body.
-    pub fn get(&mut self, path: &str, headers: &[(&str, String)]) {
+    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, String)]) {
         self.send("GET", path, headers, 0);
         self.read_head();
     }
 
     /// The head of a request whose body, of this length, is written afterwards. A `Host`
     /// among the headers takes the place of the true one.
-    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, String)], length: u64) {
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        length: u64,
+    ) {
         if self.used.elapsed() > IDLE_MAX {
             let token = self.token.take();
             *self = Self::connect(&self.authority);
@@ -101,23 +107,23 @@ impl Http {
         self.write(head.as_bytes());
     }
 
-    pub fn write(&mut self, data: &[u8]) {
+    pub(crate) fn write(&mut self, data: &[u8]) {
         self.stream.get_mut().write_all(data).expect("it reads");
     }
 
     /// The same, where it may have been cut off.
-    pub fn try_write(&mut self, data: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn try_write(&mut self, data: &[u8]) -> std::io::Result<()> {
         self.stream.get_mut().write_all(data)
     }
 
     /// Lets the kernel take little of what is not read, so that the rest stays with the server.
-    pub fn take_little(&self) {
+    pub(crate) fn take_little(&self) {
         let stream = self.stream.get_ref();
         rustix::net::sockopt::set_socket_recv_buffer_size(stream, 64 << 10).expect("a socket");
     }
 
     /// What has arrived and was not read, up to a few KiB of it. It stays unread.
-    pub fn peek(&self) -> String {
+    pub(crate) fn peek(&self) -> String {
         let stream = self.stream.get_ref();
         stream.set_nonblocking(true).expect("a socket");
         let mut buffer = [0; 8 << 10];
@@ -126,7 +132,7 @@ impl Http {
         String::from_utf8_lossy(&buffer[..read]).into_owned()
     }
 
-    pub fn read_head(&mut self) {
+    pub(crate) fn read_head(&mut self) {
         let status = self.line();
         let status = status.split(' ').nth(1).and_then(|word| word.parse().ok());
         self.status = status.expect("a status line");
@@ -147,13 +153,13 @@ impl Http {
         };
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// The rest of the body.
-    pub fn read_whole(&mut self) -> Vec<u8> {
+    pub(crate) fn read_whole(&mut self) -> Vec<u8> {
         let mut whole = Vec::new();
         let mut buffer = [0; 16 << 10];
         loop {
@@ -165,7 +171,7 @@ impl Http {
     }
 
     /// Fills the buffer; answers how much there was for it.
-    pub fn read_full(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn read_full(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < buffer.len() {
             match self.read_some(&mut buffer[filled..]) {
@@ -177,7 +183,7 @@ impl Http {
     }
 
     /// A part of the body; 0 at its end.
-    pub fn read_some(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn read_some(&mut self, buffer: &mut [u8]) -> usize {
         let left = match self.body {
             Body::Ended | Body::Length(0) => 0,
             Body::Chunk(0) => self.next_chunk(),
@@ -214,7 +220,7 @@ impl Http {
     }
 
     /// The next JSON-RPC message: the body itself, or the next event of a stream.
-    pub fn next_message(&mut self) -> Value {
+    pub(crate) fn next_message(&mut self) -> Value {
         let kind = self.header("content-type").unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let body = self.read_whole();
@@ -233,7 +239,7 @@ impl Http {
     }
 
     /// The data of the next event.
-    pub fn event(&mut self) -> String {
+    pub(crate) fn event(&mut self) -> String {
         let mut data = String::new();
         let mut line = Vec::new();
         loop {
@@ -254,7 +260,7 @@ impl Http {
     }
 
     /// Hangs up.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
 

@@ -9,12 +9,12 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 /// What the image is called.
-pub const NAME: &str = "localhost/busybox";
+pub(crate) const NAME: &str = "localhost/busybox";
 
 const BUSYBOX: &str = "/bin/busybox";
 
 /// Loads the image into `DIR/images`.
-pub async fn busybox(dir: &Path) -> Images {
+pub(crate) async fn busybox(dir: &Path) -> Images {
     let images = Images::open(&dir.join("images")).expect("a store");
     let file = archive(dir);
     let policy = ImagePolicy::default();
@@ -24,12 +24,12 @@ pub async fn busybox(dir: &Path) -> Images {
 }
 
 /// Writes the archive and answers its path.
-pub fn archive(dir: &Path) -> PathBuf {
+pub(crate) fn archive(dir: &Path) -> PathBuf {
     archive_saying(dir, "yes")
 }
 
 /// The same, with another word in `FROM_IMAGE`: another image of the same name.
-pub fn archive_saying(dir: &Path, word: &str) -> PathBuf {
+pub(crate) fn archive_saying(dir: &Path, word: &str) -> PathBuf {
     let layer = layer();
     let config = json!({
         "architecture": architecture(),
@@ -95,11 +95,11 @@ fn append(builder: &mut tar::Builder<Vec<u8>>, path: &str, content: &[u8], mode:
         .expect("memory");
 }
 
-pub fn digest(bytes: &[u8]) -> Digest {
+pub(crate) fn digest(bytes: &[u8]) -> Digest {
     Digest::from_sha256(Sha256::digest(bytes).into())
 }
 
-pub fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

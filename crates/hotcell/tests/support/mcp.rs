@@ -15,16 +15,16 @@ use super::http::Http;
 use super::{deadline, server};
 
 /// The generation with sessions.
-pub const LEGACY: &str = "2025-11-25";
+pub(crate) const LEGACY: &str = "2025-11-25";
 
 /// The generation without.
-pub const STATELESS: &str = "2026-07-28";
+pub(crate) const STATELESS: &str = "2026-07-28";
 
 /// The extension by which a running exec is a task.
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// A client. Handles and errors are as the server wrote them.
-pub struct Client {
+pub(crate) struct Client {
     wire: Wire,
     last_id: u64,
     /// Notifications that came while we waited for an answer.
@@ -54,12 +54,12 @@ struct Lines {
 )]
 impl Client {
     /// Starts a server of its own on stdio.
-    pub fn stdio(home: &Home, arguments: &[&str]) -> Self {
+    pub(crate) fn stdio(home: &Home, arguments: &[&str]) -> Self {
         Self::stdio_as(home, arguments, LEGACY)
     }
 
     /// The same, in another version of the protocol.
-    pub fn stdio_as(home: &Home, arguments: &[&str], version: &'static str) -> Self {
+    pub(crate) fn stdio_as(home: &Home, arguments: &[&str], version: &'static str) -> Self {
         let mut child = home
             .command(&["serve", "--transport", "stdio"])
             .args(arguments)
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Connects to the socket in the state directory.
-    pub fn socket(home: &Home) -> Self {
+    pub(crate) fn socket(home: &Home) -> Self {
         let stream = UnixStream::connect(home.path().join("hotcell.sock"));
         let stream = stream.expect("a server listens there");
         let read = messages(stream.try_clone().expect("a second handle"));
@@ -92,12 +92,12 @@ impl Client {
     }
 
     /// Streamable HTTP with a session.
-    pub fn http(url: &str) -> Self {
+    pub(crate) fn http(url: &str) -> Self {
         Self::http_as(url, LEGACY)
     }
 
     /// The same, in another version of the protocol.
-    pub fn http_as(url: &str, version: &'static str) -> Self {
+    pub(crate) fn http_as(url: &str, version: &'static str) -> Self {
         let wire = Wire::Http {
             http: Http::connect(url),
             session: None,
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// Streamable HTTP with a session and a bearer token.
-    pub fn http_by_token(url: &str, token: &str) -> Self {
+    pub(crate) fn http_by_token(url: &str, token: &str) -> Self {
         let wire = Wire::Http {
             http: Http::connect(url).with_token(token),
             session: None,
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// The same, and a long command may be answered with a task.
-    pub fn taking_tasks(url: &str) -> Self {
+    pub(crate) fn taking_tasks(url: &str) -> Self {
         let wire = Wire::Http {
             http: Http::connect(url),
             session: None,
@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Streamable HTTP without a session.
-    pub fn stateless(url: &str) -> Self {
+    pub(crate) fn stateless(url: &str) -> Self {
         Self {
             wire: Wire::Http {
                 http: Http::connect(url),
@@ -162,14 +162,14 @@ impl Client {
     }
 
     /// Calls a tool that is to succeed, and answers its structured content.
-    pub fn ok(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn ok(&mut self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments.clone());
         assert_ne!(result["isError"], true, "{tool} {arguments}: {result}");
         result["structuredContent"].clone()
     }
 
     /// Calls a tool that is to refuse, and answers the code.
-    pub fn refused(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn refused(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments.clone());
         assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
         let content = &result["structuredContent"];
@@ -183,7 +183,7 @@ impl Client {
 
     /// Polls an exec to its end, and answers the last poll. Each message is given to `take`;
     /// they are numbered without a gap.
-    pub fn follow(&mut self, exec: &Value, mut take: impl FnMut(&Value)) -> Value {
+    pub(crate) fn follow(&mut self, exec: &Value, mut take: impl FnMut(&Value)) -> Value {
         let mut last: u64 = 0;
         loop {
             let poll = json!({ "exec_id": exec, "after_seq": last, "wait_s": 30 });
@@ -201,20 +201,20 @@ impl Client {
     }
 
     /// Calls a tool and answers the whole result.
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let params = json!({ "name": tool, "arguments": arguments });
         self.request("tools/call", params)
             .unwrap_or_else(|error| panic!("{tool}: {error}"))
     }
 
     /// Sends a request and waits for its answer.
-    pub fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.send(method, params);
         self.answer(id)
     }
 
     /// Sends a request of which the answer is taken later, or never.
-    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last_id += 1;
         let id = self.last_id;
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -223,7 +223,7 @@ impl Client {
     }
 
     /// Waits for the answer to a request.
-    pub fn answer(&mut self, id: u64) -> Result<Value, Value> {
+    pub(crate) fn answer(&mut self, id: u64) -> Result<Value, Value> {
         loop {
             let early = self.notifications.iter().position(|one| one["id"] == id);
             let mut message = match &mut self.wire {
@@ -253,7 +253,7 @@ impl Client {
     }
 
     /// Sends a batch, and answers what comes back.
-    pub fn batch(&mut self, messages: Value) -> Value {
+    pub(crate) fn batch(&mut self, messages: Value) -> Value {
         match &mut self.wire {
             Wire::Lines(lines) => {
                 lines.send(&messages);
@@ -269,7 +269,7 @@ impl Client {
     }
 
     /// Waits for a notification with such parameters. Only on a pipe.
-    pub fn wait_for_notification(&mut self, is_it: impl Fn(&Value) -> bool) {
+    pub(crate) fn wait_for_notification(&mut self, is_it: impl Fn(&Value) -> bool) {
         while !self.notifications.iter().any(|one| is_it(&one["params"])) {
             let message = self.lines().next();
             assert!(message.get("id").is_none(), "an answer: {message}");
@@ -278,13 +278,13 @@ impl Client {
     }
 
     /// Says that the answer to a request is not wanted any more.
-    pub fn cancel(&mut self, id: u64) {
+    pub(crate) fn cancel(&mut self, id: u64) {
         let params = json!({ "requestId": id });
         let method = "notifications/cancelled";
         self.write(json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    pub fn notify(&mut self, method: &str) {
+    pub(crate) fn notify(&mut self, method: &str) {
         self.write(json!({ "jsonrpc": "2.0", "method": method }));
     }
 
@@ -326,7 +326,7 @@ impl Client {
     }
 
     /// The session that the server gave.
-    pub fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         match &self.wire {
             Wire::Http { session, .. } => session.as_deref(),
             Wire::Lines(_) => None,
@@ -334,27 +334,27 @@ impl Client {
     }
 
     /// Closes the server's stdin.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.lines().write = None;
     }
 
     /// Waits for a line of the server's log.
-    pub fn wait_for_log(&mut self, words: &str) {
+    pub(crate) fn wait_for_log(&mut self, words: &str) {
         server::wait_for(&self.server().1, words);
     }
 
     /// The server's log up to a line with these words.
-    pub fn log_until(&mut self, words: &str) -> Vec<String> {
+    pub(crate) fn log_until(&mut self, words: &str) -> Vec<String> {
         server::log_until(&self.server().1, words)
     }
 
     /// Sends a signal to the server.
-    pub fn signal(&mut self, signal: Signal) {
+    pub(crate) fn signal(&mut self, signal: Signal) {
         server::send(self.server().0.id(), signal);
     }
 
     /// Closes the server's stdin and waits for its end.
-    pub fn hang_up(mut self) -> ExitStatus {
+    pub(crate) fn hang_up(mut self) -> ExitStatus {
         self.close();
         server::wait(&mut self.server().0)
     }

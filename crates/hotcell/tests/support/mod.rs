@@ -2,17 +2,17 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod attack;
-pub mod engines;
-pub mod home;
-pub mod http;
-pub mod image;
-pub mod mcp;
-pub mod proxy;
-pub mod registry;
-pub mod served;
-pub mod server;
-pub mod terminal;
+pub(crate) mod attack;
+pub(crate) mod engines;
+pub(crate) mod home;
+pub(crate) mod http;
+pub(crate) mod image;
+pub(crate) mod mcp;
+pub(crate) mod proxy;
+pub(crate) mod registry;
+pub(crate) mod served;
+pub(crate) mod server;
+pub(crate) mod terminal;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ const NO_ROOT: &str = "containers have no root on this host";
 
 /// Everything that waits gives up after this long: it only ends what hangs, and on a busy
 /// machine everything takes several times as long.
-pub fn deadline() -> Duration {
+pub(crate) fn deadline() -> Duration {
     let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
     Duration::from_secs(if slow { 600 } else { 120 })
 }
 
 /// An address of this host that nobody else takes before a program that is told of it: a port
 /// that is free, at one of millions of loopback addresses.
-pub fn own_address() -> SocketAddr {
+pub(crate) fn own_address() -> SocketAddr {
     let mut random = [0; 3];
     getrandom::fill(&mut random).expect("random numbers");
     let ip = Ipv4Addr::new(127, random[0] | 1, random[1], random[2] | 1);
@@ -50,7 +50,7 @@ pub fn own_address() -> SocketAddr {
 }
 
 /// The `hotcell` under test.
-pub fn hotcell() -> PathBuf {
+pub(crate) fn hotcell() -> PathBuf {
     std::env::var_os("HOTCELL_BIN").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_hotcell")),
         PathBuf::from,
@@ -58,7 +58,7 @@ pub fn hotcell() -> PathBuf {
 }
 
 /// A directory of this test's own, removed at the end.
-pub fn scratch() -> tempfile::TempDir {
+pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("hotcell-test-")
         .tempdir()
@@ -66,7 +66,7 @@ pub fn scratch() -> tempfile::TempDir {
 }
 
 /// Where the workspaces of an engine are: beside its home in a state directory, else in it.
-pub fn tree(home: &Path) -> PathBuf {
+pub(crate) fn tree(home: &Path) -> PathBuf {
     if home.ends_with("run") {
         return home.with_file_name("tree");
     }
@@ -74,13 +74,13 @@ pub fn tree(home: &Path) -> PathBuf {
 }
 
 /// The workspace of a container, as the host sees it.
-pub fn workspace(home: &Path, id: &ContainerId) -> PathBuf {
+pub(crate) fn workspace(home: &Path, id: &ContainerId) -> PathBuf {
     let node = id.as_str().replacen("c_", "n_", 1);
     tree(home).join(node).join("fs")
 }
 
 /// An engine with its own home.
-pub fn engine(home: &Path) -> Embedded {
+pub(crate) fn engine(home: &Path) -> Embedded {
     Embedded::open(EmbeddedConfig {
         home: home.to_owned(),
         tree: tree(home),
@@ -93,14 +93,14 @@ pub fn engine(home: &Path) -> Embedded {
 }
 
 /// A new id.
-pub fn new_id() -> ContainerId {
+pub(crate) fn new_id() -> ContainerId {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("random numbers");
     ContainerId::from_parts(1_700_000_000_000, random)
 }
 
 /// A container, on the embedded engine unless told otherwise, and a connection to its agent.
-pub struct Cell {
+pub(crate) struct Cell {
     pub engine: Arc<dyn Engine>,
     pub id: ContainerId,
     pub agent: Agent,
@@ -112,7 +112,7 @@ pub struct Cell {
 
 /// How a command went.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub stdout: String,
     pub stderr: String,
     pub exit: Exit,
@@ -120,7 +120,7 @@ pub struct Ran {
 
 impl Ran {
     /// Its exit code; 128 and the signal if there was one.
-    pub fn code(&self) -> u32 {
+    pub(crate) fn code(&self) -> u32 {
         match (self.exit.code, self.exit.signal) {
             (Some(code), _) => code.into(),
             (None, Some(signal)) => 128 + u32::from(signal),
@@ -131,13 +131,13 @@ impl Ran {
 
 impl Cell {
     /// A container with the defaults.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(|_| ()).await
     }
 
     /// A container whose execs may be root. Where the host has one user id only there
     /// is no such container, and the test has nothing to attack: `None`, and it is skipped.
-    pub async fn with_root() -> Option<Self> {
+    pub(crate) async fn with_root() -> Option<Self> {
         let cell = Self::if_it_has_root().await;
         if cell.is_none() {
             skip(Need::ContainerRoot, NO_ROOT);
@@ -146,7 +146,7 @@ impl Cell {
     }
 
     /// The same for a test that has attacked without root already.
-    pub async fn with_root_too() -> Option<Self> {
+    pub(crate) async fn with_root_too() -> Option<Self> {
         let cell = Self::if_it_has_root().await;
         if cell.is_none() {
             skip_part(Need::ContainerRoot, NO_ROOT);
@@ -164,7 +164,7 @@ impl Cell {
     }
 
     /// A container with changes to the defaults.
-    pub async fn with(change: impl FnOnce(&mut ContainerSpec)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut ContainerSpec)) -> Self {
         let home = scratch();
         let engine = Arc::new(engine(home.path()));
         Self::make(engine, ImageRef::Host, change, home, None).await
@@ -172,7 +172,10 @@ impl Cell {
 
     /// The same on a private engine with an image that has Python. Where there is none the
     /// test is skipped.
-    pub async fn on(flavor: Flavor, change: impl FnOnce(&mut ContainerSpec)) -> Option<Self> {
+    pub(crate) async fn on(
+        flavor: Flavor,
+        change: impl FnOnce(&mut ContainerSpec),
+    ) -> Option<Self> {
         let private = engines::Private::start(flavor)?;
         let image = ImageRef::parse(private.python()).expect("a reference");
         let engine = Arc::new(Docker::new(private.config(flavor, None)));
@@ -210,7 +213,7 @@ impl Cell {
         }
     }
 
-    pub async fn inspect(&self) -> Container {
+    pub(crate) async fn inspect(&self) -> Container {
         self.engine
             .inspect(&self.id)
             .await
@@ -218,36 +221,36 @@ impl Cell {
     }
 
     /// An exec id that was not used yet.
-    pub fn exec_id(&self) -> String {
+    pub(crate) fn exec_id(&self) -> String {
         format!("t{}", self.execs.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Runs a shell script as the container's user.
-    pub async fn sh(&self, script: &str) -> Ran {
+    pub(crate) async fn sh(&self, script: &str) -> Ran {
         self.run(&shell(script)).await
     }
 
     /// Runs a shell script as the container's root.
-    pub async fn sh_as_root(&self, script: &str) -> Ran {
+    pub(crate) async fn sh_as_root(&self, script: &str) -> Ran {
         let mut command = shell(script);
         command.user = Some((0, 0));
         self.run(&command).await
     }
 
     /// Runs a Python script as the container's user.
-    pub async fn python(&self, script: &str) -> Ran {
+    pub(crate) async fn python(&self, script: &str) -> Ran {
         self.run(&python(script)).await
     }
 
     /// Runs a Python script as the container's root.
-    pub async fn python_as_root(&self, script: &str) -> Ran {
+    pub(crate) async fn python_as_root(&self, script: &str) -> Ran {
         let mut command = python(script);
         command.user = Some((0, 0));
         self.run(&command).await
     }
 
     /// Runs a command to its end and collects what it wrote.
-    pub async fn run(&self, command: &Command) -> Ran {
+    pub(crate) async fn run(&self, command: &Command) -> Ran {
         let work = async {
             let id = self.exec_id();
             let mut follow = self
@@ -280,7 +283,7 @@ impl Cell {
     }
 
     /// Removes the container and looks for what is left of it.
-    pub async fn remove(self) {
+    pub(crate) async fn remove(self) {
         self.engine
             .destroy(&self.id)
             .await
@@ -312,13 +315,13 @@ impl Drop for Cell {
 }
 
 /// Fails if a process, mount, cgroup or file of the container still exists.
-pub fn assert_nothing_left(id: &ContainerId, home: &Path) {
+pub(crate) fn assert_nothing_left(id: &ContainerId, home: &Path) {
     let left = leftovers(id, home);
     assert!(left.is_empty(), "left behind: {left:#?}");
 }
 
 /// What still exists of a container.
-pub fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
+pub(crate) fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
     let mut left = Vec::new();
     let directory = home.join("containers").join(id.as_str());
     let workspace = workspace(home, id);
@@ -347,7 +350,7 @@ pub fn leftovers(id: &ContainerId, home: &Path) -> Vec<String> {
 }
 
 /// Every process on the host.
-pub fn pids() -> Vec<u32> {
+pub(crate) fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("proc is mounted");
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -370,7 +373,7 @@ fn find_cgroups(directory: &Path, name: &str, depth: u32, found: &mut Vec<String
 }
 
 /// A shell script as a command.
-pub fn shell(script: &str) -> Command {
+pub(crate) fn shell(script: &str) -> Command {
     let mut command = Command::new(["/bin/sh", "-c", script]);
     command.cwd = b"/workspace".to_vec();
     command.timeout = Some(deadline() / 2);
@@ -378,7 +381,7 @@ pub fn shell(script: &str) -> Command {
 }
 
 /// A Python script as a command.
-pub fn python(script: &str) -> Command {
+pub(crate) fn python(script: &str) -> Command {
     let mut command = Command::new(["/usr/bin/python3", "-c", script]);
     command.cwd = b"/workspace".to_vec();
     command.timeout = Some(deadline() / 2);
@@ -386,7 +389,7 @@ pub fn python(script: &str) -> Command {
 }
 
 /// An error with all its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -397,7 +400,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Waits until something is true.
-pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     let until = Instant::now() + deadline();
     while !check() {
         assert!(Instant::now() < until, "never: {what}");
@@ -406,7 +409,7 @@ pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
 }
 
 /// The same, where tasks run.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
     let work = async {
         while !check().await {
             tokio::time::sleep(LOOK_INTERVAL).await;

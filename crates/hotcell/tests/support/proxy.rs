@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// How a call is spoiled. Each call is a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The engine never hears of it.
     Refused,
     /// The engine answers with an error of its own.
@@ -39,7 +39,7 @@ struct Plan {
     lines: Vec<String>,
 }
 
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub socket: PathBuf,
     plan: Arc<Mutex<Plan>>,
     task: JoinHandle<()>,
@@ -48,7 +48,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Passes everything on to that socket.
-    pub fn start(engine: &Path) -> Self {
+    pub(crate) fn start(engine: &Path) -> Self {
         let directory = super::scratch();
         let socket = directory.path().join("sock");
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -69,7 +69,7 @@ impl Proxy {
     }
 
     /// Spoils the call of that number, counted from one and from now.
-    pub fn spoil(&self, call: u32, fault: Fault) {
+    pub(crate) fn spoil(&self, call: u32, fault: Fault) {
         let mut plan = self.plan.lock().expect("not poisoned");
         *plan = Plan {
             fault: Some((call, fault)),
@@ -78,7 +78,7 @@ impl Proxy {
     }
 
     /// Lets calls fail whose first line has these words, that many times.
-    pub fn fail(&self, words: &'static str, times: u32) {
+    pub(crate) fn fail(&self, words: &'static str, times: u32) {
         let mut plan = self.plan.lock().expect("not poisoned");
         *plan = Plan {
             failing: Some((words, times)),
@@ -87,13 +87,13 @@ impl Proxy {
     }
 
     /// How many calls there were whose first line `is_counted`.
-    pub fn count(&self, is_counted: impl Fn(&str) -> bool) -> usize {
+    pub(crate) fn count(&self, is_counted: impl Fn(&str) -> bool) -> usize {
         let plan = self.plan.lock().expect("not poisoned");
         plan.lines.iter().filter(|line| is_counted(line)).count()
     }
 
     /// Passes everything on again; how many calls there were.
-    pub fn mend(&self) -> u32 {
+    pub(crate) fn mend(&self) -> u32 {
         std::mem::take(&mut *self.plan.lock().expect("not poisoned")).calls
     }
 }

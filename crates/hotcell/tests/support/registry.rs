@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 const PROGRAM: &str = "/usr/bin/docker-registry";
 
 /// Who may use a closed one.
-pub const USER: &str = "ann";
-pub const PASSWORD: &str = "pw";
+pub(crate) const USER: &str = "ann";
+pub(crate) const PASSWORD: &str = "pw";
 const HTPASSWD: &str = "ann:$2y$05$abcdefghijklmnopqrstuuHIrMEWpUCQe2YqFR3sXwQ75u4od..9q\n";
 
 /// Ended, and its images with it, when it is dropped.
-pub struct Registry {
+pub(crate) struct Registry {
     /// An address of its own and a port.
     pub host: String,
     process: Child,
@@ -21,12 +21,12 @@ pub struct Registry {
 
 impl Registry {
     /// Starts one. `None` where it is not installed, and the test is skipped.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::start_with(|_| String::new())
     }
 
     /// One that wants a password.
-    pub fn start_closed() -> Option<Self> {
+    pub(crate) fn start_closed() -> Option<Self> {
         Self::start_with(|directory| {
             let users = directory.join("users");
             std::fs::write(&users, HTPASSWD).expect("a file");

@@ -7,7 +7,7 @@ use super::mcp::Client;
 use super::server::Server;
 
 /// A server, a client of it, and where it keeps its state.
-pub struct Served {
+pub(crate) struct Served {
     pub client: Client,
     pub server: Server,
     pub home: Home,
@@ -15,7 +15,7 @@ pub struct Served {
 
 impl Served {
     /// With one container, `cell`.
-    pub fn with_cell() -> Self {
+    pub(crate) fn with_cell() -> Self {
         let home = Home::new();
         let server = home.serve_with(&["--drain-grace-s", "0"]);
         let mut client = server.client();
@@ -28,7 +28,7 @@ impl Served {
     }
 
     /// Ends the server. Nothing may be left of its containers.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         let ids = self.home.containers();
         assert!(self.server.terminate().success());
         self.home.assert_empty(&ids);

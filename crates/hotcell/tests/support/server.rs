@@ -13,7 +13,7 @@ use super::home::Home;
 use super::mcp::Client;
 
 /// A server that runs. Dropped, it is killed.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     log: Receiver<String>,
     /// What it said before it listened.
@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(home: &Home, arguments: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, arguments: &[&str]) -> Self {
         let mut child = home
             .command(&["serve", "--port", "0"])
             .args(arguments)
@@ -49,26 +49,26 @@ impl Server {
     }
 
     /// A client that speaks Streamable HTTP in the generation with sessions.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::http(&self.url)
     }
 
     /// `127.0.0.1:PORT`.
-    pub fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         self.url.trim_start_matches("http://")
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Memory that it holds now.
-    pub fn rss_bytes(&self) -> u64 {
+    pub(crate) fn rss_bytes(&self) -> u64 {
         self.status_kib("VmRSS:") * 1024
     }
 
     /// The most memory that it held.
-    pub fn peak_rss_bytes(&self) -> u64 {
+    pub(crate) fn peak_rss_bytes(&self) -> u64 {
         self.status_kib("VmHWM:") * 1024
     }
 
@@ -95,34 +95,34 @@ impl Server {
     }
 
     /// What it said before it listened that contains these words.
-    pub fn said(&self, words: &str) -> &str {
+    pub(crate) fn said(&self, words: &str) -> &str {
         let line = self.before.iter().find(|line| line.contains(words));
         line.unwrap_or_else(|| panic!("never said {words:?}, but {:#?}", self.before))
     }
 
     /// Waits for a line of the log.
-    pub fn wait_for(&mut self, words: &str) -> String {
+    pub(crate) fn wait_for(&mut self, words: &str) -> String {
         wait_for(&self.log, words)
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
     }
 
     /// Ends it as a power cut would.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it is ours");
     }
 
     /// Ends it as an operator would.
-    pub fn terminate(self) -> ExitStatus {
+    pub(crate) fn terminate(self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
     /// Waits for its end. Nothing but protocol may be on stdout, and HTTP has none there.
-    pub fn wait(mut self) -> ExitStatus {
+    pub(crate) fn wait(mut self) -> ExitStatus {
         let status = wait(&mut self.child);
         let mut stdout = String::new();
         let pipe = self.child.stdout.take().expect("its stdout is a pipe");
@@ -147,13 +147,13 @@ impl Drop for Server {
 }
 
 /// Waits for a line of a log.
-pub fn wait_for(log: &Receiver<String>, words: &str) -> String {
+pub(crate) fn wait_for(log: &Receiver<String>, words: &str) -> String {
     let mut said = log_until(log, words);
     said.pop().expect("the line with the words")
 }
 
 /// A log up to a line with these words, which must come in time.
-pub fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
+pub(crate) fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
     let until = Instant::now() + deadline();
     let mut said = Vec::new();
     loop {
@@ -170,13 +170,13 @@ pub fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
 }
 
 /// Sends a signal to a process that runs.
-pub fn send(pid: u32, signal: Signal) {
+pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a process id"), signal).expect("it runs");
 }
 
 /// Runs a command to its end, which must come in time.
-pub fn output(command: &mut Command) -> Output {
+pub(crate) fn output(command: &mut Command) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -202,7 +202,7 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 /// Waits for a process, with a deadline.
-pub fn wait(child: &mut Child) -> ExitStatus {
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let until = Instant::now() + deadline();
     loop {
         if let Some(status) = child.try_wait().expect("it is ours") {
@@ -217,7 +217,7 @@ pub fn wait(child: &mut Child) -> ExitStatus {
 }
 
 /// The lines of a process's log, as they come.
-pub fn lines(stderr: ChildStderr) -> Receiver<String> {
+pub(crate) fn lines(stderr: ChildStderr) -> Receiver<String> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {

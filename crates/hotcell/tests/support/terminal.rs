@@ -18,7 +18,7 @@ use super::wait_until;
 const SHELL: &str = r#""$@"; echo "ended with $?"; read line"#;
 
 /// A pseudo-terminal.
-pub struct Terminal {
+pub(crate) struct Terminal {
     keyboard: File,
     programs_end: OwnedFd,
     shown: Arc<Mutex<Vec<u8>>>,
@@ -26,7 +26,7 @@ pub struct Terminal {
 
 /// How a terminal treats what goes through it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Modes {
+pub(crate) struct Modes {
     pub input: InputModes,
     pub output: OutputModes,
     pub control: ControlModes,
@@ -34,7 +34,7 @@ pub struct Modes {
 }
 
 impl Terminal {
-    pub fn new(rows: u16, cols: u16) -> Self {
+    pub(crate) fn new(rows: u16, cols: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).expect("a terminal");
         unlockpt(&ours).expect("it is ours");
@@ -51,7 +51,7 @@ impl Terminal {
     }
 
     /// Runs a command in a shell whose terminal this is.
-    pub fn run(&self, command: &Command) -> Child {
+    pub(crate) fn run(&self, command: &Command) -> Child {
         let end = || Stdio::from(self.programs_end.try_clone().expect("one more handle"));
         let mut shell = Command::new("setsid");
         shell.args(["--ctty", "sh", "-c", SHELL, "sh"]);
@@ -67,7 +67,7 @@ impl Terminal {
     }
 
     /// The kernel tells the programs.
-    pub fn resize(&self, rows: u16, cols: u16) {
+    pub(crate) fn resize(&self, rows: u16, cols: u16) {
         let size = Winsize {
             ws_row: rows,
             ws_col: cols,
@@ -77,7 +77,7 @@ impl Terminal {
         tcsetwinsize(&self.keyboard, size).expect("a terminal has a size");
     }
 
-    pub fn modes(&self) -> Modes {
+    pub(crate) fn modes(&self) -> Modes {
         let all = tcgetattr(&self.programs_end).expect("a terminal has modes");
         Modes {
             input: all.input_modes,
@@ -87,18 +87,18 @@ impl Terminal {
         }
     }
 
-    pub fn press(&self, keys: &str) {
+    pub(crate) fn press(&self, keys: &str) {
         let mut keyboard = &self.keyboard;
         keyboard.write_all(keys.as_bytes()).expect("it takes keys");
     }
 
     /// Waits until these words have been shown.
-    pub fn wait_for(&self, words: &str) {
+    pub(crate) fn wait_for(&self, words: &str) {
         wait_until(words, || self.shown().contains(words));
     }
 
     /// What is shown after Enter has been pressed: what it was echoed as, and one line.
-    pub fn answer(&self) -> String {
+    pub(crate) fn answer(&self) -> String {
         let before = self.shown().len();
         self.press("\r");
         let mut answer = String::new();

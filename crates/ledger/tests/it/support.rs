@@ -9,45 +9,45 @@ use hotcell_ledger::{
 };
 use tempfile::TempDir;
 
-pub struct Ground {
+pub(crate) struct Ground {
     pub directory: TempDir,
     pub anchor: MemoryAnchor,
 }
 
 impl Ground {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
             anchor: MemoryAnchor::default(),
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    pub fn settings(&self) -> LedgerSettings {
+    pub(crate) fn settings(&self) -> LedgerSettings {
         LedgerSettings::new(self.path().to_owned())
     }
 
-    pub fn open(&self) -> Ledger {
+    pub(crate) fn open(&self) -> Ledger {
         self.open_with(self.settings())
     }
 
-    pub fn open_with(&self, settings: LedgerSettings) -> Ledger {
+    pub(crate) fn open_with(&self, settings: LedgerSettings) -> Ledger {
         Ledger::open(settings, Box::new(self.anchor.clone())).unwrap()
     }
 
-    pub fn anchored(&self) -> Option<Anchor> {
+    pub(crate) fn anchored(&self) -> Option<Anchor> {
         self.anchor.load().unwrap()
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         verify(self.path(), self.anchored()).unwrap()
     }
 
     /// What is wrong, in words.
-    pub fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         let faults = self.verdict().faults;
         let said = |fault: &hotcell_ledger::Fault| {
             let (from, to) = fault.events;
@@ -57,7 +57,7 @@ impl Ground {
     }
 
     /// A ledger of so many events, closed.
-    pub async fn filled(&self, count: u64) {
+    pub(crate) async fn filled(&self, count: u64) {
         let ledger = self.open();
         for number in 0..count {
             record(&ledger, number).await;
@@ -65,7 +65,7 @@ impl Ground {
     }
 
     /// The segments' names.
-    pub fn segments(&self) -> Vec<String> {
+    pub(crate) fn segments(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -75,12 +75,12 @@ impl Ground {
     }
 
     /// The segment that is being written.
-    pub fn newest(&self) -> PathBuf {
+    pub(crate) fn newest(&self) -> PathBuf {
         self.path().join(self.segments().last().unwrap())
     }
 
     /// The targets of all events, in order.
-    pub fn targets(&self) -> Vec<String> {
+    pub(crate) fn targets(&self) -> Vec<String> {
         let mut targets = Vec::new();
         events(self.path(), |line| {
             let event: serde_json::Value = serde_json::from_slice(line).unwrap();
@@ -93,7 +93,7 @@ impl Ground {
 }
 
 /// Records an event and waits for it.
-pub async fn record(ledger: &Ledger, number: u64) {
+pub(crate) async fn record(ledger: &Ledger, number: u64) {
     let target = number.to_string();
     let event = Event::new(EventName::ExecStart, 1_000 + number, Who::Server, &target);
     let ticket = ledger.record(&event);

@@ -21,11 +21,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// The program that acts as init: dynamically linked, so the root must have its libraries.
-pub fn shell() -> Vec<u8> {
+pub(crate) fn shell() -> Vec<u8> {
     fs::read("/bin/sh").unwrap()
 }
 
-pub fn launcher() -> Launcher {
+pub(crate) fn launcher() -> Launcher {
     Launcher::start(
         Path::new(env!("CARGO_BIN_EXE_hotcell-launcher-test")),
         &shell(),
@@ -34,13 +34,13 @@ pub fn launcher() -> Launcher {
 }
 
 /// A workspace and the spec of a container that runs a shell script.
-pub struct TestContainer {
+pub(crate) struct TestContainer {
     pub workspace: tempfile::TempDir,
     pub spec: LaunchSpec,
 }
 
 impl TestContainer {
-    pub fn new(script: &str) -> Self {
+    pub(crate) fn new(script: &str) -> Self {
         let workspace = tempfile::tempdir().unwrap();
         let ids = ids::choose(|| ids::range_base(7).unwrap());
         own(workspace.path(), ids);
@@ -64,7 +64,7 @@ impl TestContainer {
     }
 
     /// Starts it with a pipe as descriptors 2 and 3.
-    pub fn start(&self, launcher: &Launcher) -> Result<Running, LaunchError> {
+    pub(crate) fn start(&self, launcher: &Launcher) -> Result<Running, LaunchError> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let container = launcher.launch(&self.spec, write.as_fd(), &[write.as_fd()])?;
         Ok(Running {
@@ -74,23 +74,23 @@ impl TestContainer {
     }
 
     /// Runs the script until it exits and returns what it wrote to descriptors 2 and 3.
-    pub fn output(&self, launcher: &Launcher) -> String {
+    pub(crate) fn output(&self, launcher: &Launcher) -> String {
         self.start(launcher).unwrap().finish()
     }
 }
 
 /// The output of a script in a new container.
-pub fn run(script: &str) -> String {
+pub(crate) fn run(script: &str) -> String {
     TestContainer::new(script).output(&launcher())
 }
 
 /// Gives a directory to the container's user.
-pub fn own(path: &Path, ids: IdMap) {
+pub(crate) fn own(path: &Path, ids: IdMap) {
     let (uid, gid) = (ids.host_uid(USER_ID), ids.host_gid(USER_ID));
     std::os::unix::fs::chown(path, uid, gid).unwrap();
 }
 
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         memory_bytes: 256 << 20,
         cpu_millis: 1000,
@@ -112,14 +112,14 @@ fn unique_name() -> String {
 }
 
 /// A container that is killed and removed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     pub launched: Launched,
     pub output: File,
 }
 
 impl Running {
     /// Reads until the last process has closed its end.
-    pub fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         let mut text = Vec::new();
         let mut chunk = [0; 4096];
         loop {
@@ -136,7 +136,7 @@ impl Running {
         String::from_utf8(text).unwrap()
     }
 
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut text = String::new();
         let mut byte = [0];
         loop {
@@ -149,7 +149,7 @@ impl Running {
         }
     }
 
-    pub fn await_end(&self) {
+    pub(crate) fn await_end(&self) {
         assert!(
             readable(&self.launched.pidfd),
             "the container did not end in time"
@@ -165,13 +165,13 @@ impl Drop for Running {
     }
 }
 
-pub fn readable(fd: &impl AsFd) -> bool {
+pub(crate) fn readable(fd: &impl AsFd) -> bool {
     let timeout = Timespec::try_from(DEADLINE).unwrap();
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
 /// Polls until the condition holds, or panics after [`DEADLINE`].
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < DEADLINE, "never: {what}");
@@ -180,7 +180,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Cgroups that containers of this process have left behind.
-pub fn groups_left() -> Vec<String> {
+pub(crate) fn groups_left() -> Vec<String> {
     let ours = format!("test-{}-", std::process::id());
     let host = hotcell_runtime::cgroup::HostCgroups::detect();
     host.names()
@@ -190,15 +190,15 @@ pub fn groups_left() -> Vec<String> {
 }
 
 /// Number of open descriptors of a process.
-pub fn descriptors(pid: u32) -> usize {
+pub(crate) fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
 /// Children of a process, including zombies.
-pub fn children(pid: u32) -> String {
+pub(crate) fn children(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap()
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

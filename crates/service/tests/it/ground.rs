@@ -20,14 +20,14 @@ use hotcell_testkit::fake::{Fake, Faults};
 use tempfile::TempDir;
 
 /// How long a test waits for what must happen: it only ends what hangs.
-pub const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Between two looks at something that tells nobody when it changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A clock that stands still until it is set.
 #[derive(Debug)]
-pub struct ManualClock(AtomicU64);
+pub(crate) struct ManualClock(AtomicU64);
 
 impl Clock for ManualClock {
     fn unix_ms(&self) -> u64 {
@@ -37,7 +37,7 @@ impl Clock for ManualClock {
 
 /// Numbers in their order, so that ids sort by age while the clock stands still.
 #[derive(Debug)]
-pub struct Counting;
+pub(crate) struct Counting;
 
 impl Random for Counting {
     fn bytes(&self) -> [u8; 10] {
@@ -50,7 +50,7 @@ impl Random for Counting {
 }
 
 /// A store and an engine.
-pub struct Ground {
+pub(crate) struct Ground {
     state: TempDir,
     containers: TempDir,
     pub clock: Arc<ManualClock>,
@@ -59,11 +59,11 @@ pub struct Ground {
 }
 
 impl Ground {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_faults(Faults::none())
     }
 
-    pub fn with_faults(faults: Faults) -> Self {
+    pub(crate) fn with_faults(faults: Faults) -> Self {
         Self {
             state: tempfile::tempdir().expect("a directory can be made"),
             containers: tempfile::tempdir().expect("a directory can be made"),
@@ -77,7 +77,7 @@ impl Ground {
     }
 
     /// Starts a service, as soon as an earlier one has let go of the state directory.
-    pub async fn start(&self) -> Service {
+    pub(crate) async fn start(&self) -> Service {
         let engine = Fake::new(
             hotcell_testkit::agent::program(),
             self.containers.path().to_owned(),
@@ -86,7 +86,7 @@ impl Ground {
         self.start_on(Arc::new(engine)).await
     }
 
-    pub async fn start_on(&self, engine: Arc<dyn hotcell_engine::Engine>) -> Service {
+    pub(crate) async fn start_on(&self, engine: Arc<dyn hotcell_engine::Engine>) -> Service {
         let store = self.store().await;
         let settings = self.settings.clone();
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
@@ -95,7 +95,7 @@ impl Ground {
     }
 
     /// The store, as soon as nobody has it.
-    pub async fn store(&self) -> Store {
+    pub(crate) async fn store(&self) -> Store {
         let began = Instant::now();
         loop {
             match Store::open(self.state.path()) {
@@ -109,7 +109,7 @@ impl Ground {
     }
 
     /// The engine without its faults.
-    pub fn engine(&self) -> Fake {
+    pub(crate) fn engine(&self) -> Fake {
         Fake::new(
             hotcell_testkit::agent::program(),
             self.containers.path().to_owned(),
@@ -117,20 +117,20 @@ impl Ground {
         )
     }
 
-    pub fn advance(&self, by: Duration) {
+    pub(crate) fn advance(&self, by: Duration) {
         let by_ms = u64::try_from(by.as_millis()).expect("a short time");
         self.clock.0.fetch_add(by_ms, Ordering::SeqCst);
     }
 
     /// Everything the engine holds.
-    pub async fn held(&self) -> Vec<ContainerId> {
+    pub(crate) async fn held(&self) -> Vec<ContainerId> {
         let mut held: Vec<_> = self.engine().list().await.expect("it lists");
         held.sort_by(|one, other| one.id.cmp(&other.id));
         held.into_iter().map(|container| container.id).collect()
     }
 
     /// Waits until the engine holds exactly so many containers.
-    pub async fn until_held(&self, count: usize) {
+    pub(crate) async fn until_held(&self, count: usize) {
         until("the engine holds so many", async || {
             self.held().await.len() == count
         })
@@ -138,7 +138,7 @@ impl Ground {
     }
 
     /// Processes that name a directory of this engine.
-    pub fn processes(&self) -> Vec<String> {
+    pub(crate) fn processes(&self) -> Vec<String> {
         let directory = self.containers.path().display().to_string();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -152,13 +152,13 @@ impl Ground {
     }
 
     /// Nothing is left of any container.
-    pub async fn assert_empty(&self) {
+    pub(crate) async fn assert_empty(&self) {
         assert_eq!(self.held().await, []);
         assert_eq!(self.processes(), Vec::<String>::new());
     }
 
     /// The directory of a container.
-    pub fn directory(&self, id: &ContainerId) -> PathBuf {
+    pub(crate) fn directory(&self, id: &ContainerId) -> PathBuf {
         self.containers.path().join(id.as_str())
     }
 }
@@ -196,14 +196,14 @@ fn alone(state: &Path) -> Option<Store> {
 }
 
 /// Begins something and gives it up where it waits for the first time.
-pub async fn begin_and_drop(work: impl Future) {
+pub(crate) async fn begin_and_drop(work: impl Future) {
     let mut work = std::pin::pin!(work);
     let waits = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_pending()));
     assert!(waits.await, "it did not wait");
 }
 
 /// Waits until something is so.
-pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         assert!(began.elapsed() < DEADLINE, "it did not become true: {what}");
@@ -212,7 +212,7 @@ pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
 }
 
 /// Uses a container as a client does.
-pub async fn attach(
+pub(crate) async fn attach(
     service: &Service,
     target: &ContainerRef,
     session: &str,
@@ -221,50 +221,50 @@ pub async fn attach(
     service.attach(&me(), target, client, session).await
 }
 
-pub fn me() -> Caller {
+pub(crate) fn me() -> Caller {
     Caller::local()
 }
 
-pub fn somebody_else() -> Caller {
+pub(crate) fn somebody_else() -> Caller {
     Caller {
         principal: Principal::new(name("somebody else")),
         ..Caller::local()
     }
 }
 
-pub fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).expect("a name")
 }
 
-pub fn named(alias: &str) -> Spawn {
+pub(crate) fn named(alias: &str) -> Spawn {
     Spawn {
         alias: Some(Alias::parse(alias).expect("an alias")),
         ..Spawn::default()
     }
 }
 
-pub fn keyed(key: &str) -> Spawn {
+pub(crate) fn keyed(key: &str) -> Spawn {
     Spawn {
         key: Some(name(key)),
         ..Spawn::default()
     }
 }
 
-pub fn persistent() -> Spawn {
+pub(crate) fn persistent() -> Spawn {
     Spawn {
         is_persistent: true,
         ..Spawn::default()
     }
 }
 
-pub fn by_alias(alias: &str) -> ContainerRef {
+pub(crate) fn by_alias(alias: &str) -> ContainerRef {
     ContainerRef::Alias(Alias::parse(alias).expect("an alias"))
 }
 
-pub fn by_id(view: &ContainerView) -> ContainerRef {
+pub(crate) fn by_id(view: &ContainerView) -> ContainerRef {
     ContainerRef::Id(view.id.clone())
 }
 
-pub fn ids(views: &[ContainerView]) -> Vec<ContainerId> {
+pub(crate) fn ids(views: &[ContainerView]) -> Vec<ContainerId> {
     views.iter().map(|view| view.id.clone()).collect()
 }

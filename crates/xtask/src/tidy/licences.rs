@@ -38,7 +38,7 @@ impl<'text> Allowed<'text> {
 }
 
 /// Complaints about the source, the licence or the version of a dependency.
-pub fn complaints(metadata: &Value, deny: &str) -> Vec<String> {
+pub(crate) fn complaints(metadata: &Value, deny: &str) -> Vec<String> {
     let allowed = Allowed::parse(deny);
     let packages = metadata["packages"]
         .as_array()

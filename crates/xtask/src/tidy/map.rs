@@ -8,7 +8,7 @@ const MAP: &str = "ARCHITECTURE.md";
 const TERMS_MAX: usize = 25;
 
 /// Complaints about ARCHITECTURE.md.
-pub fn complaints(sources: &[Source]) -> Vec<String> {
+pub(crate) fn complaints(sources: &[Source]) -> Vec<String> {
     let Some(map) = sources.iter().find(|source| source.path == MAP) else {
         return Vec::new();
     };

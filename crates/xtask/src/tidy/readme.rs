@@ -6,7 +6,7 @@ const JOBS: &str = "crates/xtask/src/main.rs";
 const CLI: &str = "crates/hotcell/src/cli/mod.rs";
 
 /// Complaints about README.md.
-pub fn complaints(sources: &[Source]) -> Vec<String> {
+pub(crate) fn complaints(sources: &[Source]) -> Vec<String> {
     let Some(readme) = sources.iter().find(|source| source.path == "README.md") else {
         return Vec::new();
     };

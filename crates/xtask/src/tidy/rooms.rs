@@ -94,7 +94,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
 ];
 
 /// What is wrong with what our crates depend on.
-pub fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
+pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
     let packages = metadata["packages"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);

@@ -20,7 +20,7 @@ const PROMISES: [&str; 4] = [
 ];
 
 /// Complaints about the text of these files.
-pub fn complaints(sources: &[Source]) -> Vec<String> {
+pub(crate) fn complaints(sources: &[Source]) -> Vec<String> {
     let code = |source: &&Source| is_code(&source.path) && source.path != GENERATED;
     sources.iter().filter(code).flat_map(of_one).collect()
 }

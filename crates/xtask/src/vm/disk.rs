@@ -21,7 +21,7 @@ const SCRIPTS: [&str; 6] = [
 const SLACK_MIB: u64 = 32;
 
 /// Creates the disk in `scratch`; returns its path.
-pub fn make(
+pub(crate) fn make(
     scratch: &Path,
     token: &str,
     profiles: &[String],

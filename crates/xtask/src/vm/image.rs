@@ -18,7 +18,7 @@ const BUILD_TRIES_MAX: u32 = 3;
 const BUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// The directory with `vmlinuz`, `initrd` and `root.ext4`; builds it if necessary.
-pub fn ready() -> Result<PathBuf> {
+pub(crate) fn ready() -> Result<PathBuf> {
     let recipe = crate::workspace::root().join("tests/vm");
     let cache = crate::workspace::target().join("vm");
     let image = cache.join(format!("image-{:016x}", key(&recipe)?));
@@ -40,7 +40,7 @@ fn build_at_last(recipe: &Path, cache: &Path, image: &Path) -> Result<()> {
 }
 
 /// The search path including the administrator's programs, which ordinary users often lack.
-pub fn search_path() -> String {
+pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin")
 }

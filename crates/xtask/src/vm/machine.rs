@@ -20,7 +20,7 @@ const MEMORY_MIB: &str = "1536";
 
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// The machine stopped by itself: powered off or panicked.
     Stopped,
     /// It was still running at the deadline and was killed.
@@ -28,7 +28,7 @@ pub enum Ending {
 }
 
 /// Boots `image` with `disk`; passes each line of the results port to `hear`.
-pub fn boot(
+pub(crate) fn boot(
     image: &Path,
     disk: &Path,
     console: &Path,

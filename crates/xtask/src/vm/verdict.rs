@@ -2,7 +2,7 @@
 
 /// The reports so far. It starts as a failure: only lines with the token make it a pass.
 #[derive(Debug)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     token: String,
     expected: Vec<String>,
     ended: Vec<(String, String)>,
@@ -11,7 +11,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Expects each of `profiles` to report status 0, with `token`.
-    pub fn new(token: &str, profiles: &[String]) -> Self {
+    pub(crate) fn new(token: &str, profiles: &[String]) -> Self {
         Self {
             token: token.to_owned(),
             expected: profiles.to_vec(),
@@ -22,7 +22,7 @@ impl Verdict {
 
     /// Processes a line of the results port; returns what a reader should see of it. The token may
     /// be anywhere in the line, because a job's last line may lack a newline.
-    pub fn hear(&mut self, line: &str) -> Option<String> {
+    pub(crate) fn hear(&mut self, line: &str) -> Option<String> {
         let Some((job, words)) = line.split_once(&self.token) else {
             return Some(line.to_owned());
         };
@@ -40,12 +40,12 @@ impl Verdict {
     }
 
     /// Whether the machine reported a regular end.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
     /// What is wrong, as sentences; empty if all passed.
-    pub fn complaints(&self) -> Vec<String> {
+    pub(crate) fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         for profile in &self.expected {
             match self.ended.iter().find(|(name, _)| name == profile) {

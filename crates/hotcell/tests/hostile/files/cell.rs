@@ -11,21 +11,21 @@ use tar::{Builder, EntryType, Header};
 use crate::support::{Cell, deadline, pids};
 
 /// Outside of `/workspace`, writable by the container's user, and never to be touched.
-pub const OUTSIDE: &str = "/tmp/outside";
+pub(crate) const OUTSIDE: &str = "/tmp/outside";
 
 /// The most memory an agent may ever have had. An idle one has 2 MiB; the largest message
 /// has 4, and there may be some of them at once.
-pub const AGENT_KIB_MAX: u64 = 32 << 10;
+pub(crate) const AGENT_KIB_MAX: u64 = 32 << 10;
 
 /// Does something, and gives up after the deadline.
-pub async fn in_time<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(deadline(), work)
         .await
         .expect("nothing in a container blocks the agent")
 }
 
 /// Makes the outside; its shape is what `outside` tells until the end of the test.
-pub async fn make_outside(cell: &Cell) -> String {
+pub(crate) async fn make_outside(cell: &Cell) -> String {
     let made = cell
         .sh(&format!(
             "mkdir -p {OUTSIDE}/sub && cd {OUTSIDE} && echo 'never read' > canary && \
@@ -37,7 +37,7 @@ pub async fn make_outside(cell: &Cell) -> String {
 }
 
 /// Names, kinds, modes, sizes, times and contents of the outside.
-pub async fn outside(cell: &Cell) -> String {
+pub(crate) async fn outside(cell: &Cell) -> String {
     let told = cell
         .sh(&format!(
             "cd {OUTSIDE} && ls -lARi --full-time && cat canary victim sub/canary outside-only"
@@ -48,7 +48,7 @@ pub async fn outside(cell: &Cell) -> String {
 }
 
 /// A command that goes on in the background, once it has said that it is ready.
-pub async fn background(cell: &Cell, command: &Command) -> (String, Follow) {
+pub(crate) async fn background(cell: &Cell, command: &Command) -> (String, Follow) {
     let id = cell.exec_id();
     let command = Command {
         timeout: None,
@@ -69,13 +69,13 @@ pub async fn background(cell: &Cell, command: &Command) -> (String, Follow) {
 }
 
 /// The whole content of a file.
-pub async fn read(agent: &Agent, path: &[u8]) -> Result<Vec<u8>, AgentError> {
+pub(crate) async fn read(agent: &Agent, path: &[u8]) -> Result<Vec<u8>, AgentError> {
     let (_, reader) = agent.read(path, 0, None).await?;
     reader.collect(16 << 20).await
 }
 
 /// Writes a file, and the directories on the way to it.
-pub async fn write(
+pub(crate) async fn write(
     agent: &Agent,
     path: &[u8],
     data: &'static [u8],
@@ -90,7 +90,7 @@ pub async fn write(
 }
 
 /// Unpacks an archive.
-pub async fn import(
+pub(crate) async fn import(
     agent: &Agent,
     dest: &[u8],
     archive: Vec<u8>,
@@ -101,12 +101,12 @@ pub async fn import(
 }
 
 /// Packs a tree of at most 16 MiB.
-pub async fn export(agent: &Agent, path: &[u8]) -> Result<Vec<u8>, AgentError> {
+pub(crate) async fn export(agent: &Agent, path: &[u8]) -> Result<Vec<u8>, AgentError> {
     agent.export(path, &[], &[]).await?.collect(16 << 20).await
 }
 
 /// Every entry of a directory or a tree, over all pages.
-pub async fn list(
+pub(crate) async fn list(
     agent: &Agent,
     path: &[u8],
     recursive: bool,
@@ -125,7 +125,13 @@ pub async fn list(
 }
 
 /// One member of an archive, with a header that may say anything.
-pub fn member(kind: EntryType, name: &[u8], link: &[u8], size: u64, content: &[u8]) -> Vec<u8> {
+pub(crate) fn member(
+    kind: EntryType,
+    name: &[u8],
+    link: &[u8],
+    size: u64,
+    content: &[u8],
+) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(0o644);
@@ -141,7 +147,7 @@ pub fn member(kind: EntryType, name: &[u8], link: &[u8], size: u64, content: &[u
 }
 
 /// A file of an archive.
-pub fn file(name: &str, content: &[u8]) -> Vec<u8> {
+pub(crate) fn file(name: &str, content: &[u8]) -> Vec<u8> {
     member(
         EntryType::Regular,
         name.as_bytes(),
@@ -152,14 +158,14 @@ pub fn file(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 /// Members and the end of the archive.
-pub fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = members.concat();
     bytes.extend([0; 1024]);
     bytes
 }
 
 /// An archive of one file as everybody makes it.
-pub fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
+pub(crate) fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_size(content.len() as u64);
@@ -173,7 +179,7 @@ pub fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 /// Whether the agent said no in one of these ways.
-pub fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
+pub(crate) fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
     let AgentError::Refused { refusal, .. } = error else {
         return false;
     };
@@ -188,7 +194,7 @@ pub fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
 }
 
 /// That the agent still serves, and how much memory it has had.
-pub async fn assert_well(cell: &Cell) {
+pub(crate) async fn assert_well(cell: &Cell) {
     let ran = cell.sh("echo well").await;
     assert_eq!(ran.stdout, "well\n");
     let peak = agent_peak_kib(cell);
@@ -196,7 +202,7 @@ pub async fn assert_well(cell: &Cell) {
 }
 
 /// The most memory the agent ever had.
-pub fn agent_peak_kib(cell: &Cell) -> u64 {
+pub(crate) fn agent_peak_kib(cell: &Cell) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent_pid(cell)));
     let status = status.expect("the agent lives");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -207,7 +213,7 @@ pub fn agent_peak_kib(cell: &Cell) -> u64 {
 }
 
 /// The agent, as the host numbers it.
-pub fn agent_pid(cell: &Cell) -> u32 {
+pub(crate) fn agent_pid(cell: &Cell) -> u32 {
     let wanted = format!("hotcell-agent\0init\0--container\0{}\0", cell.id);
     let is_agent = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

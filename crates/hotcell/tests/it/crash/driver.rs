@@ -24,14 +24,14 @@ const MARK: &str = "@ ";
 const CONTAINERS: usize = 12;
 
 /// A running driver.
-pub struct Driver {
+pub(crate) struct Driver {
     child: Child,
     lines: BufReader<ChildStdout>,
     pub ids: Vec<ContainerId>,
 }
 
 impl Driver {
-    pub fn start(role: &str, home: &Path) -> Self {
+    pub(crate) fn start(role: &str, home: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args([
                 "crash::driver::the_server_that_is_killed",
@@ -54,7 +54,7 @@ impl Driver {
     }
 
     /// The next thing it says: a word and a container.
-    pub fn next(&mut self) -> Option<(String, ContainerId)> {
+    pub(crate) fn next(&mut self) -> Option<(String, ContainerId)> {
         loop {
             let mut line = String::new();
             if self.lines.read_line(&mut line).expect("its words") == 0 {
@@ -79,7 +79,7 @@ impl Driver {
     }
 
     /// Waits until it says this.
-    pub fn wait_for(&mut self, wanted: &str) -> ContainerId {
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> ContainerId {
         loop {
             let (word, id) = self.next().expect("it is not dead yet");
             if word == wanted {
@@ -89,7 +89,7 @@ impl Driver {
     }
 
     /// Kills it; answers every container it ever spoke of.
-    pub async fn kill(mut self) -> Vec<ContainerId> {
+    pub(crate) async fn kill(mut self) -> Vec<ContainerId> {
         let own = self.child.id();
         let children: Vec<_> = pids()
             .into_iter()

@@ -6,7 +6,7 @@
 mod agent;
 mod driver;
 mod launcher;
-pub mod moment;
+pub(crate) mod moment;
 mod owner;
 mod record;
 mod server;

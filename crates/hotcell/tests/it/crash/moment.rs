@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{deadline, engine, eventually, leftovers, pids};
 
 /// Numbers that a seed determines: a failing one is in the message, and comes again.
-pub struct Moments(u64);
+pub(crate) struct Moments(u64);
 
 impl Moments {
-    pub fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -27,14 +27,14 @@ impl Moments {
     }
 
     /// Waits for a while that is not known before.
-    pub async fn wait(&mut self, longest: Duration) {
+    pub(crate) async fn wait(&mut self, longest: Duration) {
         let micros = u64::try_from(longest.as_micros()).expect("a short while");
         tokio::time::sleep(Duration::from_micros(self.below(micros))).await;
     }
 }
 
 /// A container with the defaults.
-pub fn spec(lifetime: Lifetime) -> Admitted<ContainerSpec> {
+pub(crate) fn spec(lifetime: Lifetime) -> Admitted<ContainerSpec> {
     let mut spec = ContainerSpec::new(ImageRef::Host);
     spec.lifetime = lifetime;
     let policy = Policy {
@@ -46,20 +46,20 @@ pub fn spec(lifetime: Lifetime) -> Admitted<ContainerSpec> {
 }
 
 /// A new connection to a container's agent.
-pub async fn connect(engine: &Embedded, id: &ContainerId) -> Agent {
+pub(crate) async fn connect(engine: &Embedded, id: &ContainerId) -> Agent {
     let stream = engine.open(id).await.expect("its socket is there");
     Agent::connect(stream).await.expect("its agent answers")
 }
 
 /// Ends a process at once.
-pub fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // It may have ended by itself.
     let _ = kill_process(pid.expect("a process id"), Signal::KILL);
 }
 
 /// A container's agent, as the host numbers it.
-pub fn agent_pid(id: &ContainerId) -> u32 {
+pub(crate) fn agent_pid(id: &ContainerId) -> u32 {
     let wanted = format!("hotcell-agent\0init\0--container\0{id}\0");
     let is_agent = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -69,7 +69,7 @@ pub fn agent_pid(id: &ContainerId) -> u32 {
 }
 
 /// The parent of a process, and 0 if there is no such process.
-pub fn parent_of(pid: u32) -> u32 {
+pub(crate) fn parent_of(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     parent.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
@@ -77,7 +77,7 @@ pub fn parent_of(pid: u32) -> u32 {
 
 /// Opens the home as the next server would: everything in it is listed, what runs
 /// answers, all of it can be destroyed, and nothing of `ids` is left.
-pub async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
+pub(crate) async fn take_over(home: &Path, ids: &[ContainerId], seed: u64) {
     let engine = engine(home);
     engine
         .list()
@@ -126,7 +126,7 @@ async fn answers_or_ends(engine: &Embedded, id: &ContainerId, seed: u64) {
 
 /// Waits until nothing of a container is left: the launcher of a dead server may be at
 /// work for a moment longer.
-pub async fn nothing_left(id: &ContainerId, home: &Path, seed: u64) {
+pub(crate) async fn nothing_left(id: &ContainerId, home: &Path, seed: u64) {
     eventually(&format!("nothing is left of {id}, seed {seed}"), || async {
         let left = leftovers(id, home);
         if !left.is_empty() {

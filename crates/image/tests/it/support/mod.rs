@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod registry;
+pub(crate) mod registry;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use hotcell_domain::{Admitted, ImagePolicy, Reference, Source};
 use hotcell_image::{Bounds, Credentials, Image, ImageError, Images, silent};
 
 /// The deadline of every wait; only a hanging test reaches it.
-pub const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A store in a temporary directory.
-pub struct TestStore {
+pub(crate) struct TestStore {
     pub dir: tempfile::TempDir,
     pub images: Images,
 }
 
 /// Bounds that a test reaches quickly, except for timeouts: on a busy machine a healthy registry
 /// may be silent for a while.
-pub fn small_bounds() -> Bounds {
+pub(crate) fn small_bounds() -> Bounds {
     Bounds {
         manifest_bytes_max: 64 << 10,
         config_bytes_max: 64 << 10,
@@ -37,7 +37,7 @@ pub fn small_bounds() -> Bounds {
 }
 
 /// The same with short timeouts, for registries that stall or are slow.
-pub fn impatient_bounds() -> Bounds {
+pub(crate) fn impatient_bounds() -> Bounds {
     Bounds {
         connect_timeout: Duration::from_millis(500),
         stall_timeout: Duration::from_millis(300),
@@ -46,21 +46,21 @@ pub fn impatient_bounds() -> Bounds {
 }
 
 impl TestStore {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(small_bounds())
     }
 
-    pub fn with(bounds: Bounds) -> Self {
+    pub(crate) fn with(bounds: Bounds) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let images = Images::open_with(&dir.path().join("images"), bounds).expect("a store");
         Self { dir, images }
     }
 
-    pub async fn pull(&self, name: &str) -> Result<Image, ImageError> {
+    pub(crate) async fn pull(&self, name: &str) -> Result<Image, ImageError> {
         self.pull_as(name, &Credentials::none()).await
     }
 
-    pub async fn pull_as(
+    pub(crate) async fn pull_as(
         &self,
         name: &str,
         credentials: &Credentials,
@@ -73,7 +73,7 @@ impl TestStore {
     }
 
     /// The names in one of the store's directories.
-    pub fn names(&self, directory: &str) -> Vec<String> {
+    pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let path = self.dir.path().join("images").join(directory);
         let entries = std::fs::read_dir(path).expect("the directory");
         entries
@@ -89,14 +89,14 @@ impl TestStore {
 
     /// Fails if anything is visible, or left incomplete.
     #[track_caller]
-    pub fn assert_nothing_visible(&self) {
+    pub(crate) fn assert_nothing_visible(&self) {
         for directory in ["refs", "images", "layers", "new"] {
             assert_eq!(self.names(directory), [""; 0], "{directory}");
         }
     }
 
     /// A file from the topmost layer that has it.
-    pub fn read(&self, image: &Image, path: &str) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, image: &Image, path: &str) -> Option<Vec<u8>> {
         let dir = self.images.layers_dir();
         let layers = image.layers.iter().rev();
         layers
@@ -106,7 +106,7 @@ impl TestStore {
 }
 
 /// Admits a name, also without TLS.
-pub fn admitted(name: &str) -> Admitted<Source> {
+pub(crate) fn admitted(name: &str) -> Admitted<Source> {
     let reference = Reference::parse(name).expect("a reference");
     let policy = ImagePolicy {
         registries: vec![reference.registry().to_owned()],
@@ -117,7 +117,7 @@ pub fn admitted(name: &str) -> Admitted<Source> {
 }
 
 /// Whether a program is in the usual directories.
-pub fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     ["/usr/bin", "/usr/local/bin", "/bin"]
         .iter()
         .any(|dir| Path::new(dir).join(program).is_file())

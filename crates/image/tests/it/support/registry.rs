@@ -15,7 +15,7 @@ const PROGRAM: &str = "docker-registry";
 const HTPASSWD: &str = "ann:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW\n";
 
 /// Stopped and removed when dropped.
-pub struct Registry {
+pub(crate) struct Registry {
     pub host: String,
     process: Child,
     _dir: tempfile::TempDir,
@@ -40,7 +40,7 @@ impl Drop for Registry {
 
 impl Registry {
     /// Starts a registry; `None` if it is not installed, and the test is skipped.
-    pub async fn start(is_closed: bool) -> Option<Self> {
+    pub(crate) async fn start(is_closed: bool) -> Option<Self> {
         if !is_installed(PROGRAM) {
             let reason = format!("{PROGRAM} is not installed");
             hotcell_testkit::skip(hotcell_testkit::Need::Registry, &reason);
@@ -95,7 +95,7 @@ impl Registry {
     }
 
     /// Pushes an image as `name:latest`; returns its reference.
-    pub async fn push(&self, name: &str, made: &Made) -> String {
+    pub(crate) async fn push(&self, name: &str, made: &Made) -> String {
         for blob in made
             .layers
             .iter()
@@ -107,7 +107,7 @@ impl Registry {
         self.push_manifest(name, "latest", &made.manifest).await
     }
 
-    pub async fn push_manifest(&self, name: &str, tag: &str, manifest: &[u8]) -> String {
+    pub(crate) async fn push_manifest(&self, name: &str, tag: &str, manifest: &[u8]) -> String {
         let parsed: serde_json::Value = serde_json::from_slice(manifest).expect("JSON");
         let kind = parsed["mediaType"]
             .as_str()

@@ -8,13 +8,13 @@ const NO_EXEC: &str = "e_00000000000000000000000000";
 
 /// The ids to use in arguments.
 #[derive(Clone)]
-pub struct Handles {
+pub(crate) struct Handles {
     pub container: String,
     pub exec: String,
 }
 
 /// Valid arguments for a tool.
-pub fn base(tool: &str, on: &Handles) -> Option<Value> {
+pub(crate) fn base(tool: &str, on: &Handles) -> Option<Value> {
     let (container, exec) = (&on.container, &on.exec);
     Some(match tool {
         "spawn" | "list_containers" | "list_execs" | "system_status" | "metrics" | "reconcile"
@@ -37,12 +37,12 @@ pub fn base(tool: &str, on: &Handles) -> Option<Value> {
 }
 
 /// Whether a field is an id: an invalid one is reported as not found.
-pub fn is_handle(field: &str) -> bool {
+pub(crate) fn is_handle(field: &str) -> bool {
     matches!(field, "container_id" | "exec_id" | "target")
 }
 
 /// Ids that do not exist.
-pub fn nobody() -> Handles {
+pub(crate) fn nobody() -> Handles {
     Handles {
         container: NO_CONTAINER.to_owned(),
         exec: NO_EXEC.to_owned(),

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-pub mod base;
+pub(crate) mod base;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The deadline of every wait; only a hanging test reaches it.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One server with its state and its containers.
-pub struct World {
+pub(crate) struct World {
     pub service: Service,
     pub engine: Arc<Fake>,
     _state: TempDir,
@@ -37,16 +37,16 @@ pub struct World {
 
 /// A client and the notifications it received.
 #[derive(Clone)]
-pub struct Listener {
+pub(crate) struct Listener {
     takes_tasks: bool,
     pub progress: Arc<Mutex<Vec<ProgressNotificationParam>>>,
 }
 
-pub type Client = RunningService<RoleClient, Listener>;
+pub(crate) type Client = RunningService<RoleClient, Listener>;
 
 /// A tool's answer.
 #[derive(Debug)]
-pub struct Said {
+pub(crate) struct Said {
     pub is_error: bool,
     pub text: String,
     pub structured: Value,
@@ -54,11 +54,11 @@ pub struct Said {
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Settings::default()).await
     }
 
-    pub async fn with(settings: Settings) -> Self {
+    pub(crate) async fn with(settings: Settings) -> Self {
         let state = tempfile::tempdir().unwrap();
         let engines = tempfile::tempdir().unwrap();
         let engine = Fake::new(
@@ -79,12 +79,12 @@ impl World {
     }
 
     /// A client of the local caller.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         self.client_with(Options::default(), false).await
     }
 
     /// A client of a server with these options.
-    pub async fn client_with(&self, options: Options, takes_tasks: bool) -> Client {
+    pub(crate) async fn client_with(&self, options: Options, takes_tasks: bool) -> Client {
         let (near, far) = tokio::io::duplex(1 << 20);
         let server = Server::new(self.service.clone(), options);
         tokio::spawn(async move {
@@ -138,7 +138,7 @@ impl ClientHandler for Listener {
 }
 
 /// Options of a server for another principal, who is not an admin.
-pub fn somebody(principal: &str) -> Options {
+pub(crate) fn somebody(principal: &str) -> Options {
     Options {
         caller: Caller {
             principal: Principal::new(Name::parse(principal).unwrap()),
@@ -149,13 +149,13 @@ pub fn somebody(principal: &str) -> Options {
     }
 }
 
-pub fn request(tool: &str, arguments: Value) -> CallToolRequestParams {
+pub(crate) fn request(tool: &str, arguments: Value) -> CallToolRequestParams {
     let arguments: JsonObject = serde_json::from_value(arguments).unwrap();
     CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments)
 }
 
 /// Calls a tool.
-pub async fn call(client: &Client, tool: &str, arguments: Value) -> Said {
+pub(crate) async fn call(client: &Client, tool: &str, arguments: Value) -> Said {
     let calling = client.call_tool(request(tool, arguments));
     let result = tokio::time::timeout(PATIENCE, calling).await;
     let result = result.expect("it answers in time").expect("it answers");
@@ -170,14 +170,14 @@ pub async fn call(client: &Client, tool: &str, arguments: Value) -> Said {
 }
 
 /// Calls a tool that must succeed.
-pub async fn ok(client: &Client, tool: &str, arguments: Value) -> Said {
+pub(crate) async fn ok(client: &Client, tool: &str, arguments: Value) -> Said {
     let said = call(client, tool, arguments).await;
     assert!(!said.is_error, "{}", said.text);
     said
 }
 
 /// Calls a tool that must fail; returns its message.
-pub async fn refused(client: &Client, tool: &str, arguments: Value) -> String {
+pub(crate) async fn refused(client: &Client, tool: &str, arguments: Value) -> String {
     let said = call(client, tool, arguments).await;
     assert!(said.is_error, "{}", said.text);
     assert!(said.structured["hint"].is_string() && said.structured["message"].is_string());
@@ -187,13 +187,13 @@ pub async fn refused(client: &Client, tool: &str, arguments: Value) -> String {
 }
 
 /// A new container's id.
-pub async fn spawn(client: &Client) -> String {
+pub(crate) async fn spawn(client: &Client) -> String {
     let said = ok(client, "spawn", json!({})).await;
     said.structured["container_id"].as_str().unwrap().to_owned()
 }
 
 /// Runs a shell command to its end.
-pub async fn sh(client: &Client, container: &str, script: &str) -> Said {
+pub(crate) async fn sh(client: &Client, container: &str, script: &str) -> Said {
     let cmd = ["/bin/sh", "-c", script];
     ok(
         client,
@@ -204,7 +204,7 @@ pub async fn sh(client: &Client, container: &str, script: &str) -> Said {
 }
 
 /// A text without what differs from run to run: ids, times, etags, durations.
-pub fn masked(text: &str) -> String {
+pub(crate) fn masked(text: &str) -> String {
     let mut words = String::new();
     let mut word = String::new();
     for c in text.chars().chain(['\0']) {
@@ -235,7 +235,7 @@ fn mask(word: &str) -> String {
 }
 
 /// A value with what differs from run to run masked.
-pub fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     let mut value = value.clone();
     for usage in ["wall_ms", "user_ms", "system_ms", "max_rss_bytes"] {
         if let Some(number) = value.get_mut("usage").and_then(|all| all.get_mut(usage)) {
