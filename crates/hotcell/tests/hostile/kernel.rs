@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::support::attack::{as_root, attack, by_everyone, everyone_gets, other_engines_give};
-use crate::support::{Cell, shell};
+use crate::support::{TestContainer, shell};
 
 /// Calls that reach beyond a container, whatever their arguments are.
 fn refused_calls() -> Vec<(&'static str, i64)> {
@@ -261,11 +261,11 @@ while chunk := attempt(os.read, master, 100):
     colored += chunk
 print(b'\x1b[' in colored, os.waitpid(pid, 0)[1])
 ";
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let mut command = attack(script);
     command.tty = Some(hotcell_agent_client::Winsize { rows: 24, cols: 80 });
     command.stdin = true;
-    let ran = cell.run(&command).await;
+    let ran = container.run(&command).await;
     let said: Vec<_> = ran.stdout.lines().map(str::trim_end).collect();
     let expected = [
         "24 80 True True",
@@ -278,10 +278,10 @@ print(b'\x1b[' in colored, os.waitpid(pid, 0)[1])
     // The shell's own job control.
     let mut command = shell("set -m; sleep 1000 & kill %1; wait %1; echo ended: $?");
     command.tty = Some(hotcell_agent_client::Winsize { rows: 24, cols: 80 });
-    let ran = cell.run(&command).await;
+    let ran = container.run(&command).await;
     assert!(ran.stdout.contains("ended: 143"), "{ran:?}");
     assert!(!ran.stdout.contains("job control"), "{ran:?}");
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -370,14 +370,14 @@ import fcntl
 answers = [attempt(fcntl.ioctl, 0, request, b'x') for request in (0x5412, 0x541c, 0x5412 | 1 << 31)]
 print(*answers)
 ";
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let mut command = attack(script);
     command.tty = Some(hotcell_agent_client::Winsize { rows: 24, cols: 80 });
     command.stdin = true;
-    let ran = cell.run(&command).await;
+    let ran = container.run(&command).await;
     assert!(ran.stdout.starts_with("EPERM EPERM ENOTTY"), "{ran:?}");
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -490,22 +490,22 @@ for place in ('/workspace', '/tmp', '/dev/shm'):
     ids = subprocess.run([path, '-u'], capture_output=True, text=True).stdout.strip()
     print(ids == str(os.getuid()))
 ";
-    let cell = Cell::new().await;
-    let ran = cell.run(&attack(script)).await;
+    let container = TestContainer::new().await;
+    let ran = container.run(&attack(script)).await;
     let expected = "/workspace EPERM\nTrue\n/tmp EPERM\nTrue\n/dev/shm EPERM\nTrue\n";
     assert_eq!(ran.stdout, expected, "{ran:?}");
-    cell.remove().await;
-    let Some(cell) = Cell::with_root_too().await else {
+    container.remove().await;
+    let Some(container) = TestContainer::with_root_too().await else {
         return;
     };
     let make = "for d in /tmp /dev/shm; do cp /usr/bin/id $d/id; chmod 6755 $d/id; done";
-    assert_eq!(cell.run(&as_root(shell(make))).await.code(), 0);
-    let ran = cell
+    assert_eq!(container.run(&as_root(shell(make))).await.code(), 0);
+    let ran = container
         .sh("stat -c %a:%u /tmp/id; /tmp/id -u; /dev/shm/id -ru")
         .await;
     assert_eq!(ran.stdout, "6755:0\n1000\n1000\n", "{ran:?}");
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use hotcell_engine::Enforcement;
 use hotcell_testkit::{Need, skip};
 use tokio::sync::Mutex;
 
-use crate::support::{Cell, deadline, python};
+use crate::support::{TestContainer, deadline, python};
 
 const MIB: u64 = 1 << 20;
 
@@ -208,38 +208,39 @@ async fn expect_little(kind: &str) {
 /// What the host lost while the attack held what it got.
 async fn attack_once(kind: &str) -> u64 {
     let memory = Bytes::new(MEMORY_MIB * MIB).expect("a size");
-    let cell = Cell::with(|spec| spec.limits.memory = memory).await;
-    if cell.inspect().await.enforced.memory != Enforcement::Cgroup && !kind.contains("netlink") {
+    let container = TestContainer::with(|spec| spec.limits.memory = memory).await;
+    if container.inspect().await.enforced.memory != Enforcement::Cgroup && !kind.contains("netlink")
+    {
         let reason = "nothing limits the memory of a container as a whole";
         skip(Need::Cgroups, reason);
-        cell.remove().await;
+        container.remove().await;
         return 0;
     }
     let before = Host::now();
-    let measured = AssertUnwindSafe(hold_and_measure(&cell, kind, before)).catch_unwind();
+    let measured = AssertUnwindSafe(hold_and_measure(&container, kind, before)).catch_unwind();
     let taken = match measured.await {
         Ok(taken) => taken,
-        Err(panic) if !was_killed_for_memory(&cell).await => resume_unwind(panic),
+        Err(panic) if !was_killed_for_memory(&container).await => resume_unwind(panic),
         Err(_) => Host::slab_since(before),
     };
-    cell.remove().await;
+    container.remove().await;
     taken
 }
 
 /// Whether the kernel killed the agent after the attack. It frees the sockets of a process that it
 /// kills after the memory of that process: whoever asks for memory in between makes it kill once
 /// more, and the last process there is the agent. On a slow host that is likely.
-async fn was_killed_for_memory(cell: &Cell) -> bool {
-    let exited = tokio::time::timeout(deadline(), cell.engine.exited(&cell.id)).await;
-    matches!(exited, Ok(Ok(()))) && cell.inspect().await.oom_kills > 1
+async fn was_killed_for_memory(container: &TestContainer) -> bool {
+    let exited = tokio::time::timeout(deadline(), container.engine.exited(&container.id)).await;
+    matches!(exited, Ok(Ok(()))) && container.inspect().await.oom_kills > 1
 }
 
 /// What the host lost while the attack held what it got, or nothing if the attack was killed. The
 /// container goes on.
-async fn hold_and_measure(cell: &Cell, kind: &str, before: Host) -> u64 {
+async fn hold_and_measure(container: &TestContainer, kind: &str, before: Host) -> u64 {
     let mut command = python(&script(kind));
     command.stdin = true;
-    let mut running = cell.begin(&command).await;
+    let mut running = container.begin(&command).await;
     let taken = match running.says_or_ends("holds ").await {
         Ok(held) => {
             let held: u64 = held.parse().expect("a number");
@@ -256,7 +257,7 @@ async fn hold_and_measure(cell: &Cell, kind: &str, before: Host) -> u64 {
             0
         }
     };
-    cell.answers().await;
+    container.answers().await;
     taken
 }
 

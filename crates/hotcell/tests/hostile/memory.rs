@@ -6,28 +6,28 @@
 use hotcell_domain::{Bytes, ContainerSpec};
 use hotcell_engine::Enforcement;
 
-use crate::support::Cell;
+use crate::support::TestContainer;
 use crate::support::attack::{OTHERS, as_root, attack, everyone_gets};
 
 const MIB: u64 = 1 << 20;
 
 /// A container with little memory, so that an attack takes little time.
-async fn small() -> Cell {
+async fn small() -> TestContainer {
     let memory = Bytes::new(64 * MIB).expect("a size");
-    Cell::with(|spec| spec.limits.memory = memory).await
+    TestContainer::with(|spec| spec.limits.memory = memory).await
 }
 
-async fn has_memory_cgroup(cell: &Cell) -> bool {
-    cell.inspect().await.enforced.memory == Enforcement::Cgroup
+async fn has_memory_cgroup(container: &TestContainer) -> bool {
+    container.inspect().await.enforced.memory == Enforcement::Cgroup
 }
 
 /// A small container whose memory a cgroup limits; elsewhere the test is skipped.
-async fn small_by_cgroup() -> Option<Cell> {
-    let cell = small().await;
-    if has_memory_cgroup(&cell).await {
-        return Some(cell);
+async fn small_by_cgroup() -> Option<TestContainer> {
+    let container = small().await;
+    if has_memory_cgroup(&container).await {
+        return Some(container);
     }
-    cell.remove().await;
+    container.remove().await;
     let reason = "no cgroup limits memory on this host";
     hotcell_testkit::skip(hotcell_testkit::Need::Cgroups, reason);
     None
@@ -37,26 +37,26 @@ const BOMB: &str = "held = []\nwhile True:\n    held.append(bytearray(1 << 20))"
 
 #[tokio::test]
 async fn a_memory_bomb_is_killed_alone() {
-    let cell = small().await;
-    let bystander = cell
+    let container = small().await;
+    let bystander = container
         .begin_until("print('here', flush=True)\ntime.sleep(1000)", "here")
         .await;
-    let ran = cell.run(&attack(BOMB)).await;
-    if has_memory_cgroup(&cell).await {
+    let ran = container.run(&attack(BOMB)).await;
+    if has_memory_cgroup(&container).await {
         assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
-        assert_eq!(cell.inspect().await.oom_kills, 1);
+        assert_eq!(container.inspect().await.oom_kills, 1);
     } else {
         assert!(ran.stderr.contains("MemoryError"), "{ran:?}");
     }
-    cell.answers().await;
-    let execs = cell.agent.list_execs().await.unwrap();
+    container.answers().await;
+    let execs = container.agent.list_execs().await.unwrap();
     assert!(
         execs
             .iter()
             .any(|exec| exec.exec_id == bystander.id && exec.running)
     );
     drop(bystander);
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -67,47 +67,55 @@ async fn a_memory_bomb_on_another_engine_is_killed_alone() {
             spec.limits.memory = memory;
             spec.allow_root = true;
         };
-        let Some(cell) = Cell::on(flavor, small).await else {
+        let Some(container) = TestContainer::on(flavor, small).await else {
             return;
         };
-        let bystander = cell
+        let bystander = container
             .begin_until("print('here', flush=True)\ntime.sleep(1000)", "here")
             .await;
         for command in [attack(BOMB), as_root(attack(BOMB))] {
-            let ran = cell.run(&command).await;
+            let ran = container.run(&command).await;
             assert_eq!(ran.exit.signal, Some(9), "{}: {ran:?}", flavor.name());
-            cell.answers().await;
+            container.answers().await;
         }
-        assert!(cell.inspect().await.oom_kills >= 2, "{}", flavor.name());
-        let execs = cell.agent.list_execs().await.expect("the agent answers");
+        assert!(
+            container.inspect().await.oom_kills >= 2,
+            "{}",
+            flavor.name()
+        );
+        let execs = container
+            .agent
+            .list_execs()
+            .await
+            .expect("the agent answers");
         let lives =
             |exec: &hotcell_agent_client::ExecInfo| exec.exec_id == bystander.id && exec.running;
         assert!(execs.iter().any(lives), "{}", flavor.name());
         drop(bystander);
-        cell.remove().await;
+        container.remove().await;
     }
 }
 
 #[tokio::test]
 async fn a_memory_bomb_of_root_is_killed_alone() {
-    let Some(cell) = Cell::with_root().await else {
+    let Some(container) = TestContainer::with_root().await else {
         return;
     };
-    let limited = has_memory_cgroup(&cell).await;
-    let ran = cell.run(&as_root(attack(BOMB))).await;
+    let limited = has_memory_cgroup(&container).await;
+    let ran = container.run(&as_root(attack(BOMB))).await;
     if limited {
         assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
-        assert!(cell.inspect().await.oom_kills >= 1);
+        assert!(container.inspect().await.oom_kills >= 1);
     } else {
         assert!(ran.stderr.contains("MemoryError"), "{ran:?}");
     }
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn many_processes_have_no_more_memory_than_one() {
-    let Some(cell) = small_by_cgroup().await else {
+    let Some(container) = small_by_cgroup().await else {
         return;
     };
     let script = r"
@@ -125,20 +133,20 @@ for child in children:
     except ProcessLookupError:
         pass
 ";
-    let ran = cell.run(&attack(script)).await;
+    let ran = container.run(&attack(script)).await;
     // The parent may be the one that is killed.
     assert!(
         ran.stdout == "-9\n" || ran.exit.signal == Some(9),
         "{ran:?}"
     );
-    assert!(cell.inspect().await.oom_kills >= 1);
-    cell.answers().await;
-    cell.remove().await;
+    assert!(container.inspect().await.oom_kills >= 1);
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn memory_that_belongs_to_no_process_is_counted_too() {
-    let Some(cell) = small_by_cgroup().await else {
+    let Some(container) = small_by_cgroup().await else {
         return;
     };
     let script = r"
@@ -147,18 +155,18 @@ while True:
     held.append(os.memfd_create('x'))
     os.write(held[-1], bytes(1 << 20))
 ";
-    let ran = cell.run(&attack(script)).await;
+    let ran = container.run(&attack(script)).await;
     assert_eq!(ran.exit.signal, Some(9), "{ran:?}");
-    assert!(cell.inspect().await.oom_kills >= 1);
-    cell.answers().await;
-    cell.remove().await;
+    assert!(container.inspect().await.oom_kills >= 1);
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_container_that_pins_all_its_memory_harms_only_itself() {
     // A segment of shared memory outlives its process: nobody can be killed for it but the
     // agent, and then the container has ended itself.
-    let Some(cell) = small_by_cgroup().await else {
+    let Some(container) = small_by_cgroup().await else {
         return;
     };
     let script = format!(
@@ -173,17 +181,17 @@ for _ in range(200):
 ",
         shmget = libc::SYS_shmget
     );
-    let work = cell.agent.start("pins", &attack(&script)).await;
+    let work = container.agent.start("pins", &attack(&script)).await;
     if let Ok(mut follow) = work {
         while let Ok(Some(event)) = follow.next().await {
             follow.ack(event.seq);
         }
     }
-    assert!(cell.inspect().await.memory_bytes.unwrap() <= 64 * MIB);
-    let other = Cell::new().await;
+    assert!(container.inspect().await.memory_bytes.unwrap() <= 64 * MIB);
+    let other = TestContainer::new().await;
     other.answers().await;
     other.remove().await;
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -259,7 +267,7 @@ print(answer, len(held) <= 4096)
 
 #[tokio::test]
 async fn full_pipes_and_terminals_do_not_keep_others_from_theirs() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = r"
 terminals = 0
 while not isinstance(attempt(os.openpty), str) and terminals < 1000:
@@ -272,13 +280,13 @@ while not isinstance(attempt(fill), str): pass
 print('full', terminals, flush=True)
 time.sleep(1000)
 ";
-    let mut running = cell.begin(&attack(script)).await;
+    let mut running = container.begin(&attack(script)).await;
     let terminals: u32 = running.says("full ").await.parse().unwrap();
     assert!(terminals <= 256, "{terminals}");
-    cell.answers().await;
+    container.answers().await;
     running.cancel(std::time::Duration::ZERO).await;
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -296,10 +304,10 @@ print('page', libc.mlock(mapped(4096, 0x22), 4096))
 large = mapped(16 << 20, 0x22)
 print('large', large is not None, libc.mlock(large, 16 << 20))
 ";
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     // Where memory is limited by addresses, those are not free.
-    let are_free = has_memory_cgroup(&cell).await;
-    cell.remove().await;
+    let are_free = has_memory_cgroup(&container).await;
+    container.remove().await;
     let are_free = if are_free { "True" } else { "False" };
     let expected = format!("addresses {are_free}\npage 0\nlarge True -1\n");
     everyone_gets(script, &expected).await;

@@ -10,7 +10,7 @@ use hotcell_agent_client::{Command, WriteOptions};
 use hotcell_testkit::{Need, skip};
 
 use crate::support::attack::{attack, by_everyone, everyone_gets};
-use crate::support::{Cell, scratch, shell};
+use crate::support::{TestContainer, scratch, shell};
 
 /// How many a container may have: at most 32, and fewer where they could hold more than
 /// 64 MiB together.
@@ -157,7 +157,7 @@ print(type(attempt(netlink)).__name__)
 
 #[tokio::test]
 async fn an_exec_that_waits_for_sockets_can_be_cancelled() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let text = r"
 def hammer():
     while True: attempt(netlink)
@@ -166,16 +166,16 @@ print('begun', flush=True)
 hammer()
 ";
     for _ in 0..5 {
-        let running = cell.begin_until(&script(text), "begun").await;
+        let running = container.begin_until(&script(text), "begun").await;
         running.cancel(std::time::Duration::ZERO).await;
         assert_eq!(running.ended().await.exit.signal, Some(9));
     }
-    let ran = cell
+    let ran = container
         .run(&attack(&script("wait_for(lambda: now() == 0)")))
         .await;
     assert_eq!(ran.code(), 0, "{ran:?}");
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -260,15 +260,15 @@ async fn go_lists_interfaces() {
     if !is_installed("go") {
         return;
     }
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let program = go_program();
-    let written = cell
+    let written = container
         .agent
         .write_all(b"interfaces", program.into(), WriteOptions::default());
     written.await.expect("the program is written");
-    let ran = cell.sh("chmod +x interfaces && ./interfaces").await;
+    let ran = container.sh("chmod +x interfaces && ./interfaces").await;
     assert_eq!(ran.stdout, "lo 127.0.0.1/8\n", "{ran:?}");
-    cell.remove().await;
+    container.remove().await;
 }
 
 /// Built on the host: a compiler needs more memory than a container has.
@@ -299,8 +299,8 @@ func main() {
 }
 
 async fn expect_output(command: &Command, expected: &str) {
-    let cell = Cell::new().await;
-    let ran = cell.run(command).await;
+    let container = TestContainer::new().await;
+    let ran = container.run(command).await;
     assert_eq!(ran.stdout, expected, "{ran:?}");
-    cell.remove().await;
+    container.remove().await;
 }

@@ -7,7 +7,7 @@ use hotcell_agent_client::{Command, EventKind, ExitCause, Output, Winsize};
 use tokio::sync::Mutex;
 
 use crate::support::attack::attack;
-use crate::support::{Cell, deadline, eventually, pids, shell};
+use crate::support::{TestContainer, deadline, eventually, pids, shell};
 
 /// What the agent or we may need, whatever a container writes.
 const RSS_BYTES_MAX: u64 = 16 << 20;
@@ -26,12 +26,12 @@ fn rss_bytes(pid: u32) -> u64 {
 }
 
 /// The agent's number on the host.
-fn agent_pid(cell: &Cell) -> u32 {
+fn agent_pid(container: &TestContainer) -> u32 {
     let is_agent = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command).into_owned();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        command.contains(cell.id.as_str())
+        command.contains(container.id.as_str())
             && status
                 .lines()
                 .any(|l| l.starts_with("NSpid:") && l.ends_with("\t1"))
@@ -45,11 +45,15 @@ fn with_terminal(mut command: Command) -> Command {
 }
 
 /// Waits until an exec writes no more because nobody reads, and gives back how far it came.
-async fn paused_at(cell: &Cell, id: &str) -> u64 {
+async fn paused_at(container: &TestContainer, id: &str) -> u64 {
     let mut last = 0;
     let work = async {
         loop {
-            let execs = cell.agent.list_execs().await.expect("the agent answers");
+            let execs = container
+                .agent
+                .list_execs()
+                .await
+                .expect("the agent answers");
             let exec = execs.iter().find(|exec| exec.exec_id == id);
             let exec = exec.expect("the agent holds the exec");
             if exec.last_seq > 1 && exec.last_seq == last {
@@ -68,19 +72,19 @@ async fn paused_at(cell: &Cell, id: &str) -> u64 {
 async fn endless_output_that_nobody_reads_pauses_its_writer() {
     let _alone = MUCH.lock().await;
     for terminal in [false, true] {
-        let cell = Cell::new().await;
+        let container = TestContainer::new().await;
         let yes = shell("exec yes");
         let yes = if terminal { with_terminal(yes) } else { yes };
         let before = rss_bytes(std::process::id());
-        let mut follow = cell.agent.start("yes", &yes).await.unwrap();
-        let seq = paused_at(&cell, "yes").await;
+        let mut follow = container.agent.start("yes", &yes).await.unwrap();
+        let seq = paused_at(&container, "yes").await;
         assert!(seq <= UNACKED_EVENTS_MAX as u64 + 1);
-        let agent = rss_bytes(agent_pid(&cell));
+        let agent = rss_bytes(agent_pid(&container));
         assert!(agent < RSS_BYTES_MAX, "the agent has {agent} bytes");
         let more = rss_bytes(std::process::id()).saturating_sub(before);
         assert!(more < RSS_BYTES_MAX, "{more} bytes more in the server");
-        cell.answers().await;
-        let cancel = cell.agent.cancel("yes", Duration::ZERO);
+        container.answers().await;
+        let cancel = container.agent.cancel("yes", Duration::ZERO);
         tokio::time::timeout(deadline(), cancel)
             .await
             .unwrap()
@@ -97,47 +101,57 @@ async fn endless_output_that_nobody_reads_pauses_its_writer() {
         assert_eq!(exit.unwrap().cause, ExitCause::Cancelled);
         // What was held, and what the pipe or the terminal held.
         assert!(bytes <= UNACKED_BYTES_MAX + (256 << 10), "{bytes}");
-        cell.answers().await;
-        cell.remove().await;
+        container.answers().await;
+        container.remove().await;
     }
 }
 
 #[tokio::test]
 async fn many_endless_writers_do_not_hold_up_the_others() {
     let _alone = MUCH.lock().await;
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let mut follows = Vec::new();
     for number in 0..20 {
         let id = format!("yes{number}");
-        follows.push(cell.agent.start(&id, &shell("exec yes")).await.unwrap());
+        follows.push(
+            container
+                .agent
+                .start(&id, &shell("exec yes"))
+                .await
+                .unwrap(),
+        );
     }
     for number in 0..20 {
-        paused_at(&cell, &format!("yes{number}")).await;
+        paused_at(&container, &format!("yes{number}")).await;
     }
-    cell.answers().await;
-    let agent = rss_bytes(agent_pid(&cell));
+    container.answers().await;
+    let agent = rss_bytes(agent_pid(&container));
     assert!(agent < 2 * RSS_BYTES_MAX, "the agent has {agent} bytes");
     drop(follows);
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn single_bytes_come_in_their_order() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = "for n in range(50000): os.write(1, b'abcdefghij'[n % 10:n % 10 + 1])";
-    let ran = cell.run(&attack(script)).await;
+    let ran = container.run(&attack(script)).await;
     assert_eq!(ran.stdout, "abcdefghij".repeat(5000));
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn any_bytes_pass_as_they_are() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = r"os.write(1, bytes(range(256)) + b'\x1b]0;title\x07\x1b[2J\x1b[6n\xff\xfe\xc3(' + bytes(range(255, -1, -1)))";
     let mut expected: Vec<u8> = (0..=255).collect();
     expected.extend(b"\x1b]0;title\x07\x1b[2J\x1b[6n\xff\xfe\xc3(");
     expected.extend((0..=255).rev());
-    let mut follow = cell.agent.start("bytes", &attack(script)).await.unwrap();
+    let mut follow = container
+        .agent
+        .start("bytes", &attack(script))
+        .await
+        .unwrap();
     let mut read = Vec::new();
     while let Some(event) = follow.next().await.unwrap() {
         follow.ack(event.seq);
@@ -146,18 +160,18 @@ async fn any_bytes_pass_as_they_are() {
         }
     }
     assert_eq!(read, expected);
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_line_without_an_end_needs_no_memory() {
     let _alone = MUCH.lock().await;
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
     let bytes: u64 = if slow { 64 << 20 } else { 1 << 30 };
     let command = shell(&format!("head -c {bytes} /dev/zero"));
     let before = rss_bytes(std::process::id());
-    let mut follow = cell.agent.start("line", &command).await.unwrap();
+    let mut follow = container.agent.start("line", &command).await.unwrap();
     let (mut read, mut most) = (0, 0);
     while let Some(event) = follow.next().await.unwrap() {
         follow.ack(event.seq);
@@ -165,34 +179,34 @@ async fn a_line_without_an_end_needs_no_memory() {
             read += data.len() as u64;
         }
         if event.seq % 1024 == 0 {
-            most = most.max(rss_bytes(agent_pid(&cell)));
+            most = most.max(rss_bytes(agent_pid(&container)));
         }
     }
     assert_eq!(read, bytes);
     assert!(most < RSS_BYTES_MAX, "the agent had {most} bytes");
     let more = rss_bytes(std::process::id()).saturating_sub(before);
     assert!(more < 2 * RSS_BYTES_MAX, "{more} bytes more in the server");
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn closed_streams_do_not_end_an_exec() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = r"
 os.closerange(0, 100)
 fd = os.open('/workspace/went-on', os.O_CREAT | os.O_WRONLY)
 os._exit(7)
 ";
-    let ran = cell.run(&attack(script)).await;
+    let ran = container.run(&attack(script)).await;
     assert_eq!((ran.code(), ran.exit.cause), (7, ExitCause::Exited));
-    assert_eq!(cell.sh("ls").await.stdout, "went-on\n");
-    cell.remove().await;
+    assert_eq!(container.sh("ls").await.stdout, "went-on\n");
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn background_writers_neither_delay_the_exit_nor_escape() {
     for terminal in [false, true] {
-        let cell = Cell::new().await;
+        let container = TestContainer::new().await;
         let script = r"
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 ready, told = os.pipe()
@@ -211,23 +225,23 @@ os._exit(3)
         } else {
             command
         };
-        let running = cell.begin(&command).await;
+        let running = container.begin(&command).await;
         let id = running.id.clone();
         let ran = running.ended().await;
         assert_eq!((ran.code(), ran.exit.cause), (3, ExitCause::Exited));
-        let pid = cell.sh("cat pid").await.stdout;
-        assert!(cell.lives(&pid).await, "terminal: {terminal}");
-        cell.agent.cancel(&id, Duration::ZERO).await.unwrap();
-        assert!(!cell.lives(&pid).await);
-        cell.answers().await;
-        cell.remove().await;
+        let pid = container.sh("cat pid").await.stdout;
+        assert!(container.lives(&pid).await, "terminal: {terminal}");
+        container.agent.cancel(&id, Duration::ZERO).await.unwrap();
+        assert!(!container.lives(&pid).await);
+        container.answers().await;
+        container.remove().await;
     }
 }
 
 #[tokio::test]
 async fn output_that_is_stolen_back_does_not_delay_the_exit() {
     // The leader fills its pipe and ends; before the rest is read, its child takes it away.
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = r"
 pid = os.fork()
 if pid == 0:
@@ -242,19 +256,23 @@ while not os.path.exists('/workspace/end'):
     attempt(os.write, writer, b'x' * 4096)
 os._exit(5)
 ";
-    let mut follow = cell.agent.start("robbed", &attack(script)).await.unwrap();
-    paused_at(&cell, "robbed").await;
-    cell.sh("touch end").await;
+    let mut follow = container
+        .agent
+        .start("robbed", &attack(script))
+        .await
+        .unwrap();
+    paused_at(&container, "robbed").await;
+    container.sh("touch end").await;
     eventually("the leader has ended", || async {
-        let execs = cell.agent.list_execs().await.unwrap();
+        let execs = container.agent.list_execs().await.unwrap();
         execs
             .iter()
             .any(|exec| exec.exec_id == "robbed" && !exec.running)
     })
     .await;
-    cell.sh("touch steal").await;
+    container.sh("touch steal").await;
     eventually("its output is stolen", || async {
-        cell.sh("test -e stolen").await.code() == 0
+        container.sh("test -e stolen").await.code() == 0
     })
     .await;
     let work = async {
@@ -268,6 +286,6 @@ os._exit(5)
     };
     let exit = tokio::time::timeout(deadline(), work).await;
     assert_eq!(exit.expect("the exit is told").code, Some(5));
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }

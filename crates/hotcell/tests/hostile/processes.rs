@@ -6,7 +6,7 @@ use hotcell_agent_client::ExitCause;
 use hotcell_domain::{ContainerSpec, Pids};
 
 use crate::support::attack::{OTHERS, Who, as_root, attack, by_everyone, everyone_gets};
-use crate::support::{Cell, deadline, eventually};
+use crate::support::{TestContainer, deadline, eventually};
 
 /// From TERM to KILL, where a test does not care.
 const GRACE: Duration = Duration::from_millis(50);
@@ -24,19 +24,19 @@ while True:
 
 #[tokio::test]
 async fn a_fork_bomb_fills_its_own_container_and_is_cancelled() {
-    let cell = Cell::new().await;
-    let mut bomb = cell.begin(&attack(FORK_BOMB)).await;
+    let container = TestContainer::new().await;
+    let mut bomb = container.begin(&attack(FORK_BOMB)).await;
     assert_eq!(bomb.says("full ").await, "EAGAIN");
     // There is no room for another process, and yet the agent serves.
-    let listed = cell.agent.list(b"/workspace", true, None, 10, None);
+    let listed = container.agent.list(b"/workspace", true, None, 10, None);
     let listed = tokio::time::timeout(deadline(), listed).await;
     listed.expect("in time").expect("the agent lists files");
     bomb.cancel(Duration::ZERO).await;
     let ran = bomb.ended().await;
     assert_eq!(ran.exit.cause, ExitCause::Cancelled);
-    assert_only_us(&cell).await;
-    cell.answers().await;
-    cell.remove().await;
+    assert_only_us(&container).await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -47,46 +47,46 @@ async fn a_fork_bomb_on_another_engine_is_cancelled_too() {
             spec.limits.pids = few;
             spec.allow_root = true;
         };
-        let Some(cell) = Cell::on(flavor, small).await else {
+        let Some(container) = TestContainer::on(flavor, small).await else {
             return;
         };
         for command in [attack(FORK_BOMB), as_root(attack(FORK_BOMB))] {
-            let mut bomb = cell.begin(&command).await;
+            let mut bomb = container.begin(&command).await;
             assert_eq!(bomb.says("full ").await, "EAGAIN", "{}", flavor.name());
             bomb.cancel(Duration::ZERO).await;
             assert_eq!(bomb.ended().await.exit.cause, ExitCause::Cancelled);
-            cell.answers().await;
+            container.answers().await;
         }
-        cell.remove().await;
+        container.remove().await;
     }
 }
 
 #[tokio::test]
 async fn a_fork_bomb_of_root_is_cancelled_too() {
-    let Some(cell) = Cell::with_root().await else {
+    let Some(container) = TestContainer::with_root().await else {
         return;
     };
-    let mut bomb = cell.begin(&as_root(attack(FORK_BOMB))).await;
+    let mut bomb = container.begin(&as_root(attack(FORK_BOMB))).await;
     assert_eq!(bomb.says("full ").await, "EAGAIN");
     bomb.cancel(Duration::ZERO).await;
     assert_eq!(bomb.ended().await.exit.cause, ExitCause::Cancelled);
-    assert_only_us(&cell).await;
-    cell.answers().await;
-    cell.remove().await;
+    assert_only_us(&container).await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_fork_bomb_ends_with_its_container() {
-    let cell = Cell::new().await;
-    let mut bomb = cell.begin(&attack(FORK_BOMB)).await;
+    let container = TestContainer::new().await;
+    let mut bomb = container.begin(&attack(FORK_BOMB)).await;
     bomb.says("full ").await;
     drop(bomb);
-    cell.remove().await;
+    container.remove().await;
 }
 
 /// The agent, the keeper of this very exec and its shell are all there is.
-async fn assert_only_us(cell: &Cell) {
-    let ran = cell
+async fn assert_only_us(container: &TestContainer) {
+    let ran = container
         .sh("for p in /proc/[0-9]*; do [ -e $p ] && cat $p/comm; done; :")
         .await;
     let strangers: Vec<_> = ran
@@ -120,49 +120,51 @@ os.read(ready, 1)
 
 #[tokio::test]
 async fn a_daemon_does_not_escape_a_cancel() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = format!("{ESCAPE}\ntime.sleep(1000)");
-    let mut running = cell.begin(&attack(&script)).await;
+    let mut running = container.begin(&attack(&script)).await;
     let daemon = running.says("daemon ").await;
-    assert!(cell.lives(&daemon).await);
+    assert!(container.lives(&daemon).await);
     running.cancel(GRACE).await;
     assert_eq!(running.ended().await.exit.cause, ExitCause::Cancelled);
-    assert!(!cell.lives(&daemon).await);
-    cell.answers().await;
-    cell.remove().await;
+    assert!(!container.lives(&daemon).await);
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_daemon_does_not_escape_a_timeout() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let mut command = attack(&format!("{ESCAPE}\ntime.sleep(1000)"));
     // Time enough for a daemon on a busy machine, of which the rest of the test needs little.
     command.timeout = Some(deadline() / 10);
     command.grace = GRACE;
-    let mut running = cell.begin(&command).await;
+    let mut running = container.begin(&command).await;
     let daemon = running.says("daemon ").await;
     assert_eq!(running.ended().await.exit.cause, ExitCause::TimedOut);
     // The exit is told when the leader is gone; the rest follows at once.
     eventually("the daemon is gone", || async {
-        !cell.lives(&daemon).await
+        !container.lives(&daemon).await
     })
     .await;
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_daemon_that_outlives_its_leader_does_not_escape_a_cancel() {
-    let cell = Cell::new().await;
-    let mut running = cell.begin(&attack(&format!("{ESCAPE}\nos.wait()"))).await;
+    let container = TestContainer::new().await;
+    let mut running = container
+        .begin(&attack(&format!("{ESCAPE}\nos.wait()")))
+        .await;
     let daemon = running.says("daemon ").await;
     let cancel = running.id.clone();
     assert_eq!(running.ended().await.code(), 0);
-    assert!(cell.lives(&daemon).await);
-    cell.agent.cancel(&cancel, GRACE).await.unwrap();
-    assert!(!cell.lives(&daemon).await);
-    cell.answers().await;
-    cell.remove().await;
+    assert!(container.lives(&daemon).await);
+    container.agent.cancel(&cancel, GRACE).await.unwrap();
+    assert!(!container.lives(&daemon).await);
+    container.answers().await;
+    container.remove().await;
 }
 
 /// The first thread ends and the process looks like a zombie; the others go on.
@@ -187,39 +189,39 @@ call({exit}, 0)
 
 #[tokio::test]
 async fn a_process_that_looks_dead_does_not_escape_a_cancel() {
-    let cell = Cell::new().await;
-    let mut running = cell.begin(&attack(&headless())).await;
+    let container = TestContainer::new().await;
+    let mut running = container.begin(&attack(&headless())).await;
     let pids = running.says("headless ").await;
     running.cancel(GRACE).await;
     assert_eq!(running.ended().await.exit.cause, ExitCause::Cancelled);
     for pid in pids.split(' ') {
-        assert!(!cell.lives(pid).await, "{pid}");
+        assert!(!container.lives(pid).await, "{pid}");
     }
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_process_that_looks_dead_does_not_outlive_its_keeper() {
-    let cell = Cell::new().await;
-    let mut running = cell.begin(&attack(&headless())).await;
+    let container = TestContainer::new().await;
+    let mut running = container.begin(&attack(&headless())).await;
     let pids = running.says("headless ").await;
-    let kill = cell
+    let kill = container
         .sh("for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = hotcell-keeper ] && kill -9 ${p#/proc/}; done")
         .await;
     assert_eq!(kill.exit.cause, ExitCause::KeeperKilled);
     assert_eq!(running.ended().await.exit.cause, ExitCause::KeeperKilled);
     for pid in pids.split(' ') {
-        assert!(!cell.lives(pid).await, "{pid}");
+        assert!(!container.lives(pid).await, "{pid}");
     }
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_tracer_in_another_exec_cannot_keep_a_cancelled_one() {
-    let cell = Cell::new().await;
-    let mut held = cell
+    let container = TestContainer::new().await;
+    let mut held = container
         .begin(&attack(
             "libc.prctl(0x59616d61, ctypes.c_long(-1), 0, 0, 0)\n\
              print('pid', os.getpid(), flush=True)\ntime.sleep(1000)",
@@ -227,14 +229,14 @@ async fn a_tracer_in_another_exec_cannot_keep_a_cancelled_one() {
         .await;
     let pid = held.says("pid ").await;
     let script = format!("print('seized', ptrace(0x4206, {pid}), flush=True)\ntime.sleep(1000)");
-    let mut tracer = cell.begin(&attack(&script)).await;
+    let mut tracer = container.begin(&attack(&script)).await;
     assert_eq!(tracer.says("seized ").await, "0");
     held.cancel(GRACE).await;
     assert_eq!(held.ended().await.exit.cause, ExitCause::Cancelled);
     // It did not let go, so it had to.
     assert_eq!(tracer.ended().await.exit.signal, Some(9));
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -258,8 +260,8 @@ print('forth', ptrace(0x4206, second, 0, 0x3f), flush=True)
 while True:
     time.sleep(1)
 ";
-    let cell = Cell::new().await;
-    let mut running = cell.begin(&attack(script)).await;
+    let container = TestContainer::new().await;
+    let mut running = container.begin(&attack(script)).await;
     assert_eq!(running.says("refused ").await, "EPERM");
     assert_eq!(running.says("back ").await, "0");
     assert_eq!(running.says("forth ").await, "0");
@@ -267,8 +269,8 @@ while True:
     let ran = running.ended().await;
     assert_eq!(ran.stdout.matches("refused EPERM").count(), 3, "{ran:?}");
     assert_eq!(ran.exit.cause, ExitCause::Cancelled);
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -277,60 +279,60 @@ async fn a_leader_that_makes_its_keeper_its_tracer_is_not_taken_for_dead() {
 print('traced', ptrace(0, 0), flush=True)
 os.kill(os.getpid(), signal.SIGUSR1)
 ";
-    let cell = Cell::new().await;
-    let mut running = cell.begin(&attack(script)).await;
+    let container = TestContainer::new().await;
+    let mut running = container.begin(&attack(script)).await;
     assert_eq!(running.says("traced ").await, "0");
     let id = running.id.clone();
     eventually("it is stopped", || async {
-        let ran = cell.sh("cat /proc/[0-9]*/stat").await;
+        let ran = container.sh("cat /proc/[0-9]*/stat").await;
         ran.stdout.contains(") t ")
     })
     .await;
-    let execs = cell.agent.list_execs().await.unwrap();
+    let execs = container.agent.list_execs().await.unwrap();
     let exec = execs.iter().find(|exec| exec.exec_id == id).unwrap();
     assert!(exec.running);
     running.cancel(GRACE).await;
     let ran = running.ended().await;
     assert_eq!(ran.exit.cause, ExitCause::Cancelled, "{ran:?}");
     assert_eq!(ran.exit.signal, Some(9));
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn killing_everybody_ends_the_killers_exec_and_not_the_agent() {
-    let cell = Cell::new().await;
-    let mut bystander = cell
+    let container = TestContainer::new().await;
+    let mut bystander = container
         .begin(&attack("print('here', flush=True)\ntime.sleep(1000)"))
         .await;
     bystander.says("here").await;
-    let ran = cell
+    let ran = container
         .run(&attack("os.kill(-1, signal.SIGKILL)\ntime.sleep(1000)"))
         .await;
     assert_eq!(ran.exit.cause, ExitCause::KeeperKilled);
     assert_eq!(bystander.ended().await.exit.cause, ExitCause::KeeperKilled);
-    assert_only_us(&cell).await;
-    cell.answers().await;
-    cell.remove().await;
+    assert_only_us(&container).await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn root_that_kills_everybody_reaches_only_itself() {
-    let Some(cell) = Cell::with_root().await else {
+    let Some(container) = TestContainer::with_root().await else {
         return;
     };
-    let mut user = cell
+    let mut user = container
         .begin(&attack("print('here', flush=True)\ntime.sleep(1000)"))
         .await;
     user.says("here").await;
     let script =
         "print(attempt(os.kill, -1, 9), attempt(os.kill, os.getppid(), 9), attempt(os.kill, 1, 9))";
-    let ran = cell.run(&as_root(attack(script))).await;
+    let ran = container.run(&as_root(attack(script))).await;
     // To signal everybody one may works, even if that is nobody.
     assert_eq!(ran.stdout, "None EPERM EPERM\n", "{ran:?}");
     user.cancel(Duration::ZERO).await;
     assert_eq!(user.ended().await.exit.cause, ExitCause::Cancelled);
-    cell.answers().await;
-    cell.remove().await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -353,13 +355,15 @@ print(answers - {{None, 0}}, state(1) in 'SR', same, int(handled.split()[1], 16)
         tgkill = libc::SYS_tgkill
     );
     for _ in 0..5 {
-        let cell = Cell::new().await;
-        let ran = cell.sh("kill -BUS 1; kill -SEGV 1; kill -CHLD 1").await;
+        let container = TestContainer::new().await;
+        let ran = container
+            .sh("kill -BUS 1; kill -SEGV 1; kill -CHLD 1")
+            .await;
         assert_eq!(ran.code(), 0, "{ran:?}");
         let all_at_once = "for number in (7, 11, 17): os.kill(1, number)";
-        assert_eq!(cell.run(&attack(all_at_once)).await.code(), 0);
-        cell.answers().await;
-        cell.remove().await;
+        assert_eq!(container.run(&attack(all_at_once)).await.code(), 0);
+        container.answers().await;
+        container.remove().await;
     }
     by_everyone(&script, |who, ran| {
         let expected = match who {
@@ -373,52 +377,55 @@ print(answers - {{None, 0}}, state(1) in 'SR', same, int(handled.split()[1], 16)
 
 #[tokio::test]
 async fn an_exec_that_kills_its_keeper_is_ended_with_all_it_started() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script =
         format!("{ESCAPE}\nos.wait()\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1000)");
-    let mut running = cell.begin(&attack(&script)).await;
+    let mut running = container.begin(&attack(&script)).await;
     let daemon = running.says("daemon ").await;
     assert_eq!(running.ended().await.exit.cause, ExitCause::KeeperKilled);
-    assert!(!cell.lives(&daemon).await);
-    cell.answers().await;
-    cell.remove().await;
+    assert!(!container.lives(&daemon).await);
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn an_exec_of_root_whose_keeper_is_killed_by_the_user_is_ended() {
-    let Some(cell) = Cell::with_root().await else {
+    let Some(container) = TestContainer::with_root().await else {
         return;
     };
     let script = "print('keeper', os.getppid(), flush=True)\ntime.sleep(1000)";
-    let mut running = cell.begin(&as_root(attack(script))).await;
+    let mut running = container.begin(&as_root(attack(script))).await;
     let keeper = running.says("keeper ").await;
-    assert_eq!(cell.sh(&format!("kill -9 {keeper}")).await.code(), 0);
+    assert_eq!(container.sh(&format!("kill -9 {keeper}")).await.code(), 0);
     assert_eq!(running.ended().await.exit.cause, ExitCause::KeeperKilled);
-    assert_only_us(&cell).await;
-    cell.answers().await;
-    cell.remove().await;
+    assert_only_us(&container).await;
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn an_exec_that_stops_its_keeper_is_cancelled_and_timed_out() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script =
         "os.kill(os.getppid(), signal.SIGSTOP)\nprint('stopped', flush=True)\ntime.sleep(1000)";
-    let mut running = cell.begin(&attack(script)).await;
+    let mut running = container.begin(&attack(script)).await;
     running.says("stopped").await;
     running.cancel(GRACE).await;
     assert_eq!(running.ended().await.exit.cause, ExitCause::Cancelled);
     let mut command = attack("os.kill(os.getppid(), signal.SIGSTOP)");
     command.timeout = Some(Duration::from_millis(500));
     command.grace = GRACE;
-    assert_eq!(cell.run(&command).await.exit.cause, ExitCause::TimedOut);
-    cell.answers().await;
-    cell.remove().await;
+    assert_eq!(
+        container.run(&command).await.exit.cause,
+        ExitCause::TimedOut
+    );
+    container.answers().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn stopped_and_deaf_processes_are_cancelled() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let script = r"
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
@@ -431,7 +438,7 @@ print('pids', os.getpid(), stopped, flush=True)
 while True:
     time.sleep(1)
 ";
-    let mut running = cell.begin(&attack(script)).await;
+    let mut running = container.begin(&attack(script)).await;
     let pids = running.says("pids ").await;
     running.cancel(GRACE).await;
     let ran = running.ended().await;
@@ -440,9 +447,9 @@ while True:
         (ExitCause::Cancelled, Some(9))
     );
     for pid in pids.split(' ') {
-        assert!(!cell.lives(pid).await, "{pid}");
+        assert!(!container.lives(pid).await, "{pid}");
     }
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]

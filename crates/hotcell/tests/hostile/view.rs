@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
 use crate::support::attack::{attack, by_everyone, everyone_gets};
-use crate::support::{self, Cell};
+use crate::support::{self, TestContainer};
 
 #[tokio::test]
 async fn nothing_of_the_hosts_own_files_is_there() {
@@ -131,8 +131,8 @@ async fn mounts_tell_no_more_than_the_sources_of_what_is_shown() {
     // The kernel names the directory of the host behind each bind mount. That the state
     // directory has a name is no secret worth its price; that nothing else is named is
     // what counts.
-    let cell = Cell::new().await;
-    let ran = cell.sh("cut -d' ' -f5 /proc/self/mountinfo").await;
+    let container = TestContainer::new().await;
+    let ran = container.sh("cut -d' ' -f5 /proc/self/mountinfo").await;
     let shown = |point: &str| {
         [
             "/proc", "/dev", "/sys", "/usr", "/etc", "/bin", "/sbin", "/lib",
@@ -144,12 +144,12 @@ async fn mounts_tell_no_more_than_the_sources_of_what_is_shown() {
     for point in ran.stdout.lines() {
         assert!(shown(point), "{point}");
     }
-    let ran = cell.sh("grep -c ' /workspace ' /proc/self/mountinfo; grep -v ' /workspace ' /proc/self/mountinfo").await;
-    let home = cell.home.path().to_str().unwrap();
+    let ran = container.sh("grep -c ' /workspace ' /proc/self/mountinfo; grep -v ' /workspace ' /proc/self/mountinfo").await;
+    let home = container.home.path().to_str().unwrap();
     let mut lines = ran.stdout.lines();
     assert_eq!(lines.next(), Some("1"));
     assert!(lines.all(|line| !line.contains(home)), "{ran:?}");
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
@@ -300,8 +300,8 @@ print(attempt(socket.sethostname, 'other'), call({domain}, b'x', 1))
 }
 
 /// The program of a container's agent, as the host sees what runs there.
-async fn agent_program(cell: &Cell) -> Vec<u8> {
-    let ran = cell.sh("readlink /proc/self/ns/pid").await;
+async fn agent_program(container: &TestContainer) -> Vec<u8> {
+    let ran = container.sh("readlink /proc/self/ns/pid").await;
     let is_init = |pid: &u32| {
         let namespace = std::fs::read_link(format!("/proc/{pid}/ns/pid"));
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -329,19 +329,19 @@ print(attempt(os.execv, '/proc/1/exe', ['x']))
 ";
     everyone_gets(script, "True\nEACCES\n").await;
     // The next container's agent is what it was, and so is the one that was attacked.
-    let (attacked, next) = (Cell::new().await, Cell::new().await);
+    let (attacked, next) = (TestContainer::new().await, TestContainer::new().await);
     attacked.run(&attack(script)).await;
-    for cell in [attacked, next] {
-        let program = agent_program(&cell).await;
+    for container in [attacked, next] {
+        let program = agent_program(&container).await;
         assert!(program == hotcell_agent_image::AGENT, "another program");
-        cell.answers().await;
-        cell.remove().await;
+        container.answers().await;
+        container.remove().await;
     }
 }
 
 #[tokio::test]
 async fn one_container_sees_nothing_of_another() {
-    let (one, two) = (Cell::new().await, Cell::new().await);
+    let (one, two) = (TestContainer::new().await, TestContainer::new().await);
     let secret = "print('listening', flush=True)\n\
          import socket\n\
          s = socket.socket(); s.bind(('127.0.0.1', 7777)); s.listen()\n\

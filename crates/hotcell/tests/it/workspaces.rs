@@ -18,7 +18,7 @@ use crate::crash::moment as crash;
 use crate::support::home::Home;
 use crate::support::mcp::Client;
 use crate::support::server::{Server, send};
-use crate::support::{self, Cell, new_id, scratch, tree, workspace};
+use crate::support::{self, TestContainer, new_id, scratch, tree, workspace};
 
 /// Does to files what programs do, in more ways than one.
 const SCRIPT: &str = ": >file; mkdir d; : >d/x; rm -r d && mkdir d; mv file d/moved; \
@@ -36,9 +36,9 @@ fn format(path: &Path) -> Value {
 
 #[tokio::test]
 async fn files_have_plain_ids_on_disk_where_they_can_be_mapped() {
-    let cell = Cell::new().await;
-    assert_eq!(cell.sh(SCRIPT).await.stdout, "own\n");
-    let files = workspace(cell.home.path(), &cell.id);
+    let container = TestContainer::new().await;
+    assert_eq!(container.sh(SCRIPT).await.stdout, "own\n");
+    let files = workspace(container.home.path(), &container.id);
     let (ids, wanted) = if geteuid().is_root() {
         ("plain", (1000, 1000))
     } else {
@@ -49,7 +49,7 @@ async fn files_have_plain_ids_on_disk_where_they_can_be_mapped() {
     }
     let wanted = json!({ "ids": ids, "layer": "plain" });
     assert_eq!(format(&files), wanted);
-    cell.remove().await;
+    container.remove().await;
 }
 
 /// A filesystem that cannot map ids, at a directory that is unmounted when this is dropped.
@@ -110,13 +110,15 @@ async fn a_set_user_id_program_of_a_workspace_is_out_of_everybodys_reach() {
     if !geteuid().is_root() {
         return not_claimed("the files belong to this user, who can do what they can");
     }
-    let Some(cell) = Cell::with_root().await else {
+    let Some(container) = TestContainer::with_root().await else {
         return;
     };
-    cell.sh("chmod 777 .").await;
-    let made = cell.sh_as_root("cp /bin/sh trap && chmod 6755 trap").await;
+    container.sh("chmod 777 .").await;
+    let made = container
+        .sh_as_root("cp /bin/sh trap && chmod 6755 trap")
+        .await;
     assert_eq!(made.code(), 0, "{made:?}");
-    let trap = workspace(cell.home.path(), &cell.id).join("trap");
+    let trap = workspace(container.home.path(), &container.id).join("trap");
     assert_eq!(fs::metadata(&trap).unwrap().mode() & 0o7777, 0o6755);
     let run = |path: &Path| {
         Command::new(path)
@@ -132,18 +134,18 @@ async fn a_set_user_id_program_of_a_workspace_is_out_of_everybodys_reach() {
     fs::copy(&trap, open.path().join("trap")).unwrap();
     assert!(run(&open.path().join("trap")).is_ok());
     // And inside, the mount takes its power away.
-    let ran = cell
+    let ran = container
         .sh("grep ' /workspace ' /proc/self/mountinfo; ./trap -p -c 'id -u'")
         .await;
     assert!(ran.stdout.contains("nosuid,nodev"), "{ran:?}");
     assert!(ran.stdout.ends_with("\n1000\n"), "{ran:?}");
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_workspace_without_a_container_is_swept_and_no_other() {
-    let cell = Cell::new().await;
-    let home = cell.home.path();
+    let container = TestContainer::new().await;
+    let home = container.home.path();
     let gone: ContainerId = new_id();
     let left = workspace(home, &gone);
     fs::create_dir_all(left.join("closed/deep")).unwrap();
@@ -160,7 +162,7 @@ async fn a_workspace_without_a_container_is_swept_and_no_other() {
         fs::set_permissions(left.join(path), fs::Permissions::from_mode(0o000)).unwrap();
     }
     let sweep = async |mode| {
-        let swept = cell.engine.sweep(Garbage::Containers, mode).await;
+        let swept = container.engine.sweep(Garbage::Containers, mode).await;
         swept.unwrap().leftovers
     };
     assert_eq!(sweep(SweepMode::Count).await, 1);
@@ -168,8 +170,8 @@ async fn a_workspace_without_a_container_is_swept_and_no_other() {
     assert_eq!(sweep(SweepMode::Remove).await, 1);
     assert!(!left.parent().unwrap().exists());
     assert_eq!(sweep(SweepMode::Count).await, 0);
-    assert!(workspace(home, &cell.id).exists());
-    cell.remove().await;
+    assert!(workspace(home, &container.id).exists());
+    container.remove().await;
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
-//! Attacks from inside: who makes them, in what words, and what they get for an answer.
+//! Attacks from inside a container: who runs them, the helpers of their scripts, and their outcomes.
 
 use std::time::Duration;
 
 use hotcell_agent_client::{Command, EventKind, Exit, Follow, Output};
 use hotcell_engine::docker::Flavor;
 
-use super::{Cell, Ran, deadline, python};
+use super::{Ran, TestContainer, deadline, python};
 
-/// What every attack in Python begins with. `call` makes a system call by its number and
-/// `attempt` runs a function; both answer with the name of the errno if there was one.
+/// The prelude of every attack in Python. `call` makes a system call by its number and
+/// `attempt` runs a function; both return the name of the errno if there was one.
 const PRELUDE: &str = r"
 import ctypes, errno, os, signal, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -33,13 +33,13 @@ def state(pid):
         return file.read().rsplit(') ', 1)[1][0]
 ";
 
-/// A Python script with the words of an attacker.
+/// An attack in Python, with the prelude, as the container's user.
 pub(crate) fn attack(script: &str) -> Command {
     let numbers = format!("PTRACE = {}\n", libc::SYS_ptrace);
     python(&format!("{PRELUDE}{numbers}{script}"))
 }
 
-/// The same as the container's root.
+/// The command as the container's root.
 pub(crate) fn as_root(mut command: Command) -> Command {
     command.user = Some((0, 0));
     command
@@ -48,52 +48,52 @@ pub(crate) fn as_root(mut command: Command) -> Command {
 /// Who attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The user, in a container that has no other.
+    /// The user of a container without root.
     User,
-    /// The user, in a container that has a root.
+    /// The user of a container that also has root.
     UserBesideRoot,
-    /// Its root.
+    /// Root of that container.
     Root,
 }
 
-/// Runs an attack as everyone who can make it, and checks each time that the container
-/// answers afterwards and leaves nothing behind.
+/// Runs an attack as each attacker, and checks each time that the container still works
+/// afterwards and leaves nothing behind.
 pub(crate) async fn by_everyone(script: &str, check: impl Fn(Who, &Ran)) {
     let command = attack(script);
-    let cell = Cell::new().await;
-    check(Who::User, &cell.run(&command).await);
-    cell.answers().await;
-    cell.remove().await;
-    let Some(cell) = Cell::with_root_too().await else {
+    let container = TestContainer::new().await;
+    check(Who::User, &container.run(&command).await);
+    container.answers().await;
+    container.remove().await;
+    let Some(container) = TestContainer::with_root_too().await else {
         return;
     };
-    check(Who::UserBesideRoot, &cell.run(&command).await);
-    cell.answers().await;
-    check(Who::Root, &cell.run(&as_root(command)).await);
-    cell.answers().await;
-    cell.remove().await;
+    check(Who::UserBesideRoot, &container.run(&command).await);
+    container.answers().await;
+    check(Who::Root, &container.run(&as_root(command)).await);
+    container.answers().await;
+    container.remove().await;
 }
 
-/// Engines that are not ours, where the same attacks are made.
+/// The other engines on which the same attacks run.
 pub(crate) const OTHERS: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
 
-/// The user's and root's attack in a container of Docker and of Podman have this outcome.
+/// Checks that an attack by user and by root has this outcome on Docker and on Podman.
 pub(crate) async fn other_engines_give(script: &str, expected: &str) {
     for flavor in OTHERS {
-        let Some(cell) = Cell::on(flavor, |spec| spec.allow_root = true).await else {
+        let Some(container) = TestContainer::on(flavor, |spec| spec.allow_root = true).await else {
             return;
         };
         for command in [attack(script), as_root(attack(script))] {
-            let ran = cell.run(&command).await;
+            let ran = container.run(&command).await;
             assert_eq!(ran.stdout, expected, "{}: {ran:?}", flavor.name());
             assert_eq!(ran.code(), 0, "{}: {ran:?}", flavor.name());
-            cell.answers().await;
+            container.answers().await;
         }
-        cell.remove().await;
+        container.remove().await;
     }
 }
 
-/// Everyone's attack has this outcome, word for word.
+/// Checks that an attack prints exactly this, whoever runs it.
 pub(crate) async fn everyone_gets(script: &str, expected: &str) {
     by_everyone(script, |who, ran| {
         assert_eq!(ran.stdout, expected, "{who:?}: {ran:?}");
@@ -102,7 +102,7 @@ pub(crate) async fn everyone_gets(script: &str, expected: &str) {
     .await;
 }
 
-impl Cell {
+impl TestContainer {
     /// Fails unless the container still does its work: runs a command, serves a file.
     pub(crate) async fn answers(&self) {
         let ran = self.sh("echo still here").await;
@@ -118,7 +118,7 @@ impl Cell {
         let id = self.exec_id();
         let follow = self.agent.start(&id, command).await;
         Running {
-            cell: self,
+            container: self,
             follow: follow.expect("the exec starts"),
             id,
             stdout: Vec::new(),
@@ -127,14 +127,14 @@ impl Cell {
         }
     }
 
-    /// Starts an attack and waits until it has said a line.
+    /// Starts an attack and waits for its first line of output.
     pub(crate) async fn begin_until(&self, script: &str, line: &str) -> Running<'_> {
         let mut running = self.begin(&attack(script)).await;
         running.says(line).await;
         running
     }
 
-    /// Whether a process of the container lives, by its number inside.
+    /// Whether the process with this pid (as seen inside the container) is alive.
     pub(crate) async fn lives(&self, pid: &str) -> bool {
         let ran = self.sh(&format!("kill -0 {pid} 2>/dev/null")).await;
         ran.code() == 0
@@ -142,8 +142,8 @@ impl Cell {
 }
 
 /// A command that may still run.
-pub(crate) struct Running<'cell> {
-    cell: &'cell Cell,
+pub(crate) struct Running<'container> {
+    container: &'container TestContainer,
     follow: Follow,
     pub id: String,
     stdout: Vec<u8>,
@@ -152,13 +152,13 @@ pub(crate) struct Running<'cell> {
 }
 
 impl Running<'_> {
-    /// Waits until it has written a line that begins so, and gives back the rest of it.
+    /// Waits for a line with this prefix; returns the rest of the line.
     pub(crate) async fn says(&mut self, begin: &str) -> String {
         let said = self.says_or_ends(begin).await;
         said.unwrap_or_else(|ran| panic!("it ended first: {ran:?}"))
     }
 
-    /// The same, or how it ended if it did not write such a line.
+    /// Like `says`, but returns how the command ended if it wrote no such line.
     pub(crate) async fn says_or_ends(&mut self, begin: &str) -> Result<String, Box<Ran>> {
         let work = async {
             loop {
@@ -178,9 +178,9 @@ impl Running<'_> {
             .unwrap_or_else(|_| panic!("it never said {begin:?}"))
     }
 
-    /// Cancels it and returns when all of it is gone.
+    /// Cancels the command and waits until all its processes are gone.
     pub(crate) async fn cancel(&self, grace: Duration) {
-        let cancel = self.cell.agent.cancel(&self.id, grace);
+        let cancel = self.container.agent.cancel(&self.id, grace);
         tokio::time::timeout(deadline(), cancel)
             .await
             .expect("the cancel ends in time")

@@ -12,16 +12,16 @@ use hotcell_engine::docker::{DockerConfig, Flavor, Host};
 use hotcell_engine::{Docker, Engine};
 use hotcell_testkit::conformance::{Reopen, Subject, Traits};
 
-/// The image that each engine has.
+/// The image that each engine starts with.
 pub(crate) const IMAGE: &str = "localhost/hotcell-test:box";
 
-/// The image that each engine has when a test asks for it.
+/// An image that is loaded when a test asks for it.
 const PYTHON: &str = "localhost/hotcell-test:python";
 
-/// Starts an engine, or finds it.
+/// The script that starts an engine or finds a running one.
 const STARTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/start");
 
-/// An engine that lives as long as somebody has one of these.
+/// A handle on a private engine, which runs as long as a handle exists.
 pub(crate) struct Private {
     pub socket: PathBuf,
     flavor: Flavor,
@@ -30,12 +30,12 @@ pub(crate) struct Private {
 }
 
 impl Private {
-    /// Finds or starts the engine. `None` where it is not installed, and the test is skipped.
+    /// Finds or starts the engine. Returns `None` and skips the test where it is not installed.
     pub(crate) fn start(flavor: Flavor) -> Option<Self> {
         Self::start_as(flavor, flavor.name(), &[])
     }
 
-    /// The same for a test that needs that runtime of it, too.
+    /// Like `start`, for a test that also needs this OCI runtime.
     pub(crate) fn start_with(flavor: Flavor, runtime: Option<&str>) -> Option<Self> {
         match runtime {
             Some(runtime) if !is_program(runtime) => {
@@ -47,7 +47,7 @@ impl Private {
         }
     }
 
-    /// Starts one that no other test uses, with these variables in its environment.
+    /// Starts an engine that no other test uses, with these environment variables.
     pub(crate) fn start_own(flavor: Flavor, variables: &[(&str, &str)]) -> Option<Self> {
         let id = super::new_id().to_string();
         let name = format!("{}-{}", flavor.name(), &id[id.len() - 5..]);
@@ -55,7 +55,7 @@ impl Private {
     }
 
     fn start_as(flavor: Flavor, name: &str, variables: &[(&str, &str)]) -> Option<Self> {
-        // Short: Podman takes no place whose path is longer than 50 characters.
+        // Short, because Podman refuses directories with paths longer than 50 characters.
         let directory = std::env::temp_dir().join(format!("hc-{name}"));
         if !is_installed(flavor) {
             let reason = format!("{} is not installed, or we are not root", flavor.name());
@@ -77,7 +77,7 @@ impl Private {
         })
     }
 
-    /// Ends it as a power cut would.
+    /// Kills it (SIGKILL).
     pub(crate) fn kill(&self) {
         self.command(&["kill"]);
     }
@@ -89,12 +89,12 @@ impl Private {
         assert!(started.expect("bash is there").success());
     }
 
-    /// What the engine's own command line says.
+    /// The output of the engine's own command line.
     pub(crate) fn says(&self, words: &[&str]) -> String {
         self.command(&[&["do"], words].concat())
     }
 
-    /// The name of an image that has Python, for attacks that are written in it.
+    /// The name of an image with Python, for attacks written in it.
     pub(crate) fn python(&self) -> &'static str {
         static MAKING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = MAKING.lock();
@@ -102,7 +102,7 @@ impl Private {
         PYTHON
     }
 
-    /// Where it is, as the environment says it.
+    /// Its address as an environment variable.
     pub(crate) fn address(&self) -> (&'static str, String) {
         let name = match self.flavor {
             Flavor::Docker => "DOCKER_HOST",
@@ -124,7 +124,7 @@ impl Private {
         command
     }
 
-    /// An engine of ours on it, with a scope of its own.
+    /// A `hotcell` engine on it, with its own scope.
     pub(crate) fn config(&self, flavor: Flavor, runtime: Option<&str>) -> DockerConfig {
         DockerConfig {
             flavor,
@@ -142,7 +142,7 @@ fn is_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
-/// Elsewhere than in its source tree a test has no starter, and no engine either.
+/// The starter script exists only in the source tree; elsewhere there is no engine.
 fn is_installed(flavor: Flavor) -> bool {
     Path::new(STARTER).exists() && starter(flavor).status().is_ok_and(|said| said.success())
 }
@@ -170,7 +170,7 @@ fn lock(path: &Path) -> File {
     }
 }
 
-/// What the suite is run on.
+/// The subject of the conformance suite.
 pub(crate) fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> Option<Subject> {
     let private = Private::start_with(flavor, runtime)?;
     let config = private.config(flavor, runtime);
@@ -193,7 +193,7 @@ pub(crate) fn subject(flavor: Flavor, runtime: Option<&str>, traits: Traits) -> 
     })
 }
 
-/// What a script that is run in a container says, with that user.
+/// The output of a script that runs in a container as this user.
 pub(crate) async fn said(agent: &Agent, script: &str, user: Option<(u32, u32)>) -> String {
     let mut command = Exec::new(["/bin/sh", "-c", script]);
     command.cwd = b"/workspace".to_vec();

@@ -1,4 +1,4 @@
-//! A state directory of a test's own, and the proof that nothing of it is left.
+//! The state directory of a test, and the check that nothing of it is left afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,8 +10,8 @@ use hotcell_engine::Engine;
 use super::server::{Server, output};
 use super::{deadline, engine, leftovers, scratch};
 
-/// A state directory. Dropped, it fails the test if a container, a mount, a cgroup or a
-/// process of it is left.
+/// A state directory. Dropping it fails the test if a container, a mount, a cgroup or a process
+/// is left.
 pub(crate) struct Home {
     path: PathBuf,
     variables: Vec<(String, String)>,
@@ -25,12 +25,12 @@ impl Home {
         Self::at(scratch.path().to_owned(), scratch)
     }
 
-    /// Its servers let every HTTP client be the operator.
+    /// Makes every HTTP client of its servers an admin.
     pub(crate) fn operated() -> Self {
         Self::new().with("HOTCELL_ADMIN_OVER_HTTP", "true")
     }
 
-    /// With a path that does not fit into the address of a socket.
+    /// A directory whose path is too long for a socket address.
     pub(crate) fn far_down() -> Self {
         let scratch = scratch();
         Self::at(scratch.path().join(["far-down"; 25].join("/")), scratch)
@@ -45,13 +45,13 @@ impl Home {
         }
     }
 
-    /// With a variable in the environment of everything that is started.
+    /// Adds an environment variable for everything that is started.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Where everything that is started finds no cgroups. Only root can hide them.
+    /// Hides the cgroups from everything that is started, which takes root.
     pub(crate) fn without_cgroups(mut self) -> Self {
         self.has_cgroups = false;
         self
@@ -71,7 +71,7 @@ impl Home {
         let mut command = if self.has_cgroups {
             Command::new(super::hotcell())
         } else {
-            // It becomes the program: the process stays the one that we know.
+            // The shell executes the program, so the process id stays the same.
             let hide = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
             let mut command = Command::new("unshare");
             command
@@ -84,7 +84,7 @@ impl Home {
             .env("HOTCELL_STATE_DIR", self.path())
             .env_remove("HOTCELL_LOG")
             .env("XDG_CONFIG_HOME", self.path())
-            // As many containers as a test likes, on the smallest machine.
+            // No test fails because the machine is small.
             .env("HOTCELL_MEMORY_TOTAL", "16t")
             .env("HOTCELL_PIDS_TOTAL", "4194304")
             .envs(self.variables.iter().cloned())
@@ -92,17 +92,17 @@ impl Home {
         command
     }
 
-    /// Runs `hotcell` with this state directory to its end, which must come in time.
+    /// Runs `hotcell` with this state directory; fails if that takes too long.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         output(&mut self.command(arguments))
     }
 
-    /// Serves HTTP on a port of its own.
+    /// Starts an HTTP server on a free port.
     pub(crate) fn serve(&self) -> Server {
         self.serve_with(&[])
     }
 
-    /// The same, with more arguments.
+    /// Like `serve`, with more arguments.
     pub(crate) fn serve_with(&self, arguments: &[&str]) -> Server {
         Server::start(self, arguments)
     }
@@ -126,7 +126,7 @@ impl Home {
             .collect()
     }
 
-    /// Waits until there is no container any more, nor anything of those in `ids`.
+    /// Waits until no container exists and nothing of those in `ids` is left.
     pub(crate) fn assert_empty(&self, ids: &[ContainerId]) {
         let until = Instant::now() + deadline();
         loop {

@@ -49,13 +49,13 @@ impl Http {
         }
     }
 
-    /// With a bearer token in each request.
+    /// Sends a bearer token with each request.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
-    /// Posts JSON, as MCP does, and reads the head of the answer.
+    /// Posts JSON as MCP does and reads the head of the response.
     pub(crate) fn post(&mut self, path: &str, headers: &[(&str, String)], body: &str) {
         let mut all = vec![
             ("Content-Type", "application/json".to_owned()),
@@ -73,8 +73,8 @@ impl Http {
         self.read_head();
     }
 
-    /// The head of a request whose body, of this length, is written afterwards. A `Host`
-    /// among the headers takes the place of the true one.
+    /// Writes the head of a request; the body of this length is written afterwards. A `Host` among
+    /// the headers replaces the default one.
     pub(crate) fn send(
         &mut self,
         method: &str,
@@ -111,18 +111,18 @@ impl Http {
         self.stream.get_mut().write_all(data).expect("it reads");
     }
 
-    /// The same, where it may have been cut off.
+    /// Like `write`, but returns an error if the connection was cut off.
     pub(crate) fn try_write(&mut self, data: &[u8]) -> std::io::Result<()> {
         self.stream.get_mut().write_all(data)
     }
 
-    /// Lets the kernel take little of what is not read, so that the rest stays with the server.
+    /// Shrinks the receive buffer, so that unread data stays with the server.
     pub(crate) fn take_little(&self) {
         let stream = self.stream.get_ref();
         rustix::net::sockopt::set_socket_recv_buffer_size(stream, 64 << 10).expect("a socket");
     }
 
-    /// What has arrived and was not read, up to a few KiB of it. It stays unread.
+    /// Peeks at up to a few KiB of unread data.
     pub(crate) fn peek(&self) -> String {
         let stream = self.stream.get_ref();
         stream.set_nonblocking(true).expect("a socket");
@@ -170,7 +170,7 @@ impl Http {
         }
     }
 
-    /// Fills the buffer; answers how much there was for it.
+    /// Fills the buffer; returns how many bytes there were.
     pub(crate) fn read_full(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -259,7 +259,7 @@ impl Http {
         }
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub(crate) fn close(self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }

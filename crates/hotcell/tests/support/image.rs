@@ -8,7 +8,7 @@ use hotcell_image::{Images, silent};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// What the image is called.
+/// The name of the image.
 pub(crate) const NAME: &str = "localhost/busybox";
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -23,12 +23,12 @@ pub(crate) async fn busybox(dir: &Path) -> Images {
     images
 }
 
-/// Writes the archive and answers its path.
+/// Writes the archive; returns its path.
 pub(crate) fn archive(dir: &Path) -> PathBuf {
     archive_saying(dir, "yes")
 }
 
-/// The same, with another word in `FROM_IMAGE`: another image of the same name.
+/// Like [`archive`], with another value of `FROM_IMAGE`: a different image with the same name.
 pub(crate) fn archive_saying(dir: &Path, word: &str) -> PathBuf {
     let layer = layer();
     let config = json!({

@@ -1,5 +1,5 @@
-//! A small MCP client: JSON-RPC by hand, over a pipe, a socket or HTTP. It checks what every
-//! answer must be, so that each test does.
+//! A small MCP client: JSON-RPC by hand, over a pipe, a socket or HTTP. It checks the invariants
+//! of every reply, so no test has to.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,20 +14,20 @@ use super::home::Home;
 use super::http::Http;
 use super::{deadline, server};
 
-/// The generation with sessions.
+/// The last protocol version with sessions.
 pub(crate) const LEGACY: &str = "2025-11-25";
 
-/// The generation without.
+/// The first protocol version without sessions.
 pub(crate) const STATELESS: &str = "2026-07-28";
 
-/// The extension by which a running exec is a task.
+/// The extension that represents a running exec as a task.
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// A client. Handles and errors are as the server wrote them.
+/// A client. It returns handles and errors exactly as the server wrote them.
 pub(crate) struct Client {
     wire: Wire,
     last_id: u64,
-    /// Notifications that came while we waited for an answer.
+    /// Notifications received while waiting for a reply.
     pub notifications: Vec<Value>,
 }
 
@@ -42,7 +42,7 @@ enum Wire {
 
 /// One message per line.
 struct Lines {
-    /// The server, if it is ours, and its log.
+    /// The server process and its log, if this client started it.
     child: Option<(Child, Receiver<String>)>,
     write: Option<Box<dyn Write + Send>>,
     read: Receiver<Value>,
@@ -161,14 +161,14 @@ impl Client {
         client
     }
 
-    /// Calls a tool that is to succeed, and answers its structured content.
+    /// Calls a tool that must succeed; returns its structured content.
     pub(crate) fn ok(&mut self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments.clone());
         assert_ne!(result["isError"], true, "{tool} {arguments}: {result}");
         result["structuredContent"].clone()
     }
 
-    /// Calls a tool that is to refuse, and answers the code.
+    /// Calls a tool that must fail; returns the error code.
     pub(crate) fn refused(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments.clone());
         assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
@@ -181,8 +181,8 @@ impl Client {
         content["code"].as_str().expect("a code").to_owned()
     }
 
-    /// Polls an exec to its end, and answers the last poll. Each message is given to `take`;
-    /// they are numbered without a gap.
+    /// Polls an exec until it ends; returns the last poll. Passes each message to `take` and checks
+    /// that their numbers have no gap.
     pub(crate) fn follow(&mut self, exec: &Value, mut take: impl FnMut(&Value)) -> Value {
         let mut last: u64 = 0;
         loop {
@@ -200,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Calls a tool and answers the whole result.
+    /// Calls a tool; returns the whole result.
     pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let params = json!({ "name": tool, "arguments": arguments });
         self.request("tools/call", params)
@@ -213,7 +213,7 @@ impl Client {
         self.answer(id)
     }
 
-    /// Sends a request of which the answer is taken later, or never.
+    /// Sends a request without waiting for the reply.
     pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last_id += 1;
         let id = self.last_id;
@@ -227,7 +227,7 @@ impl Client {
         loop {
             let early = self.notifications.iter().position(|one| one["id"] == id);
             let mut message = match &mut self.wire {
-                // It came while we waited for another.
+                // It arrived while we waited for another reply.
                 _ if early.is_some() => self.notifications.remove(early.unwrap_or_default()),
                 Wire::Lines(lines) => lines.next(),
                 Wire::Http { http, session, .. } => {
@@ -252,7 +252,7 @@ impl Client {
         }
     }
 
-    /// Sends a batch, and answers what comes back.
+    /// Sends a batch; returns the replies.
     pub(crate) fn batch(&mut self, messages: Value) -> Value {
         match &mut self.wire {
             Wire::Lines(lines) => {
@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Waits for a notification with such parameters. Only on a pipe.
+    /// Waits for a notification with matching parameters. Works only on a pipe.
     pub(crate) fn wait_for_notification(&mut self, is_it: impl Fn(&Value) -> bool) {
         while !self.notifications.iter().any(|one| is_it(&one["params"])) {
             let message = self.lines().next();
@@ -277,7 +277,7 @@ impl Client {
         }
     }
 
-    /// Says that the answer to a request is not wanted any more.
+    /// Cancels a request.
     pub(crate) fn cancel(&mut self, id: u64) {
         let params = json!({ "requestId": id });
         let method = "notifications/cancelled";
@@ -297,7 +297,7 @@ impl Client {
                 version,
             } => {
                 let mut headers = Vec::new();
-                // Older clients know no such header.
+                // Older clients do not send this header.
                 if *version >= "2025-06-18" {
                     headers.push(("MCP-Protocol-Version", (*version).to_owned()));
                 }
@@ -397,7 +397,7 @@ impl Drop for Lines {
     }
 }
 
-/// Everything on it must be JSON, one message per line.
+/// Every line must be one JSON message.
 fn messages(from: impl Read + Send + 'static) -> Receiver<Value> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {

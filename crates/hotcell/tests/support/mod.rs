@@ -1,4 +1,4 @@
-//! A container to attack, and the proof that nothing of it is left.
+//! A container for a test, and the check that nothing of it is left afterwards.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -26,21 +26,21 @@ use hotcell_engine::docker::Flavor;
 use hotcell_engine::{Container, Docker, Embedded, EmbeddedConfig, Engine};
 use hotcell_testkit::{Need, skip, skip_part};
 
-/// Between two looks at something that tells nobody when it changes.
+/// The interval at which a condition without notification is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a container has no root.
 const NO_ROOT: &str = "containers have no root on this host";
 
-/// Everything that waits gives up after this long: it only ends what hangs, and on a busy
-/// machine everything takes several times as long.
+/// The deadline of everything that waits. It only ends tests that hang, and is generous because on
+/// a busy machine everything takes several times as long.
 pub(crate) fn deadline() -> Duration {
     let slow = std::env::var_os("HOTCELL_SLOW_HOST").is_some();
     Duration::from_secs(if slow { 600 } else { 120 })
 }
 
-/// An address of this host that nobody else takes before a program that is told of it: a port
-/// that is free, at one of millions of loopback addresses.
+/// A free address for a program that is started later: a free port on a random one of millions of
+/// loopback addresses, so that nobody else takes it in between.
 pub(crate) fn own_address() -> SocketAddr {
     let mut random = [0; 3];
     getrandom::fill(&mut random).expect("random numbers");
@@ -57,7 +57,7 @@ pub(crate) fn hotcell() -> PathBuf {
     )
 }
 
-/// A directory of this test's own, removed at the end.
+/// A temporary directory, removed at the end of the test.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("hotcell-test-")
@@ -65,7 +65,7 @@ pub(crate) fn scratch() -> tempfile::TempDir {
         .expect("a temporary directory")
 }
 
-/// Where the workspaces of an engine are: beside its home in a state directory, else in it.
+/// The directory of an engine's workspaces: beside its home in a state directory, else in its home.
 pub(crate) fn tree(home: &Path) -> PathBuf {
     if home.ends_with("run") {
         return home.with_file_name("tree");
@@ -100,17 +100,17 @@ pub(crate) fn new_id() -> ContainerId {
 }
 
 /// A container, on the embedded engine unless told otherwise, and a connection to its agent.
-pub(crate) struct Cell {
+pub(crate) struct TestContainer {
     pub engine: Arc<dyn Engine>,
     pub id: ContainerId,
     pub agent: Agent,
     pub home: tempfile::TempDir,
     execs: AtomicU32,
-    /// Whose it is, if the engine is not ours.
+    /// The private engine that runs it, if that is Docker or Podman.
     private: Option<engines::Private>,
 }
 
-/// How a command went.
+/// The outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub stdout: String,
@@ -119,7 +119,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Its exit code; 128 and the signal if there was one.
+    /// The exit code, or 128 plus the signal that killed it.
     pub(crate) fn code(&self) -> u32 {
         match (self.exit.code, self.exit.signal) {
             (Some(code), _) => code.into(),
@@ -129,37 +129,37 @@ impl Ran {
     }
 }
 
-impl Cell {
+impl TestContainer {
     /// A container with the defaults.
     pub(crate) async fn new() -> Self {
         Self::with(|_| ()).await
     }
 
-    /// A container whose execs may be root. Where the host has one user id only there
-    /// is no such container, and the test has nothing to attack: `None`, and it is skipped.
+    /// A container whose execs may be root. Where the host can map only one user id there is
+    /// no such container: returns `None` and skips the test.
     pub(crate) async fn with_root() -> Option<Self> {
-        let cell = Self::if_it_has_root().await;
-        if cell.is_none() {
+        let container = Self::if_it_has_root().await;
+        if container.is_none() {
             skip(Need::ContainerRoot, NO_ROOT);
         }
-        cell
+        container
     }
 
-    /// The same for a test that has attacked without root already.
+    /// Like `with_root`, for a test that has already checked something without root.
     pub(crate) async fn with_root_too() -> Option<Self> {
-        let cell = Self::if_it_has_root().await;
-        if cell.is_none() {
+        let container = Self::if_it_has_root().await;
+        if container.is_none() {
             skip_part(Need::ContainerRoot, NO_ROOT);
         }
-        cell
+        container
     }
 
     async fn if_it_has_root() -> Option<Self> {
-        let cell = Self::with(|spec| spec.allow_root = true).await;
-        if cell.agent.hello().can_switch_user {
-            return Some(cell);
+        let container = Self::with(|spec| spec.allow_root = true).await;
+        if container.agent.hello().can_switch_user {
+            return Some(container);
         }
-        cell.remove().await;
+        container.remove().await;
         None
     }
 
@@ -170,8 +170,8 @@ impl Cell {
         Self::make(engine, ImageRef::Host, change, home, None).await
     }
 
-    /// The same on a private engine with an image that has Python. Where there is none the
-    /// test is skipped.
+    /// A container on a private engine, from an image with Python. Returns `None` and skips the test
+    /// where there is no such engine.
     pub(crate) async fn on(
         flavor: Flavor,
         change: impl FnOnce(&mut ContainerSpec),
@@ -289,7 +289,7 @@ impl Cell {
             .await
             .unwrap_or_else(|error| panic!("{}", chain(&error)));
         if self.private.is_some() {
-            // Another engine's monitors may live on for a while; the harness ends them with it.
+            // Monitor processes of Docker and Podman may live a little longer; they end with the engine.
             let listed = self.engine.list().await.expect("it lists");
             assert!(listed.iter().all(|one| one.id != self.id), "{listed:?}");
         } else {
@@ -298,8 +298,8 @@ impl Cell {
     }
 }
 
-/// A test that fails leaves no container behind either.
-impl Drop for Cell {
+/// Removes the container of a failed test.
+impl Drop for TestContainer {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -408,7 +408,7 @@ pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// The same, where tasks run.
+/// Like `wait_until`, without blocking the async runtime.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
     let work = async {
         while !check().await {

@@ -1,4 +1,4 @@
-//! Stands between our engine and theirs, and spoils what it is told to.
+//! A proxy in front of an engine's socket that injects faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -7,27 +7,27 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-/// Room for the beginning of a request or an answer.
+/// Buffer for the head of a request or a response.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How a call is spoiled. Each call is a connection of its own.
+/// A fault of one call. Each call has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The engine never hears of it.
+    /// The request does not reach the engine.
     Refused,
     /// The engine answers with an error of its own.
     Failed,
     /// The engine answers that its disk is full.
     Full,
-    /// The engine does it, and its answer is lost.
+    /// The request reaches the engine, but its response is lost.
     Unanswered,
-    /// The engine does it, and half its answer is lost.
+    /// The request reaches the engine, but half of its response is lost.
     Cut,
-    /// This call and all after it are refused, until the proxy is mended.
+    /// This call and all later ones are refused until the faults are cleared.
     Gone,
 }
 
-/// What is spoiled next.
+/// The faults to come.
 #[derive(Debug, Default)]
 struct Plan {
     calls: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Passes everything on to that socket.
+    /// Forwards everything to this socket.
     pub(crate) fn start(engine: &Path) -> Self {
         let directory = super::scratch();
         let socket = directory.path().join("sock");
@@ -68,7 +68,7 @@ impl Proxy {
         }
     }
 
-    /// Spoils the call of that number, counted from one and from now.
+    /// Injects the fault into the nth call from now, counted from one.
     pub(crate) fn spoil(&self, call: u32, fault: Fault) {
         let mut plan = self.plan.lock().expect("not poisoned");
         *plan = Plan {
@@ -77,7 +77,7 @@ impl Proxy {
         };
     }
 
-    /// Lets calls fail whose first line has these words, that many times.
+    /// Lets the next `times` calls fail whose first line contains these words.
     pub(crate) fn fail(&self, words: &'static str, times: u32) {
         let mut plan = self.plan.lock().expect("not poisoned");
         *plan = Plan {
@@ -92,7 +92,7 @@ impl Proxy {
         plan.lines.iter().filter(|line| is_counted(line)).count()
     }
 
-    /// Passes everything on again; how many calls there were.
+    /// Clears the faults; returns the number of calls so far.
     pub(crate) fn mend(&self) -> u32 {
         std::mem::take(&mut *self.plan.lock().expect("not poisoned")).calls
     }
@@ -169,7 +169,7 @@ async fn pass_on(
     let (mut reading, mut writing) = theirs.split();
     let (mut asking, mut answering) = ours.split();
     let mut answer = vec![0; BUFFER_BYTES];
-    // The request goes on while the engine has not begun to answer.
+    // Forward the request until the engine begins to respond.
     let count = tokio::select! {
         count = reading.read(&mut answer) => count.unwrap_or(0),
         () = async {

@@ -6,26 +6,26 @@ use std::process::{Child, Command, Stdio};
 
 const PROGRAM: &str = "/usr/bin/docker-registry";
 
-/// Who may use a closed one.
+/// The credentials for a registry that requires them.
 pub(crate) const USER: &str = "ann";
 pub(crate) const PASSWORD: &str = "pw";
 const HTPASSWD: &str = "ann:$2y$05$abcdefghijklmnopqrstuuHIrMEWpUCQe2YqFR3sXwQ75u4od..9q\n";
 
-/// Ended, and its images with it, when it is dropped.
+/// A running registry. Dropping it stops it and deletes its images.
 pub(crate) struct Registry {
-    /// An address of its own and a port.
+    /// A loopback address that no other test uses, and the port.
     pub host: String,
     process: Child,
     _directory: tempfile::TempDir,
 }
 
 impl Registry {
-    /// Starts one. `None` where it is not installed, and the test is skipped.
+    /// Starts a registry. Returns `None` and skips the test where it is not installed.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(|_| String::new())
     }
 
-    /// One that wants a password.
+    /// Starts a registry that requires a password.
     pub(crate) fn start_closed() -> Option<Self> {
         Self::start_with(|directory| {
             let users = directory.join("users");

@@ -1,4 +1,4 @@
-//! A server with a container in it.
+//! A running server with one container.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::home::Home;
 use super::mcp::Client;
 use super::server::Server;
 
-/// A server, a client of it, and where it keeps its state.
+/// A server, a client connected to it, and its state directory.
 pub(crate) struct Served {
     pub client: Client,
     pub server: Server,
@@ -14,7 +14,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// With one container, `cell`.
+    /// Starts a server and spawns one container with the alias `cell`.
     pub(crate) fn with_cell() -> Self {
         let home = Home::new();
         let server = home.serve_with(&["--drain-grace-s", "0"]);
@@ -27,7 +27,7 @@ impl Served {
         }
     }
 
-    /// Ends the server. Nothing may be left of its containers.
+    /// Stops the server and fails if anything of its containers is left.
     pub(crate) fn end(self) {
         let ids = self.home.containers();
         assert!(self.server.terminate().success());

@@ -1,4 +1,4 @@
-//! The real binary, serving.
+//! A server process: the real binary.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
@@ -12,11 +12,11 @@ use super::deadline;
 use super::home::Home;
 use super::mcp::Client;
 
-/// A server that runs. Dropped, it is killed.
+/// A running server. Dropping it kills it.
 pub(crate) struct Server {
     child: Child,
     log: Receiver<String>,
-    /// What it said before it listened.
+    /// What it logged before it listened.
     before: Vec<String>,
     /// Where it listens: `http://127.0.0.1:PORT`.
     pub url: String,
@@ -48,7 +48,7 @@ impl Server {
         server
     }
 
-    /// A client that speaks Streamable HTTP in the generation with sessions.
+    /// A client over Streamable HTTP with a session.
     pub(crate) fn client(&self) -> Client {
         Client::http(&self.url)
     }
@@ -62,12 +62,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Memory that it holds now.
+    /// Resident memory now.
     pub(crate) fn rss_bytes(&self) -> u64 {
         self.status_kib("VmRSS:") * 1024
     }
 
-    /// The most memory that it held.
+    /// Peak resident memory.
     pub(crate) fn peak_rss_bytes(&self) -> u64 {
         self.status_kib("VmHWM:") * 1024
     }
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// What it said before it listened that contains these words.
+    /// The line with these words that it logged before it listened.
     pub(crate) fn said(&self, words: &str) -> &str {
         let line = self.before.iter().find(|line| line.contains(words));
         line.unwrap_or_else(|| panic!("never said {words:?}, but {:#?}", self.before))
@@ -109,19 +109,19 @@ impl Server {
         send(self.pid(), signal);
     }
 
-    /// Ends it as a power cut would.
+    /// Kills it (SIGKILL).
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it is ours");
     }
 
-    /// Ends it as an operator would.
+    /// Asks it to stop (SIGTERM) and waits for its end.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Waits for its end. Nothing but protocol may be on stdout, and HTTP has none there.
+    /// Waits for its end. stdout carries only protocol messages, so with HTTP it must be empty.
     pub(crate) fn wait(mut self) -> ExitStatus {
         let status = wait(&mut self.child);
         let mut stdout = String::new();
@@ -152,7 +152,7 @@ pub(crate) fn wait_for(log: &Receiver<String>, words: &str) -> String {
     said.pop().expect("the line with the words")
 }
 
-/// A log up to a line with these words, which must come in time.
+/// The log up to a line with these words; fails if that does not arrive in time.
 pub(crate) fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
     let until = Instant::now() + deadline();
     let mut said = Vec::new();
@@ -169,13 +169,13 @@ pub(crate) fn log_until(log: &Receiver<String>, words: &str) -> Vec<String> {
     }
 }
 
-/// Sends a signal to a process that runs.
+/// Sends a signal to a running process.
 pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a process id"), signal).expect("it runs");
 }
 
-/// Runs a command to its end, which must come in time.
+/// Runs a command to its end; fails if that takes too long.
 pub(crate) fn output(command: &mut Command) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
@@ -216,7 +216,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// The lines of a process's log, as they come.
+/// Reads the lines of a process's log as they arrive.
 pub(crate) fn lines(stderr: ChildStderr) -> Receiver<String> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A terminal, and somebody who sits at it.
+//! A pseudo-terminal and its user.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,8 +13,8 @@ use rustix::termios::{
 
 use super::wait_until;
 
-/// Says how the program ended, and keeps the terminal until a line is typed: when the leader
-/// of a session ends, the kernel resets its terminal.
+/// Prints how the program ended and keeps the terminal open until a line is typed, because the
+/// kernel resets the terminal when the session leader ends.
 const SHELL: &str = r#""$@"; echo "ended with $?"; read line"#;
 
 /// A pseudo-terminal.
@@ -24,7 +24,7 @@ pub(crate) struct Terminal {
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
-/// How a terminal treats what goes through it.
+/// The modes of a terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub input: InputModes,
@@ -50,7 +50,7 @@ impl Terminal {
         terminal
     }
 
-    /// Runs a command in a shell whose terminal this is.
+    /// Runs a command in a shell on this terminal.
     pub(crate) fn run(&self, command: &Command) -> Child {
         let end = || Stdio::from(self.programs_end.try_clone().expect("one more handle"));
         let mut shell = Command::new("setsid");
@@ -66,7 +66,7 @@ impl Terminal {
         shell.spawn().expect("a shell starts")
     }
 
-    /// The kernel tells the programs.
+    /// Resizes the terminal; the kernel sends SIGWINCH.
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
         let size = Winsize {
             ws_row: rows,
@@ -92,12 +92,12 @@ impl Terminal {
         keyboard.write_all(keys.as_bytes()).expect("it takes keys");
     }
 
-    /// Waits until these words have been shown.
+    /// Waits until the terminal shows these words.
     pub(crate) fn wait_for(&self, words: &str) {
         wait_until(words, || self.shown().contains(words));
     }
 
-    /// What is shown after Enter has been pressed: what it was echoed as, and one line.
+    /// Presses Enter; returns its echo and the next line.
     pub(crate) fn answer(&self) -> String {
         let before = self.shown().len();
         self.press("\r");

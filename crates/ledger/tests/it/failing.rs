@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_ledger::{Event, EventName, Ledger, LedgerSettings, NotRecorded, OnFailure, Who};
 
-use crate::support::{Ground, record};
+use crate::support::{Fixture, record};
 
 /// Only ends what hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -21,22 +21,22 @@ async fn until(mut is_true: impl FnMut() -> bool) {
 }
 
 /// Takes the directory away, or puts it back: that stops root too.
-fn set_away(ground: &Ground, is_away: bool) {
-    let away = ground.path().with_extension("away");
+fn set_away(fixture: &Fixture, is_away: bool) {
+    let away = fixture.path().with_extension("away");
     let (from, to): (&Path, &Path) = if is_away {
-        (ground.path(), &away)
+        (fixture.path(), &away)
     } else {
-        (&away, ground.path())
+        (&away, fixture.path())
     };
     fs::rename(from, to).unwrap();
 }
 
 /// Each event begins a segment, so each needs the directory.
-fn settings(ground: &Ground, on_failure: OnFailure) -> LedgerSettings {
+fn settings(fixture: &Fixture, on_failure: OnFailure) -> LedgerSettings {
     LedgerSettings {
         segment_bytes: 1,
         on_failure,
-        ..ground.settings()
+        ..fixture.settings()
     }
 }
 
@@ -52,32 +52,32 @@ fn push(ledger: &Ledger, number: u64) -> hotcell_ledger::Ticket {
 
 #[tokio::test]
 async fn while_nothing_can_be_written_operations_are_refused_and_then_they_go_on() {
-    let ground = Ground::new();
-    let ledger = ground.open_with(settings(&ground, OnFailure::Stop));
+    let fixture = Fixture::new();
+    let ledger = fixture.open_with(settings(&fixture, OnFailure::Stop));
     record(&ledger, 0).await;
     assert_eq!(ledger.admit().await, Ok(()));
-    set_away(&ground, true);
+    set_away(&fixture, true);
     let ticket = push(&ledger, 1);
     until(|| ledger.is_failing()).await;
     assert!(ledger.is_stopped());
     assert_eq!(ledger.admit().await, Err(NotRecorded));
-    set_away(&ground, false);
+    set_away(&fixture, false);
     // Nothing was lost meanwhile.
     assert_eq!(ledger.recorded(ticket).await, Ok(()));
     until(|| !ledger.is_failing()).await;
     assert_eq!(ledger.admit().await, Ok(()));
     record(&ledger, 2).await;
     drop(ledger);
-    assert_eq!(ground.targets(), ["0", "1", "2"]);
-    assert!(ground.verdict().is_whole());
+    assert_eq!(fixture.targets(), ["0", "1", "2"]);
+    assert!(fixture.verdict().is_whole());
 }
 
 #[tokio::test]
 async fn where_operations_go_on_nobody_waits_and_nothing_is_lost() {
-    let ground = Ground::new();
-    let ledger = ground.open_with(settings(&ground, OnFailure::Continue));
+    let fixture = Fixture::new();
+    let ledger = fixture.open_with(settings(&fixture, OnFailure::Continue));
     record(&ledger, 0).await;
-    set_away(&ground, true);
+    set_away(&fixture, true);
     let first = push(&ledger, 1);
     until(|| ledger.is_failing()).await;
     assert!(!ledger.is_stopped());
@@ -85,18 +85,18 @@ async fn where_operations_go_on_nobody_waits_and_nothing_is_lost() {
     assert_eq!(ledger.recorded(first).await, Ok(()));
     let second = push(&ledger, 2);
     assert_eq!(ledger.recorded(second).await, Ok(()));
-    set_away(&ground, false);
+    set_away(&fixture, false);
     until(|| !ledger.is_failing()).await;
     drop(ledger);
-    assert_eq!(ground.targets(), ["0", "1", "2"]);
+    assert_eq!(fixture.targets(), ["0", "1", "2"]);
 }
 
 #[tokio::test]
 async fn events_that_found_the_queue_full_are_counted_in_the_ledger() {
-    let ground = Ground::new();
-    let ledger = ground.open_with(settings(&ground, OnFailure::Continue));
+    let fixture = Fixture::new();
+    let ledger = fixture.open_with(settings(&fixture, OnFailure::Continue));
     record(&ledger, 0).await;
-    set_away(&ground, true);
+    set_away(&fixture, true);
     let _ = push(&ledger, 1);
     until(|| ledger.is_failing()).await;
     let mut pushed = 2;
@@ -108,36 +108,36 @@ async fn events_that_found_the_queue_full_are_counted_in_the_ledger() {
     for _ in 0..5 {
         let _ = push(&ledger, pushed);
     }
-    set_away(&ground, false);
+    set_away(&fixture, false);
     until(|| !ledger.is_failing()).await;
     drop(ledger);
-    let (newest, _) = hotcell_ledger::newest(ground.path(), 1).unwrap();
+    let (newest, _) = hotcell_ledger::newest(fixture.path(), 1).unwrap();
     let gap = String::from_utf8_lossy(&newest[0]);
     assert!(
         gap.contains("LEDGER_GAP") && gap.contains("\"events_left_out\":5"),
         "{gap}"
     );
-    assert!(ground.verdict().is_whole());
+    assert!(fixture.verdict().is_whole());
 }
 
 #[tokio::test]
 async fn a_segment_that_is_deleted_while_it_is_written_is_missed() {
-    let ground = Ground::new();
-    let ledger = ground.open();
+    let fixture = Fixture::new();
+    let ledger = fixture.open();
     record(&ledger, 0).await;
-    fs::remove_file(ground.newest()).unwrap();
+    fs::remove_file(fixture.newest()).unwrap();
     record(&ledger, 1).await;
     drop(ledger);
-    assert_eq!(ground.targets(), ["1"]);
-    assert_eq!(ground.faults(), ["missing 1-1"]);
+    assert_eq!(fixture.targets(), ["1"]);
+    assert_eq!(fixture.faults(), ["missing 1-1"]);
 }
 
 #[test]
 fn a_directory_that_is_not_ours_to_write_is_refused_at_start() {
-    let ground = Ground::new();
-    let file = ground.path().join("file");
+    let fixture = Fixture::new();
+    let file = fixture.path().join("file");
     fs::write(&file, "").unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     let settings = LedgerSettings::new(file);
-    assert!(Ledger::open(settings, Box::new(ground.anchor.clone())).is_err());
+    assert!(Ledger::open(settings, Box::new(fixture.anchor.clone())).is_err());
 }

@@ -9,12 +9,12 @@ use hotcell_ledger::{
 };
 use tempfile::TempDir;
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     pub directory: TempDir,
     pub anchor: MemoryAnchor,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),

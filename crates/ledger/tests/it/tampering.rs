@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::support::Ground;
+use crate::support::Fixture;
 
 /// Changes the lines of the newest segment; its first is the header, so line N is event N.
-fn change(ground: &Ground, change: impl FnOnce(&mut Vec<String>)) {
-    let path = ground.newest();
+fn change(fixture: &Fixture, change: impl FnOnce(&mut Vec<String>)) {
+    let path = fixture.newest();
     let text = fs::read_to_string(&path).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     change(&mut lines);
@@ -16,21 +16,21 @@ fn change(ground: &Ground, change: impl FnOnce(&mut Vec<String>)) {
 }
 
 async fn faults_after(tamper: impl FnOnce(&mut Vec<String>)) -> Vec<String> {
-    let ground = Ground::new();
-    ground.filled(9).await;
-    assert!(ground.verdict().is_whole());
-    change(&ground, tamper);
-    ground.faults()
+    let fixture = Fixture::new();
+    fixture.filled(9).await;
+    assert!(fixture.verdict().is_whole());
+    change(&fixture, tamper);
+    fixture.faults()
 }
 
 #[tokio::test]
 async fn a_ledger_that_nobody_touched_is_whole() {
-    let ground = Ground::new();
-    ground.filled(9).await;
-    let verdict = ground.verdict();
+    let fixture = Fixture::new();
+    fixture.filled(9).await;
+    let verdict = fixture.verdict();
     assert!(verdict.is_whole());
     assert_eq!((verdict.events, verdict.first_seq), (9, Some(1)));
-    assert_eq!(ground.anchored().unwrap().last, verdict.head);
+    assert_eq!(fixture.anchored().unwrap().last, verdict.head);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn swapped_and_repeated_events_are_found() {
 
 #[tokio::test]
 async fn an_inserted_event_is_found_even_with_a_right_hash() {
-    let forged = Ground::new();
+    let forged = Fixture::new();
     forged.filled(4).await;
     let forged = fs::read_to_string(forged.newest()).unwrap();
     let forged = forged.lines().nth(4).unwrap().to_owned();
@@ -82,46 +82,46 @@ async fn a_removed_end_is_found_by_the_anchor() {
         faults_after(|lines| lines.truncate(7)).await,
         ["truncated 7-9"]
     );
-    let ground = Ground::new();
-    ground.filled(9).await;
-    fs::remove_file(ground.newest()).unwrap();
-    assert_eq!(ground.faults(), ["truncated 1-9"]);
+    let fixture = Fixture::new();
+    fixture.filled(9).await;
+    fs::remove_file(fixture.newest()).unwrap();
+    assert_eq!(fixture.faults(), ["truncated 1-9"]);
 }
 
 #[tokio::test]
 async fn a_chain_that_was_written_anew_is_found_by_the_anchor() {
-    let (ground, other) = (Ground::new(), Ground::new());
-    ground.filled(9).await;
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    fixture.filled(9).await;
     let ledger = other.open();
     for number in 0..9 {
         crate::support::record(&ledger, number + 100).await;
     }
     drop(ledger);
-    fs::copy(other.newest(), ground.newest()).unwrap();
-    assert_eq!(ground.faults(), ["rewritten 9-9"]);
+    fs::copy(other.newest(), fixture.newest()).unwrap();
+    assert_eq!(fixture.faults(), ["rewritten 9-9"]);
 }
 
 #[tokio::test]
 async fn what_happened_while_no_server_ran_stays_visible_after_the_next_start() {
-    let ground = Ground::new();
-    ground.filled(9).await;
-    change(&ground, |lines| lines.truncate(7));
-    let ledger = ground.open();
+    let fixture = Fixture::new();
+    fixture.filled(9).await;
+    change(&fixture, |lines| lines.truncate(7));
+    let ledger = fixture.open();
     assert!(ledger.resumed().is_broken);
     crate::support::record(&ledger, 50).await;
     drop(ledger);
     // The anchor knows of event 10 now, and 7 to 9 are still missing.
-    assert_eq!(ground.anchored().unwrap().last.seq, 10);
-    assert_eq!(ground.faults(), ["missing 7-9"]);
+    assert_eq!(fixture.anchored().unwrap().last.seq, 10);
+    assert_eq!(fixture.faults(), ["missing 7-9"]);
 
-    let ground = Ground::new();
-    ground.filled(9).await;
-    change(&ground, |lines| {
+    let fixture = Fixture::new();
+    fixture.filled(9).await;
+    change(&fixture, |lines| {
         lines[4] = lines[4].replace("EXEC_START", "EXEC_STARS");
     });
-    let ledger = ground.open();
+    let ledger = fixture.open();
     assert!(ledger.resumed().is_broken);
     crate::support::record(&ledger, 50).await;
     drop(ledger);
-    assert_eq!(ground.faults()[0], "changed 4-4");
+    assert_eq!(fixture.faults()[0], "changed 4-4");
 }

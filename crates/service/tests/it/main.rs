@@ -12,6 +12,6 @@ mod exec_run;
 mod exec_stream;
 mod file_basics;
 mod file_transfer;
-mod ground;
+mod fixture;
 mod quotas;
 mod simulation;

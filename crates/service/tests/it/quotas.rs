@@ -12,7 +12,7 @@ use hotcell_service::{Abandonment, PageRequest, Service, ServiceError, Spawn, St
 use hotcell_testkit::fake::{Faults, each_seed};
 use hotcell_testkit::world::{open_sh, sh};
 
-use crate::ground::{DEADLINE, Ground, by_id, keyed, me, name, somebody_else, until};
+use crate::fixture::{DEADLINE, Fixture, by_id, keyed, me, name, somebody_else, until};
 
 fn start(command: Command) -> Start {
     Start {
@@ -53,9 +53,9 @@ async fn until_none_lives(service: &Service, caller: &Caller) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn execs_count_in_all_containers_together_until_they_end() {
-    let mut ground = Ground::new();
-    ground.settings.quotas.default.execs = 2;
-    let service = ground.start().await;
+    let mut fixture = Fixture::new();
+    fixture.settings.quotas.default.execs = 2;
+    let service = fixture.start().await;
     let (one, other) = (spawn(&service, &me()).await, spawn(&service, &me()).await);
     let request = Start {
         key: Some(name("k")),
@@ -84,20 +84,20 @@ async fn execs_count_in_all_containers_together_until_they_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_holds_for_its_principal_alone_and_after_a_restart() {
-    let mut ground = Ground::new();
+    let mut fixture = Fixture::new();
     let chosen = QuotaOverride::parse("execs=1").unwrap();
-    ground.settings.quotas = Quotas {
+    fixture.settings.quotas = Quotas {
         default: Quota::default(),
         overrides: [(me().principal, chosen)].into(),
     };
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let container = service.spawn(&me(), keyed("k")).await.unwrap();
     let container = by_id(&container);
     let waits = || start(open_sh("read line"));
     let running = exec(&service, me(), &container, waits()).await.unwrap();
     excess(exec(&service, me(), &container, waits()).await);
     drop(service);
-    let service = ground.start().await;
+    let service = fixture.start().await;
     excess(exec(&service, me(), &container, waits()).await);
     service.exec_cancel(&me(), &running).await.unwrap();
     exec(&service, me(), &container, waits()).await.unwrap();
@@ -110,9 +110,9 @@ async fn an_override_holds_for_its_principal_alone_and_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_per_minute_are_counted_over_a_restart() {
-    let mut ground = Ground::new();
-    ground.settings.quotas.default.spawns_per_minute = 2;
-    let service = ground.start().await;
+    let mut fixture = Fixture::new();
+    fixture.settings.quotas.default.spawns_per_minute = 2;
+    let service = fixture.start().await;
     let first = service.spawn(&me(), keyed("k")).await.unwrap();
     service.kill(&me(), &by_id(&first), true).await.unwrap();
     spawn(&service, &me()).await;
@@ -123,19 +123,19 @@ async fn containers_per_minute_are_counted_over_a_restart() {
     assert_eq!(service.spawn(&me(), keyed("k")).await.unwrap().id, first.id);
     spawn(&service, &somebody_else()).await;
     drop(service);
-    let service = ground.start().await;
+    let service = fixture.start().await;
     excess(service.spawn(&me(), Spawn::default()).await);
-    ground.advance(Duration::from_secs(30));
+    fixture.advance(Duration::from_secs(30));
     spawn(&service, &me()).await;
     excess(service.spawn(&me(), Spawn::default()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_running_execs_counts_after_a_restart_too() {
-    let mut ground = Ground::new();
-    ground.settings.quotas.default.output_bytes = 100_000;
-    let service = ground.start().await;
-    let container = service.spawn(&me(), crate::ground::persistent()).await;
+    let mut fixture = Fixture::new();
+    fixture.settings.quotas.default.output_bytes = 100_000;
+    let service = fixture.start().await;
+    let container = service.spawn(&me(), crate::fixture::persistent()).await;
     let container = by_id(&container.unwrap());
     let writer = "head -c 110000 /dev/zero; read line";
     let writer = exec(&service, me(), &container, start(open_sh(writer)));
@@ -146,7 +146,7 @@ async fn output_of_running_execs_counts_after_a_restart_too() {
     };
     until("its output is counted", async || is_over(&service).await).await;
     drop(service);
-    let service = ground.start().await;
+    let service = fixture.start().await;
     until("its output is counted", async || is_over(&service).await).await;
     service.exec_cancel(&me(), &writer).await.unwrap();
     until("there is room again", async || !is_over(&service).await).await;
@@ -155,8 +155,8 @@ async fn output_of_running_execs_counts_after_a_restart_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_admin_sees_the_containers_of_all() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let (mine, theirs) = (
         spawn(&service, &me()).await,
         spawn(&service, &somebody_else()).await,
@@ -215,29 +215,29 @@ fn run(seed: u64, tally: &mut Tally) -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut ground = Ground::with_faults(Faults::from_seed(seed));
-    ground.settings.quotas.default.containers = CONTAINERS;
-    ground.settings.quotas.default.execs = EXECS;
+    let mut fixture = Fixture::with_faults(Faults::from_seed(seed));
+    fixture.settings.quotas.default.containers = CONTAINERS;
+    fixture.settings.quotas.default.execs = EXECS;
     runtime.block_on(async {
-        let story = live(&ground, seed * 2 + 1, tally);
+        let story = live(&fixture, seed * 2 + 1, tally);
         tokio::time::timeout(DEADLINE, story).await?
     })
 }
 
-async fn live(ground: &Ground, mut dice: u64, tally: &mut Tally) -> anyhow::Result<()> {
+async fn live(fixture: &Fixture, mut dice: u64, tally: &mut Tally) -> anyhow::Result<()> {
     let mut below = |bound: u64| {
         dice ^= dice << 13;
         dice ^= dice >> 7;
         dice ^= dice << 17;
         usize::try_from(dice % bound).unwrap_or_default()
     };
-    let mut service = ground.start().await;
+    let mut service = fixture.start().await;
     for _ in 0..STEPS {
         let caller = if below(2) == 0 { me() } else { somebody_else() };
         match below(10) {
             0..=2 => {
                 let (one, other) = tokio::join!(
-                    service.spawn(&caller, crate::ground::persistent()),
+                    service.spawn(&caller, crate::fixture::persistent()),
                     service.spawn(&caller, Spawn::default())
                 );
                 note(tally, one);
@@ -246,15 +246,15 @@ async fn live(ground: &Ground, mut dice: u64, tally: &mut Tally) -> anyhow::Resu
             3..=6 => start_three(&service, &caller, below(3), tally).await?,
             7 => kill_or_cancel(&service, &caller, below(4)).await?,
             8 => {
-                let held = ground.held().await;
+                let held = fixture.held().await;
                 if let Some(id) = held.get(below(3)) {
-                    let _ = ground.engine().crash(id).await;
+                    let _ = fixture.engine().crash(id).await;
                     tally.crashes += 1;
                 }
             }
             _ => {
                 drop(service);
-                service = ground.start().await;
+                service = fixture.start().await;
                 tally.restarts += 1;
             }
         }

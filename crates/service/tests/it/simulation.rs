@@ -13,7 +13,7 @@ use hotcell_domain::{ContainerId, ContainerRef, ContainerSpec, ImageRef, Phase, 
 use hotcell_service::{Service, ServiceError, Spawn};
 use hotcell_testkit::fake::{Faults, each_seed};
 
-use crate::ground::{Ground, by_alias, keyed, me, name, named, persistent};
+use crate::fixture::{Fixture, by_alias, keyed, me, name, named, persistent};
 
 const SEEDS: u64 = 48;
 
@@ -75,38 +75,38 @@ fn run(seed: u64, tally: &mut Tally) -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let ground = Ground::with_faults(Faults::from_seed(seed));
+    let fixture = Fixture::with_faults(Faults::from_seed(seed));
     runtime.block_on(async {
-        let story = live(&ground, Dice(seed * 2 + 1), tally);
+        let story = live(&fixture, Dice(seed * 2 + 1), tally);
         tokio::time::timeout(SEED_TIMEOUT, story).await?
     })
 }
 
-async fn live(ground: &Ground, mut dice: Dice, tally: &mut Tally) -> anyhow::Result<()> {
-    let mut service = ground.start().await;
+async fn live(fixture: &Fixture, mut dice: Dice, tally: &mut Tally) -> anyhow::Result<()> {
+    let mut service = fixture.start().await;
     for _ in 0..STEPS {
         match dice.below(11) {
             0..=3 => spawn_two(&service, &mut dice, tally).await?,
             4 | 5 => kill_one(&service, &mut dice, tally).await?,
-            6 => crash_one(ground, &mut dice).await,
+            6 => crash_one(fixture, &mut dice).await,
             7 => {
-                ground.advance(Duration::from_secs(dice.below(90)));
+                fixture.advance(Duration::from_secs(dice.below(90)));
                 tally.collected += collect(&service).await?;
             }
-            8 => leave_stranger(ground, &mut dice).await?,
+            8 => leave_stranger(fixture, &mut dice).await?,
             9 => {
                 let found = service.reconcile(&me()).await?;
                 tally.reconciled += found.adopted + found.cleaned + found.orphaned + found.errors;
             }
             _ => {
                 drop(service);
-                service = ground.start().await;
+                service = fixture.start().await;
                 tally.restarts += 1;
             }
         }
     }
-    settle(ground, &service).await?;
-    check_stop(ground, service).await
+    settle(fixture, &service).await?;
+    check_stop(fixture, service).await
 }
 
 async fn collect(service: &Service) -> anyhow::Result<u64> {
@@ -115,13 +115,13 @@ async fn collect(service: &Service) -> anyhow::Result<u64> {
 }
 
 /// What another server made and lost, or did not finish.
-async fn leave_stranger(ground: &Ground, dice: &mut Dice) -> anyhow::Result<()> {
+async fn leave_stranger(fixture: &Fixture, dice: &mut Dice) -> anyhow::Result<()> {
     let id = ContainerId::from_parts(dice.below(1 << 20), [1; 10]);
     if dice.below(2) == 0 {
-        std::fs::create_dir_all(ground.directory(&id))?;
+        std::fs::create_dir_all(fixture.directory(&id))?;
     } else {
         let spec = Policy::default().admit(ContainerSpec::new(ImageRef::Host))?;
-        hotcell_engine::fetch_and_create(&ground.engine(), &id, &spec).await?;
+        hotcell_engine::fetch_and_create(&fixture.engine(), &id, &spec).await?;
     }
     Ok(())
 }
@@ -179,18 +179,18 @@ async fn kill_one(service: &Service, dice: &mut Dice, tally: &mut Tally) -> anyh
     Ok(())
 }
 
-async fn crash_one(ground: &Ground, dice: &mut Dice) {
-    let held = ground.held().await;
+async fn crash_one(fixture: &Fixture, dice: &mut Dice) {
+    let held = fixture.held().await;
     if !held.is_empty() {
         let number = dice.below(held.len() as u64);
         let id = &held[usize::try_from(number).unwrap_or_default()];
         // It may have ended meanwhile.
-        let _ = ground.engine().crash(id).await;
+        let _ = fixture.engine().crash(id).await;
     }
 }
 
 /// Reconciles and kills what could not be removed until all agree.
-async fn settle(ground: &Ground, service: &Service) -> anyhow::Result<()> {
+async fn settle(fixture: &Fixture, service: &Service) -> anyhow::Result<()> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
         service.reconcile(&me()).await?;
@@ -209,7 +209,7 @@ async fn settle(ground: &Ground, service: &Service) -> anyhow::Result<()> {
             .map(|view| (view.id, view.phase))
             .collect();
         listed.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        let held = ground.held().await;
+        let held = fixture.held().await;
         if are_settled && listed.iter().map(|(id, _)| id).eq(&held) {
             return check_aliases(service).await;
         }
@@ -236,15 +236,15 @@ async fn check_aliases(service: &Service) -> anyhow::Result<()> {
 }
 
 /// After a stop only persistent containers are left, in the store and in the engine.
-async fn check_stop(ground: &Ground, service: Service) -> anyhow::Result<()> {
+async fn check_stop(fixture: &Fixture, service: Service) -> anyhow::Result<()> {
     service.stop(Duration::ZERO).await;
     drop(service);
-    let living = ground.store().await.active_containers().await?;
+    let living = fixture.store().await.active_containers().await?;
     let is_odd = |row: &&hotcell_store::ContainerRow| !row.is_persistent;
     let odd: Vec<_> = living.iter().filter(is_odd).collect();
     ensure!(odd.is_empty(), "not removed by the stop: {odd:?}");
     let wanted: BTreeSet<_> = living.into_iter().map(|row| row.id).collect();
-    let held: BTreeSet<_> = ground.held().await.into_iter().collect();
+    let held: BTreeSet<_> = fixture.held().await.into_iter().collect();
     ensure!(
         wanted == held,
         "the store wants {wanted:?}, the engine holds {held:?}"

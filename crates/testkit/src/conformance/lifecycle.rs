@@ -196,11 +196,14 @@ pub(super) async fn waiting_for_the_end_returns_on_destroy(subject: &Subject) ->
 }
 
 pub(super) async fn twenty_containers_are_made_at_once(subject: &Subject) -> Outcome {
-    let cells = try_join_all((0..AT_ONCE).map(|_| TestContainer::make(subject))).await?;
-    let made: BTreeSet<_> = cells.iter().map(|container| container.id.clone()).collect();
+    let containers = try_join_all((0..AT_ONCE).map(|_| TestContainer::make(subject))).await?;
+    let made: BTreeSet<_> = containers
+        .iter()
+        .map(|container| container.id.clone())
+        .collect();
     assert_eq!(listed(&*subject.engine).await?, made);
     let said = join_all(
-        cells
+        containers
             .iter()
             .map(|container| container.said("echo $((6 * 7))")),
     )
@@ -208,7 +211,7 @@ pub(super) async fn twenty_containers_are_made_at_once(subject: &Subject) -> Out
     for words in said {
         assert_eq!(words?, "42\n");
     }
-    let ended = join_all(cells.into_iter().map(TestContainer::end)).await;
+    let ended = join_all(containers.into_iter().map(TestContainer::end)).await;
     ended.into_iter().collect()
 }
 

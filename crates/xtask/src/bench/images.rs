@@ -1,4 +1,4 @@
-//! `hotcell pull` beside `podman pull`: the same layer of the same registry, in turns, each
+//! `hotcell pull` beside `podman pull`: both pull the same layer from the same registry, in turns,
 //! into an empty store.
 
 use std::fs;
@@ -14,10 +14,10 @@ use super::report::Report;
 use super::samples::Samples;
 use super::timed;
 
-/// Pulls of each.
+/// Pulls with each program.
 const ROUNDS: usize = 5;
 
-/// Files of the layer, and half of what each holds: one half does not compress.
+/// Number of files in the layer, and half the size of each: one half of a file is random and does not compress.
 const FILES: usize = 2000;
 const HALF_BYTES: usize = 50_000;
 
@@ -27,14 +27,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const OURS: &str = "hotcell pull, layer of 100 MB";
 const THEIRS: &str = "podman pull, layer of 100 MB";
 
-/// A registry with the image, and stores for those who pull it.
-struct Ground {
+/// A registry with the image, and a directory for the stores that pull it.
+struct PullBench {
     directory: PathBuf,
     registry: Child,
     host: String,
 }
 
-/// Measures, or says what is missing.
+/// Measures, or reports which program is not installed.
 pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Result<()> {
     let programs = ["podman", "runc", "docker-registry"];
     let is_missing = |name: &&str| Command::new(name).arg("--version").output().is_err();
@@ -42,11 +42,11 @@ pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Resul
         report.unmeasured(&format!("images: {missing} is not installed"));
         return Ok(());
     }
-    let ground = Ground::make()?;
+    let bench = PullBench::make()?;
     let mut samples = Samples::default();
     for _ in 0..ROUNDS {
-        samples.add(OURS, ground.ours(program)?);
-        samples.add(THEIRS, ground.theirs()?);
+        samples.add(OURS, bench.ours(program)?);
+        samples.add(THEIRS, bench.theirs()?);
     }
     samples.print();
     samples.at_most_times(report, OURS, 1.0, THEIRS);
@@ -59,7 +59,7 @@ pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Resul
     Ok(())
 }
 
-impl Ground {
+impl PullBench {
     fn make() -> Result<Self> {
         let name = format!("hotcell-images-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -79,14 +79,14 @@ impl Ground {
             .stderr(Stdio::null())
             .spawn()
             .context("start a registry")?;
-        let ground = Self {
+        let bench = Self {
             directory,
             registry,
             host,
         };
-        ground.wait_until_ready()?;
-        ground.push()?;
-        Ok(ground)
+        bench.wait_until_ready()?;
+        bench.push()?;
+        Ok(bench)
     }
 
     fn wait_until_ready(&self) -> Result<()> {
@@ -98,7 +98,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Makes the image and pushes it, as people do.
+    /// Makes the image and pushes it with Podman.
     fn push(&self) -> Result<()> {
         let root = self.directory.join("root");
         write_files(&root)?;
@@ -149,7 +149,7 @@ impl Ground {
         self.measure(|| self.podman(&[&pull[..], &[&image]].concat()))
     }
 
-    /// With nothing of the last one still on its way to the disk.
+    /// Times one pull. Syncs first, so that it does not compete with writes of the previous one.
     fn measure(&self, pull: impl FnOnce() -> Result<()>) -> Result<Duration> {
         rustix::fs::sync();
         let time = timed(pull)?;
@@ -173,7 +173,7 @@ impl Ground {
         succeed(&mut podman)
     }
 
-    /// Empties the store. Podman mounts its own onto itself, and leaves it so.
+    /// Empties the store. Podman leaves a bind mount on its overlay directory, which is unmounted first.
     fn clear(&self) -> Result<()> {
         let store = self.directory.join("store");
         let _ = Command::new("umount")
@@ -184,7 +184,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for PullBench {
     fn drop(&mut self) {
         let _ = self.registry.kill();
         let _ = self.registry.wait();
@@ -198,7 +198,7 @@ fn free_address() -> Result<String> {
     Ok(free.local_addr()?.to_string())
 }
 
-/// Files that share nothing with each other.
+/// Writes files with different content each.
 fn write_files(root: &Path) -> Result<()> {
     let text = b"the quick brown fox jumps over the lazy dog\n";
     let mut content = vec![0; HALF_BYTES];

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::client::Client;
-use super::ground::floor;
+use super::embedded::floor;
 use super::memory::{agents, available_bytes, private_bytes};
 use super::readme::Readme;
 use super::report::Report;

@@ -1,18 +1,18 @@
-//! Ours beside the floor and beside Docker, interleaved in one run.
+//! Benchmarks of Hotcell beside a floor (fork and exec) and beside Docker, interleaved in one run.
 //!
 //! Machines are noisy, so every figure is taken in rounds: each round measures each
-//! subject once, and what is compared was measured side by side.
+//! subject once, and only figures of the same rounds are compared.
 
 mod client;
 mod compare;
 mod docker;
+mod embedded;
+mod engine_calls;
 mod engines;
-mod ground;
 mod images;
 mod ledger;
 mod many;
 mod memory;
-mod ours;
 mod readme;
 mod report;
 mod run;
@@ -35,20 +35,20 @@ use self::readme::Readme;
 use self::report::Report;
 use crate::workspace;
 
-/// What can be measured alone, in the order in which all of it is measured.
+/// The areas that can be selected, in the order in which they run.
 const AREAS: [&str; 8] = [
-    "ground", "server", "run", "many", "engines", "images", "store", "ledger",
+    "embedded", "server", "run", "many", "engines", "images", "store", "ledger",
 ];
 
-/// Rounds of the quick subjects.
+/// Rounds of subjects that take milliseconds.
 const ROUNDS: usize = 200;
 
-/// Docker is measured in every so many rounds: it takes a third of a second.
+/// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [ground | server | run | many | engines | images | store | ledger]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | run | many | engines | images | store | ledger]";
 
-/// What was asked for.
+/// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     is_check: bool,
@@ -57,10 +57,9 @@ struct Wanted {
     area: Option<&'static str>,
 }
 
-/// Runs the benchmark of the embedded engine, of the server on it, of `hotcell run`, of many containers, of the server on
-/// Docker, of pulls, of the store, of the ledger, or all, and prints a table for each. `--binary` measures a program that is built already,
-/// and `--against` measures the server and `run` on an older
-/// binary too. With `--check` it fails if a bound was missed, or if a row became slower.
+/// Runs the benchmark of one area, or of all, and prints a table for each. `--binary` names the program to measure instead
+/// of building it. `--against` also measures the server and `run` of an older binary. With `--check` the call fails if a bound
+/// was missed or a row became slower.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wanted = Wanted::parse(arguments)?;
     let (report, mut readme) = (Report::default(), Readme::default());
@@ -98,7 +97,7 @@ impl Wanted {
     }
 }
 
-/// Absolute: a relative path would be looked for in PATH.
+/// Makes the path absolute: a relative one would be searched for in PATH.
 fn program(path: Option<&String>) -> Result<PathBuf> {
     let path = path.context(USAGE)?;
     PathBuf::from(path)
@@ -114,7 +113,9 @@ fn measure(
 ) -> Result<()> {
     let is_wanted = |name: &&str| area.is_none_or(|area| area == *name);
     let docker = match area {
-        None | Some("ground" | "server" | "engines") => Docker::start().context("start Docker")?,
+        None | Some("embedded" | "server" | "engines") => {
+            Docker::start().context("start Docker")?
+        }
         Some(_) => None,
     };
     let docker = docker.as_ref();
@@ -126,7 +127,7 @@ fn measure(
     for name in AREAS.into_iter().filter(is_wanted) {
         let start = Instant::now();
         match name {
-            "ground" => ground::run(docker, report, readme)?,
+            "embedded" => embedded::run(docker, report, readme)?,
             "server" => server::run(docker, binaries, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
             "many" => many::run(&binaries.ours, report, readme)?,
@@ -160,7 +161,7 @@ mod tests {
         for words in [
             &["speed"][..],
             &["--chek"],
-            &["ground", "server"],
+            &["embedded", "server"],
             &["--against"],
         ] {
             let said = parse(words).expect_err("it is unknown").to_string();

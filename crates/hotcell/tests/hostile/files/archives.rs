@@ -5,11 +5,11 @@ use hotcell_agent_client::bounds::{IMPORT_BYTES_MAX, IMPORT_ENTRIES_MAX};
 use hotcell_agent_client::{AgentError, AgentRefusal};
 use tar::EntryType;
 
-use super::cell::{
+use super::container::{
     archive, assert_well, file, import, in_time, is_refused, list, make_outside, member, outside,
     plain_archive, read,
 };
-use crate::support::Cell;
+use crate::support::TestContainer;
 
 fn link(kind: EntryType, name: &str, target: &str) -> Vec<u8> {
     member(kind, name.as_bytes(), target.as_bytes(), 0, b"")
@@ -21,10 +21,11 @@ fn symlink(name: &str, target: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn no_member_leaves_the_directory_it_is_unpacked_into() {
-    let cell = Cell::new().await;
-    let before = make_outside(&cell).await;
+    let container = TestContainer::new().await;
+    let before = make_outside(&container).await;
     assert_eq!(
-        cell.sh("mkdir dest && ln -s /tmp/outside dest/there && echo inside > mine")
+        container
+            .sh("mkdir dest && ln -s /tmp/outside dest/there && echo inside > mine")
             .await
             .code(),
         0
@@ -55,21 +56,21 @@ async fn no_member_leaves_the_directory_it_is_unpacked_into() {
         vec![link(EntryType::Fifo, "fifo", "")],
     ];
     for (number, trap) in traps.iter().enumerate() {
-        let result = in_time(import(&cell.agent, b"dest", archive(trap))).await;
+        let result = in_time(import(&container.agent, b"dest", archive(trap))).await;
         assert!(
             matches!(result, Err(AgentError::Refused { .. })),
             "{number}: {result:?}"
         );
     }
-    assert_eq!(outside(&cell).await, before);
-    assert_eq!(read(&cell.agent, b"mine").await.unwrap(), b"inside\n");
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_eq!(outside(&container).await, before);
+    assert_eq!(read(&container.agent, b"mine").await.unwrap(), b"inside\n");
+    assert_well(&container).await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn an_archive_that_lies_about_itself_is_refused() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let regular = |size, content: &[u8]| member(EntryType::Regular, b"f", b"", size, content);
     let good = plain_archive("f", &[b'x'; 5000]);
     let mut broken = good.clone();
@@ -88,16 +89,16 @@ async fn an_archive_that_lies_about_itself_is_refused() {
         long_name(EntryType::GNULongLink, 2 << 20),
     ];
     for (number, lie) in lies.into_iter().enumerate() {
-        let error = in_time(import(&cell.agent, b"dest", lie))
+        let error = in_time(import(&container.agent, b"dest", lie))
             .await
             .unwrap_err();
         let ways = [AgentRefusal::InvalidArgument, AgentRefusal::Exhausted];
         assert!(is_refused(&error, &ways), "{number}: {error:?}");
     }
-    let left = list(&cell.agent, b"", true).await.unwrap();
+    let left = list(&container.agent, b"", true).await.unwrap();
     assert!(left.iter().all(|entry| entry.path == b"dest"), "{left:?}");
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_well(&container).await;
+    container.remove().await;
 }
 
 /// A file whose name or attributes take so many bytes.
@@ -118,7 +119,7 @@ fn long_name(kind: EntryType, bytes: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn of_two_members_of_one_name_the_last_one_stays() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let twice = archive(&[
         file("f", b"first"),
         file("f", b"second"),
@@ -126,22 +127,22 @@ async fn of_two_members_of_one_name_the_last_one_stays() {
         file("l", b"own"),
     ]);
     assert_eq!(
-        in_time(import(&cell.agent, b"", twice)).await.unwrap(),
+        in_time(import(&container.agent, b"", twice)).await.unwrap(),
         (4, 14)
     );
-    assert_eq!(read(&cell.agent, b"f").await.unwrap(), b"second");
-    assert_eq!(read(&cell.agent, b"l").await.unwrap(), b"own");
-    cell.remove().await;
+    assert_eq!(read(&container.agent, b"f").await.unwrap(), b"second");
+    assert_eq!(read(&container.agent, b"l").await.unwrap(), b"own");
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_million_members_and_one_are_too_many() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     // Each is the destination itself, so that the host has nothing to do but to count.
     let here = member(EntryType::Directory, b"./", b"", 0, b"");
     let piece = Bytes::from(here.repeat(1000));
     let work = async {
-        let mut writer = cell.agent.import(b"", 0, 0);
+        let mut writer = container.agent.import(b"", 0, 0);
         for _ in 0..=IMPORT_ENTRIES_MAX / 1000 {
             writer.write(piece.clone()).await?;
         }
@@ -149,15 +150,15 @@ async fn a_million_members_and_one_are_too_many() {
     };
     let error = in_time(work).await.unwrap_err();
     assert!(is_refused(&error, &[AgentRefusal::Exhausted]), "{error:?}");
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_well(&container).await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn an_import_whose_sender_is_gone_is_given_up() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     for _ in 0..20 {
-        let mut writer = cell.agent.import(b"dest", 0, 0);
+        let mut writer = container.agent.import(b"dest", 0, 0);
         let half = member(EntryType::Regular, b"big", b"", 1 << 30, &[0; 4096]);
         in_time(writer.write(half.into())).await.unwrap();
         drop(writer);
@@ -165,14 +166,14 @@ async fn an_import_whose_sender_is_gone_is_given_up() {
     // All eight places are free again, once the agent has noticed.
     let packed = || plain_archive("f", b"x");
     let again = async {
-        while import(&cell.agent, b"again", packed()).await.is_err() {
+        while import(&container.agent, b"again", packed()).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
     in_time(again).await;
     let no_rest = async {
         loop {
-            let left = list(&cell.agent, b"", true).await.unwrap();
+            let left = list(&container.agent, b"", true).await.unwrap();
             if !left
                 .iter()
                 .any(|entry| entry.path.windows(9).any(|part| part == b".hotcell-"))
@@ -183,6 +184,6 @@ async fn an_import_whose_sender_is_gone_is_given_up() {
         }
     };
     in_time(no_rest).await;
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_well(&container).await;
+    container.remove().await;
 }

@@ -8,7 +8,7 @@ use hotcell_agent_client::{Agent, AgentRefusal, Operation, Precondition, WriteOp
 use hotcell_domain::{ContainerSpec, ImageRef, Policy};
 use hotcell_engine::Engine;
 
-use super::cell::{import, in_time, is_refused, list, plain_archive, read, write};
+use super::container::{import, in_time, is_refused, list, plain_archive, read, write};
 use crate::support::{assert_nothing_left, engine, new_id, scratch};
 
 /// What fits on the disk.

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod archives;
-mod cell;
+mod container;
 mod disk;
 mod kinds;
 mod names;

@@ -2,11 +2,11 @@
 
 use hotcell_agent_client::{AgentError, AgentRefusal, Operation, Precondition, WriteOptions};
 
-use super::cell::{
+use super::container::{
     archive, assert_well, export, file, import, in_time, is_refused, list, make_outside, outside,
     read, write,
 };
-use crate::support::Cell;
+use crate::support::TestContainer;
 
 /// Ways to say a file that is not beneath `/workspace`.
 const WAYS_OUT: [&str; 15] = [
@@ -41,22 +41,22 @@ fn assert_no<T: std::fmt::Debug>(path: &str, result: Result<T, AgentError>) {
 
 #[tokio::test]
 async fn no_path_leads_out_of_the_workspace() {
-    let cell = Cell::new().await;
-    let before = make_outside(&cell).await;
+    let container = TestContainer::new().await;
+    let before = make_outside(&container).await;
     let links = "mkdir a && echo inside > mine && ln -s /tmp/outside absolute && \
         ln -s ../tmp/outside relative && ln -s /proc/self/root magic && ln -s /proc/1/cwd cwd && \
         ln -s /tmp/outside/canary file";
-    assert_eq!(cell.sh(links).await.code(), 0);
+    assert_eq!(container.sh(links).await.code(), 0);
     for path in WAYS_OUT {
-        in_time(every_operation_refuses(&cell, path)).await;
+        in_time(every_operation_refuses(&container, path)).await;
     }
-    assert_eq!(outside(&cell).await, before);
-    assert_eq!(read(&cell.agent, b"mine").await.unwrap(), b"inside\n");
-    cell.remove().await;
+    assert_eq!(outside(&container).await, before);
+    assert_eq!(read(&container.agent, b"mine").await.unwrap(), b"inside\n");
+    container.remove().await;
 }
 
-async fn every_operation_refuses(cell: &Cell, path: &str) {
-    let (agent, bytes) = (&cell.agent, path.as_bytes());
+async fn every_operation_refuses(container: &TestContainer, path: &str) {
+    let (agent, bytes) = (&container.agent, path.as_bytes());
     assert_no(path, agent.stat(bytes, true).await);
     assert_no(path, read(agent, bytes).await);
     assert_no(path, list(agent, bytes, true).await);
@@ -89,7 +89,7 @@ async fn every_operation_refuses(cell: &Cell, path: &str) {
 
 #[tokio::test]
 async fn names_are_bytes_of_any_kind() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let longest = vec![b'x'; 255];
     let names: [&[u8]; 14] = [
         b"a\nb",
@@ -108,16 +108,16 @@ async fn names_are_bytes_of_any_kind() {
         &longest,
     ];
     for name in names {
-        in_time(is_a_name_like_any(&cell, name)).await;
+        in_time(is_a_name_like_any(&container, name)).await;
     }
-    let entries = list(&cell.agent, b"", true).await.unwrap();
+    let entries = list(&container.agent, b"", true).await.unwrap();
     assert!(entries.is_empty(), "{entries:?}");
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_well(&container).await;
+    container.remove().await;
 }
 
-async fn is_a_name_like_any(cell: &Cell, name: &[u8]) {
-    let agent = &cell.agent;
+async fn is_a_name_like_any(container: &TestContainer, name: &[u8]) {
+    let agent = &container.agent;
     let path = [b"dir/", name].concat();
     assert_eq!(write(agent, &path, b"content").await.unwrap().path, path);
     assert_eq!(agent.stat(&path, false).await.unwrap().size, 7);
@@ -152,7 +152,7 @@ async fn is_a_name_like_any(cell: &Cell, name: &[u8]) {
 
 #[tokio::test]
 async fn names_and_paths_have_a_length() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let too_long = [
         vec![b'x'; 256],
         [b"a/".as_slice(), &[b'x'; 256]].concat(),
@@ -162,12 +162,16 @@ async fn names_and_paths_have_a_length() {
         b"a\0b".to_vec(),
     ];
     for path in too_long {
-        let error = in_time(write(&cell.agent, &path, b"x")).await.unwrap_err();
+        let error = in_time(write(&container.agent, &path, b"x"))
+            .await
+            .unwrap_err();
         assert!(
             is_refused(&error, &[AgentRefusal::InvalidArgument]),
             "{error:?}"
         );
-        let error = in_time(cell.agent.stat(&path, false)).await.unwrap_err();
+        let error = in_time(container.agent.stat(&path, false))
+            .await
+            .unwrap_err();
         assert!(
             is_refused(
                 &error,
@@ -179,12 +183,15 @@ async fn names_and_paths_have_a_length() {
     // As long as the kernel takes it: 4095 bytes.
     let mut longest = b"x/".repeat(2047);
     longest.push(b'y');
-    in_time(write(&cell.agent, &longest, b"deep"))
+    in_time(write(&container.agent, &longest, b"deep"))
         .await
         .unwrap();
-    assert_eq!(in_time(read(&cell.agent, &longest)).await.unwrap(), b"deep");
-    let removed = cell.agent.delete(b"x", true, Precondition::Any);
+    assert_eq!(
+        in_time(read(&container.agent, &longest)).await.unwrap(),
+        b"deep"
+    );
+    let removed = container.agent.delete(b"x", true, Precondition::Any);
     assert_eq!(in_time(removed).await.unwrap(), 2048);
-    assert_well(&cell).await;
-    cell.remove().await;
+    assert_well(&container).await;
+    container.remove().await;
 }

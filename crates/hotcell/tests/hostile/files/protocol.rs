@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::cell::{assert_well, in_time};
-use crate::support::{Cell, eventually};
+use super::container::{assert_well, in_time};
+use crate::support::{TestContainer, eventually};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -44,8 +44,12 @@ const CALLS: [&str; 19] = [
     "Export",
 ];
 
-async fn connect(cell: &Cell) -> UnixStream {
-    let directory = cell.home.path().join("containers").join(cell.id.as_str());
+async fn connect(container: &TestContainer) -> UnixStream {
+    let directory = container
+        .home
+        .path()
+        .join("containers")
+        .join(container.id.as_str());
     let directory = File::open(directory).expect("the container's directory");
     // By a short path: a socket's may not be long.
     let path = format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd());
@@ -53,8 +57,8 @@ async fn connect(cell: &Cell) -> UnixStream {
 }
 
 /// Sends bytes on a connection of their own and drops it a little later.
-async fn send(cell: &Cell, bytes: &[u8]) {
-    let mut stream = connect(cell).await;
+async fn send(container: &TestContainer, bytes: &[u8]) {
+    let mut stream = connect(container).await;
     let (mut from, mut to) = stream.split();
     // The agent may hang up in the middle, and mostly does.
     let talk = async {
@@ -66,20 +70,20 @@ async fn send(cell: &Cell, bytes: &[u8]) {
 }
 
 /// A new connection is served and the old one still is.
-async fn assert_served(cell: &Cell) {
+async fn assert_served(container: &TestContainer) {
     eventually("a new connection is served", || async {
-        let stream = cell
+        let stream = container
             .engine
-            .open(&cell.id)
+            .open(&container.id)
             .await
             .expect("the socket is there");
         Agent::connect(stream).await.is_ok()
     })
     .await;
-    in_time(cell.agent.stat(b"", false))
+    in_time(container.agent.stat(b"", false))
         .await
         .expect("the old connection is served");
-    assert_well(cell).await;
+    assert_well(container).await;
 }
 
 fn frame(length: usize, kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
@@ -115,16 +119,16 @@ fn call(path: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn noise_and_broken_frames_hurt_nobody() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let settings = frame(0, 4, 0, 0, &[]);
     let begin = [PREFACE, &settings].concat();
     for seed in 0..60 {
         let noise = noise(seed, 1 + 50 * usize::try_from(seed).unwrap());
-        send(&cell, &noise).await;
-        send(&cell, &[&begin, &noise[..]].concat()).await;
+        send(&container, &noise).await;
+        send(&container, &[&begin, &noise[..]].concat()).await;
     }
     for cut in 0..PREFACE.len() {
-        send(&cell, &PREFACE[..cut]).await;
+        send(&container, &PREFACE[..cut]).await;
     }
     let lies = [
         frame(0x00ff_ffff, 0, 0, 1, &[0; 4096]),
@@ -141,15 +145,15 @@ async fn noise_and_broken_frames_hurt_nobody() {
         frame(6, 4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).repeat(20_000),
     ];
     for lie in lies {
-        send(&cell, &[&begin, &lie[..]].concat()).await;
+        send(&container, &[&begin, &lie[..]].concat()).await;
     }
-    assert_served(&cell).await;
-    cell.remove().await;
+    assert_served(&container).await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn thousands_of_calls_at_once_are_bounded() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let begin = [PREFACE, &frame(0, 4, 0, 0, &[])].concat();
     let headers = |stream: u32, path: &str| {
         let block = call(path);
@@ -166,39 +170,41 @@ async fn thousands_of_calls_at_once_are_bounded() {
         started.extend(frame(5, 0, 0, stream, &[0, 0, 0x3f, 0xff, 0xff]));
     }
     for flood in [open, reset, started] {
-        send(&cell, &flood).await;
-        assert_served(&cell).await;
+        send(&container, &flood).await;
+        assert_served(&container).await;
     }
-    cell.remove().await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn more_connections_than_there_may_be_are_closed_and_the_others_served() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let closed = Arc::new(AtomicUsize::new(0));
     let mut idle = JoinSet::new();
     for _ in 0..100 {
-        let (mut stream, closed) = (connect(&cell).await, Arc::clone(&closed));
+        let (mut stream, closed) = (connect(&container).await, Arc::clone(&closed));
         idle.spawn(async move {
             let _ = stream.read_to_end(&mut Vec::new()).await;
             closed.fetch_add(1, Ordering::Relaxed);
         });
     }
-    in_time(cell.agent.stat(b"", false)).await.unwrap();
+    in_time(container.agent.stat(b"", false)).await.unwrap();
     eventually("all but a few of them are closed", || async {
         closed.load(Ordering::Relaxed) >= 90
     })
     .await;
     assert!(closed.load(Ordering::Relaxed) < 100, "not one is served");
     drop(idle);
-    assert_served(&cell).await;
-    cell.remove().await;
+    assert_served(&container).await;
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn calls_with_broken_messages_are_answered_with_a_no() {
-    let cell = Cell::new().await;
-    let (client, connection) = h2::client::handshake(connect(&cell).await).await.unwrap();
+    let container = TestContainer::new().await;
+    let (client, connection) = h2::client::handshake(connect(&container).await)
+        .await
+        .unwrap();
     tokio::spawn(connection);
     for seed in 0..40 {
         for name in CALLS.iter().chain(&["Nothing", ""]) {
@@ -208,8 +214,8 @@ async fn calls_with_broken_messages_are_answered_with_a_no() {
             assert!(answer.is_some() || seed == 0, "{name}, seed {seed}");
         }
     }
-    assert_served(&cell).await;
-    cell.remove().await;
+    assert_served(&container).await;
+    container.remove().await;
 }
 
 /// The status of a call with this message, if it is a refusal; broken calls may also be

@@ -2,11 +2,11 @@
 
 use hotcell_agent_client::{AgentError, Operation, Precondition, WriteOptions};
 
-use super::cell::{
+use super::container::{
     OUTSIDE, archive, background, export, file, import, in_time, list, make_outside, outside, read,
     write,
 };
-use crate::support::{Cell, python};
+use crate::support::{TestContainer, python};
 
 /// How often each operation is tried at least.
 const ROUNDS: usize = 100;
@@ -34,23 +34,23 @@ while True:
 "#;
 
 /// A container in which `flip` is a directory and a symlink to `target` in turns.
-async fn swapping(target: &str) -> (Cell, String) {
-    let cell = Cell::new().await;
-    let before = make_outside(&cell).await;
+async fn swapping(target: &str) -> (TestContainer, String) {
+    let container = TestContainer::new().await;
+    let before = make_outside(&container).await;
     let script = SWAPPER.replace("TARGET", &format!("{target:?}"));
-    drop(background(&cell, &python(&script)).await);
-    (cell, before)
+    drop(background(&container, &python(&script)).await);
+    (container, before)
 }
 
 /// Tries an operation until it has met the directory and the symlink.
-async fn race<F>(name: &str, cell: &Cell, mut operation: F)
+async fn race<F>(name: &str, container: &TestContainer, mut operation: F)
 where
-    F: AsyncFnMut(&Cell) -> Result<(), AgentError>,
+    F: AsyncFnMut(&TestContainer) -> Result<(), AgentError>,
 {
     let (mut done, mut refused) = (0, 0);
     let work = async {
         while done + refused < ROUNDS || done == 0 || refused == 0 {
-            match operation(cell).await {
+            match operation(container).await {
                 Ok(()) => done += 1,
                 Err(AgentError::Refused { .. }) => refused += 1,
                 Err(error) => panic!("{name}: {error}"),
@@ -78,40 +78,43 @@ fn assert_names_inside(paths: impl Iterator<Item = Vec<u8>>) {
 #[tokio::test]
 async fn a_swapped_directory_lets_nothing_be_read_from_outside() {
     for target in [OUTSIDE, "../tmp/outside", "/proc/self/root/tmp/outside"] {
-        let (cell, before) = swapping(target).await;
-        race("stat", &cell, async |cell| {
-            let info = cell.agent.stat(b"flip/canary", true).await?;
+        let (container, before) = swapping(target).await;
+        race("stat", &container, async |container| {
+            let info = container.agent.stat(b"flip/canary", true).await?;
             assert!(info.size <= 6, "{info:?}");
             Ok(())
         })
         .await;
-        race("read", &cell, async |cell| {
-            assert_inside(&read(&cell.agent, b"flip/canary").await?);
+        race("read", &container, async |container| {
+            assert_inside(&read(&container.agent, b"flip/canary").await?);
             Ok(())
         })
         .await;
-        race("list", &cell, async |cell| {
-            let entries = list(&cell.agent, b"flip", true).await?;
+        race("list", &container, async |container| {
+            let entries = list(&container.agent, b"flip", true).await?;
             assert_names_inside(entries.into_iter().map(|entry| entry.path));
             Ok(())
         })
         .await;
-        race("export", &cell, async |cell| {
-            let packed = export(&cell.agent, b"flip").await?;
+        race("export", &container, async |container| {
+            let packed = export(&container.agent, b"flip").await?;
             assert_names_inside(members(&packed).into_iter());
             Ok(())
         })
         .await;
-        race("copy a tree", &cell, async |cell| {
-            cell.agent.copy(b"flip", b"copy", false, true).await?;
-            let copied = list(&cell.agent, b"copy", true).await?;
+        race("copy a tree", &container, async |container| {
+            container.agent.copy(b"flip", b"copy", false, true).await?;
+            let copied = list(&container.agent, b"copy", true).await?;
             assert_names_inside(copied.into_iter().map(|entry| entry.path));
-            cell.agent.delete(b"copy", true, Precondition::Any).await?;
+            container
+                .agent
+                .delete(b"copy", true, Precondition::Any)
+                .await?;
             Ok(())
         })
         .await;
-        assert_eq!(outside(&cell).await, before);
-        cell.remove().await;
+        assert_eq!(outside(&container).await, before);
+        container.remove().await;
     }
 }
 
@@ -127,94 +130,104 @@ fn members(archive: &[u8]) -> Vec<Vec<u8>> {
 
 #[tokio::test]
 async fn a_swapped_directory_lets_nothing_be_changed_outside() {
-    let (cell, before) = swapping(OUTSIDE).await;
-    race("write", &cell, async |cell| {
-        write(&cell.agent, b"flip/canary", b"inside")
+    let (container, before) = swapping(OUTSIDE).await;
+    race("write", &container, async |container| {
+        write(&container.agent, b"flip/canary", b"inside")
             .await
             .map(drop)
     })
     .await;
-    race("write anew", &cell, async |cell| {
-        write(&cell.agent, b"flip/new/deep/file", b"inside").await?;
-        cell.agent
+    race("write anew", &container, async |container| {
+        write(&container.agent, b"flip/new/deep/file", b"inside").await?;
+        container
+            .agent
             .delete(b"flip/new", true, Precondition::Any)
             .await
             .map(drop)
     })
     .await;
-    race("append", &cell, async |cell| {
+    race("append", &container, async |container| {
         let append = WriteOptions {
             append: true,
             ..WriteOptions::default()
         };
-        cell.agent
+        container
+            .agent
             .write_all(b"flip/open", "x".into(), append)
             .await
             .map(drop)
     })
     .await;
-    race("delete", &cell, async |cell| {
-        cell.agent
+    race("delete", &container, async |container| {
+        container
+            .agent
             .delete(b"flip/victim", true, Precondition::Any)
             .await
             .map(drop)
     })
     .await;
-    race("mkdir", &cell, async |cell| {
-        cell.agent.mkdir(b"flip/made/deep", true).await?;
-        cell.agent
+    race("mkdir", &container, async |container| {
+        container.agent.mkdir(b"flip/made/deep", true).await?;
+        container
+            .agent
             .delete(b"flip/made", true, Precondition::Any)
             .await
             .map(drop)
     })
     .await;
-    assert_eq!(outside(&cell).await, before);
-    cell.remove().await;
+    assert_eq!(outside(&container).await, before);
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_swapped_directory_lets_nothing_be_moved_in_or_out() {
-    let (cell, before) = swapping(OUTSIDE).await;
-    write(&cell.agent, b"mine", b"inside").await.unwrap();
-    race("move out", &cell, async |cell| {
-        cell.agent.rename(b"flip/victim", b"moved", true).await?;
-        assert_inside(&read(&cell.agent, b"moved").await?);
+    let (container, before) = swapping(OUTSIDE).await;
+    write(&container.agent, b"mine", b"inside").await.unwrap();
+    race("move out", &container, async |container| {
+        container
+            .agent
+            .rename(b"flip/victim", b"moved", true)
+            .await?;
+        assert_inside(&read(&container.agent, b"moved").await?);
         Ok(())
     })
     .await;
-    race("move in", &cell, async |cell| {
-        write(&cell.agent, b"moving", b"inside").await?;
-        cell.agent
+    race("move in", &container, async |container| {
+        write(&container.agent, b"moving", b"inside").await?;
+        container
+            .agent
             .rename(b"moving", b"flip/canary", true)
             .await
             .map(drop)
     })
     .await;
-    race("copy out", &cell, async |cell| {
-        cell.agent
+    race("copy out", &container, async |container| {
+        container
+            .agent
             .copy(b"flip/canary", b"copied", true, false)
             .await?;
-        assert_inside(&read(&cell.agent, b"copied").await?);
+        assert_inside(&read(&container.agent, b"copied").await?);
         Ok(())
     })
     .await;
-    race("copy in", &cell, async |cell| {
-        cell.agent
+    race("copy in", &container, async |container| {
+        container
+            .agent
             .copy(b"mine", b"flip/canary", true, false)
             .await
             .map(drop)
     })
     .await;
-    assert_eq!(outside(&cell).await, before);
-    cell.remove().await;
+    assert_eq!(outside(&container).await, before);
+    container.remove().await;
 }
 
 #[tokio::test]
 async fn a_swapped_directory_lets_no_batch_and_no_archive_out() {
-    let (cell, before) = swapping(OUTSIDE).await;
+    let (container, before) = swapping(OUTSIDE).await;
     for atomic in [true, false] {
-        race("batch", &cell, async |cell| {
-            let results = cell.agent.batch(everything(), atomic).await?;
+        race("batch", &container, async |container| {
+            let results = container.agent.batch(everything(), atomic).await?;
             for (result, operation) in results.into_iter().zip(everything()) {
                 let outcome = result?;
                 if matches!(operation, Operation::Read { .. }) {
@@ -225,25 +238,28 @@ async fn a_swapped_directory_lets_no_batch_and_no_archive_out() {
         })
         .await;
     }
-    race("import", &cell, async |cell| {
+    race("import", &container, async |container| {
         let members = [file("canary", b"inside"), file("new/deep/file", b"inside")];
-        import(&cell.agent, b"flip", archive(&members)).await?;
-        cell.agent
+        import(&container.agent, b"flip", archive(&members)).await?;
+        container
+            .agent
             .delete(b"flip/new", true, Precondition::Any)
             .await
             .map(drop)
     })
     .await;
-    race("import beneath", &cell, async |cell| {
+    race("import beneath", &container, async |container| {
         let members = [
             file("flip/canary", b"inside"),
             file("flip/sub/canary", b"inside"),
         ];
-        import(&cell.agent, b"", archive(&members)).await.map(drop)
+        import(&container.agent, b"", archive(&members))
+            .await
+            .map(drop)
     })
     .await;
-    assert_eq!(outside(&cell).await, before);
-    cell.remove().await;
+    assert_eq!(outside(&container).await, before);
+    container.remove().await;
 }
 
 /// One of each.
@@ -286,26 +302,26 @@ fn everything() -> Vec<Operation> {
 #[tokio::test]
 async fn a_directory_that_turns_into_the_hosts_own_places_shows_nothing_of_them() {
     for target in ["/etc", "/proc/1", "/", ".."] {
-        let (cell, before) = swapping(target).await;
+        let (container, before) = swapping(target).await;
         for name in ["passwd", "environ", "etc", "tmp", "workspace/flip"] {
             let path = format!("flip/{name}");
             for _ in 0..ROUNDS {
-                let found = in_time(cell.agent.stat(path.as_bytes(), true)).await;
+                let found = in_time(container.agent.stat(path.as_bytes(), true)).await;
                 assert!(found.is_err(), "{target}: {found:?}");
-                let read = in_time(read(&cell.agent, path.as_bytes())).await;
+                let read = in_time(read(&container.agent, path.as_bytes())).await;
                 assert!(read.is_err(), "{target}: {read:?}");
                 let written =
-                    in_time(cell.agent.mkdir(format!("{path}/x").as_bytes(), false)).await;
+                    in_time(container.agent.mkdir(format!("{path}/x").as_bytes(), false)).await;
                 assert!(written.is_err(), "{target}: {written:?}");
             }
         }
-        race("export", &cell, async |cell| {
-            let packed = export(&cell.agent, b"flip").await?;
+        race("export", &container, async |container| {
+            let packed = export(&container.agent, b"flip").await?;
             assert_names_inside(members(&packed).into_iter());
             Ok(())
         })
         .await;
-        assert_eq!(outside(&cell).await, before);
-        cell.remove().await;
+        assert_eq!(outside(&container).await, before);
+        container.remove().await;
     }
 }

@@ -3,19 +3,19 @@
 use hotcell_domain::Phase;
 
 use super::moment::{agent_pid, kill};
-use crate::support::{Cell, deadline};
+use crate::support::{TestContainer, deadline};
 
 #[tokio::test]
 async fn an_agent_that_dies_takes_its_container_along_and_everybody_is_told() {
-    let cell = Cell::new().await;
-    let exited = cell.engine.exited(&cell.id);
-    kill(agent_pid(&cell.id));
+    let container = TestContainer::new().await;
+    let exited = container.engine.exited(&container.id);
+    kill(agent_pid(&container.id));
     let exited = tokio::time::timeout(deadline(), exited).await;
     exited.expect("the end is noticed").unwrap();
-    assert_eq!(cell.inspect().await.phase, Phase::Stopped);
-    assert!(cell.agent.stat(b"", false).await.is_err());
-    assert!(cell.engine.open(&cell.id).await.is_err());
-    let listed = cell.engine.list().await.unwrap();
+    assert_eq!(container.inspect().await.phase, Phase::Stopped);
+    assert!(container.agent.stat(b"", false).await.is_err());
+    assert!(container.engine.open(&container.id).await.is_err());
+    let listed = container.engine.list().await.unwrap();
     assert_eq!(listed.len(), 1);
-    cell.remove().await;
+    container.remove().await;
 }

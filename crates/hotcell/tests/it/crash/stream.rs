@@ -9,7 +9,7 @@ use hotcell_engine::AgentStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::moment::Moments;
-use crate::support::{Cell, deadline, shell};
+use crate::support::{TestContainer, deadline, shell};
 
 /// What the command writes, to each of its streams.
 const SCRIPT: &str =
@@ -94,7 +94,7 @@ impl Received {
 
 #[tokio::test]
 async fn every_byte_comes_exactly_once_wherever_the_connection_is_cut() {
-    let cell = Cell::new().await;
+    let container = TestContainer::new().await;
     let expected = |name: &str| {
         let lines: Vec<_> = (1..=20_000).map(|n| format!("{name} {n}\n")).collect();
         lines.concat()
@@ -105,7 +105,7 @@ async fn every_byte_comes_exactly_once_wherever_the_connection_is_cut() {
         let work = async {
             let mut cuts = 0;
             while !received.is_over {
-                follow_until_cut(&cell, seed, &mut moments, &mut received).await;
+                follow_until_cut(&container, seed, &mut moments, &mut received).await;
                 cuts += 1;
             }
             cuts
@@ -117,11 +117,16 @@ async fn every_byte_comes_exactly_once_wherever_the_connection_is_cut() {
         assert!(received.stdout == expected("out").as_bytes(), "seed {seed}");
         assert!(received.stderr == expected("err").as_bytes(), "seed {seed}");
     }
-    cell.remove().await;
+    container.remove().await;
 }
 
-async fn follow_until_cut(cell: &Cell, seed: u64, moments: &mut Moments, received: &mut Received) {
-    let stream = cell.engine.open(&cell.id).await.unwrap();
+async fn follow_until_cut(
+    container: &TestContainer,
+    seed: u64,
+    moments: &mut Moments,
+    received: &mut Received,
+) {
+    let stream = container.engine.open(&container.id).await.unwrap();
     let left = usize::try_from(moments.below(150_000)).unwrap();
     // Cut so early that there is no hello yet: the next connection is another chance.
     let Ok(agent) = Agent::connect(Cut { stream, left }).await else {

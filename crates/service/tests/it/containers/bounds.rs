@@ -9,8 +9,8 @@ use hotcell_engine::Engine;
 use hotcell_service::{ContainerView, Service, ServiceError, Spawn};
 use tokio::task::JoinHandle;
 
-use super::odd::Odd;
-use crate::ground::{Ground, by_id, me, named, until};
+use super::faulty_engine::FaultyEngine;
+use crate::fixture::{Fixture, by_id, me, named, until};
 
 /// An engine that never answers must not delay anyone beyond this.
 const SOON: Duration = Duration::from_mins(1);
@@ -21,7 +21,7 @@ const MANY: usize = 20;
 /// Starts a creation that never finishes.
 async fn begin(
     service: &Service,
-    engine: &Odd,
+    engine: &FaultyEngine,
 ) -> (
     JoinHandle<Result<ContainerView, ServiceError>>,
     ContainerView,
@@ -43,9 +43,9 @@ async fn begin(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_being_made_can_be_killed() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let (spawning, view) = begin(&service, &engine).await;
@@ -59,7 +59,7 @@ async fn a_container_that_is_being_made_can_be_killed() {
     );
     let told = engine.abandoned.load(Ordering::SeqCst);
     assert_eq!(told, 1, "the engine was told, and not cut off");
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     let all = service.containers(&me(), true).await.unwrap();
     assert_eq!((all.len(), all[0].phase), (1, Phase::Stopped));
     service.spawn(&me(), named("box")).await.unwrap();
@@ -69,9 +69,9 @@ async fn a_container_that_is_being_made_can_be_killed() {
 /// container for all its life.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spawn_takes_two_tasks() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let alive = || {
@@ -90,24 +90,24 @@ async fn a_spawn_takes_two_tasks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_what_is_being_made() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let (spawning, _) = begin(&service, &engine).await;
     let stop = tokio::time::timeout(SOON, service.stop(Duration::ZERO));
     stop.await.expect("in time");
     assert!(spawning.await.unwrap().is_err());
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_on_an_engine_that_does_not_answer_leaves_the_rest_to_the_next_server() {
-    let mut ground = Ground::new();
-    ground.settings.stop_timeout = Duration::from_millis(300);
-    let engine = Odd::new(&ground);
-    let service = ground
+    let mut fixture = Fixture::new();
+    fixture.settings.stop_timeout = Duration::from_millis(300);
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     for _ in 0..MANY {
@@ -117,10 +117,10 @@ async fn a_stop_on_an_engine_that_does_not_answer_leaves_the_rest_to_the_next_se
     let stop = tokio::time::timeout(SOON, service.stop(Duration::ZERO));
     stop.await.expect("in time");
     drop(service);
-    assert_eq!(ground.held().await.len(), MANY);
+    assert_eq!(fixture.held().await.len(), MANY);
 
-    let service = ground.start().await;
-    ground.until_held(0).await;
+    let service = fixture.start().await;
+    fixture.until_held(0).await;
     until("all are noted as stopped", async || {
         let all = service.containers(&me(), true).await.unwrap();
         all.len() == MANY && all.iter().all(|view| view.phase == Phase::Stopped)
@@ -130,9 +130,9 @@ async fn a_stop_on_an_engine_that_does_not_answer_leaves_the_rest_to_the_next_se
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_away_is_asked_once_to_remove_a_container() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
@@ -149,9 +149,9 @@ async fn an_engine_that_is_away_is_asked_once_to_remove_a_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_are_shown_although_their_engine_does_not_answer() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();

@@ -7,7 +7,7 @@ use hotcell_service::{Service, ServiceError, Spawn};
 use hotcell_testkit::fake::Faults;
 
 use super::pool::{until_ready, warm_ground};
-use crate::ground::{Ground, by_id, me, persistent, somebody_else, until};
+use crate::fixture::{Fixture, by_id, me, persistent, somebody_else, until};
 
 /// Each container of these tests holds a tenth of the total.
 const EACH: u64 = 64 << 20;
@@ -21,13 +21,13 @@ fn limits(memory_bytes: u64) -> Limits {
     }
 }
 
-fn bounded(mut ground: Ground) -> Ground {
-    ground.settings.default_limits = limits(EACH);
-    ground.settings.totals = Some(Totals {
+fn bounded(mut fixture: Fixture) -> Fixture {
+    fixture.settings.default_limits = limits(EACH);
+    fixture.settings.totals = Some(Totals {
         memory: Bytes::new(EACH * PLACES).expect("a limit"),
         pids: Pids::new(1000).expect("a limit"),
     });
-    ground
+    fixture
 }
 
 fn of_size(memory_bytes: u64) -> Spawn {
@@ -58,8 +58,8 @@ fn rule<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> &'static str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_20_spawns_at_once_as_many_are_made_as_there_is_room_for() {
-    let ground = bounded(Ground::new());
-    let service = ground.start().await;
+    let fixture = bounded(Fixture::new());
+    let service = fixture.start().await;
     let spawns = (0..20).map(|_| {
         let service = service.clone();
         tokio::spawn(async move { service.spawn(&me(), Spawn::default()).await })
@@ -72,7 +72,7 @@ async fn of_20_spawns_at_once_as_many_are_made_as_there_is_room_for() {
         }
     }
     assert_eq!(made.len() as u64, PLACES);
-    assert_eq!(ground.held().await.len() as u64, PLACES);
+    assert_eq!(fixture.held().await.len() as u64, PLACES);
     assert_eq!(held(&service).await, share(PLACES));
 
     // The total is everybody's, and what one gives back another may have.
@@ -83,7 +83,7 @@ async fn of_20_spawns_at_once_as_many_are_made_as_there_is_room_for() {
     let theirs = service.spawn(&somebody_else(), Spawn::default()).await;
     theirs.unwrap();
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     assert_eq!(held(&service).await, Share::default());
 }
 
@@ -91,8 +91,8 @@ async fn of_20_spawns_at_once_as_many_are_made_as_there_is_room_for() {
 async fn what_cannot_be_made_holds_nothing() {
     let mut failures = 0;
     for seed in 0..20 {
-        let ground = bounded(Ground::with_faults(Faults::from_seed(seed)));
-        let service = ground.start().await;
+        let fixture = bounded(Fixture::with_faults(Faults::from_seed(seed)));
+        let service = fixture.start().await;
         for _ in 0..5 {
             let Err(error) = service.spawn(&me(), of_size(EACH * PLACES)).await else {
                 break;
@@ -107,9 +107,9 @@ async fn what_cannot_be_made_holds_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_later_holds_nothing() {
-    let mut ground = bounded(Ground::new());
-    ground.settings.quotas.default.containers = 1;
-    let service = ground.start().await;
+    let mut fixture = bounded(Fixture::new());
+    fixture.settings.quotas.default.containers = 1;
+    let service = fixture.start().await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let too_many = service.spawn(&me(), Spawn::default()).await;
     assert!(matches!(too_many, Err(ServiceError::OverQuota(_))));
@@ -118,13 +118,13 @@ async fn what_is_refused_later_holds_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_server_counts_what_it_finds() {
-    let ground = bounded(Ground::new());
-    let service = ground.start().await;
+    let fixture = bounded(Fixture::new());
+    let service = fixture.start().await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     let big = service.spawn(&me(), of_size(EACH * 8)).await.unwrap();
     drop(service);
 
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let expected = Share {
         memory_bytes: EACH * 9,
         pids: 16,
@@ -141,15 +141,15 @@ async fn the_next_server_counts_what_it_finds() {
     };
     assert_eq!(held(&service).await, expected);
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_ends_by_itself_holds_nothing_any_more() {
-    let ground = bounded(Ground::new());
-    let service = ground.start().await;
+    let fixture = bounded(Fixture::new());
+    let service = fixture.start().await;
     let view = service.spawn(&me(), of_size(EACH * PLACES)).await.unwrap();
-    ground.engine().crash(&view.id).await.unwrap();
+    fixture.engine().crash(&view.id).await.unwrap();
     let is_free = async || held(&service).await == Share::default();
     until("what it held is free", is_free).await;
     service.spawn(&me(), of_size(EACH * PLACES)).await.unwrap();
@@ -157,9 +157,9 @@ async fn a_container_that_ends_by_itself_holds_nothing_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_warm_container_counts_and_counts_once_when_it_is_handed_out() {
-    let mut ground = bounded(warm_ground(2));
-    ground.settings.warm[0].wanted = 2;
-    let service = ground.start().await;
+    let mut fixture = bounded(warm_ground(2));
+    fixture.settings.warm[0].wanted = 2;
+    let service = fixture.start().await;
     until_ready(&service, 2).await;
     assert_eq!(held(&service).await, share(2));
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
@@ -174,8 +174,8 @@ async fn a_warm_container_counts_and_counts_once_when_it_is_handed_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn warm_containers_give_way_to_whoever_needs_their_room() {
-    let ground = bounded(warm_ground(4));
-    let service = ground.start().await;
+    let fixture = bounded(warm_ground(4));
+    let service = fixture.start().await;
     until_ready(&service, 4).await;
     let big = service.spawn(&me(), of_size(EACH * 8)).await.unwrap();
     assert_eq!(big.limits.memory.get(), EACH * 8);
@@ -194,13 +194,13 @@ async fn warm_containers_give_way_to_whoever_needs_their_room() {
     service.kill(&me(), &by_id(&big), true).await.unwrap();
     until_ready(&service, 4).await;
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spawns_and_a_pool_that_want_the_same_room_never_hold_more_than_there_is() {
-    let ground = bounded(warm_ground(6));
-    let service = ground.start().await;
+    let fixture = bounded(warm_ground(6));
+    let service = fixture.start().await;
     let spawns = (0..40).map(|number| {
         let service = service.clone();
         tokio::spawn(async move {
@@ -218,33 +218,33 @@ async fn spawns_and_a_pool_that_want_the_same_room_never_hold_more_than_there_is
     until_ready(&service, 6).await;
     assert_eq!(held(&service).await, share(6));
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_a_full_house_leaves_room_for_who_comes_next() {
-    let ground = bounded(warm_ground(10));
-    let service = ground.start().await;
+    let fixture = bounded(warm_ground(10));
+    let service = fixture.start().await;
     until_ready(&service, PLACES).await;
     drop(service);
     // The warm ones of the first server are being removed.
-    let service = ground.start().await;
+    let service = fixture.start().await;
     service.spawn(&me(), of_size(EACH * PLACES)).await.unwrap();
     assert_eq!(held(&service).await.memory_bytes, EACH * PLACES);
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_the_maximum_is_denied_and_holds_nothing() {
-    let mut ground = bounded(Ground::new());
+    let mut fixture = bounded(Fixture::new());
     let most = limits(EACH);
-    ground.settings.policy.maxima = Some(Maxima {
+    fixture.settings.policy.maxima = Some(Maxima {
         memory: most.memory,
         cpus: most.cpus,
         pids: most.pids,
     });
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let refused = service.spawn(&me(), of_size(EACH + 1)).await;
     assert_eq!(rule(refused), "memory_max");
     assert_eq!(held(&service).await, Share::default());

@@ -8,9 +8,9 @@ use hotcell_domain::{Limits, Pids};
 use hotcell_engine::Engine;
 use hotcell_service::Spawn;
 
-use super::odd::Odd;
+use super::faulty_engine::FaultyEngine;
 use super::pool::{until_ready, warm_ground};
-use crate::ground::{Ground, by_id, me, persistent, until};
+use crate::fixture::{Fixture, by_id, me, persistent, until};
 
 fn small(is_persistent: bool) -> Spawn {
     Spawn {
@@ -25,9 +25,9 @@ fn small(is_persistent: bool) -> Spawn {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn persistent_containers_are_brought_to_the_disk_once_and_others_never() {
-    let ground = warm_ground(1);
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = warm_ground(1);
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     until_ready(&service, 1).await;
@@ -49,9 +49,9 @@ async fn persistent_containers_are_brought_to_the_disk_once_and_others_never() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_brings_to_the_disk_what_is_new_and_still_there() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
@@ -61,8 +61,8 @@ async fn a_server_that_stops_brings_to_the_disk_what_is_new_and_still_there() {
     drop(service);
 
     // The next one finds it there.
-    let engine = Odd::new(&ground);
-    let service = ground
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let killed = service.spawn(&me(), persistent()).await.unwrap();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use hotcell_domain::{ContainerRef, Phase};
 use hotcell_service::{Service, ServiceError, Settings, Spawn, SystemClock, SystemRandom};
 
-use crate::ground::{
-    DEADLINE, Ground, attach, begin_and_drop, by_id, ids, me, named, persistent, until,
+use crate::fixture::{
+    DEADLINE, Fixture, attach, begin_and_drop, by_id, ids, me, named, persistent, until,
 };
 
 fn with_ttl(ttl_s: u64) -> Spawn {
@@ -18,9 +18,9 @@ fn with_ttl(ttl_s: u64) -> Spawn {
 }
 
 /// A service on the real clock, for containers that end by themselves.
-async fn start_by_the_real_clock(ground: &Ground) -> Service {
-    let store = ground.store().await;
-    let engine = Arc::new(ground.engine());
+async fn start_by_the_real_clock(fixture: &Fixture) -> Service {
+    let store = fixture.store().await;
+    let engine = Arc::new(fixture.engine());
     let settings = Settings {
         kill_grace: Duration::from_millis(200),
         ..Settings::default()
@@ -47,20 +47,20 @@ fn is_gone(result: &Result<(), ServiceError>) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_killed_twice_is_not_found() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     for force in [false, true] {
         let view = service.spawn(&me(), Spawn::default()).await.unwrap();
         service.kill(&me(), &by_id(&view), force).await.unwrap();
-        ground.assert_empty().await;
+        fixture.assert_empty().await;
         assert!(is_gone(&service.kill(&me(), &by_id(&view), force).await));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_kills_at_once_finds_it_gone_afterwards() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     let kills = (0..16).map(|number| {
         let (service, target) = (service.clone(), by_id(&view));
@@ -71,20 +71,20 @@ async fn whoever_kills_at_once_finds_it_gone_afterwards() {
         let result = kill.await.unwrap();
         assert!(result.is_ok() || is_gone(&result), "{result:?}");
         killed += usize::from(result.is_ok());
-        assert_eq!(ground.held().await, []);
+        assert_eq!(fixture.held().await, []);
     }
     assert!(killed >= 1);
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_ends_when_its_time_is_up() {
-    let ground = Ground::new();
-    let service = start_by_the_real_clock(&ground).await;
+    let fixture = Fixture::new();
+    let service = start_by_the_real_clock(&fixture).await;
     let began = Instant::now();
     service.spawn(&me(), with_ttl(1)).await.unwrap();
     let lasting = service.spawn(&me(), with_ttl(3600)).await.unwrap();
-    ground.until_held(1).await;
+    fixture.until_held(1).await;
     assert!(
         began.elapsed() >= Duration::from_millis(900),
         "it ended early"
@@ -93,13 +93,13 @@ async fn a_container_ends_when_its_time_is_up() {
         ids(&service.containers(&me(), false).await.unwrap()) == [lasting.id.clone()]
     })
     .await;
-    assert_eq!(ground.held().await, [lasting.id]);
+    assert_eq!(fixture.held().await, [lasting.id]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_the_moment_of_expiry_leaves_one_end() {
-    let ground = Ground::new();
-    let service = start_by_the_real_clock(&ground).await;
+    let fixture = Fixture::new();
+    let service = start_by_the_real_clock(&fixture).await;
     let mut kills = Vec::new();
     for number in 0..24_u32 {
         let view = service.spawn(&me(), with_ttl(1)).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_kill_at_the_moment_of_expiry_leaves_one_end() {
         let result = kill.await.unwrap();
         assert!(result.is_ok() || is_gone(&result), "{result:?}");
     }
-    ground.until_held(0).await;
+    fixture.until_held(0).await;
     until("all rows are ended", async || {
         service.containers(&me(), false).await.unwrap().is_empty()
     })
@@ -122,21 +122,21 @@ async fn a_kill_at_the_moment_of_expiry_leaves_one_end() {
     let ended = service.containers(&me(), true).await.unwrap();
     assert_eq!(ended.len(), 24);
     assert!(ended.iter().all(|view| view.phase == Phase::Stopped));
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_whose_agent_dies_has_failed_and_is_removed() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
-    ground.engine().crash(&view.id).await.unwrap();
+    fixture.engine().crash(&view.id).await.unwrap();
     until("it is noted as failed", async || {
         let all = service.containers(&me(), true).await.unwrap();
         all.len() == 1 && all[0].phase == Phase::Failed
     })
     .await;
-    ground.until_held(0).await;
+    fixture.until_held(0).await;
     assert!(is_gone(&service.kill(&me(), &by_id(&view), true).await));
     // Its alias is free.
     until("its alias is free", async || {
@@ -147,13 +147,13 @@ async fn a_container_whose_agent_dies_has_failed_and_is_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_the_engine_loses_is_noted_by_reconcile() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     // Its agent is still running, so only the engine can tell.
     let (home, elsewhere) = (
-        ground.directory(&view.id),
-        ground.directory(&view.id).with_extension("lost"),
+        fixture.directory(&view.id),
+        fixture.directory(&view.id).with_extension("lost"),
     );
     std::fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {
@@ -168,8 +168,8 @@ async fn a_container_that_the_engine_loses_is_noted_by_reconcile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_removes_transient_containers_and_keeps_persistent_ones() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     for _ in 0..3 {
         service.spawn(&me(), Spawn::default()).await.unwrap();
     }
@@ -181,22 +181,22 @@ async fn stopping_removes_transient_containers_and_keeps_persistent_ones() {
         matches!(refused, Err(ServiceError::Unavailable { .. })),
         "{refused:?}"
     );
-    assert_eq!(ground.held().await, std::slice::from_ref(&kept.id));
+    assert_eq!(fixture.held().await, std::slice::from_ref(&kept.id));
     drop(service);
 
-    let living = ground.store().await.active_containers().await.unwrap();
+    let living = fixture.store().await.active_containers().await.unwrap();
     assert_eq!(living.len(), 1);
     assert_eq!((&living[0].id, living[0].phase), (&kept.id, Phase::Running));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_attaches_is_noted_once() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     let target = by_id(&view);
     let (_, first) = attach(&service, &target, "s").await.unwrap();
-    ground.advance(Duration::from_secs(5));
+    fixture.advance(Duration::from_secs(5));
     let (shown, again) = attach(&service, &target, "s").await.unwrap();
     assert_eq!(first, again);
     assert_eq!(shown.attachments, [first]);
@@ -205,9 +205,9 @@ async fn who_attaches_is_noted_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attachments_are_bounded() {
-    let mut ground = Ground::new();
-    ground.settings.attachments_max = 2;
-    let service = ground.start().await;
+    let mut fixture = Fixture::new();
+    fixture.settings.attachments_max = 2;
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     let target: ContainerRef = by_id(&view);
     for session in ["a", "b"] {
@@ -223,12 +223,12 @@ async fn attachments_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_that_nobody_waits_for_is_carried_out() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     let target = by_id(&view);
     begin_and_drop(service.kill(&me(), &target, false)).await;
-    ground.until_held(0).await;
+    fixture.until_held(0).await;
     let began = Instant::now();
     while !service.containers(&me(), false).await.unwrap().is_empty() {
         assert!(began.elapsed() < DEADLINE);

@@ -10,10 +10,10 @@ use hotcell_domain::{ExecStatus, Phase};
 use hotcell_engine::Engine as _;
 use hotcell_service::{ContainerView, Reconciled, Service, ServiceError, Spawn};
 
-use super::odd::Odd;
+use super::faulty_engine::FaultyEngine;
 use super::pool::{until_ready, warm_ground};
 use super::revive::{finish, start};
-use crate::ground::{Ground, by_id, ids, me, named, persistent, until};
+use crate::fixture::{Fixture, by_id, ids, me, named, persistent, until};
 
 /// Callers do not learn the address of an engine.
 const ELSEWHERE: &str = "is held by fake at another address than this server's";
@@ -21,11 +21,11 @@ const ELSEWHERE: &str = "is held by fake at another address than this server's";
 /// Works on the first engine, then serves on the second, which has none of that, then on the first
 /// again.
 async fn expect_left_alone(
-    on_first: impl Fn(&Ground) -> Arc<Odd>,
-    on_second: impl Fn(&Ground) -> Arc<Odd>,
+    on_first: impl Fn(&Fixture) -> Arc<FaultyEngine>,
+    on_second: impl Fn(&Fixture) -> Arc<FaultyEngine>,
 ) {
-    let ground = warm_ground(2);
-    let service = ground.start_on(on_first(&ground)).await;
+    let fixture = warm_ground(2);
+    let service = fixture.start_on(on_first(&fixture)).await;
     until_ready(&service, 2).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     let transient = service.spawn(&me(), named("box")).await.unwrap();
@@ -38,21 +38,21 @@ async fn expect_left_alone(
     until_ready(&service, 2).await;
     drop(service);
     let (held, warm) = {
-        let store = ground.store().await;
-        (ground.held().await, store.warm().await.unwrap())
+        let store = fixture.store().await;
+        (fixture.held().await, store.warm().await.unwrap())
     };
 
-    let elsewhere = Ground::new();
+    let elsewhere = Fixture::new();
     let second = on_second(&elsewhere);
-    let (first, here) = (on_first(&ground).identity().name, second.identity().name);
+    let (first, here) = (on_first(&fixture).identity().name, second.identity().name);
     let words = if first == here {
         ELSEWHERE.to_owned()
     } else {
         format!("is held by {first}, and this server runs on {here}")
     };
-    let service = ground.start_on(second).await;
+    let service = fixture.start_on(second).await;
     expect_halted(&service, &[&kept, &transient], &words).await;
-    ground.advance(Duration::from_hours(24 * 30));
+    fixture.advance(Duration::from_hours(24 * 30));
     service.collect_garbage(&me(), false).await.unwrap();
     let taken = service.spawn(&me(), named("box")).await;
     assert!(
@@ -63,14 +63,14 @@ async fn expect_left_alone(
     service.stop(Duration::ZERO).await;
     drop(service);
     elsewhere.assert_empty().await;
-    assert_eq!(ground.held().await, held);
-    assert_eq!(ground.store().await.warm().await.unwrap(), warm);
+    assert_eq!(fixture.held().await, held);
+    assert_eq!(fixture.store().await.warm().await.unwrap(), warm);
 
-    let service = ground.start_on(on_first(&ground)).await;
+    let service = fixture.start_on(on_first(&fixture)).await;
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!(ids(&listed), [kept.id.clone(), transient.id]);
     assert!(listed.iter().all(|view| view.phase == Phase::Running));
-    fs::write(ground.directory(&kept.id).join("root/go"), "").unwrap();
+    fs::write(fixture.directory(&kept.id).join("root/go"), "").unwrap();
     let (status, said) = finish(&service, &exec).await;
     assert_eq!((status, said.as_str()), (ExecStatus::Succeeded, "done\n"));
 }
@@ -98,51 +98,56 @@ async fn expect_halted(service: &Service, theirs: &[&ContainerView], words: &str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_engine_holds_is_left_alone_and_there_when_that_is_back() {
-    expect_left_alone(Odd::new, |ground| Odd::named("other", ground)).await;
+    expect_left_alone(FaultyEngine::new, |fixture| {
+        FaultyEngine::named("other", fixture)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_engine_of_another_host_holds_is_left_alone_and_there_when_that_is_back() {
-    let at = |host| move |ground: &Ground| Odd::at(host, ground);
+    let at = |host| move |fixture: &Fixture| FaultyEngine::at(host, fixture);
     expect_left_alone(at("tcp://a:1"), at("tcp://b:1")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_at_another_address_is_the_same_if_it_shows_what_it_holds() {
-    let ground = warm_ground(2);
+    let fixture = warm_ground(2);
     // The first server did not record its address.
-    let service = ground.start().await;
+    let service = fixture.start().await;
     until_ready(&service, 2).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     until_ready(&service, 2).await;
     drop(service);
     for host in ["tcp://a:1", "tcp://b:1"] {
-        let left = ground.store().await.warm().await.unwrap();
+        let left = fixture.store().await.warm().await.unwrap();
         assert_eq!(left.len(), 2);
-        let service = ground.start_on(Odd::at(host, &ground)).await;
+        let service = fixture.start_on(FaultyEngine::at(host, &fixture)).await;
         let listed = service.containers(&me(), false).await.unwrap();
         assert_eq!(ids(&listed), std::slice::from_ref(&kept.id));
         assert_eq!(listed[0].phase, Phase::Running);
         until("the pool of the other server is gone", async || {
-            let held = ground.held().await;
+            let held = fixture.held().await;
             held.len() == 3 && !left.iter().any(|row| held.contains(&row.id))
         })
         .await;
         until_ready(&service, 2).await;
         drop(service);
     }
-    let elsewhere = Ground::new();
-    let service = ground.start_on(Odd::at("tcp://c:1", &elsewhere)).await;
+    let elsewhere = Fixture::new();
+    let service = fixture
+        .start_on(FaultyEngine::at("tcp://c:1", &elsewhere))
+        .await;
     expect_halted(&service, &[&kept], ELSEWHERE).await;
     service.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_was_thought_to_have_ended_is_its_owners_again() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
-    let home = ground.directory(&view.id);
+    let home = fixture.directory(&view.id);
     let elsewhere = home.with_extension("lost");
     fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {
@@ -152,12 +157,12 @@ async fn a_container_that_was_thought_to_have_ended_is_its_owners_again() {
     })
     .await;
     fs::rename(&elsewhere, &home).unwrap();
-    assert_eq!(ground.engine().list().await.unwrap().len(), 1);
+    assert_eq!(fixture.engine().list().await.unwrap().len(), 1);
     let found = service.reconcile(&me()).await.unwrap();
     assert_eq!((found.adopted, found.errors), (1, 0));
     assert_eq!(service.reconcile(&me()).await.unwrap().errors, 0);
     let again = service
-        .container(&me(), &crate::ground::by_alias("box"))
+        .container(&me(), &crate::fixture::by_alias("box"))
         .await;
     let again = again.unwrap();
     assert_eq!((again.id, again.phase), (view.id, Phase::Running));

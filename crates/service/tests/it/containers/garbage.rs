@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hotcell_service::{Collected, Spawn};
 
-use super::odd::Odd;
-use crate::ground::{Ground, attach, by_id, ids, me, persistent};
+use super::faulty_engine::FaultyEngine;
+use crate::fixture::{Fixture, attach, by_id, ids, me, persistent};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -18,8 +18,8 @@ fn with_ttl(ttl: Duration) -> Spawn {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_go_when_their_time_is_up_or_nobody_uses_them() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     service.spawn(&me(), with_ttl(HOUR)).await.unwrap();
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let kept = service.spawn(&me(), persistent()).await.unwrap();
@@ -29,7 +29,7 @@ async fn containers_go_when_their_time_is_up_or_nobody_uses_them() {
         Collected::default()
     );
 
-    ground.advance(HOUR * 24 * 7);
+    fixture.advance(HOUR * 24 * 7);
     attach(&service, &by_id(&used), "s").await.unwrap();
     let expected = Collected {
         expired_containers: 1,
@@ -40,28 +40,28 @@ async fn containers_go_when_their_time_is_up_or_nobody_uses_them() {
         service.collect_garbage(&me(), true).await.unwrap(),
         expected
     );
-    assert_eq!(ground.held().await.len(), 4, "a dry run changes nothing");
+    assert_eq!(fixture.held().await.len(), 4, "a dry run changes nothing");
     assert_eq!(
         service.collect_garbage(&me(), false).await.unwrap(),
         expected
     );
     let left = service.containers(&me(), false).await.unwrap();
     assert_eq!(ids(&left), [kept.id.clone(), used.id.clone()]);
-    assert_eq!(ground.held().await, [kept.id, used.id]);
+    assert_eq!(fixture.held().await, [kept.id, used.id]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_ended_containers_go_after_their_time() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     service.kill(&me(), &by_id(&view), true).await.unwrap();
-    ground.advance(HOUR * 23);
+    fixture.advance(HOUR * 23);
     assert_eq!(
         service.collect_garbage(&me(), false).await.unwrap(),
         Collected::default()
     );
-    ground.advance(HOUR * 2);
+    fixture.advance(HOUR * 2);
     let expected = Collected {
         container_records: 1,
         ..Collected::default()
@@ -80,10 +80,10 @@ async fn records_of_ended_containers_go_after_their_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn images_that_nobody_uses_and_what_dead_processes_left_go_and_a_dry_run_counts_them() {
-    let mut ground = Ground::new();
+    let mut fixture = Fixture::new();
     for (days, images) in [(None, 0), (Some(2), 0), (Some(1), 1)] {
-        ground.settings.image_idle_max = days.map(|days| HOUR * 24 * days);
-        let service = ground.start_on(Odd::new(&ground)).await;
+        fixture.settings.image_idle_max = days.map(|days| HOUR * 24 * days);
+        let service = fixture.start_on(FaultyEngine::new(&fixture)).await;
         let expected = Collected {
             images,
             leftovers: 3 + 2,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use hotcell_domain::{ContainerId, ContainerSpec, EngineId, ImageRef, Labels, Phase};
 use hotcell_store::{AttachmentRow, ContainerRow};
 
-use crate::ground::{Ground, me, name, somebody_else};
+use crate::fixture::{Fixture, me, name, somebody_else};
 
 const CONTAINERS: u64 = 2_000;
 
@@ -37,9 +37,9 @@ fn row(number: u64) -> ContainerRow {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_many_containers_is_listed_with_its_own_attachments() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     {
-        let store = ground.store().await;
+        let store = fixture.store().await;
         for number in 0..=CONTAINERS {
             let row = row(number);
             let attachment = AttachmentRow {
@@ -54,7 +54,7 @@ async fn each_of_many_containers_is_listed_with_its_own_attachments() {
             }
         }
     }
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let began = Instant::now();
     let views = service.containers(&me(), false).await.unwrap();
     eprintln!("{} containers listed in {:?}", views.len(), began.elapsed());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hotcell_domain::{Command, Network};
 use hotcell_service::{Action, FilePath, Poll, Service, Spawn, Start, WriteOptions};
 
-use crate::ground::{Ground, begin_and_drop, by_alias, by_id, me, somebody_else};
+use crate::fixture::{Fixture, begin_and_drop, by_alias, by_id, me, somebody_else};
 
 fn count(service: &Service, action: &str, outcome: &str) -> u64 {
     let series =
@@ -17,8 +17,8 @@ fn count(service: &Service, action: &str, outcome: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_ends_as_done_denied_failed_or_abandoned() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let container = service.spawn(&me(), Spawn::default()).await.unwrap();
     let target = by_id(&container);
     let networked = Spawn {
@@ -60,8 +60,8 @@ async fn an_operation_ends_as_done_denied_failed_or_abandoned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transfer_ends_with_its_last_byte_or_is_abandoned() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let container = service.spawn(&me(), Spawn::default()).await.unwrap();
     let target = by_id(&container);
     let path = FilePath::parse(b"file").unwrap();

@@ -7,17 +7,17 @@ use hotcell_domain::{ContainerId, Env, ImageRef, Limits, Pids};
 use hotcell_engine::Engine as _;
 use hotcell_service::{PoolSpec, PoolView, Reconciled, Service, ServiceError, Spawn};
 
-use crate::ground::{Ground, by_id, ids, keyed, me, named, persistent, somebody_else, until};
+use crate::fixture::{Fixture, by_id, ids, keyed, me, named, persistent, somebody_else, until};
 
-/// A ground on which containers of the default kind are kept ready.
-pub(crate) fn warm_ground(wanted: usize) -> Ground {
-    let mut ground = Ground::new();
-    ground.settings.warm = vec![PoolSpec {
+/// A fixture on which containers of the default kind are kept ready.
+pub(crate) fn warm_ground(wanted: usize) -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.settings.warm = vec![PoolSpec {
         image: ImageRef::Host,
         wanted,
         limits: None,
     }];
-    ground
+    fixture
 }
 
 pub(crate) async fn stock(service: &Service) -> PoolView {
@@ -31,10 +31,10 @@ pub(crate) async fn until_ready(service: &Service, count: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_container_is_handed_out_and_replaced() {
-    let ground = warm_ground(2);
-    let service = ground.start().await;
+    let fixture = warm_ground(2);
+    let service = fixture.start().await;
     until_ready(&service, 2).await;
-    let ready: BTreeSet<_> = ground.held().await.into_iter().collect();
+    let ready: BTreeSet<_> = fixture.held().await.into_iter().collect();
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
     assert_eq!(service.status(&me()).await.unwrap().containers, 0);
 
@@ -43,7 +43,7 @@ async fn a_ready_container_is_handed_out_and_replaced() {
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!(listed, std::slice::from_ref(&view));
     until_ready(&service, 2).await;
-    assert_eq!(ground.held().await.len(), 3);
+    assert_eq!(fixture.held().await.len(), 3);
     let expected = PoolView {
         image: ImageRef::Host,
         limits: Limits::default(),
@@ -66,16 +66,16 @@ async fn a_ready_container_is_handed_out_and_replaced() {
 
     service.kill(&me(), &by_id(&view), false).await.unwrap();
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     drop(service);
-    assert_eq!(ground.store().await.warm().await.unwrap(), []);
+    assert_eq!(fixture.store().await.warm().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_container_is_handed_out_twice() {
     const SPAWNS: u64 = 100;
-    let ground = warm_ground(8);
-    let service = ground.start().await;
+    let fixture = warm_ground(8);
+    let service = fixture.start().await;
     until_ready(&service, 8).await;
     let spawns = (0..SPAWNS).map(|_| {
         let service = service.clone();
@@ -95,13 +95,13 @@ async fn no_container_is_handed_out_twice() {
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), made);
     until_ready(&service, 8).await;
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fits_no_stock_is_made_and_variables_do_not_matter() {
-    let ground = warm_ground(1);
-    let service = ground.start().await;
+    let fixture = warm_ground(1);
+    let service = fixture.start().await;
     until_ready(&service, 1).await;
     let few_pids = Limits {
         pids: Pids::new(64).unwrap(),
@@ -124,12 +124,12 @@ async fn what_fits_no_stock_is_made_and_variables_do_not_matter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_loses_its_alias_leaves_the_container_ready() {
-    let ground = warm_ground(1);
-    let service = ground.start().await;
+    let fixture = warm_ground(1);
+    let service = fixture.start().await;
     until_ready(&service, 1).await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
     until_ready(&service, 1).await;
-    let held = ground.held().await;
+    let held = fixture.held().await;
     for _ in 0..5 {
         let taken = service.spawn(&me(), named("box")).await;
         assert!(
@@ -138,7 +138,7 @@ async fn a_claim_that_loses_its_alias_leaves_the_container_ready() {
         );
         assert_eq!(stock(&service).await.ready, 1);
     }
-    assert_eq!(ground.held().await, held);
+    assert_eq!(fixture.held().await, held);
     let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (1, 0));
     let theirs = service.spawn(&somebody_else(), named("box")).await.unwrap();
@@ -147,8 +147,8 @@ async fn a_claim_that_loses_its_alias_leaves_the_container_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_leads_to_one_container_also_after_a_restart() {
-    let ground = warm_ground(4);
-    let service = ground.start().await;
+    let fixture = warm_ground(4);
+    let service = fixture.start().await;
     until_ready(&service, 4).await;
     let spawns = (0..32).map(|_| {
         let service = service.clone();
@@ -165,19 +165,19 @@ async fn a_key_leads_to_one_container_also_after_a_restart() {
     assert_eq!((hits, misses), if made[0].1 { (1, 0) } else { (0, 1) });
     until_ready(&service, 4).await;
     drop(service);
-    let service = ground.start().await;
+    let service = fixture.start().await;
     until_ready(&service, 4).await;
     let again = service.spawn(&me(), keyed("k")).await.unwrap();
     assert_eq!((again.id, again.is_warm), made[0]);
     assert_eq!(stock(&service).await.hits, 0);
-    assert_eq!(ground.held().await.len(), 5);
+    assert_eq!(fixture.held().await.len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pool_takes_from_no_quota() {
-    let mut ground = warm_ground(3);
-    ground.settings.quotas.default.containers = 1;
-    let service = ground.start().await;
+    let mut fixture = warm_ground(3);
+    fixture.settings.quotas.default.containers = 1;
+    let service = fixture.start().await;
     until_ready(&service, 3).await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     until_ready(&service, 3).await;
@@ -187,27 +187,27 @@ async fn the_pool_takes_from_no_quota() {
         "{second:?}"
     );
     assert_eq!(stock(&service).await.ready, 3);
-    assert_eq!(ground.held().await.len(), 4);
+    assert_eq!(fixture.held().await.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconcile_and_garbage_collection_leave_the_pool_alone() {
-    let ground = warm_ground(2);
-    let service = ground.start().await;
+    let fixture = warm_ground(2);
+    let service = fixture.start().await;
     until_ready(&service, 2).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     until_ready(&service, 2).await;
-    let held = ground.held().await;
+    let held = fixture.held().await;
     let expected = Reconciled {
         discovered: 1,
         ..Reconciled::default()
     };
-    ground.advance(Duration::from_hours(24 * 30));
+    fixture.advance(Duration::from_hours(24 * 30));
     for _ in 0..3 {
         assert_eq!(service.reconcile(&me()).await.unwrap(), expected);
         service.collect_garbage(&me(), false).await.unwrap();
     }
-    assert_eq!(ground.held().await, held);
+    assert_eq!(fixture.held().await, held);
     assert_eq!(
         ids(&service.containers(&me(), true).await.unwrap()),
         [kept.id]
@@ -217,13 +217,13 @@ async fn reconcile_and_garbage_collection_leave_the_pool_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_policy_refuses_is_not_kept_warm() {
-    let mut ground = warm_ground(1);
-    ground.settings.warm[0].image = ImageRef::parse("quay.io/a/b").unwrap();
-    let engine = std::sync::Arc::new(ground.engine());
-    let store = ground.store().await;
-    let clock = std::sync::Arc::clone(&ground.clock) as _;
-    let random = std::sync::Arc::new(crate::ground::Counting);
-    let started = Service::start(engine, store, ground.settings.clone(), clock, random).await;
+    let mut fixture = warm_ground(1);
+    fixture.settings.warm[0].image = ImageRef::parse("quay.io/a/b").unwrap();
+    let engine = std::sync::Arc::new(fixture.engine());
+    let store = fixture.store().await;
+    let clock = std::sync::Arc::clone(&fixture.clock) as _;
+    let random = std::sync::Arc::new(crate::fixture::Counting);
+    let started = Service::start(engine, store, fixture.settings.clone(), clock, random).await;
     let refused = started.err().unwrap().to_string();
     assert_eq!(
         refused,
@@ -237,13 +237,13 @@ async fn containers_with_limits_of_their_own_are_kept_ready_beside_the_default_o
         pids: Pids::new(999).unwrap(),
         ..Limits::default()
     };
-    let mut ground = warm_ground(1);
-    ground.settings.warm.push(PoolSpec {
+    let mut fixture = warm_ground(1);
+    fixture.settings.warm.push(PoolSpec {
         image: ImageRef::Host,
         wanted: 1,
         limits: Some(large),
     });
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let is_ready = async || {
         let status = service.status(&me()).await.unwrap();
         status.warm.iter().all(|set| set.ready == 1)
@@ -258,7 +258,7 @@ async fn containers_with_limits_of_their_own_are_kept_ready_beside_the_default_o
         assert!(view.is_warm);
         assert_eq!(view.limits, limits);
     }
-    let held = ground.engine().list().await.unwrap();
+    let held = fixture.engine().list().await.unwrap();
     let specs = held.into_iter().filter_map(|one| one.spec);
     let mut pids: Vec<_> = specs.map(|spec| spec.limits.pids.get()).collect();
     pids.sort_unstable();

@@ -8,15 +8,15 @@ use hotcell_engine::Engine as _;
 use hotcell_service::{Reconciled, Service, Spawn};
 
 use super::pool::{until_ready, warm_ground};
-use crate::ground::{Ground, keyed, me, persistent};
+use crate::fixture::{Fixture, keyed, me, persistent};
 
 /// What the store has after the server died: owned and warm containers.
 async fn noted(
-    ground: &Ground,
+    fixture: &Fixture,
     service: Service,
 ) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>) {
     drop(service);
-    let store = ground.store().await;
+    let store = fixture.store().await;
     let owned = store.active_containers().await.expect("it lists");
     let warm = store.warm().await.expect("it lists");
     (
@@ -27,20 +27,20 @@ async fn noted(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_server_hands_out_nothing_that_another_made() {
-    let ground = warm_ground(3);
-    let service = ground.start().await;
+    let fixture = warm_ground(3);
+    let service = fixture.start().await;
     until_ready(&service, 3).await;
     let kept = service.spawn(&me(), persistent()).await.unwrap();
     until_ready(&service, 3).await;
-    let left: BTreeSet<_> = noted(&ground, service).await.1;
+    let left: BTreeSet<_> = noted(&fixture, service).await.1;
     assert_eq!(left.len(), 3);
 
-    let service = ground.start().await;
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     assert!(!left.contains(&view.id));
     until_ready(&service, 3).await;
-    ground.until_held(5).await;
-    let held: BTreeSet<_> = ground.held().await.into_iter().collect();
+    fixture.until_held(5).await;
+    let held: BTreeSet<_> = fixture.held().await.into_iter().collect();
     assert!(held.is_disjoint(&left) && held.contains(&kept.id));
     let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     let expected = Reconciled {
@@ -52,28 +52,28 @@ async fn the_next_server_hands_out_nothing_that_another_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_and_vanished_ones_are_forgotten() {
-    let mut ground = warm_ground(3);
-    let service = ground.start().await;
+    let mut fixture = warm_ground(3);
+    let service = fixture.start().await;
     until_ready(&service, 3).await;
-    let held = ground.held().await;
+    let held = fixture.held().await;
     drop(service);
-    let store = ground.store().await;
-    ground.engine().destroy(&held[0]).await.unwrap();
-    ground.engine().crash(&held[1]).await.unwrap();
+    let store = fixture.store().await;
+    fixture.engine().destroy(&held[0]).await.unwrap();
+    fixture.engine().crash(&held[1]).await.unwrap();
     drop(store);
-    ground.settings.warm = Vec::new();
-    let service = ground.start().await;
-    ground.until_held(0).await;
+    fixture.settings.warm = Vec::new();
+    let service = fixture.start().await;
+    fixture.until_held(0).await;
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
     service.stop(Duration::ZERO).await;
-    assert_eq!(noted(&ground, service).await, Default::default());
+    assert_eq!(noted(&fixture, service).await, Default::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_at_any_moment_leaves_each_container_with_one_owner() {
     for after_us in (0..12).map(|step| step * 1700) {
-        let ground = warm_ground(2);
-        let service = ground.start().await;
+        let fixture = warm_ground(2);
+        let service = fixture.start().await;
         if after_us % 3400 == 0 {
             until_ready(&service, 2).await;
         }
@@ -90,24 +90,24 @@ async fn a_server_that_dies_at_any_moment_leaves_each_container_with_one_owner()
             spawn.abort();
             let _ = spawn.await;
         }
-        let (owned, warm) = noted(&ground, service).await;
+        let (owned, warm) = noted(&fixture, service).await;
         assert!(owned.is_disjoint(&warm), "after {after_us} us");
-        let held: BTreeSet<_> = ground.held().await.into_iter().collect();
+        let held: BTreeSet<_> = fixture.held().await.into_iter().collect();
         let strangers: Vec<_> = held
             .iter()
             .filter(|id| !owned.contains(id) && !warm.contains(id))
             .collect();
         assert!(strangers.is_empty(), "after {after_us} us: {strangers:?}");
 
-        let service = ground.start().await;
+        let service = fixture.start().await;
         let view = service.spawn(&me(), keyed("0")).await.unwrap();
         assert_eq!(view.phase, Phase::Running, "after {after_us} us");
         until_ready(&service, 2).await;
         let reconciled = service.reconcile(&me()).await.unwrap();
         assert_eq!(reconciled.adopted, 0, "after {after_us} us");
         let listed = service.containers(&me(), false).await.unwrap();
-        ground.until_held(listed.len() + 2).await;
+        fixture.until_held(listed.len() + 2).await;
         service.stop(Duration::ZERO).await;
-        ground.assert_empty().await;
+        fixture.assert_empty().await;
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use hotcell_engine::Engine;
 use hotcell_service::{PoolView, Service, Spawn};
 
-use super::odd::Odd;
+use super::faulty_engine::FaultyEngine;
 use super::pool::{stock, until_ready, warm_ground};
-use crate::ground::{DEADLINE, Ground, me, until};
+use crate::fixture::{DEADLINE, Fixture, me, until};
 
 /// The image of a new container, and whether it was warm.
 async fn spawn(service: &Service) -> (String, bool) {
@@ -23,25 +23,25 @@ async fn spawn(service: &Service) -> (String, bool) {
 }
 
 /// An engine whose tags refer to this image.
-fn tagged_ground(wanted: usize, image_id: &str) -> Ground {
-    let ground = warm_ground(wanted);
-    ground.engine().tag(image_id).unwrap();
-    ground
+fn tagged_ground(wanted: usize, image_id: &str) -> Fixture {
+    let fixture = warm_ground(wanted);
+    fixture.engine().tag(image_id).unwrap();
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_handed_out_is_of_the_image_that_its_name_stands_for_now() {
-    let ground = tagged_ground(3, "one");
-    let service = ground.start().await;
+    let fixture = tagged_ground(3, "one");
+    let service = fixture.start().await;
     until_ready(&service, 3).await;
     assert_eq!(spawn(&service).await, ("one".to_owned(), true));
     until_ready(&service, 3).await;
 
-    let old = ground.held().await;
-    ground.engine().tag("two").unwrap();
+    let old = fixture.held().await;
+    fixture.engine().tag("two").unwrap();
     assert_eq!(spawn(&service).await, ("two".to_owned(), false));
     until("all that was ready is replaced", async || {
-        let held = ground.held().await;
+        let held = fixture.held().await;
         let left = held.iter().filter(|id| old.contains(id)).count();
         // The first is somebody's.
         stock(&service).await.ready == 3 && left == 1
@@ -53,21 +53,21 @@ async fn what_is_handed_out_is_of_the_image_that_its_name_stands_for_now() {
     let PoolView { hits, misses, .. } = stock(&service).await;
     assert_eq!((hits, misses), (4, 1));
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     drop(service);
-    assert_eq!(ground.store().await.warm().await.unwrap(), []);
+    assert_eq!(fixture.store().await.warm().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_of_an_older_image_are_replaced_before_anybody_asks() {
-    let mut ground = tagged_ground(2, "one");
-    ground.settings.warm_check_interval = Duration::from_millis(20);
-    let service = ground.start().await;
+    let mut fixture = tagged_ground(2, "one");
+    fixture.settings.warm_check_interval = Duration::from_millis(20);
+    let service = fixture.start().await;
     until_ready(&service, 2).await;
-    let old = ground.held().await;
-    ground.engine().tag("two").unwrap();
+    let old = fixture.held().await;
+    fixture.engine().tag("two").unwrap();
     until("others are ready", async || {
-        let held = ground.held().await;
+        let held = fixture.held().await;
         let is_left = held.iter().any(|id| old.contains(id));
         stock(&service).await.ready == 2 && !is_left
     })
@@ -79,13 +79,13 @@ async fn containers_of_an_older_image_are_replaced_before_anybody_asks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_an_engine_does_not_say_what_an_image_is_nothing_ready_is_handed_out() {
-    let ground = tagged_ground(1, "one");
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = tagged_ground(1, "one");
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     until_ready(&service, 1).await;
-    let ready = ground.held().await;
+    let ready = fixture.held().await;
     let odd: [&AtomicBool; 2] = [&engine.is_away, &engine.is_silent];
     for fault in odd {
         fault.store(true, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use hotcell_domain::{Bytes, ContainerId, ContainerSpec, ImageRef, Policy};
 use hotcell_engine::Engine as _;
 use hotcell_service::{Reconciled, Spawn};
 
-use crate::ground::{Ground, by_id, ids, me};
+use crate::fixture::{Fixture, by_id, ids, me};
 
 fn stranger(number: u64) -> ContainerId {
     ContainerId::from_parts(number, [9; 10])
@@ -14,13 +14,13 @@ fn stranger(number: u64) -> ContainerId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_without_a_row_is_adopted() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let ours = service.spawn(&me(), Spawn::default()).await.unwrap();
     let mut theirs = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
     theirs.limits.memory = Bytes::parse("96m").unwrap();
     let spec = Policy::default().admit(theirs.clone()).unwrap();
-    hotcell_engine::fetch_and_create(&ground.engine(), &stranger(1), &spec)
+    hotcell_engine::fetch_and_create(&fixture.engine(), &stranger(1), &spec)
         .await
         .unwrap();
 
@@ -51,23 +51,23 @@ async fn a_container_without_a_row_is_adopted() {
     for view in listed {
         service.kill(&me(), &by_id(&view), false).await.unwrap();
     }
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_half_made_or_stopped_without_a_row_is_removed() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let spec = Policy::default()
         .admit(ContainerSpec::new(ImageRef::Host))
         .unwrap();
-    let engine = ground.engine();
+    let engine = fixture.engine();
     hotcell_engine::fetch_and_create(&engine, &stranger(1), &spec)
         .await
         .unwrap();
-    ground.engine().crash(&stranger(1)).await.unwrap();
+    fixture.engine().crash(&stranger(1)).await.unwrap();
     engine.exited(&stranger(1)).await.unwrap();
-    fs::create_dir_all(ground.directory(&stranger(2))).unwrap();
+    fs::create_dir_all(fixture.directory(&stranger(2))).unwrap();
 
     let expected = Reconciled {
         discovered: 2,
@@ -75,5 +75,5 @@ async fn what_is_half_made_or_stopped_without_a_row_is_removed() {
         ..Reconciled::default()
     };
     assert_eq!(service.reconcile(&me()).await.unwrap(), expected);
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }

@@ -8,8 +8,8 @@ use hotcell_domain::{ContainerId, ExecId, ExecStatus, Phase};
 use hotcell_engine::Engine;
 use hotcell_service::{ContainerView, Poll, Service, ServiceError, Spawn, Start};
 
-use super::odd::Odd;
-use crate::ground::{Ground, attach, by_alias, by_id, me, named, persistent, until};
+use super::faulty_engine::FaultyEngine;
+use crate::fixture::{Fixture, attach, by_alias, by_id, me, named, persistent, until};
 
 /// How often a container that does not last is restarted.
 const STARTS_MAX: usize = 5;
@@ -36,7 +36,7 @@ pub(crate) async fn start(service: &Service, view: &ContainerView, script: &str)
 pub(crate) async fn finish(service: &Service, id: &ExecId) -> (ExecStatus, String) {
     let poll = Poll {
         after_seq: 0,
-        wait: crate::ground::DEADLINE,
+        wait: crate::fixture::DEADLINE,
         bytes_max: 1 << 20,
         until_end: true,
     };
@@ -83,34 +83,34 @@ async fn expect_file(service: &Service, view: &ContainerView) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_container_whose_agent_dies_is_started_again_with_its_files() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), kept()).await.unwrap();
     for _ in 0..2 {
         let exec = work(&service, &view).await;
-        ground.engine().crash(&view.id).await.unwrap();
+        fixture.engine().crash(&view.id).await.unwrap();
         expect_kept(&service, &view, &exec).await;
     }
     let found = service.container(&me(), &by_alias("box")).await.unwrap();
     assert_eq!(found.id, view.id);
     assert_eq!(service.reconcile(&me()).await.unwrap().discovered, 1);
     service.kill(&me(), &by_id(&view), false).await.unwrap();
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_container_that_ended_while_no_server_ran_is_started_again() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), kept()).await.unwrap();
     let exec = work(&service, &view).await;
     drop(service);
-    let store = ground.store().await;
-    ground.engine().crash(&view.id).await.unwrap();
+    let store = fixture.store().await;
+    fixture.engine().crash(&view.id).await.unwrap();
     drop(store);
 
-    let service = ground.start().await;
+    let service = fixture.start().await;
     expect_kept(&service, &view, &exec).await;
     let reconciled = service.status(&me()).await.unwrap().reconciled.unwrap().1;
     assert_eq!((reconciled.discovered, reconciled.errors), (1, 0));
@@ -119,15 +119,15 @@ async fn a_persistent_container_that_ended_while_no_server_ran_is_started_again(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), kept()).await.unwrap();
     let exec = work(&service, &view).await;
     engine.is_full.store(true, Ordering::SeqCst);
-    ground.engine().crash(&view.id).await.unwrap();
+    fixture.engine().crash(&view.id).await.unwrap();
     until("it is given up", async || {
         engine.restarts.load(Ordering::SeqCst) == STARTS_MAX
             && phase(&service, &view.id).await == Phase::Halted
@@ -139,7 +139,7 @@ async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
         matches!(refused, Err(ServiceError::Halted { .. })),
         "{refused:?}"
     );
-    ground.advance(Duration::from_hours(24 * 365));
+    fixture.advance(Duration::from_hours(24 * 365));
     service.collect_garbage(&me(), false).await.unwrap();
     assert_eq!(service.reconcile(&me()).await.unwrap().errors, 0);
     assert_eq!(engine.restarts.load(Ordering::SeqCst), STARTS_MAX);
@@ -149,36 +149,36 @@ async fn a_container_that_does_not_last_is_halted_and_keeps_its_files() {
     drop(service);
 
     // The next server may succeed.
-    let service = ground.start().await;
+    let service = fixture.start().await;
     expect_file(&service, &view).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_halted_container_is_removed_by_kill_and_by_nothing_else() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), persistent()).await.unwrap();
     engine.is_full.store(true, Ordering::SeqCst);
-    ground.engine().crash(&view.id).await.unwrap();
+    fixture.engine().crash(&view.id).await.unwrap();
     until("it is halted", async || {
         phase(&service, &view.id).await == Phase::Halted
     })
     .await;
     service.kill(&me(), &by_id(&view), false).await.unwrap();
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_container_of_which_nothing_is_left_has_failed() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), kept()).await.unwrap();
     // Its agent is still running, so only the engine can tell.
-    let home = ground.directory(&view.id);
+    let home = fixture.directory(&view.id);
     let elsewhere = home.with_extension("lost");
     std::fs::rename(&home, &elsewhere).unwrap();
     until("it is noted as failed", async || {

@@ -6,17 +6,17 @@ use hotcell_domain::{ImageRef, Network, Phase};
 use hotcell_service::{ServiceError, Spawn};
 use hotcell_testkit::fake::Faults;
 
-use crate::ground::{
-    Ground, begin_and_drop, by_alias, by_id, ids, keyed, me, named, persistent, somebody_else,
+use crate::fixture::{
+    Fixture, begin_and_drop, by_alias, by_id, ids, keyed, me, named, persistent, somebody_else,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_made_listed_and_removed() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
     assert_eq!(view.phase, Phase::Running);
-    assert_eq!(ground.held().await, std::slice::from_ref(&view.id));
+    assert_eq!(fixture.held().await, std::slice::from_ref(&view.id));
     let listed = service.containers(&me(), false).await.unwrap();
     assert_eq!(listed, std::slice::from_ref(&view));
     assert_eq!(
@@ -25,7 +25,7 @@ async fn a_container_is_made_listed_and_removed() {
     );
 
     service.kill(&me(), &by_alias("box"), false).await.unwrap();
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     assert_eq!(service.containers(&me(), false).await.unwrap(), []);
     let ended = service.containers(&me(), true).await.unwrap();
     assert_eq!(ids(&ended), [view.id]);
@@ -34,8 +34,8 @@ async fn a_container_is_made_listed_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_32_spawns_under_one_key_one_makes_a_container() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let spawns = (0..32).map(|_| {
         let service = service.clone();
         tokio::spawn(async move { service.spawn(&me(), keyed("same")).await })
@@ -46,41 +46,41 @@ async fn of_32_spawns_under_one_key_one_makes_a_container() {
     }
     made.dedup();
     assert_eq!(made.len(), 1);
-    assert_eq!(ground.held().await, made);
+    assert_eq!(fixture.held().await, made);
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_belongs_to_its_principal_and_to_its_day() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let first = service.spawn(&me(), keyed("k")).await.unwrap();
     assert_eq!(service.spawn(&me(), keyed("k")).await.unwrap().id, first.id);
     let theirs = service.spawn(&somebody_else(), keyed("k")).await.unwrap();
     assert_ne!(theirs.id, first.id);
-    ground.advance(Duration::from_secs(24 * 60 * 60 + 1));
+    fixture.advance(Duration::from_secs(24 * 60 * 60 + 1));
     let next_day = service.spawn(&me(), keyed("k")).await.unwrap();
     assert_ne!(next_day.id, first.id);
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_of_a_killed_container_answers_that_container() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let first = service.spawn(&me(), keyed("k")).await.unwrap();
     service.kill(&me(), &by_id(&first), true).await.unwrap();
     let again = service.spawn(&me(), keyed("k")).await.unwrap();
     assert_eq!((again.id, again.phase), (first.id, Phase::Stopped));
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_16_spawns_with_one_alias_one_gets_it() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let spawns = (0..16).map(|_| {
         let service = service.clone();
         tokio::spawn(async move { service.spawn(&me(), named("box")).await })
@@ -99,19 +99,19 @@ async fn of_16_spawns_with_one_alias_one_gets_it() {
         }
     }
     assert_eq!((made, refused), (1, 15));
-    assert_eq!(ground.held().await.len(), 1);
+    assert_eq!(fixture.held().await.len(), 1);
     // Free again at once when the container is gone, and free for others all the time.
     service.spawn(&somebody_else(), named("box")).await.unwrap();
     service.kill(&me(), &by_alias("box"), false).await.unwrap();
     service.spawn(&me(), named("box")).await.unwrap();
     service.stop(Duration::ZERO).await;
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_container_is_as_a_missing_one() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
     let missing = |result: Result<(), ServiceError>| {
         assert!(
@@ -129,7 +129,7 @@ async fn a_foreign_container_is_as_a_missing_one() {
         let caller = somebody_else();
         missing(service.kill(&caller, &target, true).await);
         missing(service.container(&caller, &target).await.map(drop));
-        let client = crate::ground::name("client");
+        let client = crate::fixture::name("client");
         let attached = service
             .attach(&caller, &target, client.clone(), client)
             .await;
@@ -139,14 +139,14 @@ async fn a_foreign_container_is_as_a_missing_one() {
         service.containers(&somebody_else(), true).await.unwrap(),
         []
     );
-    assert_eq!(ground.held().await, [view.id]);
+    assert_eq!(fixture.held().await, [view.id]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_has_no_more_containers_than_it_may() {
-    let mut ground = Ground::new();
-    ground.settings.quotas.default.containers = 2;
-    let service = ground.start().await;
+    let mut fixture = Fixture::new();
+    fixture.settings.quotas.default.containers = 2;
+    let service = fixture.start().await;
     let first = service.spawn(&me(), keyed("k")).await.unwrap();
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let third = service.spawn(&me(), Spawn::default()).await;
@@ -166,8 +166,8 @@ async fn a_principal_has_no_more_containers_than_it_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_policy_refuses_is_denied_and_leaves_nothing() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let online = Spawn {
         network: Some(Network::Full),
         ..Spawn::default()
@@ -184,13 +184,13 @@ async fn what_policy_refuses_is_denied_and_leaves_nothing() {
         );
     }
     assert_eq!(service.containers(&me(), true).await.unwrap(), []);
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_life_that_makes_no_sense_is_invalid() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let with_ttl = |ttl_s, request: Spawn| Spawn {
         ttl_s: Some(ttl_s),
         ..request
@@ -207,26 +207,26 @@ async fn a_life_that_makes_no_sense_is_invalid() {
             "{refused:?}"
         );
     }
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_spawn_leaves_nothing_and_gives_alias_and_key_back() {
     let request = || Spawn {
-        key: Some(crate::ground::name("k")),
+        key: Some(crate::fixture::name("k")),
         ..named("box")
     };
     let mut failures = 0;
     for seed in 0..40 {
-        let ground = Ground::with_faults(Faults::from_seed(seed));
-        let service = ground.start().await;
+        let fixture = Fixture::with_faults(Faults::from_seed(seed));
+        let service = fixture.start().await;
         let mut made = service.spawn(&me(), request()).await;
         for _ in 0..20 {
             if made.is_ok() {
                 break;
             }
             failures += 1;
-            ground.assert_empty().await;
+            fixture.assert_empty().await;
             assert_eq!(
                 service.containers(&me(), false).await.unwrap(),
                 [],
@@ -241,14 +241,14 @@ async fn a_failed_spawn_leaves_nothing_and_gives_alias_and_key_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spawn_that_nobody_waits_for_is_made_and_listed() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     begin_and_drop(service.spawn(&me(), named("box"))).await;
     let is_running = async || {
         let listed = service.containers(&me(), false).await.unwrap();
         listed.len() == 1 && listed[0].phase == Phase::Running
     };
-    crate::ground::until("it is made", is_running).await;
+    crate::fixture::until("it is made", is_running).await;
     service.kill(&me(), &by_alias("box"), false).await.unwrap();
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
 }

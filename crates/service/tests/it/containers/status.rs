@@ -3,12 +3,12 @@
 use hotcell_domain::Network;
 use hotcell_service::Spawn;
 
-use crate::ground::{Ground, by_id, me};
+use crate::fixture::{Fixture, by_id, me};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_tells_what_there_is_and_what_is_not_limited() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
     let status = service.status(&me()).await.unwrap();
     assert_eq!(
@@ -30,8 +30,8 @@ async fn status_tells_what_there_is_and_what_is_not_limited() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_keep_the_names_that_dashboards_know() {
-    let ground = Ground::new();
-    let service = ground.start().await;
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     let refused = Spawn {
         network: Some(Network::Full),

@@ -1,4 +1,4 @@
-//! The embedded engine beside fork and exec, and beside Docker.
+//! The embedded engine, called directly, beside fork and exec and beside Docker.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::docker::Docker;
-use super::ours::{Cgroups, Ours};
+use super::engine_calls::{Cgroups, EngineCalls};
 use super::readme::{Readme, p50, shown};
 use super::report::Report;
 use super::samples::Samples;
 use super::{DOCKER_EVERY, ROUNDS, timed};
 
-/// Containers that must live at once.
+/// Containers that are kept alive at the same time.
 const IDLE_CONTAINERS: usize = 200;
 
 const FLOOR: &str = "fork+exec true";
@@ -34,30 +34,30 @@ pub(super) fn run(docker: Option<&Docker>, report: &Report, readme: &mut Readme)
         .build()
         .context("start the async runtime")?;
     runtime.block_on(async {
-        let ours = Ours::open()?;
-        let outcome = measure(&ours, docker, report, readme).await;
-        ours.close().await?;
+        let calls = EngineCalls::open()?;
+        let outcome = measure(&calls, docker, report, readme).await;
+        calls.close().await?;
         outcome
     })
 }
 
 async fn measure(
-    ours: &Ours,
+    calls: &EngineCalls,
     docker: Option<&Docker>,
     report: &Report,
     readme: &mut Readme,
 ) -> Result<()> {
     let mut samples = Samples::default();
-    let live = ours.live().await?;
+    let live = calls.live().await?;
     for round in 0..ROUNDS {
         samples.add(FLOOR, timed(floor)?);
-        samples.add(READY, ours.create_ready(Cgroups::Used).await?);
-        samples.add(READY_BARE, ours.create_ready(Cgroups::Left).await?);
-        samples.add(LIFE, ours.whole_life(Cgroups::Used).await?);
-        samples.add(LIFE_BARE, ours.whole_life(Cgroups::Left).await?);
-        samples.add(EXEC, ours.exec_true(&live).await?);
-        samples.add(WRITE, ours.write(&live).await?);
-        samples.add(READ, ours.read(&live).await?);
+        samples.add(READY, calls.create_ready(Cgroups::Used).await?);
+        samples.add(READY_BARE, calls.create_ready(Cgroups::Unused).await?);
+        samples.add(LIFE, calls.whole_life(Cgroups::Used).await?);
+        samples.add(LIFE_BARE, calls.whole_life(Cgroups::Unused).await?);
+        samples.add(EXEC, calls.exec_true(&live).await?);
+        samples.add(WRITE, calls.write(&live).await?);
+        samples.add(READ, calls.read(&live).await?);
         if let Some(docker) = docker
             && round % DOCKER_EVERY == 0
         {
@@ -69,9 +69,9 @@ async fn measure(
     samples.print();
     promises(&samples, report);
     table(&samples, readme);
-    let streamed = ours.stream(&live, report).await?;
+    let streamed = calls.stream(&live, report).await?;
     readme.row("1 GiB of stdout", &streamed, "");
-    let made = ours.idle(IDLE_CONTAINERS, report).await?;
+    let made = calls.idle(IDLE_CONTAINERS, report).await?;
     readme.row(
         &format!("{IDLE_CONTAINERS} containers at once"),
         &format!("made in {}", shown(made)),
@@ -118,9 +118,9 @@ fn promises(samples: &Samples, report: &Report) {
     samples.within(report, READ, 0.5);
 }
 
-/// What the same command costs without any container.
+/// The floor: the same command without a container.
 pub(super) fn floor() -> Result<()> {
-    // Asking for the user that we are makes std fork and exec instead of posix_spawn.
+    // Setting the uid, even to our own, makes std use fork and exec instead of posix_spawn.
     let us = rustix::process::getuid().as_raw();
     let status = Command::new("/bin/true")
         .uid(us)

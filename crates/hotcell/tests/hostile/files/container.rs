@@ -8,7 +8,7 @@ use hotcell_agent_client::{
 };
 use tar::{Builder, EntryType, Header};
 
-use crate::support::{Cell, deadline, pids};
+use crate::support::{TestContainer, deadline, pids};
 
 /// Outside of `/workspace`, writable by the container's user, and never to be touched.
 pub(crate) const OUTSIDE: &str = "/tmp/outside";
@@ -25,20 +25,20 @@ pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Makes the outside; its shape is what `outside` tells until the end of the test.
-pub(crate) async fn make_outside(cell: &Cell) -> String {
-    let made = cell
+pub(crate) async fn make_outside(container: &TestContainer) -> String {
+    let made = container
         .sh(&format!(
             "mkdir -p {OUTSIDE}/sub && cd {OUTSIDE} && echo 'never read' > canary && \
              cp canary victim && cp canary sub/canary && cp canary outside-only && umask 0 && touch open"
         ))
         .await;
     assert_eq!(made.code(), 0, "{}", made.stderr);
-    outside(cell).await
+    outside(container).await
 }
 
 /// Names, kinds, modes, sizes, times and contents of the outside.
-pub(crate) async fn outside(cell: &Cell) -> String {
-    let told = cell
+pub(crate) async fn outside(container: &TestContainer) -> String {
+    let told = container
         .sh(&format!(
             "cd {OUTSIDE} && ls -lARi --full-time && cat canary victim sub/canary outside-only"
         ))
@@ -48,13 +48,17 @@ pub(crate) async fn outside(cell: &Cell) -> String {
 }
 
 /// A command that goes on in the background, once it has said that it is ready.
-pub(crate) async fn background(cell: &Cell, command: &Command) -> (String, Follow) {
-    let id = cell.exec_id();
+pub(crate) async fn background(container: &TestContainer, command: &Command) -> (String, Follow) {
+    let id = container.exec_id();
     let command = Command {
         timeout: None,
         ..command.clone()
     };
-    let mut follow = cell.agent.start(&id, &command).await.expect("it starts");
+    let mut follow = container
+        .agent
+        .start(&id, &command)
+        .await
+        .expect("it starts");
     let ready = async {
         while let Some(event) = follow.next().await.expect("the agent answers") {
             match event.kind {
@@ -194,16 +198,16 @@ pub(crate) fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
 }
 
 /// That the agent still serves, and how much memory it has had.
-pub(crate) async fn assert_well(cell: &Cell) {
-    let ran = cell.sh("echo well").await;
+pub(crate) async fn assert_well(container: &TestContainer) {
+    let ran = container.sh("echo well").await;
     assert_eq!(ran.stdout, "well\n");
-    let peak = agent_peak_kib(cell);
+    let peak = agent_peak_kib(container);
     assert!(peak < AGENT_KIB_MAX, "the agent has had {peak} KiB");
 }
 
 /// The most memory the agent ever had.
-pub(crate) fn agent_peak_kib(cell: &Cell) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", agent_pid(cell)));
+pub(crate) fn agent_peak_kib(container: &TestContainer) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent_pid(container)));
     let status = status.expect("the agent lives");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = peak.and_then(|peak| peak.split_whitespace().next());
@@ -213,8 +217,8 @@ pub(crate) fn agent_peak_kib(cell: &Cell) -> u64 {
 }
 
 /// The agent, as the host numbers it.
-pub(crate) fn agent_pid(cell: &Cell) -> u32 {
-    let wanted = format!("hotcell-agent\0init\0--container\0{}\0", cell.id);
+pub(crate) fn agent_pid(container: &TestContainer) -> u32 {
+    let wanted = format!("hotcell-agent\0init\0--container\0{}\0", container.id);
     let is_agent = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         command.starts_with(wanted.as_bytes())

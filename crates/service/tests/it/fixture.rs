@@ -1,4 +1,4 @@
-//! What a test stands on: a store and an engine in directories of their own, and a clock
+//! The fixture of these tests: a store and an engine in directories of their own, and a clock
 //! that it sets. When it is dropped, nothing may be left that a test did not leave on
 //! purpose; whatever is left is removed.
 
@@ -50,7 +50,7 @@ impl Random for Counting {
 }
 
 /// A store and an engine.
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     state: TempDir,
     containers: TempDir,
     pub clock: Arc<ManualClock>,
@@ -58,7 +58,7 @@ pub(crate) struct Ground {
     faults: Faults,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with_faults(Faults::none())
     }
@@ -163,7 +163,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let engine = self.engine();
         let state = self.state.path().to_owned();

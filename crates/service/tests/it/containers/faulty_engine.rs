@@ -17,13 +17,13 @@ use hotcell_testkit::fake::Fake;
 
 use tokio::task::AbortHandle;
 
-use crate::ground::{Ground, by_id, me, named, until};
+use crate::fixture::{Fixture, by_id, me, named, until};
 
 /// The buffer of a stream.
 const STREAM_BYTES: usize = 64 << 10;
 
 /// The fake engine with adjustable misbehaviour.
-pub(crate) struct Odd {
+pub(crate) struct FaultyEngine {
     fake: Fake,
     name: &'static str,
     /// The address it reports.
@@ -62,22 +62,22 @@ pub(crate) struct Odd {
     carriers: Mutex<Vec<AbortHandle>>,
 }
 
-impl Odd {
-    pub(crate) fn new(ground: &Ground) -> Arc<Self> {
-        Self::with("fake", None, ground)
+impl FaultyEngine {
+    pub(crate) fn new(fixture: &Fixture) -> Arc<Self> {
+        Self::with("fake", None, fixture)
     }
 
-    pub(crate) fn named(name: &'static str, ground: &Ground) -> Arc<Self> {
-        Self::with(name, None, ground)
+    pub(crate) fn named(name: &'static str, fixture: &Fixture) -> Arc<Self> {
+        Self::with(name, None, fixture)
     }
 
-    pub(crate) fn at(host: &'static str, ground: &Ground) -> Arc<Self> {
-        Self::with("fake", Some(host), ground)
+    pub(crate) fn at(host: &'static str, fixture: &Fixture) -> Arc<Self> {
+        Self::with("fake", Some(host), fixture)
     }
 
-    fn with(name: &'static str, host: Option<&'static str>, ground: &Ground) -> Arc<Self> {
+    fn with(name: &'static str, host: Option<&'static str>, fixture: &Fixture) -> Arc<Self> {
         Arc::new(Self {
-            fake: ground.engine(),
+            fake: fixture.engine(),
             name,
             host,
             keeps: AtomicBool::new(false),
@@ -144,7 +144,7 @@ impl Odd {
 }
 
 #[async_trait]
-impl Engine for Odd {
+impl Engine for FaultyEngine {
     fn identity(&self) -> EngineId {
         EngineId {
             name: self.name.to_owned(),
@@ -279,9 +279,9 @@ impl Engine for Odd {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_cannot_be_removed_stays_visible_until_it_can() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), named("box")).await.unwrap();
@@ -302,25 +302,25 @@ async fn a_container_that_cannot_be_removed_stays_visible_until_it_can() {
     }
     engine.keeps.store(false, Ordering::SeqCst);
     service.kill(&me(), &by_id(&view), false).await.unwrap();
-    ground.assert_empty().await;
+    fixture.assert_empty().await;
     service.spawn(&me(), named("box")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stop_could_not_remove_is_removed_by_the_next_server() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     service.spawn(&me(), Spawn::default()).await.unwrap();
     engine.keeps.store(true, Ordering::SeqCst);
     service.stop(Duration::ZERO).await;
     drop(service);
-    assert_eq!(ground.held().await.len(), 1);
+    assert_eq!(fixture.held().await.len(), 1);
 
-    let service = ground.start().await;
-    ground.until_held(0).await;
+    let service = fixture.start().await;
+    fixture.until_held(0).await;
     until("it is noted as stopped", async || {
         let all = service.containers(&me(), true).await.unwrap();
         all.len() == 1 && all[0].phase == Phase::Stopped
@@ -330,8 +330,8 @@ async fn what_a_stop_could_not_remove_is_removed_by_the_next_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_that_end_with_their_owner_are_left_alone() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
     engine.is_run_s.store(true, Ordering::SeqCst);
     let spec = Policy::default()
         .admit(ContainerSpec::new(ImageRef::Host))
@@ -339,29 +339,29 @@ async fn containers_that_end_with_their_owner_are_left_alone() {
     let theirs = ContainerId::from_parts(1, [3; 10]);
     let half_made = ContainerId::from_parts(2, [3; 10]);
     fetch_and_create(&*engine, &theirs, &spec).await.unwrap();
-    std::fs::create_dir_all(ground.directory(&half_made)).unwrap();
+    std::fs::create_dir_all(fixture.directory(&half_made)).unwrap();
 
-    let service = ground.start_on(engine).await;
+    let service = fixture.start_on(engine).await;
     assert_eq!(
         service.reconcile(&me()).await.unwrap(),
         Reconciled::default()
     );
     service.collect_garbage(&me(), false).await.unwrap();
     service.stop(Duration::ZERO).await;
-    assert_eq!(ground.held().await, [theirs, half_made]);
+    assert_eq!(fixture.held().await, [theirs, half_made]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_full_says_so_to_everyone_who_waits() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
     engine.is_full.store(true, Ordering::SeqCst);
-    let service = ground
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let spawns = (0..8).map(|_| {
         let service = service.clone();
-        tokio::spawn(async move { service.spawn(&me(), crate::ground::keyed("k")).await })
+        tokio::spawn(async move { service.spawn(&me(), crate::fixture::keyed("k")).await })
     });
     for spawn in spawns.collect::<Vec<_>>() {
         let refused = spawn.await.unwrap();
@@ -372,16 +372,16 @@ async fn an_engine_that_is_full_says_so_to_everyone_who_waits() {
     }
     engine.is_full.store(false, Ordering::SeqCst);
     service
-        .spawn(&me(), crate::ground::keyed("k"))
+        .spawn(&me(), crate::fixture::keyed("k"))
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_behind_which_another_agent_answers_has_failed() {
-    let ground = Ground::new();
-    let engine = Odd::new(&ground);
-    let service = ground
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
         .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
         .await;
     let view = service.spawn(&me(), Spawn::default()).await.unwrap();
@@ -406,5 +406,5 @@ async fn a_container_behind_which_another_agent_answers_has_failed() {
         .file_stat(&me(), &by_id(&other), &root)
         .await
         .unwrap();
-    assert_eq!(ground.held().await, [other.id]);
+    assert_eq!(fixture.held().await, [other.id]);
 }

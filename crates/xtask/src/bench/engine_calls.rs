@@ -1,4 +1,4 @@
-//! The embedded engine, as its callers use it.
+//! The operations of the embedded engine that the benchmark times.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,40 +12,40 @@ use hotcell_engine::{Embedded, EmbeddedConfig, Engine};
 use super::memory;
 use super::report::Report;
 
-/// What one exec writes in the streaming benchmark.
+/// Bytes that one exec writes in the streaming benchmark.
 const STREAM_BYTES: u64 = 1 << 30;
 
-/// Server and agent together, while they stream.
+/// Resident memory of server and agent together while they stream.
 const STREAM_RSS_BYTES_MAX: u64 = 64 << 20;
 
-/// The agent alone, while it does nothing.
+/// Resident memory of an idle agent.
 const AGENT_RSS_BYTES_MAX: u64 = 6 << 20;
 
-/// The agent's binary.
+/// Size of the agent's binary.
 const AGENT_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the containers are put into cgroups.
 #[derive(Clone, Copy)]
 pub(super) enum Cgroups {
     Used,
-    /// What the kernel asks for a cgroup is shown apart this way.
-    Left,
+    /// The difference to `Used` is what the kernel takes to make and remove a cgroup.
+    Unused,
 }
 
-pub(super) struct Ours {
+pub(super) struct EngineCalls {
     with_cgroups: Embedded,
     without_cgroups: Embedded,
     home: PathBuf,
     spec: Admitted<ContainerSpec>,
 }
 
-/// A container that stays for the whole run.
+/// A container that runs for the whole benchmark, and its agent.
 pub(super) struct Live {
     id: ContainerId,
     agent: Agent,
 }
 
-impl Ours {
+impl EngineCalls {
     pub(super) fn open() -> Result<Self> {
         let home = std::env::temp_dir().join(format!("hotcell-bench-{}", std::process::id()));
         let open = |cgroups| {
@@ -78,7 +78,7 @@ impl Ours {
     fn engine(&self, cgroups: Cgroups) -> &Embedded {
         match cgroups {
             Cgroups::Used => &self.with_cgroups,
-            Cgroups::Left => &self.without_cgroups,
+            Cgroups::Unused => &self.without_cgroups,
         }
     }
 
@@ -138,7 +138,7 @@ impl Ours {
         Ok(time)
     }
 
-    /// Streams a gigabyte, watches how much memory both ends take, and says both.
+    /// Streams a gigabyte from an exec; returns the rate and the peak memory of both ends as text.
     pub(super) async fn stream(&self, live: &Live, report: &Report) -> Result<String> {
         let agent_pid = memory::agent_of(live.id.as_str())?;
         let idle = memory::rss_bytes(agent_pid)?;
@@ -185,7 +185,7 @@ impl Ours {
         ))
     }
 
-    /// Keeps many containers at once, all of them answering, and says how long they took to make.
+    /// Makes `count` containers, runs a command in each and removes them; returns how long making them took.
     pub(super) async fn idle(&self, count: usize, report: &Report) -> Result<Duration> {
         let start = Instant::now();
         let mut all = Vec::new();
