@@ -94,7 +94,26 @@ pub struct ExecStart {
     /// A terminal instead of pipes: everything comes as STDOUT.
     #[prost(message, optional, tag = "10")]
     pub tty: ::core::option::Option<Winsize>,
+    /// The interpreter that `argv` starts with a script, if a warmed one may run it (feature
+    /// WARM_PYTHON). Only speed depends on it: whatever a warmed interpreter cannot do as the
+    /// plain one would is done by the plain one. Not part of what makes two starts the same.
+    #[prost(enumeration = "Interpreter", tag = "11")]
+    pub warm_interpreter: i32,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WarmUpRequest {
+    #[prost(enumeration = "Interpreter", tag = "1")]
+    pub interpreter: i32,
+    /// What execs call it: `argv\[0\]`.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub program: ::prost::bytes::Bytes,
+    /// The environment that execs will have; those that differ in what an interpreter reads
+    /// at its start will not be warm.
+    #[prost(message, repeated, tag = "3")]
+    pub env: ::prost::alloc::vec::Vec<EnvVar>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WarmUpReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EnvVar {
     #[prost(bytes = "bytes", tag = "1")]
@@ -718,6 +737,8 @@ pub mod tunnel_reply {
 pub enum Feature {
     /// TunnelListen, TunnelUnlisten, TunnelEvents, Tunnel.
     Tunnel = 0,
+    /// WarmUp and ExecStart.warm_interpreter.
+    WarmPython = 1,
 }
 impl Feature {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -727,12 +748,40 @@ impl Feature {
     pub fn as_str_name(&self) -> &'static str {
         match self {
             Self::Tunnel => "TUNNEL",
+            Self::WarmPython => "WARM_PYTHON",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
             "TUNNEL" => Some(Self::Tunnel),
+            "WARM_PYTHON" => Some(Self::WarmPython),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Interpreter {
+    NoInterpreter = 0,
+    Python = 1,
+}
+impl Interpreter {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::NoInterpreter => "NO_INTERPRETER",
+            Self::Python => "PYTHON",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NO_INTERPRETER" => Some(Self::NoInterpreter),
+            "PYTHON" => Some(Self::Python),
             _ => None,
         }
     }
@@ -1117,6 +1166,30 @@ pub mod agent_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "Forget"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Warms an interpreter up (feature WARM_PYTHON), so that the first exec that may use it
+        /// does. Answers at once: an interpreter that is missing or cannot be warmed up makes such
+        /// execs start as any other. Idempotent.
+        pub async fn warm_up(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WarmUpRequest>,
+        ) -> std::result::Result<tonic::Response<super::WarmUpReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hotcell.agent.v1.Agent/WarmUp",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "WarmUp"));
             self.inner.unary(req, path, codec).await
         }
         /// Files. Each path is relative to the root named in Hello (or absolute and
@@ -1585,6 +1658,13 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::ForgetRequest>,
         ) -> std::result::Result<tonic::Response<super::ForgetReply>, tonic::Status>;
+        /// Warms an interpreter up (feature WARM_PYTHON), so that the first exec that may use it
+        /// does. Answers at once: an interpreter that is missing or cannot be warmed up makes such
+        /// execs start as any other. Idempotent.
+        async fn warm_up(
+            &self,
+            request: tonic::Request<super::WarmUpRequest>,
+        ) -> std::result::Result<tonic::Response<super::WarmUpReply>, tonic::Status>;
         /// Files. Each path is relative to the root named in Hello (or absolute and
         /// beneath it) and is resolved with openat2 beneath that root, so neither `..`,
         /// nor a symlink, nor a race leads out of it.
@@ -2123,6 +2203,49 @@ pub mod agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ForgetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hotcell.agent.v1.Agent/WarmUp" => {
+                    #[allow(non_camel_case_types)]
+                    struct WarmUpSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::WarmUpRequest>
+                    for WarmUpSvc<T> {
+                        type Response = super::WarmUpReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WarmUpRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::warm_up(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WarmUpSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

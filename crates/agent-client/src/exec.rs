@@ -9,6 +9,7 @@ use hotcell_agent_api::v1::exec_request::Request;
 use hotcell_agent_api::v1::{
     self, CancelRequest, EnvVar, ExecAck, ExecEvent, ExecRequest, ExecResume, ExecStart,
     ForgetRequest, InputRequest, ListExecsRequest, ResizeRequest, ShutdownRequest, SignalRequest,
+    WarmUpRequest,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,7 +17,7 @@ use tonic::Streaming;
 
 use crate::error::printable;
 use crate::transfer::check_chunk;
-use crate::{Agent, AgentError};
+use crate::{Agent, AgentError, Feature};
 
 /// Acknowledgements that wait to be sent. Each one covers all before it, so one that finds the
 /// queue full is dropped: the next one does.
@@ -41,6 +42,16 @@ pub struct Command {
     pub stdin: bool,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<Winsize>,
+    /// The interpreter that `argv` starts with a script, if a warmed one may run it. Agents that
+    /// lack [`Feature::WarmPython`] are not told.
+    pub warm_interpreter: Option<Interpreter>,
+}
+
+/// An interpreter that an agent can warm up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interpreter {
+    /// Python 3.8 or newer.
+    Python,
 }
 
 /// The size of a terminal.
@@ -167,8 +178,29 @@ impl Agent {
     /// Starts a command under an id that the caller chooses, and follows it. Idempotent: repeating
     /// the call with the same id and command follows the running exec.
     pub async fn start(&self, exec_id: &str, command: &Command) -> Result<Follow, AgentError> {
-        self.follow(Request::Start(start_request(exec_id, command)), 0)
-            .await
+        let mut request = start_request(exec_id, command);
+        if !self.has(Feature::WarmPython) {
+            request.warm_interpreter = v1::Interpreter::NoInterpreter.into();
+        }
+        self.follow(Request::Start(request), 0).await
+    }
+
+    /// Has the agent warm an interpreter up, for execs that call it `program` and have this
+    /// environment. It answers at once, whether the container has one or not.
+    pub async fn warm_up(
+        &self,
+        interpreter: Interpreter,
+        program: &[u8],
+        env: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), AgentError> {
+        self.require(Feature::WarmPython)?;
+        let request = WarmUpRequest {
+            interpreter: v1::Interpreter::from(interpreter).into(),
+            program: program.to_vec().into(),
+            env: variables(env),
+        };
+        self.calls().warm_up(request).await?;
+        Ok(())
     }
 
     /// Follows an exec after the last event that the caller has, which also acknowledges it.
@@ -449,15 +481,10 @@ impl From<Winsize> for v1::Winsize {
 }
 
 fn start_request(exec_id: &str, command: &Command) -> ExecStart {
-    let env = command.env.iter();
-    let variable = |(name, value): &(Vec<u8>, Vec<u8>)| EnvVar {
-        name: name.clone().into(),
-        value: value.clone().into(),
-    };
     ExecStart {
         exec_id: exec_id.to_owned(),
         argv: command.argv.iter().cloned().map(Bytes::from).collect(),
-        env: env.map(variable).collect(),
+        env: variables(&command.env),
         cwd: command.cwd.clone().into(),
         uid: command.user.map(|(uid, _)| uid),
         gid: command.user.map(|(_, gid)| gid),
@@ -465,7 +492,19 @@ fn start_request(exec_id: &str, command: &Command) -> ExecStart {
         grace_ms: millis(command.grace),
         stdin: command.stdin,
         tty: command.tty.map(v1::Winsize::from),
+        warm_interpreter: command
+            .warm_interpreter
+            .map_or(v1::Interpreter::NoInterpreter, Into::into)
+            .into(),
     }
+}
+
+fn variables(env: &[(Vec<u8>, Vec<u8>)]) -> Vec<EnvVar> {
+    let variable = |(name, value): &(Vec<u8>, Vec<u8>)| EnvVar {
+        name: name.clone().into(),
+        value: value.clone().into(),
+    };
+    env.iter().map(variable).collect()
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -484,6 +523,15 @@ impl Command {
             grace: Duration::from_secs(3),
             stdin: false,
             tty: None,
+            warm_interpreter: None,
+        }
+    }
+}
+
+impl From<Interpreter> for v1::Interpreter {
+    fn from(interpreter: Interpreter) -> Self {
+        match interpreter {
+            Interpreter::Python => Self::Python,
         }
     }
 }

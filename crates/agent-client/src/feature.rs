@@ -13,12 +13,16 @@ pub enum Feature {
     /// [`Agent::tunnels`](crate::Agent::tunnels) and
     /// [`Agent::open_tunnel`](crate::Agent::open_tunnel).
     Tunnel,
+    /// [`Agent::warm_up`](crate::Agent::warm_up) and
+    /// [`Command::warm_interpreter`](crate::Command::warm_interpreter).
+    WarmPython,
 }
 
 impl Feature {
     fn bit(self) -> u64 {
         let number = match self {
             Self::Tunnel => v1::Feature::Tunnel,
+            Self::WarmPython => v1::Feature::WarmPython,
         };
         1 << number as u32
     }
@@ -28,6 +32,7 @@ impl fmt::Display for Feature {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Tunnel => "tunnels",
+            Self::WarmPython => "warmed interpreters",
         })
     }
 }
@@ -37,7 +42,7 @@ impl fmt::Display for Feature {
 pub struct Features(u64);
 
 impl Features {
-    const KNOWN: [Feature; 1] = [Feature::Tunnel];
+    const KNOWN: [Feature; 2] = [Feature::Tunnel, Feature::WarmPython];
 
     /// The known features among those that an agent claims.
     pub(crate) fn parse(claimed: u64) -> Self {
@@ -58,7 +63,7 @@ mod tests {
     #[test]
     fn what_this_server_does_not_know_is_no_feature() {
         assert_eq!(Features::parse(0), Features::default());
-        assert_eq!(Features::parse(u64::MAX), Features::parse(1));
+        assert_eq!(Features::parse(u64::MAX), Features::parse(3));
         assert!(Features::parse(1).contains(Feature::Tunnel));
         assert!(!Features::parse(!1).contains(Feature::Tunnel));
     }

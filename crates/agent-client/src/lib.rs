@@ -22,7 +22,8 @@ use tonic::transport::Channel;
 
 pub use error::{AgentError, AgentRefusal};
 pub use exec::{
-    Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Output, Usage, Winsize,
+    Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter, Output, Usage,
+    Winsize,
 };
 pub use feature::{Feature, Features};
 pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};

@@ -20,7 +20,8 @@ use hotcell_agent_api::v1::{
     ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest,
     ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
     SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply, TunnelListenRequest,
-    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WriteRequest,
+    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply, WarmUpRequest,
+    WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
@@ -60,7 +61,7 @@ impl HelloInfo {
     fn features(&self) -> u64 {
         match self.protocol_max {
             1 => 0,
-            _ => 1 << Feature::Tunnel as u32,
+            _ => 1 << Feature::Tunnel as u32 | 1 << Feature::WarmPython as u32,
         }
     }
 }
@@ -205,6 +206,10 @@ impl Agent for AgentService {
         Ok(Response::new(ListExecsReply {
             execs: self.execs.list(),
         }))
+    }
+
+    async fn warm_up(&self, _: Request<WarmUpRequest>) -> RpcResult<WarmUpReply> {
+        Ok(Response::new(WarmUpReply {}))
     }
 
     async fn forget(&self, request: Request<ForgetRequest>) -> RpcResult<ForgetReply> {

@@ -34,6 +34,10 @@ pub struct Command {
     pub tty: bool,
     /// The initial size of the terminal.
     pub size: TerminalSize,
+    /// The command is a Python interpreter with a script and its arguments, and the container's
+    /// warmed interpreter may run it. Only speed depends on it, so it is not stored: an exec that
+    /// another server starts uses the plain interpreter.
+    pub warm_python: bool,
 }
 
 /// A terminal in characters.
@@ -125,6 +129,7 @@ impl Command {
             stdin: Stdin::Empty,
             tty: false,
             size: TerminalSize::default(),
+            warm_python: false,
         })
     }
 

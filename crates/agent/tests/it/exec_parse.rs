@@ -43,6 +43,7 @@ prop_compose! {
             grace_ms: if small { grace_ms % 1000 } else { grace_ms },
             stdin,
             tty: tty.map(|(rows, cols)| Winsize { rows: rows % 70_000, cols: cols % 70_000 }),
+            warm_interpreter: 0,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hotcell_agent_client::bounds::{
     ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, PATH_BYTES_MAX,
 };
-use hotcell_agent_client::{Command as AgentCommand, Variable, Winsize};
+use hotcell_agent_client::{Command as AgentCommand, Interpreter, Variable, Winsize};
 use hotcell_domain::{Command, Env, Stdin};
 use hotcell_ledger::Arguments;
 
@@ -74,6 +74,7 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
             rows: command.size.rows,
             cols: command.size.cols,
         }),
+        warm_interpreter: command.warm_python.then_some(Interpreter::Python),
     }
 }
 
