@@ -17,6 +17,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
     session: Option<String>,
+    /// The header that says who calls; empty without authentication.
+    authorization: String,
     next_id: u64,
 }
 
@@ -26,14 +28,17 @@ struct Response {
 }
 
 impl Client {
-    /// Connects and initializes a session.
-    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+    /// Connects and initializes a session, with an access token if there is one.
+    pub(super) fn connect(address: SocketAddr, token: Option<&str>) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let mut this = Self {
             stream: BufReader::with_capacity(256 << 10, stream),
             session: None,
+            authorization: token.map_or_else(String::new, |token| {
+                format!("Authorization: Bearer {token}\r\n")
+            }),
             next_id: 1,
         };
         let parameters = json!({
@@ -74,7 +79,8 @@ impl Client {
         });
         let mut request = format!(
             "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\n{session}Content-Length: {}\r\n\r\n",
+             Accept: application/json, text/event-stream\r\n{}{session}Content-Length: {}\r\n\r\n",
+            self.authorization,
             body.len()
         )
         .into_bytes();

@@ -4,9 +4,10 @@
 //! median ratio of its pairs says so and a sign test over the rounds says that this is no accident.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::report::Report;
-use super::samples::{Samples, millis};
+use super::samples::{Samples, millis, percentile};
 
 /// How much slower a row may be.
 const RATIO_MAX: f64 = 1.10;
@@ -40,29 +41,40 @@ pub(super) fn in_turns<T, E>(
     }
 }
 
-/// Compares the rows that both have, one bound for each.
+/// Compares the rows that today's binary and an older one have, one bound for each.
 pub(super) fn verdicts(ours: &Samples, before: &Samples, report: &Report) {
     for row in ours.rows() {
-        let pairs: Vec<_> = ours.times(row).iter().zip(before.times(row)).collect();
-        let ratios = pairs
-            .iter()
-            .map(|(now, then)| now.as_secs_f64() / then.as_secs_f64().max(f64::EPSILON));
-        // What is measured once only, such as Docker, has no pair.
-        let Some(Comparison { ratio, accident }) = compare(ratios.collect()) else {
-            continue;
-        };
-        let is_slower = ratio > RATIO_MAX && accident < ACCIDENT_MAX;
-        let p50 = |samples: &Samples| samples.percentile(row, 50).map_or(0.0, millis);
-        report.verdict(
-            !is_slower,
-            &format!(
-                "{row}: {ratio:.2} x the older binary ({:.3} ms, before {:.3} ms, {} rounds, p = {accident:.3}), at most {RATIO_MAX} x",
-                p50(ours),
-                p50(before),
-                pairs.len(),
-            ),
-        );
+        let pair = (ours.times(row), before.times(row));
+        no_slower(row, "the older binary", pair, report);
     }
+}
+
+/// Whether one of two things that were measured in the same rounds takes no longer than the other.
+pub(super) fn no_slower(
+    row: &str,
+    other: &str,
+    (ours, theirs): (&[Duration], &[Duration]),
+    report: &Report,
+) {
+    let ratios = ours.iter().zip(theirs);
+    let ratios =
+        ratios.map(|(one, other)| one.as_secs_f64() / other.as_secs_f64().max(f64::EPSILON));
+    let ratios: Vec<f64> = ratios.collect();
+    let rounds = ratios.len();
+    // What is measured once only, such as Docker, has no pair.
+    let Some(Comparison { ratio, accident }) = compare(ratios) else {
+        return;
+    };
+    let is_slower = ratio > RATIO_MAX && accident < ACCIDENT_MAX;
+    let p50 = |times: &[Duration]| percentile(times, 50).map_or(0.0, millis);
+    report.verdict(
+        !is_slower,
+        &format!(
+            "{row}: {ratio:.2} x {other} ({:.3} ms beside {:.3} ms, {rounds} rounds, p = {accident:.3}), at most {RATIO_MAX} x",
+            p50(ours),
+            p50(theirs),
+        ),
+    );
 }
 
 struct Comparison {
@@ -101,7 +113,6 @@ fn at_least_heads(heads: usize, tosses: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn samples(times_us: impl IntoIterator<Item = u64>) -> Samples {
         let mut samples = Samples::default();

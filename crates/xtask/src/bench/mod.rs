@@ -10,9 +10,11 @@ mod embedded;
 mod engine_calls;
 mod engines;
 mod images;
+mod issuer;
 mod ledger;
 mod many;
 mod memory;
+mod operate;
 mod readme;
 mod report;
 mod run;
@@ -36,8 +38,8 @@ use self::report::Report;
 use crate::workspace;
 
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 8] = [
-    "embedded", "server", "run", "many", "engines", "images", "store", "ledger",
+const AREAS: [&str; 9] = [
+    "embedded", "server", "run", "many", "engines", "images", "store", "ledger", "operate",
 ];
 
 /// Rounds of subjects that take milliseconds.
@@ -46,7 +48,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | run | many | engines | images | store | ledger]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | run | many | engines | images | store | ledger | operate]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -134,7 +136,8 @@ fn measure(
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,
             "images" => images::run(&binaries.ours, report, readme)?,
             "store" => store::run(report)?,
-            _ => ledger::run(report)?,
+            "ledger" => ledger::run(report)?,
+            _ => operate::run(&binaries.ours, report)?,
         }
         eprintln!("{name} took {:.0} s\n", start.elapsed().as_secs_f64());
     }

@@ -74,6 +74,23 @@ impl Samples {
         }
     }
 
+    /// How much longer a row takes than another, in the median of the rounds.
+    pub(super) fn adds_at_most(
+        &self,
+        report: &Report,
+        row: &'static str,
+        limit_ms: f64,
+        than: &'static str,
+    ) {
+        match self.median_more(row, than).map(millis) {
+            Some(more) => report.verdict(
+                more <= limit_ms,
+                &format!("{row}: {more:.3} ms more than {than}, at most {limit_ms} ms"),
+            ),
+            None => report.unmeasured(&format!("{row} beside {than}")),
+        }
+    }
+
     pub(super) fn times_faster(
         &self,
         report: &Report,
@@ -106,12 +123,15 @@ impl Samples {
     }
 
     pub(super) fn percentile(&self, row: &str, percent: usize) -> Option<Duration> {
-        let mut sorted = self.times(row).to_vec();
-        sorted.sort_unstable();
-        sorted
-            .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
-            .copied()
+        percentile(self.times(row), percent)
     }
+}
+
+pub(super) fn percentile(times: &[Duration], percent: usize) -> Option<Duration> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied()
 }
 
 pub(super) fn millis(time: Duration) -> f64 {

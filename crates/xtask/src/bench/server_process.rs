@@ -1,8 +1,10 @@
 //! The real server as a process, on a state directory of its own.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,11 +22,23 @@ const START_RETRY: Duration = Duration::from_micros(500);
 /// anyway, and do not know the option.
 const ADMIN: &str = "--admin-over-http";
 
+/// How a server is started.
+#[derive(Default)]
+pub(super) struct Setup<'a> {
+    pub(super) arguments: &'a [&'a str],
+    pub(super) variables: &'a [(&'a str, &'a str)],
+    /// The content of `tokens.json`.
+    pub(super) tokens_file: Option<&'a str>,
+    /// Who its clients are.
+    pub(super) token: Option<&'a str>,
+}
+
 /// A running `hotcell serve`. It is stopped and its state removed on drop.
 pub(super) struct Server {
     process: Child,
     address: SocketAddr,
     directory: PathBuf,
+    token: Option<String>,
     /// From its start to its first answer.
     pub(super) start_time: Duration,
 }
@@ -41,10 +55,24 @@ impl Server {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
+        let setup = Setup {
+            arguments,
+            variables,
+            ..Setup::default()
+        };
+        Self::start_as(program, &setup)
+    }
+
+    /// The same, also with authentication.
+    pub(super) fn start_as(program: &Path, setup: &Setup<'_>) -> Result<Self> {
+        // What it takes to know the options is not a part of the start.
+        let admin = (setup.token.is_none() && knows(program, ADMIN)?).then_some(ADMIN);
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
         std::fs::create_dir_all(&directory)?;
-        let admin = knows_admin(program)?.then_some(ADMIN);
+        if let Some(tokens) = setup.tokens_file {
+            std::fs::write(directory.join("tokens.json"), tokens)?;
+        }
         let start = Instant::now();
         let process = Command::new(program)
             .args(["serve", "--port"])
@@ -52,8 +80,8 @@ impl Server {
             .args(admin)
             .arg("--state-dir")
             .arg(&directory)
-            .args(arguments)
-            .envs(variables.iter().copied())
+            .args(setup.arguments)
+            .envs(setup.variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.join("stderr"))?)
             .spawn()
@@ -62,6 +90,7 @@ impl Server {
             process,
             address,
             directory,
+            token: setup.token.map(str::to_owned),
             start_time: Duration::ZERO,
         };
         this.wait_for_answer()?;
@@ -82,7 +111,12 @@ impl Server {
     }
 
     pub(super) fn client(&self) -> Result<Client> {
-        Client::connect(self.address)
+        Client::connect(self.address, self.token.as_deref())
+    }
+
+    /// A client with another token.
+    pub(super) fn client_of(&self, token: &str) -> Result<Client> {
+        Client::connect(self.address, Some(token))
     }
 
     /// Of the server and of the launcher, its only child. Both run the same file: the pages
@@ -121,8 +155,16 @@ impl Drop for Server {
     }
 }
 
-fn knows_admin(program: &Path) -> Result<bool> {
-    let help = Command::new(program).args(["serve", "--help"]).output();
-    let help = help.with_context(|| format!("run {}", program.display()))?;
-    Ok(String::from_utf8_lossy(&help.stdout).contains(ADMIN))
+/// Whether a program has this option. Each program is asked once.
+pub(super) fn knows(program: &Path, option: &str) -> Result<bool> {
+    static HELP: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    let mut known = HELP.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains_key(program) {
+        let help = Command::new(program).args(["serve", "--help"]).output();
+        let help = help.with_context(|| format!("run {}", program.display()))?;
+        let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        known.insert(program.to_owned(), help);
+    }
+    let mut words = known[program].split(|c: char| c.is_whitespace() || c == '=');
+    Ok(words.any(|word| word == option))
 }

@@ -133,7 +133,7 @@ fn poll(server: &Server) -> Result<Duration> {
 }
 
 /// Many callers at once, each in its own session. Answers the time that a call took, in the mean of all.
-fn callers(server: &Server) -> Result<Duration> {
+pub(super) fn callers(server: &Server) -> Result<Duration> {
     let mut client = server.client()?;
     let containers = spawn_many(&mut client, CALLED_CONTAINERS)?;
     let mut clients = (0..CALLERS)
