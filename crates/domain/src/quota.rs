@@ -156,8 +156,22 @@ impl QuotaOverride {
         Ok(this)
     }
 
+    /// What was chosen, by quota.
+    pub fn chosen(&self) -> impl Iterator<Item = (QuotaKind, u64)> {
+        let count = |count: Option<usize>| count.map(|count| count as u64);
+        let of = move |quota, this: &Self| match quota {
+            QuotaKind::Containers => count(this.containers),
+            QuotaKind::Execs => count(this.execs),
+            QuotaKind::SpawnsPerMinute => this.spawns_per_minute.map(u64::from),
+            QuotaKind::OutputBytes => this.output_bytes,
+        };
+        let this = *self;
+        let all = QuotaKind::ALL.into_iter();
+        all.filter_map(move |quota| Some((quota, of(quota, &this)?)))
+    }
+
     /// Sets one, and answers whether it was set before.
-    fn set(&mut self, quota: QuotaKind, value: &str) -> Result<bool, QuotaError> {
+    pub fn set(&mut self, quota: QuotaKind, value: &str) -> Result<bool, QuotaError> {
         let wrong = |expected| QuotaError::Value {
             quota,
             value: value.chars().take(32).collect(),
@@ -199,7 +213,8 @@ impl QuotaKind {
         }
     }
 
-    fn parse(name: &str) -> Result<Self, QuotaError> {
+    /// The quota of this name.
+    pub fn parse(name: &str) -> Result<Self, QuotaError> {
         let mut all = Self::ALL.into_iter();
         all.find(|quota| quota.as_str() == name)
             .ok_or_else(|| QuotaError::Unknown(name.chars().take(32).collect()))

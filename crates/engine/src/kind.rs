@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hotcell_image::Credentials;
 
 use crate::error::error_chain;
 use crate::{Engine, Garbage, SweepMode};
@@ -58,6 +59,8 @@ pub struct EngineSetup {
     pub require_limits: bool,
     /// Allow an unencrypted connection to an engine on another host.
     pub allow_plain_tcp: bool,
+    /// The credentials of registries.
+    pub credentials: Credentials,
 }
 
 /// Why an engine cannot be used, and what the operator can do about it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use hotcell_engine::{Engine, EngineKind, EngineSetup};
+use hotcell_image::Credentials;
 
 use crate::cli::EngineChoice;
 use crate::state;
@@ -65,6 +66,7 @@ pub(crate) fn setup(state: &Path) -> EngineSetup {
         runtime: None,
         require_limits: false,
         allow_plain_tcp: false,
+        credentials: Credentials::of_user(),
     }
 }
 

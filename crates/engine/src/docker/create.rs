@@ -1,13 +1,14 @@
 //! Creating a container step by step, and the streams to its agent.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, StartContainerOptions, UploadToContainerOptionsBuilder,
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Phase, Profile};
+use hotcell_image::Credentials;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, Semaphore, SemaphorePermit};
 
 use super::client::{Client, Fault, FaultKind, repeat};
@@ -38,6 +39,7 @@ pub(super) struct DockerInner {
     daemon_info: OnceCell<DaemonInfo>,
     pulls: Pulls,
     pulled: PulledImages,
+    credentials: OnceLock<Credentials>,
     agent_volume: String,
     /// Whether the agent's volume is known to be complete.
     agent_is_there: AsyncMutex<bool>,
@@ -56,6 +58,7 @@ impl DockerInner {
             daemon_info: OnceCell::new(),
             pulls: Pulls::default(),
             pulled: PulledImages::default(),
+            credentials: OnceLock::new(),
             agent_volume: agent_volume::volume_name(config.agent),
             agent_is_there: AsyncMutex::new(false),
             starts: Semaphore::new(STARTS_MAX),
@@ -78,6 +81,10 @@ impl DockerInner {
 
     pub(super) fn pulled(&self) -> &PulledImages {
         &self.pulled
+    }
+
+    pub(super) fn credentials(&self) -> &OnceLock<Credentials> {
+        &self.credentials
     }
 
     pub(super) fn locks(&self) -> &Locks {

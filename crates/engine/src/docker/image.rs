@@ -93,7 +93,7 @@ impl DockerInner {
     ) -> Result<LocalImage, EngineError> {
         let reference = source.reference.to_string();
         let (inner, asked) = (Arc::clone(self), source.reference.clone());
-        let work = |progress| async move { pull(inner.client(), asked, progress).await };
+        let work = |progress| async move { pull(&inner, asked, progress).await };
         let pulls = self.pulls();
         pulls.join(source, progress, abandonment, work).await?;
         let found = inspect(self.client(), &reference).await?;
@@ -196,16 +196,21 @@ fn check_volumes(reference: &str, image: &ImageInspect) -> Result<(), EngineErro
     })
 }
 
-async fn pull(client: &Client, image: Reference, progress: Progress) -> Result<(), EngineError> {
+async fn pull(
+    inner: &DockerInner,
+    image: Reference,
+    progress: Progress,
+) -> Result<(), EngineError> {
     let reference = image.to_string();
-    let login = Credentials::of_user().login(image.registry()).await;
+    let credentials = inner.credentials().get_or_init(Credentials::of_user);
+    let login = credentials.login(image.registry()).await;
     let login = login.map_err(|error| pull_error(&image, error))?;
     let mut totals = LayerTotals::new(image);
     let told = |message: &CreateImageInfo| {
         count(&mut totals, message);
         progress.send(totals.sum());
     };
-    ask_for(client, &reference, login.map(shown), told)
+    ask_for(inner.client(), &reference, login.map(shown), told)
         .await
         .map_err(|fault| unobtainable(&reference, fault))
 }

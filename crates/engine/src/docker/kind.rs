@@ -110,7 +110,9 @@ async fn open(
         agent: setup.agent,
         require_limits: setup.require_limits,
     });
-    let engine = engine.with_record(setup.state.join(PULLED_FILE));
+    let engine = engine
+        .with_record(setup.state.join(PULLED_FILE))
+        .with_credentials(setup.credentials.clone());
     sweep(&engine).await;
     engine.capabilities().await?;
     Ok(engine)

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId};
+use hotcell_image::Credentials;
 use tokio::sync::oneshot;
 
 use self::create::DockerInner;
@@ -75,6 +76,14 @@ impl Docker {
     #[must_use]
     pub fn with_record(self, path: PathBuf) -> Self {
         self.inner.pulled().keep_in(path);
+        self
+    }
+
+    /// Has images pulled with these credentials. Without, with those of this user.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        // Nobody else has it yet, and the first are the only ones.
+        let _ = self.inner.credentials().set(credentials);
         self
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime};
-use hotcell_image::Images;
+use hotcell_image::{Credentials, Images};
 use hotcell_runtime::{Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup};
 
 use super::home::{ContainerLock, Home, Owner, Record};
@@ -34,6 +34,7 @@ pub(super) struct EmbeddedInner {
     id_ranges: IdRanges,
     launcher: Mutex<Arc<Launcher>>,
     images: OnceLock<Images>,
+    credentials: OnceLock<Credentials>,
     pulls: Pulls,
 }
 
@@ -47,6 +48,7 @@ impl EmbeddedInner {
             tree: tree.map_err(EngineError::engine("make the directory of workspaces"))?,
             launcher: Mutex::new(start_launcher(&config)?),
             images: OnceLock::new(),
+            credentials: OnceLock::new(),
             pulls: Pulls::default(),
             config,
         })
@@ -70,6 +72,10 @@ impl EmbeddedInner {
 
     pub(super) fn images(&self) -> &OnceLock<Images> {
         &self.images
+    }
+
+    pub(super) fn credentials(&self) -> &OnceLock<Credentials> {
+        &self.credentials
     }
 
     pub(super) fn pulls(&self) -> &Pulls {

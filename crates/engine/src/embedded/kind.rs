@@ -103,7 +103,9 @@ async fn open(setup: &EngineSetup) -> Result<Embedded, EngineError> {
     let engine = Embedded::open(config(setup, home, tree))?;
     let step = "open the images in the state directory";
     let images = Images::open(&setup.images).map_err(EngineError::engine(step))?;
-    let engine = engine.with_images(images);
+    let engine = engine
+        .with_images(images)
+        .with_credentials(setup.credentials.clone());
     sweep(&engine).await;
     let (id, spec) = passing_container()?;
     fetch_and_create(&engine, &id, &spec).await?;

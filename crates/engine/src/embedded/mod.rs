@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, Phase, Reference};
-use hotcell_image::{Collected, ImageError, Images, InUse};
+use hotcell_image::{Collected, Credentials, ImageError, Images, InUse};
 use hotcell_runtime::cgroup;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
@@ -90,6 +90,14 @@ impl Embedded {
     pub fn with_images(self, images: Images) -> Self {
         // Nobody else has it yet, and the first is the only one.
         let _ = self.inner.images().set(images);
+        self
+    }
+
+    /// Pulls images with these credentials. Without, with those of this user.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        // Nobody else has it yet, and the first are the only ones.
+        let _ = self.inner.credentials().set(credentials);
         self
     }
 
@@ -223,7 +231,11 @@ impl Engine for Embedded {
             && images.find(&source).is_none()
         {
             let (images, asked) = (images.clone(), source.value().clone());
-            let pull = |progress| async move { pull::pull(&images, &source, progress).await };
+            let credentials = self.inner.credentials().get_or_init(Credentials::of_user);
+            let credentials = credentials.clone();
+            let pull = |progress| async move {
+                pull::pull(&images, &source, &credentials, progress).await
+            };
             let pulls = self.inner.pulls();
             pulls.join(&asked, progress, abandonment, pull).await?;
         }

@@ -13,13 +13,12 @@ use crate::{EngineError, Progress};
 pub(super) async fn pull(
     images: &Images,
     source: &Admitted<Source>,
+    credentials: &Credentials,
     progress: Progress,
 ) -> Result<(), EngineError> {
     let reference = &source.value().reference;
     let report = report(reference.clone(), progress);
-    let pulled = images
-        .ensure(source, &Credentials::of_user(), &report)
-        .await;
+    let pulled = images.ensure(source, credentials, &report).await;
     pulled
         .map(drop)
         .map_err(|error| pull_error(reference, error))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use hotcell_domain::{Bytes, parse_rfc3339};
 
 use super::StateArgs;
@@ -13,8 +13,18 @@ use super::StateArgs;
 /// How a server keeps its audit log.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
-#[expect(clippy::struct_field_names, reason = "each is named like its flag")]
 pub(crate) struct AuditLogArgs {
+    /// Keep an audit log of every operation
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        default_value_t = true,
+        env = "HOTCELL_AUDIT",
+        value_parser = BoolishValueParser::new()
+    )]
+    pub(crate) audit: bool,
+
     /// Directory of the audit log [default: audit in the state directory]
     #[arg(long, value_name = "DIR", env = "HOTCELL_AUDIT_DIR")]
     pub(crate) audit_dir: Option<PathBuf>,

@@ -41,13 +41,16 @@ pub(crate) struct QuotaArgs {
 }
 
 impl QuotaArgs {
-    pub(crate) fn quotas(&self) -> Result<Quotas> {
-        let mut overrides = BTreeMap::new();
+    /// All quotas. Those of `file` count for principals that `--quota` does not name.
+    pub(crate) fn quotas(&self, file: &BTreeMap<Principal, QuotaOverride>) -> Result<Quotas> {
+        let mut named = BTreeMap::new();
         for (principal, chosen) in &self.overrides {
-            if overrides.insert(principal.clone(), *chosen).is_some() {
+            if named.insert(principal.clone(), *chosen).is_some() {
                 bail!("--quota names {principal} twice; write all quotas of a principal at once");
             }
         }
+        let mut overrides = file.clone();
+        overrides.extend(named);
         Ok(Quotas {
             default: Quota {
                 containers: self.containers_max,
@@ -84,12 +87,17 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
+    fn of(name: &str) -> Principal {
+        Principal::new(Name::parse(name).unwrap())
+    }
+
     fn quotas(arguments: &[&str]) -> Result<Quotas> {
         let line = ["hotcell", "serve"].iter().chain(arguments);
         let Command::Serve(arguments) = Cli::try_parse_from(line)?.into_command() else {
             panic!("not serve")
         };
-        arguments.quotas.quotas()
+        let file = [(of("bob"), QuotaOverride::parse("execs=3,containers=4")?)];
+        arguments.quotas.quotas(&file.into())
     }
 
     #[test]
@@ -101,11 +109,16 @@ mod tests {
             "https://id.example:443#ann:execs=8,containers=20;bob:output_bytes=1g",
         ];
         let quotas = quotas(&line).unwrap();
-        let of = |name: &str| quotas.of(&Principal::new(Name::parse(name).unwrap()));
-        let ann = of("https://id.example:443#ann");
+        let ann = quotas.of(&of("https://id.example:443#ann"));
         assert_eq!((ann.execs, ann.containers), (8, 20));
-        let bob = of("bob");
+        let bob = quotas.of(&of("bob"));
         assert_eq!((bob.execs, bob.output_bytes), (9, 1 << 30));
+    }
+
+    #[test]
+    fn the_file_says_how_much_those_have_that_no_flag_names() {
+        let bob = quotas(&["--execs-max", "9"]).unwrap().of(&of("bob"));
+        assert_eq!((bob.execs, bob.containers), (3, 4));
     }
 
     #[test]

@@ -39,9 +39,15 @@ impl Config {
                 difference.needs_restart.push(place);
             }
         }
-        if self.tables != later.tables {
-            difference.changed.push("[images.aliases]".to_owned());
-        }
+        let (before, after) = (&self.tables, &later.tables);
+        let tables = [
+            ("[images.aliases]", before.aliases != after.aliases),
+            ("[quota]", before.quotas != after.quotas),
+        ];
+        let changed = tables.into_iter().filter(|(_, is_changed)| *is_changed);
+        difference
+            .changed
+            .extend(changed.map(|(name, _)| name.to_owned()));
         difference
     }
 

@@ -14,6 +14,7 @@ mod kind;
 mod load;
 mod old_names;
 mod problem;
+mod quotas;
 mod reference;
 mod schema;
 mod show;

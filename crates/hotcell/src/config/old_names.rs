@@ -44,7 +44,7 @@ const OLD_NAMES: &[OldName] = &[
     old("MCP_WARM_POOL_ENABLED", &["warm"], none_if_false),
     old("MCP_WARM_HEALTH_CHECK_INTERVAL", &["warm-check-s"], same),
     old("MCP_DEFAULT_IMAGE_ALIAS", &["default-image"], same),
-    old("MCP_DOCKER_CONFIG_JSON", &["docker-config"], same),
+    old("MCP_DOCKER_CONFIG_JSON", &["docker-config"], path),
     old("SANDBOX_IMAGE", &["code-image", "default-image"], same),
     old("POOL_SIZE", &["warm"], same),
     old("EXEC_TIMEOUT", &["code-timeout-s"], same),
@@ -212,6 +212,14 @@ fn directory_of(value: &str) -> Translation {
         Some(directory) => one(directory),
         None => Err("write the path of a file".to_owned()),
     }
+}
+
+/// A path, where some wrote what should be in the file.
+fn path(value: &str) -> Translation {
+    if value.starts_with('{') {
+        return Err("write the path of a file, not what is in it".to_owned());
+    }
+    one(value)
 }
 
 fn none_if_false(value: &str) -> Translation {

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use clap::CommandFactory;
 
 use super::*;
@@ -24,109 +26,173 @@ fn said(name: &str, value: &str) -> String {
     }
 }
 
+/// Every old name, with an old value and what that comes to. Where this version has none of the settings that a
+/// name may stand for, the operator is told so.
+const EXPECTED: &[(&str, &str, &str)] = &[
+    (
+        "MCP_TRANSPORT_MODE",
+        "streamable_http",
+        "--transport=streamable-http",
+    ),
+    ("MCP_TRANSPORT_MODE", "stdio", "--transport=stdio"),
+    ("MCP_HOST", "::1", "--host=::1"),
+    ("MCP_PORT", "9000", "--port=9000"),
+    ("MCP_PATH", "/tools", "--path=/tools"),
+    (
+        "MCP_ALLOWED_REGISTRIES",
+        "docker.io, ghcr.io",
+        "--allowed-registries=docker.io,ghcr.io",
+    ),
+    (
+        "MCP_ALLOWED_REGISTRIES",
+        r#"["quay.io"]"#,
+        "--allowed-registries=quay.io",
+    ),
+    ("MCP_LOG_LEVEL", "WARNING", "--log-level=warn"),
+    ("MCP_LOG_FORMAT", "JSON", "--log-format=json"),
+    ("MCP_AUTH_MODE", "oauth", "--auth=oidc"),
+    ("MCP_AUTH_MODE", "Bearer", "--auth=bearer"),
+    (
+        "MCP_BEARER_TOKEN",
+        "0123456789abcdef0123456789abcdef",
+        "--bearer-token=0123456789abcdef0123456789abcdef",
+    ),
+    ("MCP_OAUTH_CLIENT_ID", "hotcell", "--oidc-client-id=hotcell"),
+    (
+        "MCP_OAUTH_CLIENT_SECRET",
+        "s3cret",
+        "--oidc-client-secret=s3cret",
+    ),
+    (
+        "MCP_OAUTH_CONFIG_URL",
+        "https://id.example/.well-known/openid-configuration",
+        "--oidc-config-url=https://id.example/.well-known/openid-configuration",
+    ),
+    (
+        "MCP_OAUTH_AUDIENCE",
+        "https://cells.example/mcp",
+        "--oidc-audience=https://cells.example/mcp",
+    ),
+    (
+        "MCP_OAUTH_REQUIRED_SCOPES",
+        "a b",
+        "--oidc-required-scopes=a,b",
+    ),
+    (
+        "MCP_STATE_DB",
+        "/var/lib/devbench/state.db",
+        "--state-dir=/var/lib/devbench",
+    ),
+    ("MCP_STATE_DB", "sqlite:////srv/x.db", "--state-dir=/srv"),
+    ("MCP_STATE_DB", "state.db", "--state-dir=."),
+    ("MCP_DRAIN_GRACE_S", "5", "--drain-grace-s=5"),
+    ("MCP_TRANSIENT_GC_DAYS", "3", "--transient-gc-days=3"),
+    ("MCP_WARM_POOL_ENABLED", "False", "--warm=0"),
+    ("MCP_WARM_HEALTH_CHECK_INTERVAL", "15", "--warm-check-s=15"),
+    (
+        "MCP_DEFAULT_IMAGE_ALIAS",
+        "python",
+        "--default-image=python",
+    ),
+    (
+        "MCP_DOCKER_CONFIG_JSON",
+        "/run/secrets/config.json",
+        "--docker-config=/run/secrets/config.json",
+    ),
+    ("SANDBOX_IMAGE", "python:3.12", "=python:3.12"),
+    ("POOL_SIZE", "4", "--warm=4"),
+    ("EXEC_TIMEOUT", "30", "=30"),
+    ("MAX_OUTPUT_SIZE", "64k", "=64k"),
+    ("CONTAINER_MEMORY_LIMIT", "512m", "--memory=512m"),
+    ("CONTAINER_MEMORY_LIMIT", "512MB", "--memory=512m"),
+    ("CONTAINER_MEMORY_LIMIT", "1Gi", "--memory=1g"),
+    ("CONTAINER_MEMORY_LIMIT", "536870912", "--memory=536870912"),
+    ("CONTAINER_CPU_LIMIT", "0.5", "--cpus=0.5"),
+    ("MCP_BRIDGE_IMAGE", "python:3.14-slim", "=python:3.14-slim"),
+    ("MCP_BRIDGE_RUNTIME", "Podman", "--engine=podman"),
+    ("MCP_BRIDGE_TIMEOUT", "30", "=30"),
+    ("MCP_BRIDGE_MAX_TIMEOUT", "900", "=900"),
+    ("MCP_BRIDGE_MEMORY", "256m", "=256m"),
+    ("MCP_BRIDGE_PIDS", "128", "=128"),
+    ("MCP_BRIDGE_CPUS", "2", "=2"),
+    ("MCP_BRIDGE_CONTAINER_USER", "65534:65534", "=65534:65534"),
+    ("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "300", "=300"),
+    (
+        "MCP_BRIDGE_STATE_DIR",
+        "/srv/bridge",
+        "--state-dir=/srv/bridge",
+    ),
+    ("MCP_BRIDGE_OUTPUT_MODE", "compact", "=compact"),
+    ("MCP_BRIDGE_LOG_LEVEL", "DEBUG", "--log-level=debug"),
+    ("MCP_BRIDGE_ALLOW_SELF_SERVER", "true", "=true"),
+];
+
+/// The flags that a name may stand for and that this version has.
+fn known_flags(catalogue: &Catalogue, name: &str) -> Vec<&'static str> {
+    let old = OLD_NAMES.iter().find(|old| old.name == name);
+    let flags = old.expect("an old name").flags.iter().copied();
+    flags
+        .filter(|flag| catalogue.by_flag(flag).is_some())
+        .collect()
+}
+
 #[test]
 fn each_old_name_stands_for_its_setting() {
-    for (name, value, expected) in [
-        (
-            "MCP_TRANSPORT_MODE",
-            "streamable_http",
-            "--transport=streamable-http",
-        ),
-        ("MCP_TRANSPORT_MODE", "stdio", "--transport=stdio"),
-        ("MCP_HOST", "::1", "--host=::1"),
-        ("MCP_PORT", "9000", "--port=9000"),
-        ("MCP_PATH", "/tools", "--path=/tools"),
-        (
-            "MCP_ALLOWED_REGISTRIES",
-            "docker.io, ghcr.io",
-            "--allowed-registries=docker.io,ghcr.io",
-        ),
-        (
-            "MCP_ALLOWED_REGISTRIES",
-            r#"["quay.io"]"#,
-            "--allowed-registries=quay.io",
-        ),
-        ("MCP_LOG_LEVEL", "WARNING", "--log-level=warn"),
-        ("MCP_LOG_FORMAT", "JSON", "--log-format=json"),
-        (
-            "MCP_STATE_DB",
-            "/var/lib/devbench/state.db",
-            "--state-dir=/var/lib/devbench",
-        ),
-        ("MCP_STATE_DB", "sqlite:////srv/x.db", "--state-dir=/srv"),
-        ("MCP_STATE_DB", "state.db", "--state-dir=."),
-        ("MCP_DRAIN_GRACE_S", "5", "--drain-grace-s=5"),
-        ("MCP_TRANSIENT_GC_DAYS", "3", "--transient-gc-days=3"),
-        ("MCP_WARM_POOL_ENABLED", "False", "--warm=0"),
-        ("MCP_WARM_HEALTH_CHECK_INTERVAL", "15", "--warm-check-s=15"),
-        (
-            "MCP_DEFAULT_IMAGE_ALIAS",
-            "python",
-            "--default-image=python",
-        ),
-        (
-            "SANDBOX_IMAGE",
-            "python:3.12",
-            "--default-image=python:3.12",
-        ),
-        ("POOL_SIZE", "4", "--warm=4"),
-        ("CONTAINER_MEMORY_LIMIT", "512m", "--memory=512m"),
-        ("CONTAINER_MEMORY_LIMIT", "512MB", "--memory=512m"),
-        ("CONTAINER_MEMORY_LIMIT", "1Gi", "--memory=1g"),
-        ("CONTAINER_MEMORY_LIMIT", "536870912", "--memory=536870912"),
-        ("CONTAINER_CPU_LIMIT", "0.5", "--cpus=0.5"),
-        (
-            "MCP_BRIDGE_IMAGE",
-            "python:3.14-slim",
-            "--default-image=python:3.14-slim",
-        ),
-        ("MCP_BRIDGE_RUNTIME", "Podman", "--engine=podman"),
-        ("MCP_BRIDGE_MEMORY", "256m", "--memory=256m"),
-        ("MCP_BRIDGE_PIDS", "128", "--pids=128"),
-        ("MCP_BRIDGE_CPUS", "2", "--cpus=2"),
-        (
-            "MCP_BRIDGE_STATE_DIR",
-            "/srv/bridge",
-            "--state-dir=/srv/bridge",
-        ),
-        ("MCP_BRIDGE_LOG_LEVEL", "DEBUG", "--log-level=debug"),
-    ] {
+    let catalogue = Catalogue::of(&Cli::command());
+    for (name, value, expected) in EXPECTED {
+        let expected = match known_flags(&catalogue, name).first() {
+            // The setting of a part that may not be there: another one stands in for it.
+            Some(flag) if expected.starts_with('=') => format!("--{flag}{expected}"),
+            Some(_) => (*expected).to_owned(),
+            None => format!("{name} is not used by this version"),
+        };
         assert_eq!(said(name, value), expected, "{name}={value}");
     }
 }
 
-/// Settings of parts that may not be there yet.
-const LATER: [&str; 15] = [
-    "MCP_DOCKER_CONFIG_JSON",
-    "MCP_AUTH_MODE",
-    "MCP_BEARER_TOKEN",
-    "MCP_OAUTH_CLIENT_ID",
-    "MCP_OAUTH_CLIENT_SECRET",
-    "MCP_OAUTH_CONFIG_URL",
-    "MCP_OAUTH_AUDIENCE",
-    "MCP_OAUTH_REQUIRED_SCOPES",
-    "EXEC_TIMEOUT",
-    "MAX_OUTPUT_SIZE",
-    "MCP_BRIDGE_TIMEOUT",
-    "MCP_BRIDGE_MAX_TIMEOUT",
-    "MCP_BRIDGE_CONTAINER_USER",
-    "MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT",
-    "MCP_BRIDGE_OUTPUT_MODE",
+/// The names that are promised: after `MCP_`, as they are, and after `MCP_BRIDGE_`.
+const PROMISED: [(&str, &str); 3] = [
+    (
+        "MCP_",
+        "TRANSPORT_MODE HOST PORT PATH ALLOWED_REGISTRIES LOG_LEVEL LOG_FORMAT AUTH_MODE BEARER_TOKEN OAUTH_CLIENT_ID \
+         OAUTH_CLIENT_SECRET OAUTH_CONFIG_URL OAUTH_AUDIENCE OAUTH_REQUIRED_SCOPES STATE_DB DRAIN_GRACE_S \
+         TRANSIENT_GC_DAYS WARM_POOL_ENABLED WARM_HEALTH_CHECK_INTERVAL DEFAULT_IMAGE_ALIAS DOCKER_CONFIG_JSON",
+    ),
+    (
+        "",
+        "SANDBOX_IMAGE POOL_SIZE EXEC_TIMEOUT MAX_OUTPUT_SIZE CONTAINER_MEMORY_LIMIT CONTAINER_CPU_LIMIT",
+    ),
+    (
+        "MCP_BRIDGE_",
+        "IMAGE RUNTIME TIMEOUT MAX_TIMEOUT MEMORY PIDS CPUS CONTAINER_USER RUNTIME_IDLE_TIMEOUT STATE_DIR OUTPUT_MODE \
+         LOG_LEVEL ALLOW_SELF_SERVER",
+    ),
 ];
 
 #[test]
-fn what_this_version_has_no_setting_for_is_said() {
-    let catalogue = Catalogue::of(&Cli::command());
-    for name in LATER {
-        let old = OLD_NAMES.iter().find(|old| old.name == name);
-        let flags = old.expect("an old name").flags;
-        if flags.iter().all(|flag| catalogue.by_flag(flag).is_none()) {
-            assert_eq!(
-                said(name, "1"),
-                format!("{name} is not used by this version")
-            );
-        }
-    }
+fn every_promised_name_is_known_and_tested() {
+    let promised = PROMISED.iter().flat_map(|(prefix, names)| {
+        names
+            .split_whitespace()
+            .map(move |name| format!("{prefix}{name}"))
+    });
+    let promised: BTreeSet<String> = promised.collect();
+    let known = OLD_NAMES.iter().map(|old| old.name.to_owned());
+    assert_eq!(promised, known.collect());
+    let tested = EXPECTED.iter().map(|(name, ..)| (*name).to_owned());
+    assert_eq!(promised, tested.collect());
+}
+
+#[test]
+fn the_content_of_a_file_is_no_path_and_is_not_repeated() {
+    let refused = said(
+        "MCP_DOCKER_CONFIG_JSON",
+        r#"{"auths": {"ghcr.io": {"auth": "c2VjcmV0"}}}"#,
+    );
+    assert_eq!(
+        refused,
+        "MCP_DOCKER_CONFIG_JSON, an old name of HOTCELL_DOCKER_CONFIG, is refused: write the path of a file, not what is in it"
+    );
 }
 
 #[test]

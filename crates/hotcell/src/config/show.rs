@@ -49,6 +49,11 @@ fn as_toml(config: &Config, catalogue: &Catalogue) -> String {
             lines.push(format!("{name} = {}  # file", quoted(&image.to_string())));
         }
     }
+    for (principal, quotas) in &config.tables.quotas {
+        lines.push(format!("\n[quota.{}]", quoted(principal.as_str())));
+        let quotas = quotas.chosen();
+        lines.extend(quotas.map(|(quota, value)| format!("{quota} = {value}  # file")));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -100,14 +105,22 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         }))
     };
     let settings: Vec<Value> = catalogue.settings.iter().filter_map(setting).collect();
-    let Tables { aliases } = &config.tables;
+    let Tables { aliases, quotas } = &config.tables;
     let aliases = aliases
         .iter()
         .map(|(name, image)| (name.to_owned(), json!(image.to_string())));
+    let quotas = quotas.iter().map(|(principal, quotas)| {
+        let quotas = quotas
+            .chosen()
+            .map(|(quota, value)| (quota.to_string(), json!(value)));
+        let quotas: serde_json::Map<_, _> = quotas.collect();
+        (principal.to_string(), Value::from(quotas))
+    });
     json!({
         "file": config.file.as_ref().map(|path| path.display().to_string()),
         "settings": settings,
         "aliases": aliases.collect::<serde_json::Map<_, _>>(),
+        "quotas": quotas.collect::<serde_json::Map<_, _>>(),
     })
 }
 

@@ -4,19 +4,23 @@
 //! A new one is a function that reads it, a field of [`Tables`] and an entry of [`TABLES`]: the
 //! reference, the schema and `hotcell config init` show it from there.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::aliases;
-use super::kind::described;
+use super::kind::{Kind, described};
 use super::problem::{Problem, nearest};
-use hotcell_domain::ImageAliases;
+use super::quotas;
+use hotcell_domain::{ImageAliases, Principal, QuotaOverride};
 
 /// What the tables of a file say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
     pub(crate) aliases: ImageAliases,
+    pub(crate) quotas: BTreeMap<Principal, QuotaOverride>,
 }
 
 /// One such section.
@@ -34,7 +38,7 @@ pub(crate) struct TableSection {
 }
 
 /// Every such section.
-pub(crate) const TABLES: &[TableSection] = &[aliases::SECTION];
+pub(crate) const TABLES: &[TableSection] = &[aliases::SECTION, quotas::SECTION];
 
 /// A table of the file.
 pub(crate) struct Table<'a> {
@@ -76,6 +80,12 @@ impl Entry<'_> {
     pub(crate) fn text(&self) -> Result<&str, Problem> {
         let text = self.value.get_ref().as_str();
         text.ok_or_else(|| self.wrong_type("a string"))
+    }
+
+    /// A value of this kind, as a flag would take it.
+    pub(crate) fn of(&self, kind: Kind) -> Result<String, Problem> {
+        let text = kind.text(self.value.get_ref());
+        text.map_err(|reason| self.wrong(format!("`{}` {reason}", self.name)))
     }
 
     fn wrong_type(&self, wanted: &str) -> Problem {

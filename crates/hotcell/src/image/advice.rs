@@ -39,7 +39,7 @@ fn of_failure(error: &ImageError) -> Option<String> {
         } => format!("wait a while, or log in with `docker login {registry}`"),
         ImageError::Platform { .. } => "choose another tag".to_owned(),
         ImageError::Credentials { .. } => {
-            "mend or remove its entry in Docker's config.json (~/.docker, or DOCKER_CONFIG)"
+            "mend or remove its entry in Docker's config.json (~/.docker, DOCKER_CONFIG or --docker-config)"
                 .to_owned()
         }
         ImageError::TooSlow { .. }

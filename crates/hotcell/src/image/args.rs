@@ -1,10 +1,13 @@
 //! The command line of images.
 
+use std::fs::File;
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ArgGroup, Args, Subcommand};
 use hotcell_domain::{ImageName, ImagePolicy, Reference};
+use hotcell_image::Credentials;
 
 use crate::cli::StateArgs;
 
@@ -79,6 +82,10 @@ pub(crate) struct PolicyArgs {
     /// Use only images that are given with their digest
     #[arg(long, env = "HOTCELL_REQUIRE_DIGEST", value_parser = BoolishValueParser::new())]
     require_digest: bool,
+
+    /// File with credentials of registries, as Docker writes it [default: config.json in `DOCKER_CONFIG` or ~/.docker]
+    #[arg(long, value_name = "FILE", env = "HOTCELL_DOCKER_CONFIG")]
+    docker_config: Option<PathBuf>,
 }
 
 impl PolicyArgs {
@@ -90,6 +97,18 @@ impl PolicyArgs {
             local_images: self.local_images,
             plain_http: self.plain_http.clone(),
         }
+    }
+
+    /// The credentials of registries. The user's own file may be missing, one that was named
+    /// must be there.
+    pub(crate) fn credentials(&self) -> Result<Credentials> {
+        let Some(path) = &self.docker_config else {
+            return Ok(Credentials::of_user());
+        };
+        let shown = path.display();
+        File::open(path).with_context(|| format!("open --docker-config {shown}"))?;
+        let path = std::path::absolute(path).context("make --docker-config absolute")?;
+        Ok(Credentials::file(path))
     }
 }
 

@@ -31,11 +31,13 @@ pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
 }
 
 /// The image, pulled if it is missing; bars show how far that is.
-pub(crate) async fn ensure(images: &Images, source: &Admitted<Source>) -> Result<Image> {
+pub(crate) async fn ensure(
+    images: &Images,
+    source: &Admitted<Source>,
+    credentials: &Credentials,
+) -> Result<Image> {
     let bars = Bars::on_terminal();
-    let pulled = images
-        .ensure(source, &Credentials::of_user(), &bars.report())
-        .await;
+    let pulled = images.ensure(source, credentials, &bars.report()).await;
     bars.finish();
     pulled.map_err(advised)
 }

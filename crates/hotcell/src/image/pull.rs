@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hotcell_domain::{ImageAliases, ImageRef, Reference};
-use hotcell_image::{Credentials, Image, ImageError};
+use hotcell_image::{Image, ImageError};
 use serde_json::Value;
 
 use super::{Bars, PullArgs, advised, advised_refusal, log_denial, open, shown};
@@ -38,8 +38,9 @@ async fn fetch(arguments: &PullArgs, aliases: &ImageAliases, bars: &Bars) -> Res
         .admit(reference.clone())
         .inspect_err(|refusal| log_denial(&reference, refusal))
         .map_err(advised_refusal)?;
+    let credentials = arguments.policy.credentials()?;
     let image = images
-        .pull(&source, &Credentials::of_user(), &bars.report())
+        .pull(&source, &credentials, &bars.report())
         .await
         .map_err(advised)?;
     Ok(vec![image])

@@ -116,7 +116,8 @@ async fn pull_missing(arguments: &RunArgs, image: &ImageRef, images: &Images) ->
     let source = source
         .inspect_err(|refusal| image::log_denial(reference, refusal))
         .map_err(image::advised_refusal)?;
-    image::ensure(images, &source).await?;
+    let credentials = arguments.images.credentials()?;
+    image::ensure(images, &source, &credentials).await?;
     Ok(())
 }
 

@@ -12,14 +12,24 @@ use crate::cli::{AuditLogArgs, OnFailureChoice};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Opens the audit log, and continues it.
-pub(super) async fn open(arguments: &AuditLogArgs, state: &Path, store: &Store) -> Result<Ledger> {
+/// Opens the audit log, and continues it; `None` if the operator wants none.
+pub(super) async fn open(
+    arguments: &AuditLogArgs,
+    state: &Path,
+    store: &Store,
+) -> Result<Option<Ledger>> {
+    if !arguments.audit {
+        tracing::warn!("--audit false: nothing that callers do is recorded");
+        return Ok(None);
+    }
     let settings = settings(arguments, state)?;
     let directory = settings.directory.clone();
     let anchor = Box::new(StoredAnchor(store.clone()));
     let opened = tokio::task::spawn_blocking(move || Ledger::open(settings, anchor)).await;
     let opened = opened.context("open the audit log")?;
-    opened.with_context(|| format!("open the audit log in {}", directory.display()))
+    let opened =
+        opened.with_context(|| format!("open the audit log in {}", directory.display()))?;
+    Ok(Some(opened))
 }
 
 fn settings(arguments: &AuditLogArgs, state: &Path) -> Result<LedgerSettings> {

@@ -48,7 +48,7 @@ impl Backend {
         let opened = engine::open(arguments, directory).await?;
         let ledger = audit::open(&arguments.audit, directory, &store).await?;
         let settings = Settings {
-            ledger: Some(ledger),
+            ledger,
             ..settings::of_service(arguments, &config.tables, &opened).await?
         };
         let service = Service::start(

@@ -14,6 +14,7 @@ pub(super) async fn open(arguments: &ServeArgs, state: &Path) -> Result<OpenedEn
         runtime: arguments.selection.runtime.clone(),
         require_limits: arguments.selection.require_limits,
         allow_plain_tcp: arguments.access.allow_plain_tcp,
+        credentials: arguments.images.credentials()?,
         ..engines::setup(state)
     };
     engines::open(arguments.selection.engine, ENGINES, &setup).await

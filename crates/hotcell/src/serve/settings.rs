@@ -51,7 +51,7 @@ pub(super) async fn of_service(
         totals: Some(ceilings.totals),
         execs_running_max: arguments.counts.execs_running_max,
         execs_queued_max: arguments.counts.execs_queued_max,
-        quotas: arguments.quotas.quotas()?,
+        quotas: arguments.quotas.quotas(&tables.quotas)?,
         output_bytes_max: arguments.storage.output_bytes_max.get(),
         ended_execs_max: arguments.storage.ended_execs_max,
         ended_containers_max: arguments.storage.ended_containers_max,

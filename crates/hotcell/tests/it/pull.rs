@@ -125,6 +125,20 @@ fn credentials_come_from_helpers_and_a_hostile_helper_is_refused() {
         assert!(!told.contains("hunter2"), "a secret: {told}");
         assert_eq!(stored(&home, "refs"), 0);
     }
+    // A file that is named is read in place of the usual one, and must be there.
+    let named = home.path().join("named.json");
+    let config = r#"{"auths": {"HOST": {"auth": "YW5uOnB3"}}}"#;
+    for (content, is_good) in [(None, false), (Some("{}"), false), (Some(config), true)] {
+        if let Some(content) = content {
+            std::fs::write(&named, content.replace("HOST", &registry.host)).expect("a file");
+        }
+        let mut command = pull(&home, &registry);
+        let output = support::server::output(command.arg("--docker-config").arg(&named));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.success(), is_good, "{content:?}: {told}");
+        let is_missing = content.is_none();
+        assert_eq!(told.contains("open --docker-config"), is_missing, "{told}");
+    }
     for config in [
         r#"{"credHelpers": {"HOST": "good"}, "credsStore": "garbage"}"#,
         r#"{"credsStore": "good"}"#,

@@ -266,6 +266,45 @@ fn a_reload_changes_policy_for_the_next_spawn() {
 }
 
 #[test]
+fn a_principal_has_the_quota_of_its_table_and_a_reload_changes_it() {
+    let quota = |count: u32, warm: u32| {
+        format!("[quota.local]\ncontainers = {count}\n[warm_pool]\nwarm = {warm}\n")
+    };
+    let configured = Configured::with(&quota(1, 0));
+    let server = configured.home.serve();
+    let mut client = server.client();
+    client.ok("spawn", json!({}));
+    let refused = client.call("spawn", json!({}));
+    assert_eq!(
+        refused["structuredContent"]["quota"], "containers",
+        "{refused}"
+    );
+    assert_eq!(refused["structuredContent"]["limit"], 1, "{refused}");
+    configured.write(&quota(2, 1));
+    assert_eq!(
+        stdout(&configured.home.run(&["reload"])),
+        "reloaded: [quota]\nneeds a restart: [warm_pool] warm\n"
+    );
+    client.ok("spawn", json!({}));
+    let told = stdout(&configured.home.run(&["config"]));
+    assert!(
+        told.contains("[quota.\"local\"]\ncontainers = 2  # file"),
+        "{told}"
+    );
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn without_an_audit_log_nothing_is_recorded_and_the_server_says_so() {
+    let home = Home::new();
+    let server = home.serve_with(&["--warm=0", "--audit=false"]);
+    server.said("nothing that callers do is recorded");
+    server.client().ok("spawn", json!({}));
+    assert!(!home.path().join("audit").exists());
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn a_broken_or_missing_file_changes_nothing_and_says_so() {
     let configured = Configured::with(TIGHT);
     let mut server = configured.home.serve();
