@@ -82,21 +82,35 @@ pub struct FailedAttempt<'a> {
     pub address: Option<IpAddr>,
     /// The path of the request, without its query.
     pub path: &'a str,
-    /// Whether this address fails so often that its attempts are answered 429.
-    pub is_limited: bool,
+    /// Whether there are so many that it is only counted: it is told again, as one of
+    /// [`FailedAttempts`].
+    pub is_counted: bool,
 }
 
-/// Is told of each failed attempt, once. It must not wait: a request does.
+/// Attempts that were counted for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedAttempts {
+    /// Where they came from, an address or its network; `None` if from several or unknown ones.
+    pub address: Option<IpAddr>,
+    /// How many.
+    pub count: u64,
+    /// Why the last of them failed.
+    pub failure: Failure,
+}
+
+/// Is told of failed attempts: the event `AUTH_FAILED`. It must not wait: a request does.
 pub trait AuthEvents: Send + Sync + 'static {
-    /// Somebody was not let in: the event `AUTH_FAILED`.
+    /// Somebody was not let in.
     fn auth_failed(&self, attempt: &FailedAttempt<'_>);
+
+    /// Somebody was not let in many times. Each of these attempts was told before, as counted.
+    fn auth_failed_often(&self, attempts: &FailedAttempts);
 }
 
 /// The longest part of a path in a line of the log.
 const PATH_CHARS_MAX: usize = 128;
 
-/// Tells the log. Of an address that fails all the time only the first attempts are shown,
-/// unless the log shows everything.
+/// Tells the log. Attempts that are only counted are shown if the log shows everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogEvents;
 
@@ -105,10 +119,19 @@ impl AuthEvents for LogEvents {
         let reason = attempt.failure;
         let address = attempt.address.map(tracing::field::display);
         let path: String = attempt.path.chars().take(PATH_CHARS_MAX).collect();
-        if attempt.is_limited {
+        if attempt.is_counted {
             tracing::debug!(target: "hotcell::auth", %reason, address, path, "AUTH_FAILED");
         } else {
             tracing::warn!(target: "hotcell::auth", %reason, address, path, "AUTH_FAILED");
         }
+    }
+    fn auth_failed_often(&self, attempts: &FailedAttempts) {
+        let FailedAttempts {
+            address,
+            count,
+            failure,
+        } = attempts;
+        let address = address.map(tracing::field::display);
+        tracing::warn!(target: "hotcell::auth", reason = %failure, address, count, "AUTH_FAILED, and often");
     }
 }

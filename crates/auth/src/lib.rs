@@ -17,21 +17,20 @@
 #![forbid(unsafe_code)]
 
 mod authenticate;
+mod clock;
 mod failure;
 mod local;
 mod oidc;
 mod token;
+mod tokens_and_issuer;
 
 pub use authenticate::Authenticate;
-pub use failure::{AuthEvents, FailedAttempt, Failure, LogEvents};
+pub use clock::{Clock, SystemClock};
+pub use failure::{AuthEvents, FailedAttempt, FailedAttempts, Failure, LogEvents};
 pub use local::local_caller;
 pub use oidc::{ADMIN_SCOPE, FetchError, IssuerUrl, IssuerUrlError, Oidc, OidcSettings, USE_SCOPE};
 pub use token::{
     NewToken, Secret, SecretError, TokenFile, TokenFileError, TokenName, TokenNameError,
     TokenRecord, Tokens, token_uses,
 };
-
-fn now_unix_s() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
+pub use tokens_and_issuer::TokensAndIssuer;

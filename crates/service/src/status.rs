@@ -151,18 +151,21 @@ impl Service {
         settings.ledger.as_ref().is_some_and(Ledger::is_stopped)
     }
 
-    /// Records that somebody could not prove who they are: what they asked for, where from, and
-    /// which check failed. None of it holds a credential. It does not wait.
-    pub fn auth_failed(&self, path: &str, address: &str, reason: &str) {
+    /// Records that somebody could not prove who they are: what they asked for (`None` if many
+    /// things), where from, which check failed, and how often. None of it holds a credential. It
+    /// does not wait.
+    pub fn auth_failed(&self, path: Option<&str>, address: &str, reason: &str, count: u64) {
         let inner = self.inner.without_operation();
         let settings = inner.environment.settings();
         let Some(ledger) = &settings.ledger else {
             return;
         };
         let now = inner.environment.clock.unix_ms();
-        let mut event = Event::new(EventName::AuthFailed, now, Who::Nobody, path);
+        let target = path.unwrap_or(WHOLE);
+        let mut event = Event::new(EventName::AuthFailed, now, Who::Nobody, target);
         event.arguments.text("address", address);
         event.arguments.text("reason", reason);
+        event.arguments.number("count", count);
         event.outcome = hotcell_ledger::Outcome::Denied;
         event.code = Some("unauthenticated");
         drop(ledger.record(&event));

@@ -13,12 +13,16 @@
 #[cfg(feature = "engine")]
 pub mod agent;
 mod alone;
+#[cfg(feature = "arguments")]
+pub mod arguments;
 #[cfg(feature = "engine")]
 pub mod conformance;
 #[cfg(feature = "engine")]
 pub mod fake;
 #[cfg(feature = "registry")]
 pub mod image;
+#[cfg(feature = "issuer")]
+pub mod issuer;
 #[cfg(feature = "registry")]
 pub mod registry;
 mod skip;

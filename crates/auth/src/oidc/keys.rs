@@ -6,7 +6,7 @@
 //! ```
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Semaphore};
 
@@ -14,7 +14,7 @@ use super::fetch::{FetchError, Fetcher};
 use super::jws::Jws;
 use super::key::Key;
 use super::settings::OidcSettings;
-use crate::Failure;
+use crate::{Clock, Failure};
 
 /// Younger keys are not asked for again, unless a token names one that is not there.
 const FRESH: Duration = Duration::from_mins(10);
@@ -31,27 +31,31 @@ const WAITING_MAX: usize = 32;
 /// The keys of one issuer.
 pub(super) struct Keys {
     fetcher: Fetcher,
+    settings: OidcSettings,
+    clock: Arc<dyn Clock>,
     known: RwLock<Option<Known>>,
     /// When a fetch was last begun. Whoever fetches holds it.
-    begun: Mutex<Option<Instant>>,
-    waiting: Semaphore,
+    begun: Mutex<Option<Duration>>,
+    waiting: Arc<Semaphore>,
 }
 
 #[derive(Clone)]
 struct Known {
     keys: Arc<Vec<Key>>,
-    fetched: Instant,
+    fetched: Duration,
     /// Counts the times that the keys have changed.
     generation: u64,
 }
 
 impl Keys {
-    pub(super) fn new(fetcher: Fetcher) -> Self {
+    pub(super) fn new(fetcher: Fetcher, settings: OidcSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             fetcher,
+            settings,
+            clock,
             known: RwLock::new(None),
             begun: Mutex::new(None),
-            waiting: Semaphore::new(WAITING_MAX),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
         }
     }
 
@@ -64,23 +68,27 @@ impl Keys {
     /// Whether it is time to fetch behind the requests.
     pub(super) fn is_old(&self) -> bool {
         self.known()
-            .is_none_or(|known| known.fetched.elapsed() > FRESH)
+            .is_none_or(|known| self.age(known.fetched) > FRESH)
     }
 
     /// The key that a token says it is signed with, and of which generation it is.
-    pub(super) async fn find(
-        &self,
-        token: &Jws<'_>,
-        settings: &OidcSettings,
-    ) -> Result<(Key, u64), Failure> {
+    pub(super) async fn find(self: &Arc<Self>, token: &Jws<'_>) -> Result<(Key, u64), Failure> {
         if let Some(key) = self.find_known(token) {
             return Ok(key);
         }
-        let Ok(_place) = self.waiting.try_acquire() else {
+        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
             return Err(Failure::UnknownKey);
         };
-        // The reason is in the log; the request is refused in any case.
-        let _ = self.fetch(settings).await;
+        let keys = Arc::clone(self);
+        // A client that hangs up ends its request, and must not end the fetch with it: whoever did
+        // that again and again would keep us from ever learning a key. So the place is kept, too.
+        let fetch = tokio::spawn(async move {
+            // The reason is in the log; the request is refused in any case.
+            let _ = keys.fetch().await;
+            drop(place);
+        });
+        // Only a panic is lost here, and the panic hook has told it.
+        let _ = fetch.await;
         match (self.find_known(token), self.usable()) {
             (Some(key), _) => Ok(key),
             (None, Some(_)) => Err(Failure::UnknownKey),
@@ -89,13 +97,13 @@ impl Keys {
     }
 
     /// Fetches the keys, unless somebody has just tried. Whoever comes meanwhile waits for it.
-    pub(super) async fn fetch(&self, settings: &OidcSettings) -> Result<(), FetchError> {
+    pub(super) async fn fetch(&self) -> Result<(), FetchError> {
         let mut begun = self.begun.lock().await;
-        if begun.is_some_and(|begun| begun.elapsed() < FETCH_INTERVAL) {
+        if begun.is_some_and(|begun| self.age(begun) < FETCH_INTERVAL) {
             return Ok(());
         }
-        *begun = Some(Instant::now());
-        let fetched = self.fetcher.keys(settings).await;
+        *begun = Some(self.clock.steady());
+        let fetched = self.fetcher.keys(&self.settings).await;
         if let Err(error) = &fetched {
             let error: &dyn std::error::Error = error;
             tracing::warn!(target: "hotcell::auth", error, "could not fetch the issuer's keys");
@@ -113,7 +121,7 @@ impl Keys {
         };
         *known = Some(Known {
             keys: Arc::new(keys),
-            fetched: Instant::now(),
+            fetched: self.clock.steady(),
             generation,
         });
     }
@@ -126,7 +134,7 @@ impl Keys {
 
     fn usable(&self) -> Option<Known> {
         self.known()
-            .filter(|known| known.fetched.elapsed() < STALE_MAX)
+            .filter(|known| self.age(known.fetched) < STALE_MAX)
     }
 
     fn known(&self) -> Option<Known> {
@@ -134,5 +142,9 @@ impl Keys {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    fn age(&self, since: Duration) -> Duration {
+        self.clock.steady().saturating_sub(since)
     }
 }

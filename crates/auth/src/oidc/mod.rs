@@ -24,7 +24,7 @@ use self::checked::{Checked, TokenHash};
 use self::fetch::Fetcher;
 use self::jws::Jws;
 use self::keys::Keys;
-use crate::{Authenticate, Failure};
+use crate::{Authenticate, Clock, Failure, SystemClock};
 
 pub use self::fetch::FetchError;
 pub use self::settings::{ADMIN_SCOPE, IssuerUrl, IssuerUrlError, OidcSettings, USE_SCOPE};
@@ -40,7 +40,8 @@ pub struct Oidc {
 
 struct Shared {
     settings: OidcSettings,
-    keys: Keys,
+    clock: Arc<dyn Clock>,
+    keys: Arc<Keys>,
     checked: Checked,
     is_fetching: AtomicBool,
 }
@@ -48,11 +49,20 @@ struct Shared {
 impl Oidc {
     /// Nothing is fetched yet.
     pub fn new(settings: OidcSettings) -> Result<Self, reqwest::Error> {
-        let keys = Keys::new(Fetcher::new()?);
+        Self::with_clock(settings, Arc::new(SystemClock::default()))
+    }
+
+    /// The same, by another clock.
+    pub fn with_clock(
+        settings: OidcSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, reqwest::Error> {
+        let keys = Keys::new(Fetcher::new()?, settings.clone(), Arc::clone(&clock));
         Ok(Self {
             shared: Arc::new(Shared {
                 settings,
-                keys,
+                clock,
+                keys: Arc::new(keys),
                 checked: Checked::default(),
                 is_fetching: AtomicBool::new(false),
             }),
@@ -61,7 +71,7 @@ impl Oidc {
 
     /// Fetches the keys before the first request needs them.
     pub async fn fetch_keys(&self) -> Result<(), FetchError> {
-        self.shared.keys.fetch(&self.shared.settings).await
+        self.shared.keys.fetch().await
     }
 
     /// Keys that are old are fetched again, while requests go on with them.
@@ -73,7 +83,7 @@ impl Oidc {
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
                 // The reason is in the log, and the old keys are used meanwhile.
-                let _ = shared.keys.fetch(&shared.settings).await;
+                let _ = shared.keys.fetch().await;
                 shared.is_fetching.store(false, Ordering::Release);
             });
         }
@@ -89,7 +99,7 @@ impl Oidc {
             return Ok(caller);
         }
         let parsed = Jws::parse(token)?;
-        let (key, generation) = shared.keys.find(&parsed, &shared.settings).await?;
+        let (key, generation) = shared.keys.find(&parsed).await?;
         let claims = parsed.claims(&key)?;
         let subject = claims::check(&claims, &shared.settings, now_unix_s)?;
         let (caller, user) = (subject.caller, subject.display.as_ref());
@@ -105,7 +115,7 @@ impl Oidc {
 
 impl Authenticate for Oidc {
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Failure>> {
-        Box::pin(self.check(token, crate::now_unix_s()))
+        Box::pin(self.check(token, self.shared.clock.unix_s()))
     }
 
     fn token_bytes_max(&self) -> usize {

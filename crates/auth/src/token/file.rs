@@ -204,9 +204,7 @@ impl TokenFile {
         &self,
         change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), TokenFileError>,
     ) -> Result<(), TokenFileError> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(MODE);
-        let lock = options.open(self.directory.join(LOCK));
+        let lock = self.open_lock();
         let lock = lock.map_err(system("open the lock of the tokens"))?;
         lock.lock().map_err(system("lock the tokens"))?;
         let mut tokens = self.read()?;
@@ -215,6 +213,24 @@ impl TokenFile {
         let content = serde_json::to_vec(&Content { version, tokens });
         let content = content.expect("names and numbers are JSON");
         atomic::replace(&self.path(), &content).map_err(system("write the tokens"))
+    }
+
+    /// Only a lock that was made here is given away: what the server's user may have put in its
+    /// place can lead anywhere.
+    fn open_lock(&self) -> io::Result<File> {
+        let path = self.directory.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.write(true).mode(MODE);
+        match options.create_new(true).open(&path) {
+            Ok(lock) => {
+                atomic::give(&lock, &File::open(&self.directory)?)?;
+                Ok(lock)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                options.create_new(false).open(&path)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -350,5 +366,23 @@ mod tests {
         });
         let file = TokenFile::in_directory(directory.path());
         assert_eq!(file.read().unwrap().len(), 64);
+    }
+
+    #[test]
+    fn files_that_root_writes_belong_to_the_servers_user() {
+        const SERVER: u32 = 4711;
+        let directory = tempfile::tempdir().unwrap();
+        if std::os::unix::fs::chown(directory.path(), Some(SERVER), Some(SERVER)).is_err() {
+            let reason = "only root can give a directory away";
+            return hotcell_testkit::skip(hotcell_testkit::Need::Root, reason);
+        }
+        let file = TokenFile::in_directory(directory.path());
+        file.add(new("ci")).unwrap();
+        file.revoke(&TokenName::parse("ci").unwrap()).unwrap();
+        for name in [FILE, LOCK] {
+            let found = std::fs::metadata(directory.path().join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (SERVER, SERVER), "{name}");
+            assert_eq!(found.permissions().mode() & 0o777, MODE, "{name}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hotcell_domain::{Caller, Name, Principal};
@@ -16,7 +16,7 @@ use hotcell_domain::{Caller, Name, Principal};
 use super::file::{FileStamp, TokenFile, TokenFileError, TokenRecord};
 use super::secret::{Secret, SecretHash};
 use super::uses;
-use crate::{Authenticate, Failure, now_unix_s};
+use crate::{Authenticate, Clock as _, Failure, SystemClock};
 
 /// How often the file is looked at, at most.
 const LOOK_INTERVAL_MS: u64 = 500;
@@ -41,7 +41,7 @@ struct Shared {
     chosen: Option<(SecretHash, Caller)>,
     set: RwLock<Arc<TokenSet>>,
     stamp: Mutex<Option<FileStamp>>,
-    started: Instant,
+    clock: SystemClock,
     next_look_ms: AtomicU64,
     has_new_uses: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl Tokens {
                 chosen: chosen.map(|secret| (secret.hash(), chosen_caller())),
                 set: RwLock::new(Arc::new(set)),
                 stamp: Mutex::new(stamp),
-                started: Instant::now(),
+                clock: SystemClock::default(),
                 next_look_ms: AtomicU64::new(LOOK_INTERVAL_MS),
                 has_new_uses: AtomicBool::new(false),
             }),
@@ -76,7 +76,12 @@ impl Tokens {
 
     /// Whether nobody can get in.
     pub fn is_empty(&self) -> bool {
-        self.shared.chosen.is_none() && self.shared.set().is_empty()
+        self.shared.chosen.is_none() && self.count() == 0
+    }
+
+    /// How many tokens have a name.
+    pub fn count(&self) -> usize {
+        self.shared.set().len()
     }
 
     async fn look_if_due(&self) {
@@ -125,7 +130,7 @@ impl Authenticate for Tokens {
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Failure>> {
         Box::pin(async move {
             self.look_if_due().await;
-            self.check(token, now_unix_s())
+            self.check(token, self.shared.clock.unix_s())
         })
     }
 
@@ -141,7 +146,7 @@ impl Shared {
 
     /// True for one request in each interval.
     fn is_look_due(&self) -> bool {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.clock.steady().as_millis()).unwrap_or(u64::MAX);
         let due = self.next_look_ms.load(Ordering::Relaxed);
         let next = now + LOOK_INTERVAL_MS;
         let takes = |due| {

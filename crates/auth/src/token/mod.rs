@@ -17,6 +17,6 @@ mod uses;
 pub use file::{NewToken, TokenFile, TokenFileError, TokenRecord};
 pub use live::Tokens;
 pub use name::{TokenName, TokenNameError};
-pub(crate) use secret::hex;
+pub(crate) use secret::{PREFIX, hex};
 pub use secret::{Secret, SecretError};
 pub use uses::token_uses;

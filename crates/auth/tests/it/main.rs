@@ -1,4 +1,5 @@
 //! Tokens of an issuer, real keys and real HTTP.
 
-mod issuer;
 mod oidc;
+mod rotation;
+mod support;

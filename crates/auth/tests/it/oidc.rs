@@ -1,19 +1,24 @@
 //! Which tokens of an issuer are believed, and how often it is asked for its keys.
 
-use hotcell_auth::{Authenticate, Failure, Oidc};
+use hotcell_auth::{
+    Authenticate, Failure, NewToken, TokenFile, TokenName, Tokens, TokensAndIssuer,
+};
+use hotcell_testkit::issuer::{Issuer, Signer, message};
 use serde_json::json;
 
-use crate::issuer::{Issuer, Signer, encoded, message};
-
-async fn refused(oidc: &Oidc, token: &str) -> Failure {
-    oidc.authenticate(token).await.expect_err("it is refused")
-}
+use crate::support::{self, oidc, refused};
 
 #[tokio::test]
 async fn each_kind_of_key_is_believed() {
-    let keys = [Signer::p256("a"), Signer::p384("b"), Signer::ed25519("c")];
-    let issuer = Issuer::start(&[&keys[0], &keys[1], &keys[2]]).await;
-    let oidc = issuer.oidc();
+    let keys = [
+        Signer::p256("a"),
+        Signer::p384("b"),
+        Signer::ed25519("c"),
+        Signer::rs256("d"),
+        Signer::ps256("e"),
+    ];
+    let issuer = Issuer::start(&keys.each_ref());
+    let oidc = oidc(&issuer);
     let mut principals = Vec::new();
     for key in &keys {
         let caller = oidc.authenticate(&key.token(&issuer.claims())).await;
@@ -29,17 +34,13 @@ async fn each_kind_of_key_is_believed() {
 #[tokio::test]
 async fn forged_tokens_are_refused_each_for_its_reason() {
     let (key, foreign) = (Signer::p256("a"), Signer::p256("a"));
-    let issuer = Issuer::start(&[&key]).await;
-    let (oidc, claims) = (issuer.oidc(), issuer.claims());
+    let issuer = Issuer::start(&[&key]);
+    let (oidc, claims) = (oidc(&issuer), issuer.claims());
     assert!(oidc.authenticate(&key.token(&claims)).await.is_ok());
 
     let none = message(&json!({ "alg": "none" }), &claims) + ".";
     assert_eq!(refused(&oidc, &none).await, Failure::Algorithm);
-    let header = json!({ "alg": "HS256", "kid": "a" });
-    let signed = message(&header, &claims);
-    let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key.public_key());
-    let tag = ring::hmac::sign(&secret, signed.as_bytes());
-    let symmetric = format!("{signed}.{}", encoded(tag.as_ref()));
+    let symmetric = key.confused_token(&claims);
     assert_eq!(refused(&oidc, &symmetric).await, Failure::Algorithm);
     assert_eq!(
         refused(&oidc, &foreign.token(&claims)).await,
@@ -83,8 +84,8 @@ async fn forged_tokens_are_refused_each_for_its_reason() {
 #[tokio::test]
 async fn honest_tokens_that_are_not_for_us_or_not_for_now_are_refused() {
     let key = Signer::ed25519("a");
-    let issuer = Issuer::start(&[&key]).await;
-    let oidc = issuer.oidc();
+    let issuer = Issuer::start(&[&key]);
+    let oidc = oidc(&issuer);
     for (field, value, failure) in [
         ("iss", json!("https://evil.example"), Failure::Issuer),
         ("aud", json!("https://other.example/mcp"), Failure::Audience),
@@ -109,8 +110,8 @@ async fn honest_tokens_that_are_not_for_us_or_not_for_now_are_refused() {
 #[tokio::test]
 async fn a_flood_of_unknown_keys_asks_the_issuer_once() {
     let (key, unknown) = (Signer::p256("a"), Signer::p256("unknown"));
-    let issuer = Issuer::start(&[&key]).await;
-    let oidc = issuer.oidc();
+    let issuer = Issuer::start(&[&key]);
+    let oidc = oidc(&issuer);
     let good = key.token(&issuer.claims());
     let flood = (0..500).map(|number| {
         let header = json!({ "alg": "ES256", "kid": format!("unknown-{number}") });
@@ -128,8 +129,8 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once() {
 #[tokio::test]
 async fn known_keys_serve_while_the_issuer_is_down() {
     let (key, later) = (Signer::p256("a"), Signer::p256("later"));
-    let issuer = Issuer::start(&[&key]).await;
-    let oidc = issuer.oidc();
+    let issuer = Issuer::start(&[&key]);
+    let oidc = oidc(&issuer);
     oidc.fetch_keys().await.expect("it is up");
     issuer.goes_down();
     assert!(
@@ -140,7 +141,66 @@ async fn known_keys_serve_while_the_issuer_is_down() {
     let token = later.token(&issuer.claims());
     assert_eq!(refused(&oidc, &token).await, Failure::UnknownKey);
     // One that never learned a key lets nobody in, and says why.
-    let other = issuer.oidc();
+    let other = support::oidc(&issuer);
     let token = key.token(&issuer.claims());
     assert_eq!(refused(&other, &token).await, Failure::Unavailable);
+}
+
+#[tokio::test]
+async fn an_rsa_key_checks_only_the_padding_and_the_algorithm_that_the_token_names() {
+    let key = Signer::rs256("a");
+    let issuer = Issuer::start(&[&key]);
+    let (oidc, claims) = (oidc(&issuer), issuer.claims());
+    assert!(oidc.authenticate(&key.token(&claims)).await.is_ok());
+    for (algorithm, failure) in [
+        ("PS256", Failure::Signature),
+        ("ES256", Failure::UnknownKey),
+        ("EdDSA", Failure::UnknownKey),
+        ("RS512", Failure::Algorithm),
+        ("rs256", Failure::Algorithm),
+        ("None", Failure::Algorithm),
+    ] {
+        let header = json!({ "alg": algorithm, "kid": "a" });
+        let token = key.sign(&header, &claims);
+        assert_eq!(refused(&oidc, &token).await, failure, "{algorithm}");
+    }
+    let confused = key.confused_token(&claims);
+    assert_eq!(refused(&oidc, &confused).await, Failure::Algorithm);
+    let mut broken = key.token(&claims);
+    let last = broken.pop();
+    broken.push(if last == Some('A') { 'Q' } else { 'A' });
+    assert_eq!(refused(&oidc, &broken).await, Failure::Signature);
+}
+
+#[tokio::test]
+async fn named_tokens_work_beside_those_of_the_issuer_and_are_other_principals() {
+    let key = Signer::rs256("a");
+    let issuer = Issuer::start(&[&key]);
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let file = TokenFile::in_directory(directory.path());
+    let secret = file.add(NewToken {
+        name: TokenName::parse("ci").expect("a name"),
+        admin: false,
+        now_unix_s: 1,
+        expires_unix_s: None,
+    });
+    let secret = secret.expect("it is made");
+    let tokens = Tokens::open(file, None).expect("they can be read");
+    let both = TokensAndIssuer::new(tokens, oidc(&issuer));
+    let named = both.authenticate(secret.expose()).await;
+    assert_eq!(named.expect("it is good").principal.as_str(), "token:ci");
+    let person = both.authenticate(&key.token(&issuer.claims())).await;
+    let person = person.expect("it is good").principal;
+    assert!(person.as_str().starts_with("oidc:"), "{person}");
+    let asked = issuer.fetches();
+    let wrong = format!("hct_{}", "0".repeat(72));
+    let refused = async |token: &str| both.authenticate(token).await.expect_err("it is refused");
+    assert_eq!(refused(&wrong).await, Failure::Unknown);
+    assert_eq!(refused("hct_a.b.c").await, Failure::Unknown);
+    assert_eq!(refused("a.b.c").await, Failure::Malformed);
+    assert_eq!(
+        issuer.fetches(),
+        asked,
+        "the issuer is not asked about them"
+    );
 }

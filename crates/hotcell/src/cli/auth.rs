@@ -52,7 +52,7 @@ pub(crate) enum AuthMode {
     None,
     /// Tokens made by `hotcell token add`
     Bearer,
-    /// Access tokens of an OIDC issuer (--oidc-issuer)
+    /// Access tokens of an OIDC issuer (--oidc-issuer), beside those made by `hotcell token add`
     Oidc,
 }
 

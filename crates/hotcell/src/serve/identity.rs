@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use hotcell_auth::{
-    AuthEvents, FailedAttempt, LogEvents, Oidc, OidcSettings, TokenFile, Tokens, local_caller,
+    AuthEvents, FailedAttempt, FailedAttempts, LogEvents, Oidc, OidcSettings, TokenFile, Tokens,
+    TokensAndIssuer, local_caller,
 };
 use hotcell_domain::Caller;
 use hotcell_http::{Anonymous, ByToken, Challenge, Identify, ResourceMetadata};
@@ -28,11 +29,21 @@ impl RecordEvents {
 impl AuthEvents for RecordEvents {
     fn auth_failed(&self, attempt: &FailedAttempt<'_>) {
         LogEvents.auth_failed(attempt);
-        // Whoever sends bad tokens all the time must not push other events out of the ledger.
-        if let Some(service) = self.0.get().filter(|_| !attempt.is_limited) {
+        if let Some(service) = self.0.get().filter(|_| !attempt.is_counted) {
             let address = attempt.address.map(|address| address.to_string());
             let address = address.as_deref().unwrap_or("unknown");
-            service.auth_failed(attempt.path, address, &attempt.failure.to_string());
+            let reason = attempt.failure.to_string();
+            service.auth_failed(Some(attempt.path), address, &reason, 1);
+        }
+    }
+
+    fn auth_failed_often(&self, attempts: &FailedAttempts) {
+        LogEvents.auth_failed_often(attempts);
+        if let Some(service) = self.0.get() {
+            let address = attempts.address.map(|address| address.to_string());
+            let address = address.as_deref().unwrap_or("several");
+            let reason = attempts.failure.to_string();
+            service.auth_failed(None, address, &reason, attempts.count);
         }
     }
 }
@@ -50,7 +61,7 @@ pub(super) fn of_http(
             is_admin: arguments.server.admin_over_http,
         })),
         AuthMode::Bearer => by_token(arguments, directory, events),
-        AuthMode::Oidc => by_issuer(arguments, url, events),
+        AuthMode::Oidc => by_issuer(arguments, directory, url, events),
     }
 }
 
@@ -69,9 +80,7 @@ fn by_token(
             "--admin-over-http has no effect with authentication; use a token with --admin"
         );
     }
-    let file = TokenFile::in_directory(directory);
-    let tokens = Tokens::open(file, arguments.auth.bearer_token.as_ref());
-    let tokens = tokens.context("read the tokens")?;
+    let tokens = tokens(arguments, directory)?;
     if tokens.is_empty() {
         tracing::warn!(
             "there is no token yet, so nobody can connect over HTTP: run `hotcell token add NAME`"
@@ -81,10 +90,17 @@ fn by_token(
     Ok(Arc::new(ByToken::new(Arc::new(tokens), events, challenge)))
 }
 
+fn tokens(arguments: &ServeArgs, directory: &Path) -> Result<Tokens> {
+    let file = TokenFile::in_directory(directory);
+    let tokens = Tokens::open(file, arguments.auth.bearer_token.as_ref());
+    tokens.context("read the tokens")
+}
+
 /// What clients are told about this server comes from `--public-url`, else from the address
 /// that we listen on, and never from a request.
 fn by_issuer(
     arguments: &ServeArgs,
+    directory: &Path,
     url: &str,
     events: Arc<RecordEvents>,
 ) -> Result<Arc<dyn Identify>> {
@@ -115,6 +131,12 @@ fn by_issuer(
     let early = oidc.clone();
     // An issuer that is down now may be up when somebody comes; the reason is in the log.
     tokio::spawn(async move { early.fetch_keys().await });
-    let by_token = ByToken::new(Arc::new(oidc), events, challenge);
+    let tokens = tokens(arguments, directory)?;
+    tracing::info!(
+        tokens = tokens.count(),
+        "named tokens of `hotcell token` are accepted beside those of the issuer"
+    );
+    let both = Arc::new(TokensAndIssuer::new(tokens, oidc));
+    let by_token = ByToken::new(both, events, challenge);
     Ok(Arc::new(by_token.with_metadata(metadata)))
 }

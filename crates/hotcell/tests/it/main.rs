@@ -24,6 +24,7 @@ mod server_cli;
 mod server_config;
 mod server_crash;
 mod server_engines;
+mod server_forged;
 mod server_images;
 mod server_limits;
 mod server_oidc;

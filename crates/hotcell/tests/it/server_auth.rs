@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::server_audit::query;
 use crate::support::home::Home;
 use crate::support::http::Http;
 use crate::support::mcp::Client;
@@ -197,6 +198,32 @@ fn bad_credentials_are_refused_told_and_never_logged() {
     }
     assert_eq!(status(&server, &good, "/nothing"), 404);
     assert!(server.terminate().success());
+    // The audit log says the same, and that nothing else has happened.
+    let events = query(&home, &[]);
+    let [start, failed @ .., end] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(
+        (&start["event"], &end["event"]),
+        (&json!("SYSTEM_START"), &json!("SYSTEM_SHUTDOWN"))
+    );
+    let reasons: Vec<_> = cases.iter().map(|(_, _, reason)| *reason).collect();
+    let recorded: Vec<_> = failed
+        .iter()
+        .map(|event| event["args"]["reason"].as_str().unwrap())
+        .collect();
+    assert_eq!(recorded, reasons);
+    for event in failed {
+        assert_eq!(
+            (&event["event"], &event["target"]),
+            (&json!("AUTH_FAILED"), &json!("/mcp"))
+        );
+        let told = event.to_string();
+        assert!(
+            !told.contains(&good[4..]) && !told.contains(&short[4..]),
+            "{told}"
+        );
+    }
 }
 
 #[test]
@@ -262,6 +289,43 @@ fn ten_thousand_bad_tokens_lock_out_nobody_and_are_told_to_slow_down() {
     assert!(server.rss_bytes() < before + (32 << 20));
     client.ok("kill", json!({ "container_id": id }));
     assert!(server.terminate().success());
+    expect_each_recorded(&home, 10_000);
+}
+
+/// So many attempts are in the audit log, in few events.
+fn expect_each_recorded(home: &Home, attempts: u64) {
+    let failed = query(home, &["--event", "AUTH_FAILED"]);
+    // A slow machine needs several windows for them.
+    let windows = 1 + failed
+        .iter()
+        .filter(|event| event["args"]["count"] != 1)
+        .count();
+    assert!(failed.len() <= windows * 101, "{} events", failed.len());
+    let count = |event: &Value| event["args"]["count"].as_u64().unwrap();
+    assert_eq!(failed.iter().map(count).sum::<u64>(), attempts);
+    let sum = failed.iter().find(|event| count(event) > 1).unwrap();
+    assert_eq!(sum["args"]["address"], "127.0.0.1", "{sum}");
+    assert_eq!(sum["args"]["reason"], "unknown", "{sum}");
+}
+
+#[test]
+fn a_flood_without_a_token_fills_no_audit_log() {
+    let home = Home::new();
+    let server = home.serve_with(&BEARER);
+    let mut attacker = Http::connect(&server.url);
+    for _ in 0..2_000 {
+        attacker.get("/mcp", &[]);
+        attacker.read_whole();
+        assert_eq!(
+            attacker.status, 401,
+            "asking without a token is how a login begins"
+        );
+    }
+    assert!(server.terminate().success());
+    let failed = query(&home, &["--event", "AUTH_FAILED"]);
+    assert!(failed.len() < 1_000, "{} events", failed.len());
+    let count = |event: &Value| event["args"]["count"].as_u64().unwrap();
+    assert_eq!(failed.iter().map(count).sum::<u64>(), 2_000);
 }
 
 #[test]

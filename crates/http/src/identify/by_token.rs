@@ -1,26 +1,31 @@
 //! Callers that show a bearer token.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
-use hotcell_auth::{AuthEvents, Authenticate, FailedAttempt, Failure};
+use hotcell_auth::{AuthEvents, Authenticate, FailedAttempt, FailedAttempts, Failure};
 use hotcell_domain::Caller;
 use http::HeaderValue;
 use http::request::Parts;
 
-use super::failures::Failures;
+use super::failures::{Failures, WINDOW};
 use super::{Challenge, Identify, PeerAddress, ResourceMetadata, bearer};
 use crate::error::HttpError;
 
 /// Knows callers by their tokens.
 pub struct ByToken {
     authenticate: Arc<dyn Authenticate>,
-    events: Arc<dyn AuthEvents>,
     challenge: Challenge,
-    failures: Failures,
+    refusals: Arc<Refusals>,
     metadata: Option<ResourceMetadata>,
+}
+
+/// Tells of each attempt that fails, by itself or as one of many.
+struct Refusals {
+    events: Arc<dyn AuthEvents>,
+    failures: Failures,
 }
 
 impl ByToken {
@@ -32,9 +37,11 @@ impl ByToken {
     ) -> Self {
         Self {
             authenticate,
-            events,
             challenge,
-            failures: Failures::default(),
+            refusals: Arc::new(Refusals {
+                events,
+                failures: Failures::default(),
+            }),
             metadata: None,
         }
     }
@@ -55,21 +62,49 @@ impl ByToken {
 
     fn refuse(&self, failure: Failure, parts: &Parts) -> HttpError {
         let address: Option<IpAddr> = parts.extensions.get().map(|PeerAddress(peer)| peer.ip());
-        let is_limited = match address {
-            Some(address) if failure.is_guess() => self.failures.count(address, Instant::now()),
-            _ => false,
-        };
-        self.events.auth_failed(&FailedAttempt {
-            failure,
-            address,
-            path: parts.uri.path(),
-            is_limited,
-        });
-        if is_limited {
+        if self.refusals.tell(failure, address, parts.uri.path()) {
             self.challenge.slow_down()
         } else {
             self.challenge.answer(failure)
         }
+    }
+}
+
+impl Refusals {
+    /// Tells of a failure; answers whether its address has guessed too often.
+    fn tell(self: &Arc<Self>, failure: Failure, address: Option<IpAddr>, path: &str) -> bool {
+        let (counted, ended) = self.failures.count(address, failure, Instant::now());
+        self.tell_counted(&ended);
+        self.events.auth_failed(&FailedAttempt {
+            failure,
+            address,
+            path,
+            is_counted: counted.is_counted,
+        });
+        if counted.is_first_counted {
+            tokio::spawn(Self::tell_later(Arc::downgrade(self)));
+        }
+        counted.is_limited
+    }
+
+    /// Tells at the end of the window what was only counted, also if nobody comes any more.
+    async fn tell_later(refusals: Weak<Self>) {
+        tokio::time::sleep(WINDOW).await;
+        if let Some(refusals) = refusals.upgrade() {
+            refusals.tell_counted(&refusals.failures.take_ended(Instant::now()));
+        }
+    }
+
+    fn tell_counted(&self, counted: &[FailedAttempts]) {
+        for attempts in counted {
+            self.events.auth_failed_often(attempts);
+        }
+    }
+}
+
+impl Drop for Refusals {
+    fn drop(&mut self) {
+        self.tell_counted(&self.failures.take());
     }
 }
 

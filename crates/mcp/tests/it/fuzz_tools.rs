@@ -7,13 +7,13 @@
 
 use hotcell_domain::Quota;
 use hotcell_service::Settings;
+use hotcell_testkit::arguments::{Handles, base, is_handle, nobody};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
-use crate::world::base::{Handles, base, is_handle, nobody};
 use crate::world::{Client, Said, World, call, ok, sh};
 
 /// Random arguments per run.

@@ -1,6 +1,5 @@
 //! The protocol as clients meet it, on the fake engine, and the unix socket.
 
-mod foreign;
 mod fuzz_tools;
 mod socket;
 mod stories;

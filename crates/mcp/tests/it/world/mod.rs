@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-pub(crate) mod base;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

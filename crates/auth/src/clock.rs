@@ -1,0 +1,33 @@
+//! The time, which tests set.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// Seconds since 1970, as this host believes.
+    fn unix_s(&self) -> u64;
+
+    /// Time since some moment. It never goes back, whatever becomes of the host's clock.
+    fn steady(&self) -> Duration;
+}
+
+/// The host's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock(Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn unix_s(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_secs())
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
