@@ -147,17 +147,24 @@ impl Who<'_> {
     fn push(self, fields: &mut String) {
         match self {
             Self::Caller(caller) => {
-                word(fields, "principal", Some(caller.principal.as_str()));
+                name(fields, "principal", caller.principal.as_str());
                 word(fields, "client", caller.client.as_ref().map(Name::as_str));
                 let version = caller.client_version.as_ref();
                 word(fields, "client_version", version.map(Name::as_str));
                 let trace = caller.trace.map(|trace| trace.trace_id.to_string());
                 word(fields, "trace", trace.as_deref());
             }
-            Self::Owner(principal) => word(fields, "principal", Some(principal)),
+            Self::Owner(principal) => name(fields, "principal", principal),
             Self::Nobody | Self::Server => {}
         }
     }
+}
+
+/// A field that is a name of ours. It is not redacted: `token:ci` looks like a secret and is
+/// a principal, without whom an event says little.
+fn name(fields: &mut String, key: &str, value: &str) {
+    let _ = write!(fields, ",\"{key}\":");
+    push_string(fields, value, WORD_BYTES_MAX);
 }
 
 /// A field that is a word, if it is there.
@@ -218,6 +225,16 @@ impl EventName {
         }
     }
 
+    /// Whether it only ends what runs, or tells that it has ended. Whoever must end something must
+    /// be able to, also while events cannot be written: such an event waits until they can be, and
+    /// nobody waits for it.
+    pub fn only_ends(self) -> bool {
+        matches!(
+            self,
+            Self::ContainerKill | Self::ExecCancel | Self::ExecComplete
+        )
+    }
+
     /// Whether it only looks: recorded where the operator wants that, or when it was denied.
     pub fn is_read(self) -> bool {
         matches!(
@@ -266,6 +283,26 @@ mod tests {
              \"target\":\"c_1\",\"created\":\"e_2\",\"args\":{\"as_root\":true},\"outcome\":\"ok\",\
              \"duration_ms\":1.234,\"bytes\":5}"
         );
+    }
+
+    #[test]
+    fn principals_are_told_whatever_they_look_like() {
+        for principal in [
+            "token:ci",
+            "token:hct_like",
+            "oidc:0123456789abcdef",
+            "user:root",
+        ] {
+            let expected = format!("\"principal\":\"{principal}\"");
+            let caller = Caller {
+                principal: hotcell_domain::Principal::new(Name::parse(principal).expect("a name")),
+                ..Caller::local()
+            };
+            for who in [Who::Caller(&caller), Who::Owner(principal)] {
+                let fields = Event::new(EventName::ExecStart, 0, who, "c_1").fields();
+                assert!(fields.contains(&expected), "{fields}");
+            }
+        }
     }
 
     #[test]

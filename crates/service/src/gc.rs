@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use hotcell_domain::{Caller, Phase, Principal};
+use hotcell_domain::{Caller, ContainerId, Phase, Principal};
 use hotcell_engine::{Garbage, SweepMode};
+use hotcell_ledger::{Arguments, EventName};
 use hotcell_store::Retention;
 
 use crate::container::{EndMode, LiveContainer};
@@ -31,6 +32,13 @@ pub struct Collected {
     pub errors: u64,
 }
 
+/// The same, and which containers were ended.
+#[derive(Default)]
+struct Collection {
+    collected: Collected,
+    ended: Vec<ContainerId>,
+}
+
 impl Service {
     /// Removes what nobody needs any more; with `dry_run` only counts it.
     pub async fn collect_garbage(
@@ -39,17 +47,34 @@ impl Service {
         dry_run: bool,
     ) -> Result<Collected, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::GarbageCollect, &WHOLE);
-        operation.run(inner.collect_garbage(dry_run)).await
+        let (collection, mut operation) = operation.open(inner.collect_garbage(dry_run)).await?;
+        operation.note(|arguments| {
+            arguments.flag("dry_run", dry_run);
+            collection.note(arguments);
+        });
+        operation.end().written().await?;
+        Ok(collection.collected)
     }
 }
 
 impl Inner {
-    pub(crate) async fn collect_garbage(
-        self: &Arc<Self>,
-        dry_run: bool,
-    ) -> Result<Collected, ServiceError> {
+    /// Collects garbage because it is time to, and records it if there was any.
+    pub(crate) async fn collect_garbage_on_time(self: &Arc<Self>) {
+        match self.collect_garbage(false).await {
+            Ok(collection) if collection.collected.has_changed() => {
+                let note = |arguments: &mut Arguments| collection.note(arguments);
+                self.environment.record_own(EventName::SystemGc, note).await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(%error, "garbage was not collected"),
+        }
+    }
+
+    async fn collect_garbage(self: &Arc<Self>, dry_run: bool) -> Result<Collection, ServiceError> {
         let expired = self.running(is_expired);
         let idle = self.running(|container, now_unix_ms| self.is_idle(container, now_unix_ms));
+        let ended = expired.iter().chain(&idle);
+        let ended = ended.map(|container| container.id().clone()).collect();
         let mut collected = Collected {
             expired_containers: expired.len() as u64,
             idle_containers: idle.len() as u64,
@@ -59,7 +84,7 @@ impl Inner {
             let prunable = self.environment.store.prunable(self.forget_before());
             (collected.execs, collected.container_records) = prunable.await?;
             self.sweep(&mut collected, true).await;
-            return Ok(collected);
+            return Ok(Collection { collected, ended });
         }
         let failed = [
             self.end_all(expired, EndMode::Graceful).await,
@@ -71,7 +96,7 @@ impl Inner {
         self.forget(&mut collected).await;
         self.sweep(&mut collected, false).await;
         self.environment.metrics.collected(&collected);
-        Ok(collected)
+        Ok(Collection { collected, ended })
     }
 
     /// Forgets what ended long ago: execs first, because their rows name containers.
@@ -182,6 +207,45 @@ impl Environment {
             tracing::warn!(%principal, %error, "could not forget old execs and containers");
             (0, 0)
         })
+    }
+}
+
+impl Collected {
+    fn has_changed(&self) -> bool {
+        let nothing = Self {
+            errors: self.errors,
+            ..Self::default()
+        };
+        *self != nothing
+    }
+}
+
+impl Collection {
+    /// What its event tells: what there was, and which containers were to be ended.
+    fn note(&self, arguments: &mut Arguments) {
+        let Collected {
+            expired_containers,
+            idle_containers,
+            execs,
+            container_records,
+            images,
+            leftovers,
+            errors,
+        } = self.collected;
+        for (name, count) in [
+            ("expired_containers", expired_containers),
+            ("idle_containers", idle_containers),
+            ("execs", execs),
+            ("container_records", container_records),
+            ("images", images),
+            ("leftovers", leftovers),
+            ("errors", errors),
+        ] {
+            if count > 0 {
+                arguments.number(name, count);
+            }
+        }
+        arguments.names("containers", self.ended.iter().map(ContainerId::as_str));
     }
 }
 

@@ -22,6 +22,7 @@ use hotcell_domain::{
     Caller, ContainerId, ContainerSpec, EngineId, Labels, Lifetime, Phase, Principal,
 };
 use hotcell_engine::{Container, EngineError};
+use hotcell_ledger::{Arguments, EventName};
 use hotcell_store::{ContainerRow, ExecRow};
 
 use crate::container::{EndCause, EndMode, LiveContainer, Origin, Supervisor};
@@ -64,13 +65,33 @@ impl Service {
     /// Settles differences between the store and the engine.
     pub async fn reconcile(&self, caller: &Caller) -> Result<Reconciled, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::Reconcile, &WHOLE);
-        operation.run(inner.reconcile()).await
+        let (found, mut operation) = operation.open(inner.reconcile()).await?;
+        operation.note(|arguments| found.note(arguments));
+        operation.end().written().await?;
+        Ok(found)
     }
 }
 
 impl Inner {
+    /// Reconciles because it is time to, and records it if there was a difference.
+    pub(crate) async fn reconcile_on_time(self: &Arc<Self>) {
+        match self.reconcile().await {
+            Ok(found) => self.record_reconciled(&found).await,
+            Err(error) => tracing::error!(%error, "the engine was not reconciled"),
+        }
+    }
+
+    /// Records a reconciliation that nobody asked for, if it has settled something.
+    pub(crate) async fn record_reconciled(&self, found: &Reconciled) {
+        if found.adopted + found.cleaned + found.orphaned > 0 {
+            let note = |arguments: &mut Arguments| found.note(arguments);
+            let name = EventName::SystemReconcile;
+            self.environment.record_own(name, note).await;
+        }
+    }
+
     /// Reconciles while the service runs.
-    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Reconciled, ServiceError> {
+    async fn reconcile(self: &Arc<Self>) -> Result<Reconciled, ServiceError> {
         let mut execs = self.active_execs().await?;
         self.reconcile_with(&mut execs).await
     }
@@ -353,6 +374,21 @@ fn cause_of_end(row: &ContainerRow) -> EndCause {
 }
 
 impl Reconciled {
+    /// What its event tells.
+    fn note(&self, arguments: &mut Arguments) {
+        arguments.number("discovered", self.discovered);
+        for (name, count) in [
+            ("adopted", self.adopted),
+            ("cleaned", self.cleaned),
+            ("orphaned", self.orphaned),
+            ("errors", self.errors),
+        ] {
+            if count > 0 {
+                arguments.number(name, count);
+            }
+        }
+    }
+
     fn count(&mut self, settled: Result<Settled, ServiceError>) {
         match settled {
             Ok(Settled::Same) => {}

@@ -140,7 +140,8 @@ impl Inner {
         self.pool.adopt(warm).await?;
         self.restore_spawn_rates().await?;
         let mut execs = self.active_execs().await?;
-        self.reconcile_with(&mut execs).await?;
+        let found = self.reconcile_with(&mut execs).await?;
+        self.record_reconciled(&found).await;
         for exec in execs.into_values().flatten() {
             self.environment.lose_exec(exec).await?;
         }

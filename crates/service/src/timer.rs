@@ -26,14 +26,10 @@ impl Inner {
             inner.measure_memory().await;
         });
         self.every(gc, |inner| async move {
-            if let Err(error) = inner.collect_garbage(false).await {
-                tracing::error!(%error, "garbage was not collected");
-            }
+            inner.collect_garbage_on_time().await;
         });
         self.every(reconcile, |inner| async move {
-            if let Err(error) = inner.reconcile().await {
-                tracing::error!(%error, "the engine was not reconciled");
-            }
+            inner.reconcile_on_time().await;
         });
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct AuditLogArgs {
 /// What becomes of operations while the audit log cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailureChoice {
-    /// Refuse operations that would be recorded
+    /// Refuse operations that would be recorded, except kill and `exec_cancel`
     Stop,
     /// Go on without the audit log
     Continue,

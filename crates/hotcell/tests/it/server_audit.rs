@@ -22,7 +22,7 @@ fn audit(home: &Home, arguments: &[&str]) -> Output {
 }
 
 /// Events that match, as JSON.
-fn query(home: &Home, arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn query(home: &Home, arguments: &[&str]) -> Vec<Value> {
     let mut words = vec!["query", "--json"];
     words.extend(arguments);
     let output = audit(home, &words);
@@ -39,7 +39,7 @@ fn verdict(home: &Home) -> Value {
     verdict
 }
 
-fn names(events: &[Value]) -> Vec<&str> {
+pub(crate) fn names(events: &[Value]) -> Vec<&str> {
     events
         .iter()
         .map(|event| event["event"].as_str().unwrap())
@@ -279,26 +279,31 @@ fn a_log_that_cannot_be_written_stops_operations_until_it_can_be() {
     ];
     let mut server = home.serve_with(&arguments);
     let mut client = server.client();
-    assert_eq!(
-        client.refused("kill", json!({ "container_id": "nobody" })),
-        "not_found"
-    );
+    let id = client.ok("spawn", json!({}))["container_id"].clone();
     // Without its directory no segment can be begun.
     let away = audit_directory.path().join("away");
     fs::rename(&path, &away).unwrap();
     let is_refused = |client: &mut Client| {
-        client.refused("kill", json!({ "container_id": "nobody" })) == "unavailable"
+        let write = json!({ "container_id": "nobody", "path": "a", "content": "" });
+        client.refused("fs_write", write) == "unavailable"
     };
     until(|| is_refused(&mut client));
     server.wait_for("the audit log cannot be written");
     assert_eq!(ready(&server.url), 503);
     client.ok("list_containers", json!({}));
+    // What runs can be ended, and is recorded when that is possible again.
+    client.ok("kill", json!({ "container_id": id }));
     fs::rename(&away, &path).unwrap();
     until(|| !is_refused(&mut client));
     assert_eq!(ready(&server.url), 200);
     assert!(server.terminate().success());
     let output = audit(&home, &["verify", "--audit-dir", directory]);
     assert!(output.status.success(), "{output:?}");
+    let kill = query(
+        &home,
+        &["--audit-dir", directory, "--event", "CONTAINER_KILL"],
+    );
+    assert_eq!((kill.len(), &kill[0]["target"]), (1, &id), "{kill:?}");
 }
 
 fn ready(url: &str) -> u16 {

@@ -19,7 +19,15 @@ pub(super) struct Record {
 /// An event that is on its way, if there is one.
 #[derive(Debug, Default)]
 #[must_use = "an operation is answered when its event is written"]
-pub(crate) struct Recording(Option<(Ledger, Ticket)>);
+pub(crate) struct Recording(Option<Sent>);
+
+#[derive(Debug)]
+struct Sent {
+    ledger: Ledger,
+    ticket: Ticket,
+    /// Whether the operation is answered well even if its event cannot be written.
+    is_optional: bool,
+}
 
 /// How an operation ended, as its event tells it.
 pub(super) struct Ending<'a> {
@@ -58,13 +66,14 @@ impl Record {
 
     /// Refuses what could not be recorded.
     pub(super) async fn admit(&self) -> Result<(), ServiceError> {
-        if !self.is_recorded() {
+        if !self.is_recorded() || self.name.only_ends() {
             return Ok(());
         }
         self.ledger.admit().await.map_err(|_| {
-            unrecorded(
-                "the server cannot write its audit log, and does nothing that it cannot record",
-            )
+            ServiceError::Halted {
+                reason: "the server cannot write its audit log, and does nothing that it cannot record; nothing was done".to_owned(),
+                hint: "ask the operator to see to the disk of the audit log, then call again; kill, exec_cancel and what only looks work meanwhile",
+            }
         })
     }
 
@@ -101,21 +110,27 @@ impl Record {
 }
 
 impl Recording {
-    /// Records an event that is not an operation's.
+    /// Sends an event to the ledger.
     pub(crate) fn of(ledger: &Ledger, event: &Event<'_>) -> Self {
-        Self(Some((ledger.clone(), ledger.record(event))))
+        Self(Some(Sent {
+            ledger: ledger.clone(),
+            ticket: ledger.record(event),
+            is_optional: event.name.only_ends(),
+        }))
     }
 
     /// Waits until the event is with the kernel.
     pub(crate) async fn written(self) -> Result<(), ServiceError> {
-        let Some((ledger, ticket)) = self.0 else {
+        let Some(sent) = self.0 else {
             return Ok(());
         };
-        ledger.recorded(ticket).await.map_err(|_| {
-            unrecorded(
-                "it was done, but the server cannot write its audit log and tells no more of it",
-            )
-        })
+        if sent.is_optional && sent.ledger.is_failing() {
+            return Ok(());
+        }
+        match sent.ledger.recorded(sent.ticket).await {
+            Err(_) if !sent.is_optional => Err(done_unrecorded()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -154,10 +169,11 @@ pub(crate) fn exec_complete(
     Recording::of(ledger, &event)
 }
 
-fn unrecorded(reason: &str) -> ServiceError {
+/// Whoever reads this must not believe that nothing has happened.
+fn done_unrecorded() -> ServiceError {
     ServiceError::Halted {
-        reason: reason.to_owned(),
-        hint: "ask the operator to see to the disk of the audit log; it goes on by itself then",
+        reason: "the operation was done, but the server could not write its audit log in time and so does not tell the result".to_owned(),
+        hint: "do not just repeat it: list_containers, list_execs and fs_stat show what it has changed, and the same idempotency_key finds what it made; ask the operator to see to the disk of the audit log",
     }
 }
 

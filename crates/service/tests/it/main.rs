@@ -14,4 +14,5 @@ mod file_basics;
 mod file_transfer;
 mod fixture;
 mod quotas;
+mod recorded;
 mod simulation;
