@@ -59,8 +59,8 @@ pub struct HttpLimits {
     pub upload_idle_timeout: Duration,
     /// How long a client may leave an answer unread.
     pub write_idle_timeout: Duration,
-    /// Streamable HTTP sessions. For another one, the session idle for longest is closed; if all
-    /// have an open stream, it is refused with 503.
+    /// Streamable HTTP sessions. For another one, a session of the principal that has most is
+    /// closed, the one idle for longest; if all have an open stream, it is refused with 503.
     pub sessions_max: usize,
     /// How long a session without an open stream is kept.
     pub session_idle_timeout: Duration,

@@ -2,10 +2,11 @@
 //!
 //! `rmcp` keeps any number of sessions, and ends a session after minutes of silence even if its
 //! client is connected. Here a session lives while it has an open stream, and for a while after. If
-//! there are too many, the session that has been without a stream for longest is closed, as the
-//! protocol allows: its client gets 404 and starts a new one.
+//! there are too many, a session of the principal that has most is closed, the one that has been
+//! without a stream for longest, as the protocol allows: its client gets 404 and starts a new one.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -199,10 +200,16 @@ impl SessionTable {
         Ok(evicted)
     }
 
-    /// Removes the session that has been idle for longest.
+    /// Removes the session that has been idle for longest, of the principal that has most: who
+    /// opens one session after another closes its own and not those of others.
     fn evict(&mut self) -> Option<SessionId> {
+        let mut counts: HashMap<&Principal, usize> = HashMap::new();
+        for used in self.known.values() {
+            *counts.entry(&used.principal).or_default() += 1;
+        }
+        let count = |used: &SessionUse| counts.get(&used.principal).copied();
         let idle = self.known.iter().filter(|(_, used)| used.streams == 0);
-        let oldest = idle.min_by_key(|(_, used)| used.idle_since);
+        let oldest = idle.max_by_key(|(_, used)| (count(used), Reverse(used.idle_since)));
         let id = oldest.map(|(id, _)| Arc::clone(id))?;
         self.known.remove(&id);
         Some(id)

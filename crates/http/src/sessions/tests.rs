@@ -39,10 +39,14 @@ impl Identify for ByHeader {
 }
 
 fn served(stop: &CancellationToken) -> Http {
+    served_within(HttpLimits::default(), stop)
+}
+
+fn served_within(limits: HttpLimits, stop: &CancellationToken) -> Http {
     let settings = HttpSettings {
         path: MCP_PATH.to_owned(),
         guard: Guard::new(["box.example"]).unwrap(),
-        limits: HttpLimits::default(),
+        limits,
         identify: Arc::new(ByHeader),
     };
     Http::new(Bare, axum::Router::new(), &settings, stop)
@@ -104,4 +108,34 @@ async fn to_another_principal_a_session_does_not_exist() {
     let ended = ask(&http, "owner", Method::DELETE, Some(&session), "").await;
     assert!(ended.status().is_success());
     assert_eq!(http.sessions(), 0);
+}
+
+#[tokio::test]
+async fn whoever_opens_many_sessions_closes_its_own_and_not_those_of_others() {
+    let stop = CancellationToken::new();
+    let limits = HttpLimits {
+        sessions_max: 8,
+        ..HttpLimits::default()
+    };
+    let http = served_within(limits, &stop);
+    let open = async |principal: &str| {
+        let response = ask(&http, principal, Method::POST, None, INITIALIZE).await;
+        let session = response.headers()["mcp-session-id"].to_str();
+        session.expect("a session").to_owned()
+    };
+    let is_open = async |principal: &str, session: &str| {
+        let response = ask(&http, principal, Method::POST, Some(session), PING).await;
+        response.status().is_success()
+    };
+    let mine = [open("ann").await, open("ann").await];
+    let first = open("eve").await;
+    for _ in 0..20 {
+        open("eve").await;
+    }
+    assert_eq!(http.sessions(), 8);
+    for session in &mine {
+        assert!(is_open("ann", session).await, "it was there first");
+    }
+    assert!(!is_open("eve", &first).await);
+    stop.cancel();
 }
