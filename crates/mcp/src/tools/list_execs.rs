@@ -1,6 +1,6 @@
 //! `list_execs`: the caller's commands.
 
-use hotcell_domain::ExecId;
+use hotcell_domain::{ContainerId, ContainerRef, ExecId};
 use hotcell_service::ExecSummary;
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -54,6 +54,7 @@ pub(super) struct Output {
 #[expect(dead_code, reason = "it is there for its schema")]
 struct ExecItem {
     exec_id: String,
+    principal: Option<String>,
     container_id: String,
     cmd: Vec<String>,
     status: String,
@@ -84,7 +85,8 @@ impl Tool for ListExecs {
         let page = paging::request(params.limit, params.cursor.as_deref(), parse)?;
         let (service, caller) = (server.service(), &call.caller);
         let listing = if params.all {
-            let all = service.all_execs_page(caller, &page).await;
+            let container = target.as_ref().map(any_container).transpose()?;
+            let all = service.all_execs_page(caller, container, &page).await;
             all.map_err(|error| ToolError::from(error).with_hint("leave `all` out to see yours"))?
         } else {
             let target = target.as_ref();
@@ -92,8 +94,9 @@ impl Tool for ListExecs {
             own.await?
         };
         let age = |exec: &ExecSummary| (exec.created_unix_ms, exec.id.clone());
-        let fitted = paging::fit(listing, listed, age);
-        let mut text: Vec<String> = fitted.rows.iter().map(line).collect();
+        let fitted = paging::fit(listing, |exec| listed(exec, params.all), age);
+        let lines = fitted.rows.iter().map(|exec| line(exec, params.all));
+        let mut text: Vec<String> = lines.collect();
         if text.is_empty() {
             text.push("no execs".to_owned());
         }
@@ -106,9 +109,24 @@ impl Tool for ListExecs {
     }
 }
 
-fn listed(exec: &ExecSummary) -> Value {
+/// The container whose execs of all principals are wanted. Aliases are each principal's own.
+fn any_container(target: &ContainerRef) -> Result<&ContainerId, ToolError> {
+    match target {
+        ContainerRef::Id(id) => Ok(id),
+        ContainerRef::Alias(_) => Err(ToolError::invalid(
+            "with `all`, container_id is an id: an alias may be several principals'",
+        )
+        .with_hint("list_containers with `all` shows the ids")),
+    }
+}
+
+/// An exec, `with_principal` where those of several are shown.
+fn listed(exec: &ExecSummary, with_principal: bool) -> Value {
     let mut object = JsonObject::new();
     object.insert("exec_id".to_owned(), exec.id.as_str().into());
+    if with_principal {
+        object.insert("principal".to_owned(), exec.principal.as_str().into());
+    }
     object.insert("container_id".to_owned(), exec.container.as_str().into());
     object.insert("cmd".to_owned(), shortened(&exec.argv).into());
     object.insert("status".to_owned(), exec.status.as_str().into());
@@ -128,16 +146,18 @@ fn listed(exec: &ExecSummary) -> Value {
     Value::Object(object)
 }
 
-fn line(exec: &ExecSummary) -> String {
+fn line(exec: &ExecSummary, with_principal: bool) -> String {
     let cmd = shortened(&exec.argv)
         .join(" ")
         .replace(char::is_control, " ");
     let (id, status, container) = (&exec.id, exec.status.as_str(), &exec.container);
     let code = exec.end.as_ref().and_then(|end| end.exit_code);
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
+    let owner = with_principal.then(|| format!("  of {}", exec.principal));
     format!(
-        "{id}  {status}{code}  {container}  {}",
-        truncate(&cmd, LINE_BYTES_MAX)
+        "{id}  {status}{code}  {container}  {}{}",
+        truncate(&cmd, LINE_BYTES_MAX),
+        owner.unwrap_or_default()
     )
 }
 

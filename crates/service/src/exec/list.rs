@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hotcell_domain::{Caller, ContainerRef, ExecId};
+use hotcell_domain::{Caller, ContainerId, ContainerRef, ExecId, Principal};
 use hotcell_store::EndedExecRow;
 
 use super::ExecSummary;
@@ -50,16 +50,23 @@ impl Service {
 }
 
 impl Service {
-    /// A page of the live execs of all principals, for an admin alone.
+    /// A page of the live execs of all principals, in one container or in all, for an admin alone.
     pub async fn all_execs_page(
         &self,
         caller: &Caller,
+        container: Option<&ContainerId>,
         page: &PageRequest<ExecId>,
     ) -> Result<Listing<ExecSummary>, ServiceError> {
-        let (operation, inner) = self.begin(caller, Action::ListExecs, &WHOLE);
+        let (operation, inner) = match container {
+            Some(container) => self.begin(caller, Action::ListExecs, container),
+            None => self.begin(caller, Action::ListExecs, &WHOLE),
+        };
         let list = async {
             must_be_admin(caller, "execs")?;
-            let is_wanted = |exec: &LiveExec| page.includes(exec.created_unix_ms, &exec.id);
+            let is_wanted = |exec: &LiveExec| {
+                container.is_none_or(|id| *id == exec.container)
+                    && page.includes(exec.created_unix_ms, &exec.id)
+            };
             let live = inner.environment.execs.filter(is_wanted);
             let count_max = page.with_one_more(LISTED_MAX + 1);
             let newest = &live[live.len().saturating_sub(count_max)..];
@@ -103,17 +110,18 @@ impl Inner {
             // An exec that has just ended is in both.
             let ended_ids: HashSet<_> = ended.iter().map(|row| &row.id).collect();
             all.retain(|exec| !ended_ids.contains(&exec.id));
-            all.extend(ended.into_iter().map(summary));
+            all.extend(ended.into_iter().map(|row| summary(row, &caller.principal)));
         }
         all.sort_by(|a, b| (a.created_unix_ms, &a.id).cmp(&(b.created_unix_ms, &b.id)));
         Ok(page.cut(all))
     }
 }
 
-fn summary(brief: EndedExecRow) -> ExecSummary {
+fn summary(brief: EndedExecRow, principal: &Principal) -> ExecSummary {
     let status = brief.end.as_ref().map(|end| end.status);
     ExecSummary {
         id: brief.id,
+        principal: principal.clone(),
         container: brief.container,
         argv: brief.argv,
         output_bytes: None,

@@ -232,6 +232,7 @@ impl LiveExec {
         let progress = self.progress.borrow();
         ExecSummary {
             id: self.id.clone(),
+            principal: self.principal.clone(),
             container: self.container.clone(),
             argv: listed_argv(self.command.argv()),
             status: progress.status,

@@ -31,7 +31,7 @@ mod table;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Stream};
+use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal, Stream};
 
 use crate::Abandonment;
 
@@ -105,6 +105,8 @@ pub struct Message {
 pub struct ExecSummary {
     /// Its handle.
     pub id: ExecId,
+    /// Whose it is.
+    pub principal: Principal,
     /// Where it runs.
     pub container: ContainerId,
     /// What it runs: its first arguments, a few KiB of them.
