@@ -114,6 +114,42 @@ fn a_broken_file_is_refused_before_anything_is_touched() {
 }
 
 #[test]
+fn garbage_and_huge_files_are_refused_with_a_reason_and_touch_nothing() {
+    let configured = Configured::with("");
+    let long_line = format!("[limits]\nmemory = '{}'\n", "9".repeat(200_000));
+    let nested = format!("a = {}{}", "[".repeat(50_000), "]".repeat(50_000));
+    let huge = format!("# {}\n", "x".repeat(10 << 20));
+    let cases: [(&[u8], &str); 9] = [
+        (huge.as_bytes(), "larger than 1024 KiB"),
+        (b"\x7fELF\x02\x01\x01\0\0\0", ""),
+        (b"\xff\xfe[\0l\0i\0", "UTF-8"),
+        (b"[limits\n", ":1:"),
+        (b"{\"limits\": {}}", ":1:"),
+        (b"[limits]\nmemory = '96m'\nmemory = '97m'\n", ":3:"),
+        (b"[limits]\nmemory = 7.5\n", ":2:"),
+        (long_line.as_bytes(), ":2:"),
+        (nested.as_bytes(), ""),
+    ];
+    for (content, reason) in cases {
+        std::fs::write(&configured.file, content).unwrap();
+        let output = configured.home.run(&["serve", "--port", "0"]);
+        let said = stderr(&output);
+        let shown: String = said.chars().take(400).collect();
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        let file = configured.file.display().to_string();
+        assert!(
+            said.contains(reason) && said.contains(&file),
+            "{reason}: {shown}"
+        );
+        assert!(said.len() < 16 << 10, "{} bytes: {shown}", said.len());
+        let checked = configured.home.run(&["config", "check", &file]);
+        assert_eq!(checked.status.code(), Some(1), "{shown}");
+    }
+    assert!(!configured.home.path().join("hotcell.db").exists());
+    assert!(!configured.home.path().join("audit").exists());
+}
+
+#[test]
 fn a_file_that_others_can_write_or_that_is_missing_is_refused() {
     let configured = Configured::with("");
     std::fs::set_permissions(&configured.file, Permissions::from_mode(0o666)).unwrap();

@@ -1,147 +1,221 @@
-//! Two principals on one server: neither sees, reads or ends what is the other's.
+//! Two principals on one server. Whatever one of them names that is the other's is answered exactly
+//! as if it did not exist: in every byte, and within noise in the same time.
+//!
+//! The rows come from what the server itself lists (tools, resource templates, prompts, paths), so
+//! something new that has no row here fails.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
-use serde_json::{Value, json};
+mod ask;
+mod timing;
 
+use serde_json::json;
+
+use self::ask::{Ask, Person, asks};
 use super::server_auth::token;
 use crate::support::home::Home;
 use crate::support::http::Http;
 use crate::support::mcp::Client;
+use crate::support::server::Server;
+use hotcell_testkit::arguments::{Handles, nobody};
 
-/// A container and an exec that nobody has.
-const NO_CONTAINER: &str = "c_00000000000000000000000000";
-const NO_EXEC: &str = "e_00000000000000000000000000";
+/// What the owner calls the container, and a name of the same length that nobody uses.
+const ALIAS: &str = "alices-own";
+const NO_ALIAS: &str = "nobody-has";
 
-/// All that a tool says about a handle, with the handle taken out.
-fn said(client: &mut Client, tool: &str, arguments: &Value, handle: &str) -> String {
-    client
-        .call(tool, arguments.clone())
-        .to_string()
-        .replace(handle, "HANDLE")
+/// A server with what alice owns, and bob.
+struct Two {
+    home: Home,
+    server: Server,
+    alice: Person,
+    bob: Person,
+    /// What is alice's, and what has the same form and does not exist.
+    pairs: [(Handles, Handles); 2],
 }
 
-fn read(client: &mut Client, uri: &str, handle: &str) -> String {
-    let read = client.request("resources/read", json!({ "uri": uri }));
-    format!("{read:?}").replace(handle, "HANDLE")
-}
+impl Two {
+    fn new() -> Self {
+        let home = Home::new();
+        let tokens = [token(&home, &["alice", "--admin"]), token(&home, &["bob"])];
+        let server = home.serve_with(&["--auth", "bearer", "--drain-grace-s", "0"]);
+        let [mut alice, bob] = tokens.map(|token| Person::new(&server.url, &token));
+        let spawn = json!({ "alias": ALIAS, "idempotency_key": "k" });
+        let made = alice.mcp.ok("spawn", spawn);
+        let id = made["container_id"].as_str().unwrap().to_owned();
+        let mut run = |script: &str, wait_s: u32| {
+            let cmd = json!(["sh", "-c", script]);
+            let run = json!({ "container_id": id, "cmd": cmd, "keep_stdin_open": true, "wait_s": wait_s });
+            let ran = alice.mcp.ok("exec_start", run);
+            ran["exec_id"].as_str().unwrap().to_owned()
+        };
+        let ended = run("mkdir d; echo kept > d/file; echo said", 30);
+        let running = run("cat", 0);
+        let by_alias = Handles {
+            container: ALIAS.to_owned(),
+            exec: ended,
+        };
+        let no_alias = Handles {
+            container: NO_ALIAS.to_owned(),
+            ..nobody()
+        };
+        let by_id = Handles {
+            container: id,
+            exec: running,
+        };
+        Self {
+            home,
+            server,
+            alice,
+            bob,
+            pairs: [(by_id, nobody()), (by_alias, no_alias)],
+        }
+    }
 
-fn completed(client: &mut Client, argument: &str) -> Value {
-    let uri = "workspace://{container_id}/{path}";
-    let params = json!({
-        "ref": { "type": "ref/resource", "uri": uri },
-        "argument": { "name": argument, "value": "" },
-    });
-    let completed = client.request("completion/complete", params).unwrap();
-    completed["completion"]["values"].clone()
-}
+    fn asks(&mut self) -> Vec<Ask> {
+        asks(&mut self.alice.mcp)
+    }
 
-fn fetched(url: &str, token: &str, container: &str) -> (u16, String) {
-    let mut http = Http::connect(url).with_token(token);
-    http.get(&format!("/v1/containers/{container}/files/a"), &[]);
-    let body = String::from_utf8(http.read_whole()).unwrap();
-    (http.status, body.replace(container, "HANDLE"))
+    /// Alice's container still runs, and its file is unchanged.
+    fn expect_untouched(&mut self) {
+        let read = json!({ "container_id": ALIAS, "path": "d/file" });
+        let read = self.alice.mcp.ok("fs_read", read);
+        assert_eq!(read["content"], "kept\n");
+        let list = json!({ "container_id": ALIAS, "recursive": true });
+        let files = self.alice.mcp.ok("fs_list", list);
+        assert_eq!(files["entries"].as_array().unwrap().len(), 2, "{files}");
+        let poll = json!({ "exec_id": self.pairs[0].0.exec });
+        assert_eq!(self.alice.mcp.ok("exec_poll", poll)["status"], "running");
+    }
+
+    fn end(mut self) {
+        // The last row may have killed it.
+        self.alice
+            .mcp
+            .call("kill", json!({ "container_id": ALIAS, "force": true }));
+        assert!(self.server.terminate().success());
+        drop(self.home);
+    }
 }
 
 #[test]
-fn what_belongs_to_another_token_does_not_exist() {
-    let home = Home::new();
-    let (alice, bob) = (token(&home, &["alice"]), token(&home, &["bob"]));
-    let server = home.serve_with(&["--auth", "bearer", "--drain-grace-s", "0"]);
-    let mut owner = Client::http_by_token(&server.url, &alice);
-    let mut other = Client::http_by_token(&server.url, &bob);
-    let made = owner.ok("spawn", json!({ "alias": "mine" }));
-    let id = made["container_id"].as_str().unwrap().to_owned();
-    owner.ok(
-        "fs_write",
-        json!({ "container_id": id, "path": "a", "content": "secret" }),
-    );
-    let run = json!({ "container_id": id, "cmd": ["echo", "secret"], "wait_s": 30 });
-    let exec = owner.ok("exec_start", run)["exec_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-
-    let at = |handle: &str| {
-        [
-            (
-                "exec_start",
-                json!({ "container_id": handle, "cmd": ["true"] }),
-            ),
-            ("fs_read", json!({ "container_id": handle, "path": "a" })),
-            (
-                "fs_write",
-                json!({ "container_id": handle, "path": "a", "content": "x" }),
-            ),
-            ("fs_list", json!({ "container_id": handle, "path": "." })),
-            ("fs_delete", json!({ "container_id": handle, "path": "a" })),
-            (
-                "attach",
-                json!({ "target": handle, "client_name": "x", "session_id": "y" }),
-            ),
-            ("kill", json!({ "container_id": handle })),
-        ]
-    };
-    let nobodys: Vec<String> = at(NO_CONTAINER)
-        .iter()
-        .map(|(tool, arguments)| said(&mut other, tool, arguments, NO_CONTAINER))
-        .collect();
-    for handle in [id.as_str(), "mine"] {
-        for ((tool, arguments), nobodys) in at(handle).iter().zip(&nobodys) {
-            let foreign = said(&mut other, tool, arguments, handle);
-            assert!(foreign.contains("not_found"), "{tool}: {foreign}");
-            assert_eq!(&foreign, nobodys, "{tool} tells foreign from missing");
+fn what_is_anothers_is_answered_as_what_does_not_exist() {
+    let mut two = Two::new();
+    let asks = two.asks();
+    assert!(asks.len() > 40, "{}", asks.len());
+    let pairs = two.pairs.clone();
+    for (foreign, missing) in &pairs {
+        for ask in &asks {
+            let of_foreign = ask.answer(&mut two.bob, foreign);
+            let of_missing = ask.answer(&mut two.bob, missing);
+            assert_eq!(of_foreign, of_missing, "{ask} tells foreign from missing");
+            if let Some(expected) = ask.refusal() {
+                assert!(of_foreign.contains(expected), "{ask}: {of_foreign}");
+            }
         }
     }
-    for tool in ["exec_poll", "exec_cancel"] {
-        let foreign = said(&mut other, tool, &json!({ "exec_id": exec }), &exec);
-        let missing = said(&mut other, tool, &json!({ "exec_id": NO_EXEC }), NO_EXEC);
-        assert!(foreign.contains("not_found"), "{tool}: {foreign}");
-        assert_eq!(foreign, missing, "{tool}");
+    two.expect_untouched();
+    // The positive control: the same asked by the owner is answered otherwise.
+    let (own, missing) = &pairs[1];
+    for ask in asks.iter().filter(|ask| ask.tells_owners_apart()) {
+        let of_own = ask.answer(&mut two.alice, own);
+        assert_ne!(of_own, ask.answer(&mut two.alice, missing), "{ask}");
     }
-    for (uri, handle, none) in [
-        ("workspace://HANDLE/a", id.as_str(), NO_CONTAINER),
-        ("stats://HANDLE", &id, NO_CONTAINER),
-        ("logs://HANDLE", &exec, NO_EXEC),
-    ] {
-        let foreign = read(&mut other, &uri.replace("HANDLE", handle), handle);
-        let missing = read(&mut other, &uri.replace("HANDLE", none), none);
-        assert!(foreign.starts_with("Err"), "{foreign}");
-        assert_eq!(foreign, missing, "{uri}");
+    two.end();
+}
+
+#[test]
+fn what_is_anothers_takes_as_long_as_what_does_not_exist() {
+    let mut two = Two::new();
+    let asks = two.asks();
+    let pairs = two.pairs.clone();
+    let mut report = timing::Report::default();
+    for (foreign, missing) in &pairs {
+        for ask in &asks {
+            report.compare(ask, &mut two.bob, (foreign, missing));
+        }
     }
-    assert_eq!(
-        fetched(&server.url, &bob, &id),
-        fetched(&server.url, &bob, NO_CONTAINER)
-    );
-    assert_eq!(
-        fetched(&server.url, &alice, &id),
-        (200, "secret".to_owned())
-    );
-    assert_eq!(
-        other.ok("list_containers", json!({}))["containers"],
-        json!([])
-    );
-    for list in ["list_execs", "list_containers"] {
-        let listed = other.ok(list, json!({})).to_string();
-        assert!(!listed.contains(&id) && !listed.contains(&exec), "{listed}");
-    }
-    let resources = other.request("resources/list", json!({})).unwrap();
-    assert!(!resources.to_string().contains(&id), "{resources}");
-    for argument in ["container_id", "exec_id"] {
-        assert_eq!(completed(&mut other, argument), json!([]), "{argument}");
-        assert_ne!(completed(&mut owner, argument), json!([]), "{argument}");
-    }
+    report.print();
+    two.end();
+}
+
+#[test]
+fn nothing_of_anothers_is_listed_and_neither_a_name_nor_a_session_is_shared() {
+    let mut two = Two::new();
+    let (own, _) = two.pairs[0].clone();
+    let seen = |person: &mut Person| {
+        let all = json!({ "include_stopped": true, "include_finished": true });
+        let only = |field: &str| json!({ field: all[field] });
+        let mcp = &mut person.mcp;
+        [
+            mcp.ok("list_containers", only("include_stopped")),
+            mcp.ok("list_execs", only("include_finished")),
+            mcp.request("resources/list", json!({})).unwrap(),
+        ]
+        .map(|listed| listed.to_string())
+    };
+    let is_told = |listed: &String| listed.contains(&own.container) || listed.contains(&own.exec);
+    assert!(seen(&mut two.alice).iter().all(is_told));
+    assert!(!seen(&mut two.bob).iter().any(is_told));
+    // An alias and a key are each principal's own.
+    let spawn = json!({ "alias": ALIAS, "idempotency_key": "k" });
+    let theirs = two.bob.mcp.ok("spawn", spawn.clone());
+    let again = two.bob.mcp.ok("spawn", spawn);
+    assert_ne!(theirs["container_id"], own.container.as_str());
+    assert_eq!(theirs["container_id"], again["container_id"]);
+    two.bob.mcp.ok("kill", json!({ "container_id": ALIAS }));
+    two.expect_untouched();
     // Another's session is nobody's, and the socket's user is a third principal.
-    let session = [("Mcp-Session-Id", owner.session().unwrap().to_owned())];
-    let mut http = Http::connect(&server.url).with_token(&bob);
-    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
-    http.post("/mcp", &session, &list.to_string());
-    assert_eq!(http.status, 404);
-    let local = Client::socket(&home).ok("list_containers", json!({}));
+    let foreign = two.alice.mcp.session().unwrap().to_owned();
+    let missing: String = foreign
+        .chars()
+        .map(|c| if c == '-' { c } else { '0' })
+        .collect();
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let asked = |session: &str| {
+        let mut http = Http::connect(&two.server.url).with_token(&two.bob.token);
+        http.post("/mcp", &[("Mcp-Session-Id", session.to_owned())], &list);
+        let body = String::from_utf8(http.read_whole()).unwrap();
+        (http.status, body.replace(session, "SESSION"))
+    };
+    assert_eq!(asked(&foreign), asked(&missing));
+    assert_eq!(asked(&foreign).0, 404);
+    let local = Client::socket(&two.home).ok("list_containers", json!({}));
     assert_eq!(local["containers"], json!([]));
-    // All of that has changed nothing.
-    let read = owner.ok("fs_read", json!({ "container_id": "mine", "path": "a" }));
-    assert!(read.to_string().contains("secret"), "{read}");
-    owner.ok("kill", json!({ "container_id": "mine" }));
-    assert!(server.terminate().success());
+    two.end();
+}
+
+#[test]
+fn an_admin_sees_everybodys_in_every_list_that_can_show_it() {
+    let mut two = Two::new();
+    let theirs = two.bob.mcp.ok("spawn", json!({}))["container_id"].clone();
+    let run = json!({ "container_id": theirs, "cmd": ["cat"], "keep_stdin_open": true });
+    let exec = two.bob.mcp.ok("exec_start", run)["exec_id"].clone();
+    let tools = two.alice.mcp.request("tools/list", json!({})).unwrap();
+    let tools = tools["tools"].as_array().unwrap().clone();
+    let mut lists = Vec::new();
+    for tool in tools {
+        if tool["inputSchema"]["properties"].get("all").is_some() {
+            lists.push(tool["name"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(lists, ["list_containers", "list_execs"]);
+    for list in &lists {
+        let handle = if list == "list_execs" { &exec } else { &theirs };
+        let handle = handle.as_str().unwrap();
+        let all = two.alice.mcp.ok(list, json!({ "all": true })).to_string();
+        assert!(
+            all.contains(handle) && all.contains("token:bob"),
+            "{list}: {all}"
+        );
+        let own = two.alice.mcp.ok(list, json!({})).to_string();
+        assert!(!own.contains(handle), "{list}: {own}");
+        assert_eq!(two.bob.mcp.refused(list, json!({ "all": true })), "denied");
+    }
+    let listed = two.home.run(&["ps", "--all", "--json"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(theirs.as_str().unwrap()), "{listed}");
+    two.bob
+        .mcp
+        .ok("kill", json!({ "container_id": theirs, "force": true }));
+    two.end();
 }

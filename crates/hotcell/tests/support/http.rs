@@ -158,6 +158,18 @@ impl Http {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Status, headers and body of the answer to come, as text; without the time.
+    pub(crate) fn read_answer(&mut self, is_head: bool) -> String {
+        self.read_head();
+        let mut lines = vec![self.status.to_string()];
+        let headers = self.headers.iter().filter(|(name, _)| name != "date");
+        lines.extend(headers.map(|(name, value)| format!("{name}: {value}")));
+        if !is_head {
+            lines.push(String::from_utf8_lossy(&self.read_whole()).into_owned());
+        }
+        lines.join("\n")
+    }
+
     /// The rest of the body.
     pub(crate) fn read_whole(&mut self) -> Vec<u8> {
         let mut whole = Vec::new();

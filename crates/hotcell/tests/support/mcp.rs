@@ -116,10 +116,19 @@ impl Client {
         Self::greeted(wire)
     }
 
-    /// The same, and a long command may be answered with a task.
+    /// Streamable HTTP with a session; a long command may be answered with a task.
     pub(crate) fn taking_tasks(url: &str) -> Self {
+        Self::taking_tasks_on(Http::connect(url))
+    }
+
+    /// The same, with a bearer token.
+    pub(crate) fn taking_tasks_by_token(url: &str, token: &str) -> Self {
+        Self::taking_tasks_on(Http::connect(url).with_token(token))
+    }
+
+    fn taking_tasks_on(http: Http) -> Self {
         let wire = Wire::Http {
-            http: Http::connect(url),
+            http,
             session: None,
             version: LEGACY,
         };

@@ -12,7 +12,7 @@ mod target;
 mod upload;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use hotcell_service::Service;
 
 use crate::limits::HttpLimits;
@@ -25,19 +25,37 @@ pub(crate) struct Endpoints {
     upload_pace: PaceLimits,
 }
 
+/// What is served about a container, by its path.
+fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 2] {
+    [
+        (
+            "/v1/containers/{id}/archive",
+            get(archive::export).put(archive::import),
+        ),
+        (
+            "/v1/containers/{id}/files/{*path}",
+            get(file::read).put(file::write),
+        ),
+    ]
+}
+
+/// Paths that name a container, with `{id}` in its place.
+pub fn container_paths() -> Vec<&'static str> {
+    container_routes().iter().map(|(path, _)| *path).collect()
+}
+
 /// The endpoints, to be served by [`crate::Http`].
 pub fn router(service: Service, limits: &HttpLimits) -> Router {
     let endpoints = Endpoints {
         service,
         upload_pace: limits.upload_pace(),
     };
-    let archive = get(archive::export).put(archive::import);
-    let file = get(file::read).put(file::write);
-    Router::new()
+    let mut router = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/v1/containers/{id}/archive", archive)
-        .route("/v1/containers/{id}/files/{*path}", file)
-        .with_state(endpoints)
+        .route("/metrics", get(health::metrics));
+    for (path, route) in container_routes() {
+        router = router.route(path, route);
+    }
+    router.with_state(endpoints)
 }

@@ -7,14 +7,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream;
-use hotcell_domain::{Caller, Name, Principal};
-use hotcell_http::{
-    Anonymous, Guard, Http, HttpError, HttpLimits, HttpSettings, Identify, MCP_PATH, endpoints,
-};
+use hotcell_http::{Anonymous, Guard, Http, HttpLimits, HttpSettings, MCP_PATH, endpoints};
 use hotcell_mcp::{Options, Server};
-use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -37,10 +32,10 @@ impl Place {
     }
 
     async fn with(limits: HttpLimits) -> Self {
-        Self::known_by(limits, Arc::new(Anonymous::default())).await
+        Self::known_by(limits, Anonymous::default()).await
     }
 
-    async fn known_by(limits: HttpLimits, identify: Arc<dyn Identify>) -> Self {
+    async fn known_by(limits: HttpLimits, identify: Anonymous) -> Self {
         let world = World::new().await;
         let base = format!("/v1/containers/{}", world.spawn().await);
         let endpoints = endpoints::router(world.service.clone(), &limits);
@@ -48,7 +43,7 @@ impl Place {
             path: MCP_PATH.to_owned(),
             guard: Guard::default(),
             limits,
-            identify,
+            identify: Arc::new(identify),
         };
         let stop = CancellationToken::new();
         let server = Server::new(world.service.clone(), Options::default());
@@ -117,58 +112,6 @@ async fn bytes(response: Response) -> Vec<u8> {
 
 fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers()[name].to_str().unwrap()
-}
-
-/// A request with this header comes from eve; all others come from the owner of the container.
-struct ByHeader;
-
-const EVE: (&str, &str) = ("x-caller", "eve");
-
-impl Identify for ByHeader {
-    fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, HttpError>> {
-        let mut caller = Caller::local();
-        if parts.headers.get(EVE.0).is_some_and(|name| name == EVE.1) {
-            caller.principal = Principal::new(Name::parse(EVE.1).unwrap());
-        }
-        Box::pin(std::future::ready(Ok(caller)))
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_path_leads_to_the_files_of_somebody_else() {
-    let place = Place::known_by(HttpLimits::default(), Arc::new(ByHeader)).await;
-    place.put("/files/d/mine", &[], "kept").await;
-    let (_, response) = place.get("/archive?path=d", &[]).await;
-    let archive = bytes(response).await;
-    // A request of eve, then the same of the owner; those that change something come last.
-    for (method, path, body) in [
-        ("GET", "/files/d/mine", Vec::new()),
-        ("HEAD", "/files/d/mine", Vec::new()),
-        ("GET", "/archive?path=d", Vec::new()),
-        ("PUT", "/files/d/mine", b"eve's".to_vec()),
-        ("PUT", "/files/new", b"eve's".to_vec()),
-        ("PUT", "/archive?path=copy", archive.clone()),
-    ] {
-        let tar = ("content-type", "application/x-tar");
-        let headers = [EVE, tar];
-        let foreign = place.ask(method, path, &headers, body.clone().into()).await;
-        assert_eq!(foreign.status().as_u16(), 404, "{method} {path}");
-        let said = bytes(foreign).await;
-        assert!(
-            !said.windows(4).any(|part| part == b"kept"),
-            "{method} {path}"
-        );
-        assert_eq!(
-            place.read("/files/d/mine").await,
-            b"kept",
-            "{method} {path}"
-        );
-        if body != b"eve's" {
-            let own = place.ask(method, path, &[tar], body.into()).await;
-            assert!(own.status().is_success(), "{method} {path}: {own:?}");
-        }
-    }
-    assert_eq!(place.get("/files/new", &[]).await.0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -379,7 +322,7 @@ async fn metrics_are_for_the_operator_alone() {
     assert!(hint.contains("--admin-over-http"), "{body}");
 
     let operator = Anonymous { is_admin: true };
-    let mut place = Place::known_by(HttpLimits::default(), Arc::new(operator)).await;
+    let mut place = Place::known_by(HttpLimits::default(), operator).await;
     place.base = String::new();
     let metrics = String::from_utf8(place.read("/metrics").await).unwrap();
     assert!(

@@ -482,6 +482,34 @@ mod tests {
     }
 
     #[test]
+    fn each_quota_names_itself_its_limit_and_what_to_end_in_both_renderings() {
+        for quota in QuotaKind::ALL {
+            let excess = OverQuota {
+                quota,
+                limit: 4_711,
+                used: 4_712,
+                retry_after_s: None,
+            };
+            let result = CallToolResult::from(ToolError::from(ServiceError::OverQuota(excess)));
+            let text = &result.content[0].as_text().unwrap().text;
+            let line = format!("quota: {quota}, limit: 4711, used: 4712");
+            assert!(text.starts_with("resource_exhausted: "), "{text}");
+            assert!(text.contains(&line), "{text}");
+            let json = result.structured_content.as_ref().unwrap();
+            assert_eq!(json["code"], "resource_exhausted", "{json}");
+            assert_eq!(json["quota"], quota.as_str(), "{json}");
+            assert_eq!(
+                (&json["limit"], &json["used"]),
+                (&json!(4_711), &json!(4_712))
+            );
+            let hint = json["hint"].as_str().unwrap();
+            assert!(text.contains(hint), "{text}");
+            let ways = ["kill", "exec_cancel", "fs_delete", "wait for"];
+            assert!(ways.iter().any(|way| hint.contains(way)), "{quota}: {hint}");
+        }
+    }
+
+    #[test]
     fn a_conflict_carries_the_current_etag() {
         let error = ServiceError::Conflict {
             reason: "the file has changed".to_owned(),
