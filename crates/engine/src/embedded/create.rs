@@ -15,11 +15,11 @@ use super::home::{ContainerLock, Home, Owner, Record};
 use super::id_ranges::IdRanges;
 use super::root::ContainerRoot;
 use super::tree::Tree;
-use super::{EmbeddedConfig, init_process, remove_tree, spec};
+use super::{EmbeddedConfig, describe, init_process, remove_tree, spec, started};
 use crate::pulls::Pulls;
 use crate::stored_spec::StoredSpec;
 use crate::uncommitted::Uncommitted;
-use crate::{Abandonment, EngineError, ReadyImage};
+use crate::{Abandonment, Container, EngineError, ReadyImage};
 
 /// How long a killed container may take to be gone. The kernel needs milliseconds,
 /// unless a process in it is stuck in a device.
@@ -89,7 +89,7 @@ impl EmbeddedInner {
         spec: &Admitted<ContainerSpec>,
         image: &ReadyImage,
         abandonment: &Abandonment,
-    ) -> Result<Uncommitted<Record>, EngineError> {
+    ) -> Result<Uncommitted<Container>, EngineError> {
         spec::check(spec.value())?;
         let container_root = image.payload(spec)?;
         // Before anything is locked: the child of its probe has copies of our descriptors, and
@@ -97,7 +97,7 @@ impl EmbeddedInner {
         self.tree.file_ids();
         let lock = self.home.claim(id)?;
         if let Some(record) = self.home.read(id)? {
-            return Ok(Uncommitted::existing(record));
+            return Ok(Uncommitted::existing(describe(id, Some(record))));
         }
         let made = self
             .clear(id)
@@ -106,9 +106,10 @@ impl EmbeddedInner {
             .and_then(|record| abandonment.check().map(|()| record));
         match made {
             Ok(record) => {
+                let container = started(id, record);
                 let (inner, id) = (Arc::clone(self), id.clone());
                 // Whoever drops it may be a thread that must not wait.
-                Ok(Uncommitted::made(record, move || {
+                Ok(Uncommitted::made(container, move || {
                     std::thread::spawn(move || inner.destroy_or_warn(&id, &lock));
                 }))
             }

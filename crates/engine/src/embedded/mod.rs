@@ -263,7 +263,7 @@ impl Engine for Embedded {
         let made = answered
             .await
             .map_err(EngineError::engine("make the container"))??;
-        Ok(describe(id, Some(made.commit())))
+        Ok(made.commit())
     }
 
     async fn restart(
@@ -274,7 +274,7 @@ impl Engine for Embedded {
         let (asked, abandonment) = (id.clone(), abandonment.clone());
         let restart = move |inner: &EmbeddedInner| inner.restart(&asked, &abandonment);
         let record = self.blocking(restart).await?;
-        Ok(describe(id, Some(record)))
+        Ok(started(id, record))
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
@@ -354,6 +354,7 @@ impl Engine for Embedded {
     }
 }
 
+/// A container as its record and its cgroup tell it, for which files are read.
 fn describe(id: &ContainerId, record: Option<Record>) -> Container {
     let Some(record) = record else {
         return Container {
@@ -371,21 +372,31 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
     };
     let is_alive = record.is_alive();
     Container {
-        id: id.clone(),
         phase: if is_alive {
             Phase::Running
         } else {
             Phase::Stopped
         },
-        lifetime: record.owner.lifetime(),
-        spec: record
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.spec(record.owner.lifetime())),
-        enforced: record.enforced,
         oom_kills: record.cgroup.oom_kills(),
         memory_bytes: record.cgroup.memory_bytes(),
         cpu_time: record.cgroup.cpu_time(),
+        ..started(id, record)
+    }
+}
+
+/// A container whose agent was started just now. Its cgroup is new and has counted nothing, so
+/// nobody waits until that is read.
+fn started(id: &ContainerId, record: Record) -> Container {
+    let lifetime = record.owner.lifetime();
+    Container {
+        id: id.clone(),
+        phase: Phase::Running,
+        lifetime,
+        spec: record.spec.as_ref().and_then(|spec| spec.spec(lifetime)),
+        enforced: record.enforced,
+        oom_kills: 0,
+        memory_bytes: None,
+        cpu_time: None,
         image_id: record.image_digest.clone(),
         image_digest: record.image_digest,
     }
