@@ -27,7 +27,7 @@ use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Lifetime, P
 
 pub use abandonment::{Abandonment, Waiting};
 pub use docker::{Docker, DockerConfig};
-pub use embedded::{Embedded, EmbeddedConfig};
+pub use embedded::{Embedded, EmbeddedConfig, FileIds};
 pub use error::{EngineError, ImageFault, error_chain};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
 pub use kind::{Diagnosis, EngineKind, EngineMissing, EngineSetup};
@@ -205,6 +205,8 @@ pub struct Container {
     /// The engine's own name of that image, which stays the same while tags move. One that
     /// was built on this host has it too.
     pub image_id: Option<String>,
+    /// The user ids that files of its workspace have on disk, if the engine keeps them itself.
+    pub file_ids: Option<FileIds>,
     /// What it was asked to be, but for its variables, if the engine remembers that.
     pub spec: Option<ContainerSpec>,
 }

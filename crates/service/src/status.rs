@@ -1,13 +1,13 @@
 //! How the whole is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use hotcell_domain::{
     Caller, ImageAliases, ImageName, ImageRef, Maxima, Principal, Profile, Quota, Share, Totals,
 };
-use hotcell_engine::{Enforced, Enforcement};
+use hotcell_engine::{Container, Enforced, Enforcement, FileIds};
 use hotcell_ledger::{Event, EventName, Ledger, Who};
 
 use crate::metrics::Now;
@@ -41,6 +41,9 @@ pub struct Status {
     pub principals: Vec<PrincipalUse>,
     /// What stands behind each limit of a new container.
     pub limits: Vec<LimitView>,
+    /// How many workspaces the engine has by the user ids of their files on disk: `plain`, `shifted`
+    /// or `owner`. Warm ones count too; empty if the engine does not tell.
+    pub workspaces: BTreeMap<&'static str, u64>,
     /// What all containers hold together, warm ones too.
     pub held: Share,
     /// What they may hold; `None`: no bound.
@@ -185,11 +188,12 @@ impl Inner {
     async fn status(&self) -> Status {
         let listed = self.environment.engine.list();
         let listed = tokio::time::timeout(ENGINE_TIMEOUT, listed).await;
+        let listed = listed.ok().and_then(Result::ok);
         let now = self.now();
         let reconciled = self.reconciled.lock();
         Status {
             engine: self.environment.engine_id.name.clone(),
-            engine_is_up: matches!(listed, Ok(Ok(_))),
+            engine_is_up: listed.is_some(),
             started_unix_ms: self.started_unix_ms,
             containers: now.phases.len() as u64,
             warm: now.warm,
@@ -197,6 +201,7 @@ impl Inner {
             execs_queued: now.execs_queued as u64,
             principals: self.principals_in_use(),
             limits: limit_views(self.enforced()),
+            workspaces: workspaces(&listed.unwrap_or_default()),
             held: self.environment.budget.held(),
             totals: self.environment.budget.totals(),
             reconciled: reconciled.unwrap_or_else(PoisonError::into_inner).clone(),
@@ -249,6 +254,14 @@ impl Inner {
             .find_map(|container| container.enforced());
         newest.unwrap_or(self.enforced)
     }
+}
+
+fn workspaces(containers: &[Container]) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for ids in containers.iter().filter_map(|one| one.file_ids) {
+        *counts.entry(FileIds::as_str(ids)).or_default() += 1;
+    }
+    counts
 }
 
 /// How callers see what stands behind limits.

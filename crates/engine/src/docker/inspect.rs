@@ -202,6 +202,7 @@ impl DockerInner {
             cpu_time: usage.cpu_time,
             image_digest: label(labels, names::DIGEST_LABEL),
             image_id: label(labels, names::IMAGE_LABEL),
+            file_ids: None,
             spec: spec(labels),
         })
     }
@@ -272,6 +273,7 @@ impl DockerInner {
             cpu_time: usage.cpu_time,
             image_digest: summary.image_digest,
             image_id: summary.image_id,
+            file_ids: None,
             spec: summary.spec,
         })
     }

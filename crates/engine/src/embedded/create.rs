@@ -146,6 +146,7 @@ impl EmbeddedInner {
             cgroup: launched.cgroup,
             ids: workspace.ids,
             node: Some(workspace.node),
+            file_ids: Some(workspace.format.ids),
             owner: Owner::us(spec.lifetime),
             manifest: container_root
                 .image

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::tree::NodeId;
+use super::tree::{FileIds, NodeId};
 use crate::EngineError;
 use crate::stored_spec::StoredSpec;
 
@@ -41,6 +41,10 @@ pub(super) struct Record {
     /// it was before there was a tree.
     #[serde(default)]
     pub(super) node: Option<NodeId>,
+    /// The ids of its files on disk, as the format of the node says. Kept here too, so that a list
+    /// reads one file for each container.
+    #[serde(default)]
+    pub(super) file_ids: Option<FileIds>,
     pub(super) owner: Owner,
     /// The manifest of its image, if it is made of one.
     #[serde(default)]
@@ -313,6 +317,14 @@ impl Owner {
 }
 
 impl Record {
+    /// The ids of its files on disk; `None` if an earlier version did not note them.
+    pub(super) fn file_ids(&self) -> Option<FileIds> {
+        match self.node {
+            Some(_) => self.file_ids,
+            None => Some(FileIds::Shifted),
+        }
+    }
+
     /// The manifest of its image.
     pub(super) fn image(&self) -> Option<Digest> {
         Digest::parse(self.manifest.as_deref()?).ok()

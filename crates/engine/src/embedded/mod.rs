@@ -49,6 +49,7 @@ use crate::{
 };
 
 pub(crate) use self::kind::EmbeddedKind;
+pub use self::tree::FileIds;
 
 /// The engine's name as users write it.
 const NAME: &str = "embedded";
@@ -367,6 +368,7 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
             cpu_time: None,
             image_digest: None,
             image_id: None,
+            file_ids: None,
             spec: None,
         };
     };
@@ -397,6 +399,7 @@ fn started(id: &ContainerId, record: Record) -> Container {
         oom_kills: 0,
         memory_bytes: None,
         cpu_time: None,
+        file_ids: record.file_ids(),
         image_id: record.image_digest.clone(),
         image_digest: record.image_digest,
     }

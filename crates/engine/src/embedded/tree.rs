@@ -44,10 +44,10 @@ pub(super) struct Format {
     pub(super) layer: Layer,
 }
 
-/// Whose files are on disk. What a workspace has it keeps for its life.
+/// The user ids that files of a workspace have on disk. A workspace keeps them for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum FileIds {
+pub enum FileIds {
     /// The ids that they have inside; the mount maps them to the container's.
     Plain,
     /// The host ids behind the container's, which has a range to itself.
@@ -239,6 +239,15 @@ impl TryFrom<String> for NodeId {
 }
 
 impl FileIds {
+    /// As `format.json` and callers read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Shifted => "shifted",
+            Self::Owner => "owner",
+        }
+    }
+
     /// What the mount of the workspace has to map.
     pub(super) fn mapped(self) -> Option<DiskIds> {
         (self == Self::Plain).then_some(DiskIds::PLAIN)
@@ -306,6 +315,7 @@ mod tests {
             assert_eq!((found.uid(), found.gid()), (owner, owner));
             let format = fs::read_to_string(tree.directory(&node).join("format.json")).unwrap();
             assert_eq!(format, format!(r#"{{"ids":"{word}","layer":"plain"}}"#));
+            assert_eq!(ids.as_str(), word);
             assert_eq!(tree.format(&node).unwrap(), Format { ids, layer });
             for private in [tree.path(), &tree.directory(&node)] {
                 assert_eq!(fs::metadata(private).unwrap().mode() & 0o777, 0o700);

@@ -256,6 +256,19 @@ fn run(client: &mut Client, id: &ContainerId, script: &str) -> String {
     text
 }
 
+/// The format of a workspace as `list_containers` shows it. `system_status` must count it.
+fn ids_shown(client: &mut Client, id: &ContainerId) -> Value {
+    let listed = client.ok("list_containers", json!({}));
+    let all = listed["containers"].as_array().unwrap().iter();
+    let mut one = all.filter(|one| one["container_id"] == id.as_str());
+    let ids = one.next().expect("it is listed")["workspace_ids"].clone();
+    let status = client.ok("system_status", json!({}));
+    // Warm containers are counted too.
+    let counted = status["workspaces"][ids.as_str().unwrap()].as_u64();
+    assert!(counted >= Some(1), "{ids}: {}", status["workspaces"]);
+    ids
+}
+
 fn start(client: &mut Client, id: &ContainerId, script: &str) -> Value {
     let run = json!({ "container_id": id.as_str(), "cmd": ["sh", "-c", script] });
     client.ok("exec_start", run)["exec_id"].clone()
@@ -263,7 +276,7 @@ fn start(client: &mut Client, id: &ContainerId, script: &str) -> Value {
 
 #[test]
 fn a_container_of_the_old_layout_is_adopted_restarted_and_removed() {
-    let home = Home::new();
+    let home = Home::operated();
     let server = serve(&home);
     let mut client = server.client();
     let spawned = client.ok("spawn", json!({ "persistent": true }));
@@ -286,6 +299,7 @@ fn a_container_of_the_old_layout_is_adopted_restarted_and_removed() {
         "before0\n"
     );
     assert_eq!(owner(&old.join("added")), owner(&old));
+    assert_eq!(ids_shown(&mut client, &id), "shifted");
     // Running, it is adopted.
     server.kill();
     let server = serve(&home);
@@ -303,8 +317,11 @@ fn a_container_of_the_old_layout_is_adopted_restarted_and_removed() {
     // The next one lives in the tree.
     let spawned = client.ok("spawn", json!({}));
     let id = ContainerId::parse(spawned["container_id"].as_str().unwrap()).unwrap();
-    assert!(workspace(&home.engine_home(), &id).is_dir());
+    let files = workspace(&home.engine_home(), &id);
+    assert!(files.is_dir());
     assert!(tree(&home.engine_home()).starts_with(home.path()));
+    let format = read_json(&files.with_file_name("format.json"));
+    assert_eq!(ids_shown(&mut client, &id), format["ids"]);
     client.ok("kill", json!({ "container_id": id.as_str() }));
     server.terminate();
     home.assert_empty(&[id]);

@@ -32,6 +32,9 @@ pub(super) struct ContainerItem {
     /// Processor time used so far
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_ms: Option<u64>,
+    /// User ids of its files on the host's disk: plain, shifted, owner
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace_ids: Option<&'static str>,
     attachments: Vec<Attachment>,
 }
 
@@ -70,6 +73,7 @@ impl From<&ContainerView> for ContainerItem {
                 used_bytes: view.memory_bytes,
             },
             cpu_ms: view.cpu_time.map(millis),
+            workspace_ids: view.workspace_ids,
             attachments: view.attachments.iter().map(Attachment::from).collect(),
         }
     }

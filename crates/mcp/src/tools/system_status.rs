@@ -35,6 +35,8 @@ pub(super) struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     maxima: Option<Maxima>,
     totals: Totals,
+    /// Workspaces by the user ids of their files on disk: plain, shifted, owner
+    workspaces: BTreeMap<&'static str, u64>,
     warm: Vec<Warm>,
     /// What the operator's names of images stand for
     image_aliases: BTreeMap<String, String>,
@@ -154,6 +156,7 @@ impl Output {
             profile: Profile::of(server.service()),
             maxima: server.service().maxima().map(Maxima::from),
             totals,
+            workspaces: status.workspaces,
             warm: status.warm.iter().map(Warm::from).collect(),
             image_aliases: image_aliases(server.service()),
             reconciled: reconciled.map(Counts::from),

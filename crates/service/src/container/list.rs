@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hotcell_domain::{Caller, ContainerId, ContainerRef, Principal};
-use hotcell_engine::Container;
+use hotcell_engine::{Container, FileIds};
 use hotcell_store::ContainerRow;
 
 use super::{Attached, ContainerName, ContainerView};
@@ -216,6 +216,7 @@ pub(super) fn view(
         memory_bytes: info.and_then(|info| info.memory_bytes),
         cpu_time: info.and_then(|info| info.cpu_time),
         oom_kills: info.map_or(0, |info| info.oom_kills),
+        workspace_ids: info.and_then(|info| info.file_ids).map(FileIds::as_str),
         attachments,
         ..view_of_row(&container.row)
     }
@@ -243,6 +244,7 @@ pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
         memory_bytes: None,
         cpu_time: None,
         oom_kills: 0,
+        workspace_ids: None,
         attachments: Vec::new(),
     }
 }

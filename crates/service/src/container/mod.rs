@@ -97,6 +97,9 @@ pub struct ContainerView {
     pub cpu_time: Option<Duration>,
     /// Processes the kernel killed because memory ran out.
     pub oom_kills: u64,
+    /// The user ids that files of its workspace have on disk, if the engine tells: `plain`,
+    /// `shifted` or `owner`.
+    pub workspace_ids: Option<&'static str>,
     /// The clients that work in it.
     pub attachments: Vec<Attached>,
 }

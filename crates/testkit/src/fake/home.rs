@@ -96,6 +96,7 @@ impl Home {
             cpu_time: None,
             image_digest: self.image_id(),
             image_id: self.image_id(),
+            file_ids: None,
             spec: self.spec(),
         }
     }
