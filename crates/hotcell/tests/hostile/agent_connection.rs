@@ -31,23 +31,23 @@ async fn attack(flavor: Flavor, runtime: Option<&str>) {
     let agent = agent.await.expect("the agent says hello");
 
     let script = format!("sleep 2 | {AGENT} connect --door hotcell-agent | od -c | head -1");
-    // Whom the door is for gets the agent's first words through it: this is what they look like.
+    // The positive control: the user that may connect receives the agent's first bytes.
     let name = format!("hotcell-{id}");
     let guest = ["exec", "-u", "65533:65533", &name, "/bin/sh", "-c", &script];
     let answer = private.says(&guest);
     assert!(answer.contains("006"), "the guest did not get in: {answer}");
-    // Nobody inside gets a byte through the door, root neither.
+    // Nobody else inside receives a byte, root included.
     let users = [None, Some((0, 0))];
     for user in users
         .into_iter()
         .take(if runtime.is_none() { 2 } else { 1 })
     {
-        // What `od` says of nothing is where it ends: it has run, and there was nothing.
+        // Of empty input, `od` prints only the final offset: it has run, and there was nothing.
         let answer = said(&agent, &script, user).await;
         assert!(answer.contains("0000000"), "{user:?} did not try: {answer}");
         assert!(!answer.contains("006"), "{user:?} got in: {answer}");
     }
-    // Not even as the user that the door is for, because nobody can become it.
+    // Nobody can become the user that may connect.
     if runtime.is_none() {
         let mut command = Command::new(["/bin/true"]);
         command.user = Some((65533, 65533));
@@ -67,7 +67,7 @@ async fn attack(flavor: Flavor, runtime: Option<&str>) {
         "there was no bridge to attack: {tried}"
     );
     assert_eq!(said(&agent, "echo alive", None).await, "alive\n");
-    // Many who connect and say nothing keep the next stream from nobody.
+    // Many silent connections do not block the next stream.
     let script = format!(
         "i=0; while [ $i -lt 30 ]; do ( exec 3<>/dev/null; sleep 3 | {AGENT} connect --door hotcell-agent ) \
          >/dev/null 2>&1 & i=$((i+1)); done; wait"

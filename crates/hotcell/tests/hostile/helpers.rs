@@ -31,7 +31,7 @@ fn on_the_host(script: &str) {
     status.unwrap();
 }
 
-/// Waits until a helper was run for this, and gives back what all were run for.
+/// Waits until a helper was run for this; returns what all of them were run for.
 async fn all_until(path: &PathBuf, line: &str) -> Vec<String> {
     let start = Instant::now();
     loop {

@@ -60,7 +60,7 @@ fn spec_of(name: &str) -> Admitted<ContainerSpec> {
     spec.expect("it is admitted")
 }
 
-/// A server with an agent of its own, so that no other test has brought that already.
+/// A server with a modified agent, which no other test has already put into the engine.
 fn new_server(private: &Private, flavor: Flavor) -> (Docker, usize) {
     let mut agent = hotcell_agent_image::AGENT.to_vec();
     agent.extend_from_slice(new_id().to_string().as_bytes());
@@ -80,7 +80,7 @@ async fn make(engine: &Docker, image: &str) -> (ContainerId, Agent) {
     (id, agent.await.expect("the agent says hello"))
 }
 
-/// Makes a container of the image, and fails unless its PID 1 is our agent, whole and alone.
+/// Creates a container of the image; fails unless its PID 1 is our unmodified agent and nothing else runs.
 async fn expect_our_agent(engine: &Docker, size: usize, image: &str) {
     let (id, agent) = make(engine, image).await;
     // Its path is the first word of its command line.

@@ -394,7 +394,7 @@ async fn personalities_that_weaken_memory_are_refused() {
 #[tokio::test]
 async fn the_other_doors_into_the_kernel_are_shut() {
     // `mov eax, 20; int 0x80; ret`: the call `getpid` of a 32-bit program. Where the kernel
-    // has no such door the instruction itself is a fault.
+    // has no 32-bit entry, the instruction itself faults.
     let script = r"
 import mmap
 print('x32', call(0x40000000 | 39), call(0x40000000 | 165, 0, 0, 0, 0, 0))

@@ -1,4 +1,4 @@
-//! A container talks too much, too little, or not as it should.
+//! A container writes too much, too little, or malformed output.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{TestContainer, deadline, eventually, pids, shell};
 /// What the agent or we may need, whatever a container writes.
 const RSS_BYTES_MAX: u64 = 16 << 20;
 
-/// Whoever lets much output come has this: what others hold meanwhile would be taken for ours.
+/// Held by tests with much output, so that the memory of one is not attributed to another.
 static MUCH: Mutex<()> = Mutex::const_new(());
 
 /// Memory of a process of the host.
@@ -44,7 +44,7 @@ fn with_terminal(mut command: Command) -> Command {
     command
 }
 
-/// Waits until an exec writes no more because nobody reads, and gives back how far it came.
+/// Waits until an exec is paused because nobody reads; returns how far it got.
 async fn paused_at(container: &TestContainer, id: &str) -> u64 {
     let mut last = 0;
     let work = async {

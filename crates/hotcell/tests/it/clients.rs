@@ -34,7 +34,7 @@ pub(crate) fn client(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Runs a client to its end and answers its stdout.
+/// Runs a client to its end; returns its stdout.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = server::output(command.stdin(Stdio::null()));
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     stdout
 }
 
-/// A story told by a Python package.
+/// A story that runs through a Python package.
 fn story(package: &str, home: &Home) -> Option<Command> {
     let mut command = Command::new(client(&format!("python-{package}"))?);
     command
@@ -62,7 +62,7 @@ fn story(package: &str, home: &Home) -> Option<Command> {
     Some(command)
 }
 
-/// The command line of a server on stdio, whose client may hand on no environment.
+/// The command line of a server on stdio. It carries everything, because some clients pass no environment.
 fn stdio(command: &mut Command, home: &Home) {
     command
         .arg(hotcell())

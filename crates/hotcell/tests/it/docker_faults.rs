@@ -1,5 +1,4 @@
-//! Whatever goes wrong between us and the engine, at whatever call: an error that says
-//! what to do, and nothing left behind.
+//! Faults at any call to the engine: the error says what to do, and nothing is left behind.
 
 use hotcell_agent_client::{Agent, Command, EventKind, ExitCause, WriteOptions};
 use hotcell_domain::{Admitted, ContainerSpec, ImageRef, Phase, Policy};
@@ -12,7 +11,7 @@ use crate::support::engines::{IMAGE, Private};
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::{chain, deadline, eventually, new_id};
 
-/// More calls than making a container takes, so that the last rounds meet no fault.
+/// More calls than creating a container takes, so that the last rounds have no fault.
 const CALLS_MAX: u32 = 24;
 
 const FAULTS: [Fault; 6] = [
@@ -62,7 +61,7 @@ impl Rig {
         }
     }
 
-    /// An engine that knows nothing yet, so that it makes every call again.
+    /// A new engine without cached answers, so that it makes every call again.
     fn engine(&self) -> Docker {
         Docker::new(self.spoiled.clone())
     }
@@ -118,7 +117,7 @@ async fn a_create_that_is_spoiled_at_any_call_leaves_nothing_in_podman() {
     spoil_creates(&rig, &[0]).await;
 }
 
-/// Spoils one call after the other, each with as many faults as there are turns.
+/// Injects faults into one call after the other.
 async fn spoil_creates(rig: &Rig, turns: &[usize]) {
     let (mut failures, mut tried) = (0, 0);
     for call in 1..=CALLS_MAX {
@@ -135,8 +134,8 @@ async fn spoil_creates(rig: &Rig, turns: &[usize]) {
     );
 }
 
-/// Makes a container with one call spoiled, and ends it if that did not matter. Whether
-/// it failed.
+/// Creates a container while one call fails, and removes it if it was created. Returns whether it
+/// failed.
 async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
     let engine = rig.engine();
     let id = new_id();
@@ -399,7 +398,7 @@ async fn expect_found_again(rig: &Rig) {
             "{error:?}"
         );
     }
-    // What is connected stays so: only the engine's door is shut.
+    // Existing connections stay open; only new ones are refused.
     let command = Command::new(["/bin/true"]);
     agent
         .start("e1", &command)

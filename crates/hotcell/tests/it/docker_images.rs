@@ -10,7 +10,7 @@ use crate::support::mcp::Client;
 use crate::support::registry::Registry;
 use crate::support::server::Server;
 
-/// Puts an image of its own into the registry and takes it away from the engine.
+/// Pushes a new image to the registry and removes it from the engine.
 fn push(private: &Private, registry: &Registry, name: &str) -> String {
     let name = format!("{}/{name}:one", registry.host);
     let change = format!("LABEL for={name}");
@@ -43,7 +43,7 @@ fn serve(home: &Home, registry: &Registry) -> Server {
     ])
 }
 
-/// Has each image used by a container that is gone again.
+/// Creates and removes a container of each image.
 fn use_each(server: &Server, names: &[&String]) {
     let mut client = server.client();
     for name in names {
@@ -53,7 +53,7 @@ fn use_each(server: &Server, names: &[&String]) {
     }
 }
 
-/// Lets all uses have been long ago.
+/// Sets the last use of all images to long ago.
 fn age(home: &Home) {
     let path = home.path().join("pulled-images.json");
     let text = std::fs::read(&path).expect("a record");

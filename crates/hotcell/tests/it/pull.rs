@@ -45,7 +45,7 @@ fn stored(home: &Home, directory: &str) -> usize {
     std::fs::read_dir(path).map_or(0, Iterator::count)
 }
 
-/// A registry that shows an image to who has the password.
+/// A registry that requires a password, with an image.
 fn closed(made: &Made) -> impl Fn(&registry::Asked) -> Answer + Send + Sync + 'static {
     let manifest = made.manifest.clone();
     let blobs = [&made.config, &made.layers[0].blob].map(|blob| {

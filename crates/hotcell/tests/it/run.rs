@@ -24,7 +24,7 @@ fn run_with_stdin(arguments: &[&str], stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read its stdin closes it on us.
+    // A command that does not read its stdin closes it early.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     let output = child.wait_with_output().unwrap();
     let left: Vec<_> = std::fs::read_dir(state.path().join("run/containers"))
@@ -38,7 +38,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What was said, less the notice of limits that this host does not have.
+/// stderr without the notice about limits that this host cannot enforce.
 fn stderr(output: &Output) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     let notice = |line: &&str| line.starts_with("hotcell: this host does not limit");

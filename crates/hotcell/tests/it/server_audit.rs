@@ -243,7 +243,7 @@ fn killed_at_any_moment_it_has_an_event_for_each_answer() {
     assert_eq!(lost, [] as [&String; 0]);
 }
 
-/// Calls until the server is gone, and tells what was answered.
+/// Makes calls until the server is gone; returns what was answered.
 fn calls(url: &str, round: u64, caller: u64) -> Vec<String> {
     let mut answered = Vec::new();
     let Ok(mut client) = std::panic::catch_unwind(|| Client::http(url)) else {

@@ -46,7 +46,7 @@ fn status(server: &Server, token: &str, path: &str) -> u16 {
     http.status
 }
 
-/// Sends a request with these headers; answers its status and challenge.
+/// Sends a request with these headers; returns status and challenge.
 fn attempt(server: &Server, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let headers: Vec<_> = headers
         .iter()
@@ -368,7 +368,7 @@ fn another_user_of_this_machine_is_another_principal() {
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let mut own = Client::socket(&home);
     let id = own.ok("spawn", json!({}))["container_id"].clone();
-    // Nobody gets this far, unless an operator opens the doors.
+    // The server refuses to start like this unless the operator allows it.
     let socket = home.path().join("hotcell.sock");
     for (path, mode) in [(home.path(), 0o755), (socket.as_path(), 0o666)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();

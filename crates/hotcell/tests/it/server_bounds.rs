@@ -1,5 +1,5 @@
-//! Much of everything: sessions, connections, bodies, output, files. The server's memory stays
-//! bounded, and it serves the others meanwhile.
+//! Large numbers of sessions, connections, bodies, output and files: the server's memory stays
+//! bounded, and it keeps serving other clients.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -21,7 +21,7 @@ fn serve(home: &Home) -> Server {
     home.serve_with(&["--drain-grace-s", "0"])
 }
 
-/// The server is alive and does what it is there for.
+/// Checks that the server still runs commands.
 fn assert_serves(server: &Server) {
     let mut client = server.client();
     let id = client.ok("spawn", json!({}))["container_id"].clone();
@@ -69,7 +69,7 @@ fn thousands_of_sessions_are_bounded_and_one_in_use_survives() {
     assert!(server.terminate().success());
 }
 
-/// What a call in that session is answered with.
+/// The response to a call in this session.
 fn status_of(server: &Server, session: &str) -> u16 {
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
     let mut http = Http::connect(&server.url);
@@ -88,7 +88,7 @@ fn a_body_that_is_too_long_is_refused() {
     ];
     let mut http = Http::connect(&server.url);
     http.send("POST", "/mcp", &headers, 17 * MIB);
-    // It may hang up before it has read everything.
+    // The server may close the connection before it has read everything.
     let chunk = vec![b' '; 1 << 20];
     for _ in 0..17 {
         if http.try_write(&chunk).is_err() {
@@ -133,7 +133,7 @@ fn clients_that_send_slowly_or_nothing_hold_nobody_up() {
     assert!(server.terminate().success());
 }
 
-/// Clients that ask for 4 MiB each and do not read it. An answer has it twice.
+/// Clients that request 4 MiB each and do not read it. A reply contains the data twice.
 const UNREAD_ANSWERS: usize = 48;
 
 /// What the server may hold for all of them: its budget for answers, and as much again while
@@ -163,7 +163,7 @@ fn a_client_that_does_not_read_holds_no_memory() {
             http
         })
         .collect();
-    // The control: there is so much unread that the budget is used up.
+    // The positive control: the unread replies have used up the budget.
     wait_until("a poll is refused for want of memory", || {
         let is_refused = |http: &Http| http.peek().contains("resource_exhausted");
         stalled.iter().any(is_refused)

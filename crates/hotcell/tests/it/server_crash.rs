@@ -1,5 +1,5 @@
-//! The server is killed at any moment, as by a power cut of its own. The next one goes on:
-//! nothing that was acknowledged is lost, nothing runs twice, nothing is left behind.
+//! The server is killed at random moments. The next one continues: nothing that was acknowledged is
+//! lost, nothing runs twice, nothing is left behind.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -14,7 +14,7 @@ use crate::support::mcp::Client;
 use crate::support::server::Server;
 use crate::support::{self, home::Home};
 
-/// Moments that a seed determines.
+/// Random moments, determined by a seed.
 struct Moments(u64);
 
 impl Moments {
@@ -29,7 +29,7 @@ impl Moments {
         (self.0 >> 8) % end
     }
 
-    /// A moment that is not known before is the point here: there is no event to wait for.
+    /// The moment is meant to be arbitrary, so there is no event to wait for.
     fn wait(&mut self, micros_max: u64) {
         std::thread::sleep(Duration::from_micros(self.below(micros_max)));
     }
@@ -68,7 +68,7 @@ fn parsed(id: &Value) -> ContainerId {
     ContainerId::parse(id.as_str().unwrap()).unwrap()
 }
 
-/// Everything in the list answers; all of it can be killed; nothing is left.
+/// Checks that every listed container answers, kills them all and checks that nothing is left.
 fn end(home: &Home, server: Server) {
     let ids = home.containers();
     let mut client = server.client();
@@ -80,7 +80,7 @@ fn end(home: &Home, server: Server) {
         let left = support::leftovers(&parsed(id), &home.engine_home());
         assert_eq!(left, [] as [String; 0]);
     }
-    // Of what is left the pool takes care, and nobody would of anything else.
+    // Only warm containers may be left.
     assert!(server.terminate().success());
     home.assert_empty(&ids);
 }
@@ -327,7 +327,7 @@ fn destroy(home: &Home, id: &Value) {
         .unwrap();
 }
 
-/// Starts a command that outlasts its call, and answers its task.
+/// Starts a command that runs longer than its call; returns the task.
 fn begin(client: &mut Client, container: &str, script: &str) -> Value {
     let cmd = ["sh", "-c", script];
     let run = json!({ "container_id": container, "cmd": cmd, "wait_s": 50 });
@@ -429,7 +429,7 @@ fn record(home: &Home, id: &Value) -> (std::path::PathBuf, Value) {
     (path, serde_json::from_slice(&text).unwrap())
 }
 
-/// Kills the container's agent, as a lack of memory would.
+/// Kills the container's agent, like the OOM killer.
 fn kill_agent(home: &Home, id: &Value) {
     let pid = record(home, id).1["record"]["pid"].as_u64().unwrap();
     support::server::send(u32::try_from(pid).unwrap(), Signal::KILL);

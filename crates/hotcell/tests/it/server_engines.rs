@@ -54,7 +54,7 @@ fn text(polled: &Value) -> String {
     messages.map(|one| one["data"].as_str().unwrap()).collect()
 }
 
-/// Runs a script to its end, and answers what `exec_poll` says of it.
+/// Runs a script to its end; returns the last `exec_poll`.
 fn sh(client: &mut Client, container: &Value, script: &str) -> Value {
     let run = json!({ "container_id": container, "cmd": ["sh", "-c", script], "wait_s": 40 });
     let ran = client.ok("exec_start", run);
@@ -96,7 +96,7 @@ fn expect_whole_count(client: &mut Client, container: &Value, exec: &Value) {
     }
 }
 
-/// What an agent does all day, and what the operator sees of it.
+/// Typical work of an AI agent, and what the operator sees of it.
 fn work(client: &mut Client, engine: &str) {
     let made = client.ok("spawn", json!({ "alias": "work", "memory": "96m" }));
     assert_eq!(
@@ -177,7 +177,7 @@ fn survive_the_server(home: &Home, flavor: Flavor, more: &[&str], server: Server
     server
 }
 
-/// A day's work, a server that dies in between, and nothing that is left.
+/// Typical work with a server crash in between; nothing may be left.
 fn expect_a_days_work(flavor: Flavor, runtime: Option<&str>) {
     let Some(private) = Private::start_with(flavor, runtime) else {
         return;
@@ -217,7 +217,7 @@ fn says_away(answer: &Value, engine: &str) -> bool {
     message.to_lowercase().contains(engine) && message.contains("start")
 }
 
-/// Whatever needs the engine says that it is away and what to do, and nothing hangs.
+/// Every call that needs the engine reports that it is down and what to do, and none hangs.
 fn expect_away(client: &mut Client, id: &Value, engine: &str) {
     let file = json!({ "container_id": id, "path": "x", "content": "x" });
     // A call that was under way when the engine died, or before that is noticed, can only

@@ -12,7 +12,7 @@ use crate::support::mcp::Client;
 /// Doubles a variable of the shell until memory runs out.
 const HOG: &str = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
 
-/// Runs a script to its end, and answers what is told of it.
+/// Runs a script to its end; returns the last poll.
 fn sh(client: &mut Client, container: &Value, script: &str) -> Value {
     let run = json!({ "container_id": container, "cmd": ["sh", "-c", script], "wait_s": 40 });
     let ran = client.ok("exec_start", run);
@@ -74,7 +74,7 @@ fn an_exec_is_root_only_where_the_operator_allows_it() {
     let id = client.ok("spawn", json!({}))["container_id"].clone();
     let ran = client.ok("exec_start", as_root(&id));
     assert_eq!(said(&ran), "0\n", "{ran}");
-    // Only who asks for it.
+    // Only a container that asks for root has it.
     assert_eq!(said(&sh(&mut client, &id, "id -u")), "1000\n");
     assert!(server.terminate().success());
 }

@@ -24,7 +24,7 @@ fn serve_warm(home: &Home, count: u64, arguments: &[&str]) -> Server {
     server
 }
 
-/// The only stock there is.
+/// The only warm set.
 fn stock(client: &mut Client) -> Value {
     client.ok("system_status", json!({}))["warm"][0].clone()
 }
@@ -172,7 +172,7 @@ fn a_pool_that_a_killed_server_left_is_removed_by_the_next() {
     assert!(server.terminate().success());
 }
 
-/// Lets the name stand for an image that says this word.
+/// Tags an image that prints this word with the name.
 fn tag(home: &Home, word: &str) {
     let file = support::image::archive_saying(home.path(), word);
     let pulled = home.run(&["pull", "--from", file.to_str().unwrap()]);

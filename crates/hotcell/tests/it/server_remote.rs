@@ -1,5 +1,4 @@
-//! Clients on other machines, as far as one machine can have them: in a network namespace of
-//! their own, at the other end of a cable.
+//! Clients on other machines, simulated by a network namespace at the other end of a veth pair.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -15,7 +14,7 @@ use crate::support::http::Http;
 use crate::support::mcp::Client;
 use crate::support::server::Server;
 
-/// Another machine, with a cable to this one. Dropped, both are gone.
+/// A network namespace connected by a veth pair. Dropping it removes both.
 struct Elsewhere {
     name: String,
     cable: String,
@@ -24,9 +23,9 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Nothing, where we may not have one.
+    /// Returns `None` where we may not create one.
     fn new() -> Option<Self> {
-        // Nobody else on this host has this process's number, and one test runs in it.
+        // The process id is unique on this host, and only one test of this process gets here.
         let id = std::process::id();
         let [high, low] = [(id >> 6) % 256, id % 64 * 4];
         let this = Self {
@@ -66,7 +65,7 @@ impl Elsewhere {
             move_into_link_name_space(network.as_fd(), kind).unwrap();
             visit(&url)
         };
-        // A namespace is a thread's own.
+        // Each thread has its own network namespace.
         std::thread::scope(|scope| scope.spawn(visit).join().unwrap())
     }
 }

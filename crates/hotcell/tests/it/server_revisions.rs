@@ -14,7 +14,7 @@ use crate::support::mcp::Client;
 /// The revisions that begin with a handshake.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// What an agent does, in short.
+/// A short version of an AI agent's work.
 fn work(client: &mut Client) {
     let tools = client.request("tools/list", json!({})).unwrap();
     assert!(tools["tools"].to_string().contains("exec_start"));
@@ -198,7 +198,7 @@ fn run(client: &mut Client, cmd: &[&str]) {
     assert_eq!(ran["exit_code"], 0, "{ran}");
 }
 
-/// The hint of a tool that refuses for want of room.
+/// The hint of a tool that refuses because the reply is too large.
 fn hint(client: &mut Client, tool: &str, arguments: Value) -> String {
     let answer = client.call(tool, arguments);
     let said = &answer["structuredContent"];
@@ -214,7 +214,7 @@ fn ten_megabytes_go_in_and_out_over_stdio() {
     let data = noise(10 << 20);
     write_in_parts(&mut client, "d/big", &data);
     assert!(read_in_parts(&mut client, "d/big") == data, "it differs");
-    // An archive that is too large says how it goes, and so it does.
+    // The error about an archive that is too large names another way, and that works.
     let said = hint(
         &mut client,
         "fs_export",

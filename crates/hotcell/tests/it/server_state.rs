@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::support::server;
 use crate::support::{self, home::Home};
 
-/// Serves and expects a refusal; answers what was said.
+/// Starts a server that must refuse; returns its error.
 fn refused(home: &Home) -> String {
     let output = home.run(&["serve", "--port", "0"]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -134,7 +134,7 @@ fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
     let attach = json!({ "target": "keep", "client_name": "test", "session_id": "1" });
     server.client().ok("attach", attach);
     std::fs::remove_file(database(&home)).unwrap();
-    // It may refuse now, but it answers and goes on.
+    // It may refuse requests now, but it keeps answering.
     server.client().call("list_containers", json!({}));
     server
         .client()
@@ -173,7 +173,7 @@ impl<'a> SmallDisk<'a> {
         None
     }
 
-    /// Leaves no room; answers the file that takes it.
+    /// Fills the disk; returns the file that does so.
     fn fill(&self) -> PathBuf {
         let path = self.0.path().join("filler");
         let mut file = std::fs::File::create(&path).unwrap();
@@ -208,12 +208,12 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
     client.ok("spawn", json!({ "alias": "keep", "persistent": true }));
     let write = json!({ "container_id": "keep", "path": "note", "content": "precious" });
     client.ok("fs_write", write);
-    // What is given up for want of room makes room.
+    // Deleting still works and frees space.
     support::wait_until("nothing is being made", || {
         client.ok("system_status", json!({}))["warm"][0]["ready"] == 1
     });
     let filler = disk.fill();
-    // Whatever needs the disk says so, and nothing dies of it.
+    // Every call that needs disk space reports the lack of it, and nothing crashes.
     assert_eq!(client.refused("spawn", json!({})), "resource_exhausted");
     let read = json!({ "container_id": "keep", "path": "note" });
     assert_eq!(client.ok("fs_read", read.clone())["content"], "precious");

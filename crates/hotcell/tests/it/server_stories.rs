@@ -14,7 +14,7 @@ use crate::support::mcp::Client;
 use crate::support::server;
 use crate::support::{self, home::Home};
 
-/// What an agent does all day. Leaves nothing.
+/// Typical work of an AI agent. Leaves nothing behind.
 fn work(client: &mut Client) {
     let container = client.ok("spawn", json!({ "alias": "story" }));
     let id = container["container_id"].as_str().unwrap().to_owned();
@@ -346,7 +346,7 @@ fn stopping_ends_transient_containers_and_keeps_persistent_ones() {
     assert!(server.terminate().success());
 }
 
-/// Waits until a load balancer would send nobody there any more.
+/// Waits until `/readyz` reports that the server is not ready.
 fn until_not_ready(url: &str) {
     let mut http = Http::connect(url);
     support::wait_until("it is not ready", || {

@@ -11,13 +11,13 @@ use crate::support::served::Served;
 use crate::support::{self, home::Home};
 
 impl Served {
-    /// Starts a shell script and answers the exec's id.
+    /// Starts a shell script; returns the exec's id.
     fn start(&mut self, script: &str) -> Value {
         let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
         self.client.ok("exec_start", run)["exec_id"].clone()
     }
 
-    /// Runs a shell script to its end and answers what it wrote to stdout.
+    /// Runs a shell script to its end; returns its stdout.
     fn sh(&mut self, script: &str) -> String {
         let exec = self.start(script);
         let (stdout, end) = self.output(&exec);
@@ -25,7 +25,7 @@ impl Served {
         String::from_utf8(stdout).unwrap()
     }
 
-    /// Polls until the end; answers stdout and the last answer.
+    /// Polls until the end; returns stdout and the last poll.
     fn output(&mut self, exec: &Value) -> (Vec<u8>, Value) {
         let mut stdout = Vec::new();
         let end = self.client.follow(exec, |message| {
@@ -97,7 +97,7 @@ fn the_first_chunk_is_there_at_after_seq_0() {
     served.end();
 }
 
-/// A tree whose branches hide: a new session, a new process group, deaf to TERM.
+/// A process tree that evades signals: a new session, a new process group, and SIGTERM ignored.
 const TREE: &str = "setsid sh -c 'trap \"\" TERM; echo leaf; while :; do sleep 0.1; done' & trap '' TERM; echo root; wait; sleep 1000";
 
 /// How many processes of the tree there are, by their command lines. It runs with the host's
@@ -456,7 +456,7 @@ fn every_signal_that_can_be_named_arrives() {
         served.client.ok("exec_input", signal);
         until(&mut served, &format!("got {name}"));
     }
-    // The last one cannot be heard.
+    // SIGKILL cannot be caught.
     let signal = json!({ "exec_id": exec, "signal": "KILL" });
     served.client.ok("exec_input", signal);
     let (_, end) = served.output(&exec);

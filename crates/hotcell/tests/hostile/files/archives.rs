@@ -1,4 +1,4 @@
-//! Archives that are a trap.
+//! Malicious archives.
 
 use bytes::Bytes;
 use hotcell_agent_client::bounds::{IMPORT_BYTES_MAX, IMPORT_ENTRIES_MAX};

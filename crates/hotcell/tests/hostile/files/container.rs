@@ -1,4 +1,4 @@
-//! What the tests of this tier ask of a container.
+//! Operations on a container that these tests share.
 
 use std::io::Write;
 
@@ -182,7 +182,7 @@ pub(crate) fn plain_archive(name: &str, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether the agent said no in one of these ways.
+/// Whether the agent refused with one of these errors.
 pub(crate) fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
     let AgentError::Refused { refusal, .. } = error else {
         return false;
@@ -197,7 +197,7 @@ pub(crate) fn is_refused(error: &AgentError, ways: &[AgentRefusal]) -> bool {
     ways.contains(refusal)
 }
 
-/// That the agent still serves, and how much memory it has had.
+/// Checks that the agent still serves and that its memory stayed within bounds.
 pub(crate) async fn assert_well(container: &TestContainer) {
     let ran = container.sh("echo well").await;
     assert_eq!(ran.stdout, "well\n");
@@ -216,7 +216,7 @@ pub(crate) fn agent_peak_kib(container: &TestContainer) -> u64 {
         .expect("the kernel tells")
 }
 
-/// The agent, as the host numbers it.
+/// The agent's pid on the host.
 pub(crate) fn agent_pid(container: &TestContainer) -> u32 {
     let wanted = format!("hotcell-agent\0init\0--container\0{}\0", container.id);
     let is_agent = |pid: &u32| {

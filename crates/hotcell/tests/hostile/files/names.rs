@@ -1,4 +1,4 @@
-//! Paths that lead out, and names that are hard to say.
+//! Paths that lead out of the root, and unusual file names.
 
 use hotcell_agent_client::{AgentError, AgentRefusal, Operation, Precondition, WriteOptions};
 
@@ -8,7 +8,7 @@ use super::container::{
 };
 use crate::support::TestContainer;
 
-/// Ways to say a file that is not beneath `/workspace`.
+/// Paths of a file that is not beneath `/workspace`.
 const WAYS_OUT: [&str; 15] = [
     "..",
     "../tmp/outside/canary",

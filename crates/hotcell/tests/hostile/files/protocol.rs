@@ -1,4 +1,4 @@
-//! What is sent to an agent by something that is no server of ours.
+//! Malformed requests to an agent, from something that is not our server.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ use crate::support::{TestContainer, eventually};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long we listen to what the agent has to say to nonsense.
+/// How long to wait for the agent's response to malformed input.
 const LISTEN: Duration = Duration::from_millis(20);
 
 /// Every call of the protocol.
@@ -91,7 +91,7 @@ fn frame(length: usize, kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// Noise that the seed alone determines.
+/// Random bytes, determined by the seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -11,10 +11,10 @@ use hotcell_engine::Engine;
 use super::moment::{connect, parent_of, spec};
 use crate::support::{engine, eventually, new_id, pids};
 
-/// What the driver is to do.
+/// The variable with the driver's task.
 const ROLE: &str = "HOTCELL_CRASH_ROLE";
 
-/// Where.
+/// The variable with the engine's directory.
 const HOME: &str = "HOTCELL_CRASH_HOME";
 
 /// What lines of the driver begin with, to be told from those of the test harness.
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Kills it; answers every container it ever spoke of.
+    /// Kills it; returns every container that it named.
     pub(crate) async fn kill(mut self) -> Vec<ContainerId> {
         let own = self.child.id();
         let children: Vec<_> = pids()

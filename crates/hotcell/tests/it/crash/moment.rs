@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{deadline, engine, eventually, leftovers, pids};
 
-/// Numbers that a seed determines: a failing one is in the message, and comes again.
+/// Random numbers from a seed. The message of a failure contains the seed, so it can be repeated.
 pub(crate) struct Moments(u64);
 
 impl Moments {
@@ -26,7 +26,7 @@ impl Moments {
         (self.0 >> 8) % end
     }
 
-    /// Waits for a while that is not known before.
+    /// Waits for a random time.
     pub(crate) async fn wait(&mut self, longest: Duration) {
         let micros = u64::try_from(longest.as_micros()).expect("a short while");
         tokio::time::sleep(Duration::from_micros(self.below(micros))).await;
