@@ -43,7 +43,7 @@ pub struct NotRecorded;
 struct Threads {
     shared: Arc<Shared>,
     resumed: Resumed,
-    running: Vec<JoinHandle<()>>,
+    running: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the threads and the handles share.
@@ -93,7 +93,7 @@ impl Ledger {
         Ok(Self(Arc::new(Threads {
             shared,
             resumed: opened.resumed,
-            running,
+            running: Mutex::new(running),
         })))
     }
 
@@ -136,6 +136,13 @@ impl Ledger {
             Ok(Err(_)) | Err(_) if goes_on => Ok(()),
             Ok(Err(_)) | Err(_) => Err(NotRecorded),
         }
+    }
+
+    /// Writes what waits, brings it to the disk and notes the anchor; waits for it. What is
+    /// recorded afterwards is lost. For the end of a process, where some task may still hold the
+    /// ledger.
+    pub fn close(&self) {
+        self.0.close();
     }
 
     /// Whether events cannot be written now.
@@ -235,12 +242,19 @@ impl Shared {
     }
 }
 
-impl Drop for Threads {
-    fn drop(&mut self) {
+impl Threads {
+    fn close(&self) {
         self.shared.queue.close();
-        for thread in self.running.drain(..) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in running.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

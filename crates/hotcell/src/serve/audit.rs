@@ -10,6 +10,9 @@ use hotcell_store::{LedgerAnchorRow, Store};
 
 use crate::cli::{AuditLogArgs, OnFailureChoice};
 
+/// How long the last events may take to the disk.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 const DAY: Duration = Duration::from_hours(24);
 
 /// Opens the audit log, and continues it; `None` if the operator wants none.
@@ -30,6 +33,17 @@ pub(super) async fn open(
     let opened =
         opened.with_context(|| format!("open the audit log in {}", directory.display()))?;
     Ok(Some(opened))
+}
+
+/// Brings all that was recorded to the disk. Tasks that are still there at the end of the process
+/// hold the ledger too, so it does not end by itself.
+pub(super) async fn close(ledger: Option<Ledger>) {
+    if let Some(ledger) = ledger {
+        let closing = tokio::task::spawn_blocking(move || ledger.close());
+        if tokio::time::timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+            tracing::error!("the disk of the audit log does not answer; it is left as it is");
+        }
+    }
 }
 
 fn settings(arguments: &AuditLogArgs, state: &Path) -> Result<LedgerSettings> {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use hotcell_ledger::Ledger;
 use hotcell_mcp::transport::Socket;
 use hotcell_mcp::{Options, Server};
 use hotcell_service::{Service, Settings, SystemClock, SystemRandom};
@@ -26,6 +27,8 @@ pub(super) struct Backend {
     pub(super) service: Service,
     /// What is served.
     pub(super) server: Server,
+    /// Where operations are recorded, if they are.
+    pub(super) ledger: Option<Ledger>,
     /// Clients of the socket.
     clients: TaskTracker,
     socket: JoinHandle<()>,
@@ -48,7 +51,7 @@ impl Backend {
         let opened = engine::open(arguments, directory).await?;
         let ledger = audit::open(&arguments.audit, directory, &store).await?;
         let settings = Settings {
-            ledger,
+            ledger: ledger.clone(),
             ..settings::of_service(arguments, &config.tables, &opened).await?
         };
         let service = Service::start(
@@ -76,6 +79,7 @@ impl Backend {
         Ok(Self {
             service,
             server,
+            ledger,
             reloading: AbortOnDropHandle::new(reloading),
             clients,
             socket,

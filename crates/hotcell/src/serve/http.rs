@@ -12,7 +12,7 @@ use super::address::{self, ListenUrls};
 use super::backend::Backend;
 use super::identity::RecordEvents;
 use super::stop::StopSignals;
-use super::{identity, state_directory, systemd};
+use super::{audit, identity, state_directory, systemd};
 use crate::cli::{AuthMode, ServeArgs};
 use crate::config::Config;
 use crate::state;
@@ -47,11 +47,15 @@ pub(super) async fn serve(
     systemd::tell_ready(&format!("serving at {}{path}", urls.here));
     systemd::keep_watchdog_fed(backend.service.clone());
     stops.next().await;
+    let ledger = backend.ledger.clone();
     let is_drained = backend.stop(arguments, &mut stops).await;
     stop.cancel();
     if is_drained {
         served.await.context("serve HTTP")?;
     }
+    // It tells of failed attempts that were only counted until now.
+    drop(settings);
+    audit::close(ledger).await;
     Ok(is_drained)
 }
 

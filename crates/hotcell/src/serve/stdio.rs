@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use hotcell_mcp::transport::serve_stdio;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::backend::Backend;
 use super::bridge::bridge;
 use super::state_directory::{self, StateDirectory};
@@ -35,7 +36,7 @@ pub(super) async fn serve(
     };
     let backend = Backend::start(arguments, config, &directory, store, None, &stops).await?;
     tracing::info!(state = %directory.display(), "serving on stdin and stdout");
-    let cut_off = CancellationToken::new();
+    let (cut_off, ledger) = (CancellationToken::new(), backend.ledger.clone());
     let served = tokio::spawn(serve_stdio(backend.server.clone(), cut_off.clone()));
     let is_good = tokio::select! {
         served = served => {
@@ -49,6 +50,7 @@ pub(super) async fn serve(
         () = stops.next() => backend.stop(arguments, &mut stops).await,
     };
     cut_off.cancel();
+    audit::close(ledger).await;
     Ok(is_good)
 }
 
