@@ -28,8 +28,15 @@ const EMPTY: [(&CStr, u32); 7] = [
     (c"var", 0o755),
 ];
 
-/// Files of the host's `/etc` that are shown, where they exist.
-const ETC: [&str; 16] = [
+/// Files of the host's `/etc` that are shown, where they exist. Of a language's settings, those
+/// that come with its package and that it does not run without; files for the operator's own
+/// settings (`Renviron.site`, `php.ini`) may contain secrets, and are not shown.
+const ETC: [&str; 22] = [
+    "R/Makeconf",
+    "R/Renviron",
+    "R/javaconf",
+    "R/ldpaths",
+    "R/repositories",
     "alternatives",
     "ca-certificates",
     "crypto-policies",
@@ -38,6 +45,7 @@ const ETC: [&str; 16] = [
     "ld.so.conf",
     "ld.so.conf.d",
     "localtime",
+    "matplotlibrc",
     "mime.types",
     "pki/ca-trust/extracted",
     "pki/tls/certs",
@@ -49,7 +57,8 @@ const ETC: [&str; 16] = [
 ];
 
 /// Subdirectories of `/etc` that contain some of the above.
-const ETC_PARENTS: [(&str, &CStr); 4] = [
+const ETC_PARENTS: [(&str, &CStr); 5] = [
+    ("R", c"etc/R"),
     ("pki", c"etc/pki"),
     ("pki/ca-trust", c"etc/pki/ca-trust"),
     ("pki/tls", c"etc/pki/tls"),
@@ -88,6 +97,27 @@ impl Builder {
         }
         for name in java_directories() {
             self.show(Path::new("/etc"), &name, "etc/")?;
+        }
+        self.php()
+    }
+
+    /// Shows which extensions each PHP has, and how they are loaded.
+    fn php(&mut self) -> Result<(), InvalidSpec> {
+        let versions = php_versions();
+        if !versions.is_empty() {
+            self.mkdir(c"etc/php", 0o755);
+        }
+        for version in versions {
+            for parent in [
+                format!("etc/php/{version}"),
+                format!("etc/php/{version}/cli"),
+            ] {
+                self.mkdir(&c_path(parent)?, 0o755);
+            }
+            for shown in ["mods-available", "cli/conf.d"] {
+                let name = format!("php/{version}/{shown}");
+                self.show(Path::new("/etc"), &name, "etc/")?;
+            }
         }
         Ok(())
     }
@@ -136,6 +166,21 @@ fn java_directories() -> Vec<String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with("java"))
         .take(DIRECTORIES_MAX)
+        .collect()
+}
+
+/// Debian has a directory for each version of PHP.
+fn php_versions() -> Vec<String> {
+    const VERSIONS_MAX: usize = 4;
+    let is_version = |name: &String| {
+        name.bytes()
+            .all(|byte| byte == b'.' || byte.is_ascii_digit())
+    };
+    let entries = fs::read_dir("/etc/php").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(is_version)
+        .take(VERSIONS_MAX)
         .collect()
 }
 
