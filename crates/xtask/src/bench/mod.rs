@@ -4,6 +4,7 @@
 //! subject once, and only figures of the same rounds are compared.
 
 mod client;
+mod code;
 mod compare;
 mod docker;
 mod embedded;
@@ -38,8 +39,8 @@ use self::report::Report;
 use crate::workspace;
 
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 9] = [
-    "embedded", "server", "run", "many", "engines", "images", "store", "ledger", "operate",
+const AREAS: [&str; 10] = [
+    "embedded", "server", "code", "run", "many", "engines", "images", "store", "ledger", "operate",
 ];
 
 /// Rounds of subjects that take milliseconds.
@@ -48,7 +49,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | run | many | engines | images | store | ledger | operate]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | code | run | many | engines | images | store | ledger | operate]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -131,6 +132,7 @@ fn measure(
         match name {
             "embedded" => embedded::run(docker, report, readme)?,
             "server" => server::run(docker, binaries, report, readme)?,
+            "code" => code::run(&binaries.ours, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
             "many" => many::run(&binaries.ours, report, readme)?,
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,
