@@ -21,6 +21,10 @@ const TIMEOUT_S_MAX: f64 = 604_800.0;
 
 /// All that an agent needs to run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, by its name"
+)]
 pub struct Command {
     argv: Vec<String>,
     cwd: String,
@@ -38,6 +42,8 @@ pub struct Command {
     /// warmed interpreter may run it. Only speed depends on it, so it is not stored: an exec that
     /// another server starts uses the plain interpreter.
     pub warm_python: bool,
+    /// End the processes that it leaves in the background when its leader has exited.
+    pub ends_background: bool,
 }
 
 /// A terminal in characters.
@@ -130,6 +136,7 @@ impl Command {
             tty: false,
             size: TerminalSize::default(),
             warm_python: false,
+            ends_background: false,
         })
     }
 

@@ -166,7 +166,11 @@ impl Inner {
     }
 
     fn is_idle(&self, container: &LiveContainer, now_unix_ms: u64) -> bool {
-        let idle_ms_max = millis(self.environment.settings().transient_idle_max);
+        let settings = self.environment.settings();
+        let idle_ms_max = millis(match container.row.session {
+            Some(_) => settings.code.session_idle_max,
+            None => settings.transient_idle_max,
+        });
         !container.row.is_persistent
             && !is_expired(container, now_unix_ms)
             && container.execs().counts() == (0, 0)

@@ -8,6 +8,7 @@
 
 mod backoff;
 mod budget;
+mod code;
 mod connection;
 mod container;
 mod durable;
@@ -39,13 +40,14 @@ use hotcell_domain::{Caller, ContainerRef, Phase};
 use hotcell_engine::Enforced;
 use tokio::sync::Semaphore;
 
+pub use code::{
+    Artifacts, CodeFile, CodeOutput, CodeRequest, CodeRun, CutText, SNIPPET_BYTES_MAX, SessionView,
+    Snippet, default_session,
+};
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
-pub use exec::{
-    ExecStdin, ExecStream, ExecSummary, ExecView, Input, Message, Poll, SNIPPET_BYTES_MAX, Signal,
-    Snippet, Start,
-};
+pub use exec::{ExecStdin, ExecStream, ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
 pub use file::{
     BatchOutcome, FileInfo, FileKind, FileOperation, FilePath, FileReader, FileWriter, List, Page,
     Precondition, WriteOptions,
@@ -56,9 +58,10 @@ pub use listing::{Listing, PageCursor, PageRequest};
 pub use operation::{Action, log_denial};
 pub use pool::PoolView;
 pub use reconcile::Reconciled;
-pub use settings::{PoolSpec, Settings};
+pub use settings::{CodeSettings, PoolSpec, Settings};
 pub use status::{LimitView, PrincipalUse, Status};
 
+use crate::code::Languages;
 use crate::container::LiveContainer;
 use crate::durable::Durable;
 use crate::environment::Environment;
@@ -94,6 +97,8 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     /// The containers that are nobody's yet.
     pub(crate) pool: Arc<Pool>,
+    /// What each image can run.
+    pub(crate) languages: Languages,
     /// Brings containers to the disk.
     pub(crate) durable: Durable,
     /// Held by who connects to a container that was found at the start.

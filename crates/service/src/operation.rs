@@ -55,6 +55,7 @@ pub enum Action {
     FsBatch,
     FsImport,
     FsExport,
+    ExecuteCode,
     SystemStatus,
     Metrics,
     Reconcile,
@@ -327,7 +328,7 @@ impl Outcome {
 }
 
 impl Action {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Spawn,
         Self::Attach,
         Self::Kill,
@@ -347,6 +348,7 @@ impl Action {
         Self::FsBatch,
         Self::FsImport,
         Self::FsExport,
+        Self::ExecuteCode,
         Self::SystemStatus,
         Self::Metrics,
         Self::Reconcile,
@@ -381,6 +383,7 @@ impl Action {
             Self::FsBatch => "fs_batch",
             Self::FsImport => "fs_import",
             Self::FsExport => "fs_export",
+            Self::ExecuteCode => "execute_code",
             Self::SystemStatus => "system_status",
             Self::Metrics => "metrics",
             Self::Reconcile => "reconcile",

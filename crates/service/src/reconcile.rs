@@ -336,6 +336,7 @@ impl Inner {
             expires_unix_ms: None,
             ended_unix_ms: None,
             is_warm: false,
+            session: None,
         };
         let row = self.environment.store.adopt_container(row).await?;
         let execs = Vec::new();

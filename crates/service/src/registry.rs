@@ -1,4 +1,4 @@
-//! The containers in memory: by id, and per principal by alias and by key.
+//! The containers in memory: by id, and per principal by alias, by key and by session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,20 +30,24 @@ struct Owned {
     by_alias: HashMap<Alias, ContainerId>,
     /// The latest container of each idempotency key.
     by_key: HashMap<Name, ContainerId>,
+    /// The container of each session, also while it is created or ended.
+    by_session: HashMap<Name, ContainerId>,
 }
 
 /// Why a container was not added.
 pub(crate) enum AddError {
     /// The key belongs to this container.
     SameKey(Arc<LiveContainer>),
+    /// The session is this container.
+    SameSession(Arc<LiveContainer>),
     /// The principal has as many containers as it may have.
     OverQuota(OverQuota),
 }
 
 impl Registry {
     /// Adds a container, unless its principal has asked for one under the same key at
-    /// `keys_since_unix_ms` or later, or has as many as its quota says. Of one key there is never
-    /// more than one container in the making.
+    /// `keys_since_unix_ms` or later, has a session of the same name, or has as many as its quota
+    /// says. Of one key or session there is never more than one container in the making.
     pub(crate) fn add(
         &self,
         container: &Arc<LiveContainer>,
@@ -53,6 +57,11 @@ impl Registry {
         let mut maps = self.write();
         if let Some(before) = maps.keyed(&container.row, keys_since_unix_ms) {
             return Err(AddError::SameKey(before));
+        }
+        if let Some(session) = &container.row.session
+            && let Some(before) = maps.session(&container.row.principal, session)
+        {
+            return Err(AddError::SameSession(before));
         }
         let owned = maps.by_principal.get(&container.row.principal);
         let used = owned.map_or(0, |owned| owned.ids.len());
@@ -67,6 +76,11 @@ impl Registry {
         self.read().keyed(row, keys_since_unix_ms).is_some()
     }
 
+    /// The container of a session, also while it is created or ended.
+    pub(crate) fn session(&self, principal: &Principal, name: &Name) -> Option<Arc<LiveContainer>> {
+        self.read().session(principal, name)
+    }
+
     /// Adds a container that is already running.
     pub(crate) fn add_found(&self, container: &Arc<LiveContainer>) {
         let mut maps = self.write();
@@ -79,7 +93,7 @@ impl Registry {
         self.write().name(container);
     }
 
-    /// Removes a container, and its alias and key unless another container has them now.
+    /// Removes a container, and its alias, key and session unless another container has them now.
     pub(crate) fn remove(&self, container: &LiveContainer) {
         self.write().remove(container);
     }
@@ -148,6 +162,9 @@ impl Maps {
         if let Some(key) = &row.key {
             owned.by_key.insert(key.clone(), id.clone());
         }
+        if let Some(session) = &row.session {
+            owned.by_session.insert(session.clone(), id.clone());
+        }
         self.assert_counts();
     }
 
@@ -168,10 +185,16 @@ impl Maps {
         owned.ids.remove(id);
         owned.by_alias.retain(|_, named| named != id);
         owned.by_key.retain(|_, keyed| keyed != id);
+        owned.by_session.retain(|_, session| session != id);
         if owned.ids.is_empty() {
             self.by_principal.remove(&row.principal);
         }
         self.assert_counts();
+    }
+
+    fn session(&self, principal: &Principal, name: &Name) -> Option<Arc<LiveContainer>> {
+        let owned = self.by_principal.get(principal)?;
+        self.by_id.get(owned.by_session.get(name)?).cloned()
     }
 
     /// The container of a key, if the key was used recently enough.

@@ -59,8 +59,34 @@ pub struct Settings {
     pub warm: Vec<PoolSpec>,
     /// How often a container that is kept ready is asked whether it is well.
     pub warm_check_interval: Duration,
+    /// How snippets are run.
+    pub code: CodeSettings,
     /// Where operations are recorded; `None`: nowhere.
     pub ledger: Option<Ledger>,
+}
+
+/// How snippets are run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CodeSettings {
+    /// The image of sessions; `None`: that of a container that names none.
+    pub image: Option<ImageRef>,
+    /// How long a session may be idle.
+    pub session_idle_max: Duration,
+    /// How long a snippet may run if its caller does not say.
+    pub timeout: Duration,
+    /// How much of each stream of a snippet is answered.
+    pub output_chars_max: usize,
+}
+
+impl Default for CodeSettings {
+    fn default() -> Self {
+        Self {
+            image: None,
+            session_idle_max: Duration::from_mins(15),
+            timeout: Duration::from_secs(30),
+            output_chars_max: 50_000,
+        }
+    }
 }
 
 /// Containers that are kept ready.
@@ -115,6 +141,7 @@ impl Default for Settings {
             reconcile_interval: Duration::from_mins(5),
             warm: Vec::new(),
             warm_check_interval: Duration::from_secs(30),
+            code: CodeSettings::default(),
             ledger: None,
         }
     }

@@ -9,6 +9,7 @@ use hotcell_store::Store;
 use tokio::sync::Semaphore;
 
 use crate::budget::Budget;
+use crate::code::Languages;
 use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random, SharedSettings};
 use crate::exec::LiveExecs;
@@ -107,6 +108,7 @@ impl Inner {
             environment,
             registry: Registry::default(),
             pool,
+            languages: Languages::default(),
             durable: Durable::default(),
             reconnecting: Semaphore::new(RECONNECTS_MAX),
             reconciling: tokio::sync::Mutex::default(),

@@ -39,6 +39,8 @@ pub struct Status {
     pub execs_queued: u64,
     /// What each principal has of its quota; only those who have something.
     pub principals: Vec<PrincipalUse>,
+    /// Which languages snippets can have, by image, as far as that is known.
+    pub languages: Vec<(String, Vec<&'static str>)>,
     /// What stands behind each limit of a new container.
     pub limits: Vec<LimitView>,
     /// How many workspaces the engine has by the user ids of their files on disk: `plain`, `shifted`
@@ -200,6 +202,7 @@ impl Inner {
             execs_running: now.execs_running as u64,
             execs_queued: now.execs_queued as u64,
             principals: self.principals_in_use(),
+            languages: self.languages.all(),
             limits: limit_views(self.enforced()),
             workspaces: workspaces(&listed.unwrap_or_default()),
             held: self.environment.budget.held(),

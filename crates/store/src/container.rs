@@ -43,6 +43,8 @@ pub struct ContainerRow {
     pub ended_unix_ms: Option<u64>,
     /// Whether it came from the warm pool.
     pub is_warm: bool,
+    /// The name of the session that it is; free for another container once `ended_unix_ms` is set.
+    pub session: Option<Name>,
 }
 
 /// The result of storing a request for a container.
@@ -111,6 +113,18 @@ impl Store {
         let query =
             move |database: &mut Database| by_key(database.read(), &wanted, keys_since_unix_ms);
         self.database.run("look up a container", query).await
+    }
+
+    /// Whether a principal has had a session of this name that has ended and is still remembered.
+    pub async fn had_session(&self, principal: Principal, name: Name) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM containers
+                   WHERE principal = ? AND session = ? AND ended_unix_ms IS NOT NULL)";
+        self.database
+            .run("look up a session", move |database| {
+                let mut statement = database.read().prepare_cached(sql)?;
+                Ok(statement.query_row([principal.as_str(), name.as_str()], |row| row.get(0))?)
+            })
+            .await
     }
 
     /// How many containers each principal has asked for at `unix_ms` or later.
@@ -251,7 +265,7 @@ pub(crate) fn by_key(
 pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
     let sql = "INSERT INTO containers VALUES (
         :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
-        :phase, :created, :last_used, :expires, :ended, :is_warm, :env, :engine_host)";
+        :phase, :created, :last_used, :expires, :ended, :is_warm, :env, :engine_host, :session)";
     let is_living = row.ended_unix_ms.is_none();
     let done = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": row.id.as_str(),
@@ -271,6 +285,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         ":is_warm": row.is_warm,
         ":env": is_living.then(|| spec::write_env(&row.spec.env)),
         ":engine_host": row.engine.host,
+        ":session": row.session.as_ref().map(Name::as_str),
     });
     match done {
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
@@ -279,7 +294,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
 }
 
 /// Revives the row of a container that was thought to have ended, with the phase and the engine of
-/// `found`.
+/// `found`. It is no session any more: its owner was told that the session had ended.
 fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<ContainerRow>, Fault> {
     let sql = "UPDATE containers SET
                    phase = :phase, engine = :engine, engine_host = :engine_host,
@@ -289,7 +304,8 @@ fn revive(connection: &Connection, found: &ContainerRow) -> Result<Option<Contai
                        WHERE other.principal = containers.principal
                            AND other.alias = containers.alias
                            AND other.ended_unix_ms IS NULL AND other.id != containers.id
-                   ), NULL, alias)
+                   ), NULL, alias),
+                   session = NULL
                WHERE id = :id
                RETURNING *";
     let params = named_params! {
@@ -345,6 +361,7 @@ impl FromRow for ContainerRow {
             expires_unix_ms: row.maybe_ms("expires_unix_ms")?,
             ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
             is_warm: row.raw("is_warm")?,
+            session: row.maybe("session", Name::parse)?,
         })
     }
 }

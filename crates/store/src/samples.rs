@@ -79,6 +79,7 @@ pub(crate) fn container(number: u64) -> ContainerRow {
         expires_unix_ms: None,
         ended_unix_ms: None,
         is_warm: false,
+        session: None,
     }
 }
 

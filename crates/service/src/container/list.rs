@@ -235,6 +235,7 @@ pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
         is_persistent: row.is_persistent,
         is_warm: row.is_warm,
         labels: row.labels.clone(),
+        session: row.session.clone(),
         network: row.spec.network,
         limits: row.spec.limits,
         enforced: Vec::new(),

@@ -40,6 +40,8 @@ pub(crate) struct LiveContainer {
     saved_used_unix_ms: AtomicU64,
     /// Whether it is synced to disk, if it has to be.
     is_on_disk: AtomicBool,
+    /// Whether the modules for Python snippets are in its workspace.
+    has_python_modules: AtomicBool,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be created.
@@ -99,6 +101,7 @@ impl LiveContainer {
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             saved_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             is_on_disk: AtomicBool::new(true),
+            has_python_modules: AtomicBool::new(false),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
             failure: OnceLock::new(),
@@ -251,6 +254,15 @@ impl LiveContainer {
 
     pub(crate) fn set_on_disk(&self, is_on_disk: bool) {
         self.is_on_disk.store(is_on_disk, Ordering::Relaxed);
+    }
+
+    /// Whether the modules for Python snippets are in its workspace, as far as this server knows.
+    pub(crate) fn has_python_modules(&self) -> bool {
+        self.has_python_modules.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_python_modules(&self, are_there: bool) {
+        self.has_python_modules.store(are_there, Ordering::Relaxed);
     }
 
     /// Records that it is used now.

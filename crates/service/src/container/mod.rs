@@ -16,6 +16,7 @@ use hotcell_engine::Progress;
 use hotcell_store::AttachmentRow;
 
 pub(crate) use self::live::{EndMode, LiveContainer};
+pub(crate) use self::spawn::Spawned;
 pub(crate) use self::supervisor::{CreateError, Creation, EndCause, Origin, Supervisor, create};
 use crate::{Abandonment, LimitView};
 
@@ -40,6 +41,8 @@ pub struct Spawn {
     pub env: Env,
     /// Free-form key-value pairs.
     pub labels: Labels,
+    /// The session that it is to be, of which there is one of a name.
+    pub session: Option<Name>,
     /// Receives the progress of the image pull.
     pub progress: Progress,
     /// Whether the caller still waits. Without a key, an abandoned container is not created, or is
@@ -79,6 +82,8 @@ pub struct ContainerView {
     pub is_warm: bool,
     /// Set by its owner.
     pub labels: Labels,
+    /// The name of the session that it is, if it is one.
+    pub session: Option<Name>,
     /// Network access.
     pub network: Network,
     /// Resource limits.

@@ -84,8 +84,8 @@ impl Spawn {
     }
 }
 
-/// A container that was made, or found under the same key.
-enum SpawnOutcome {
+/// A container that was made, or found under the same key or session.
+pub(crate) enum Spawned {
     Created(Arc<LiveContainer>),
     Existing(Arc<LiveContainer>),
     Ended(Box<ContainerRow>),
@@ -118,29 +118,43 @@ impl Inner {
         caller: &Caller,
         request: Spawn,
     ) -> Result<ContainerView, ServiceError> {
+        match self.make(caller, request).await? {
+            Spawned::Created(container) => Ok(view(&container, None, Vec::new())),
+            Spawned::Existing(container) => self.view_of(&container).await,
+            Spawned::Ended(row) => Ok(view_of_row(&row)),
+        }
+    }
+
+    /// Makes a container, or finds the one of the same key or session.
+    pub(crate) async fn make(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: Spawn,
+    ) -> Result<Spawned, ServiceError> {
         let admitted = self.admit(&request)?;
+        let leads_back = request.key.is_some() || request.session.is_some();
         let creation = Creation {
             spec: admitted,
             progress: request.progress.clone(),
-            abandonment: request.abandonment.clone().unless(request.key.is_some()),
+            abandonment: request.abandonment.clone().unless(leads_back),
         };
         let mut row = self.row(caller, request, creation.spec.value())?;
         let mut keys_since = self.keys_since();
         for _ in 0..ROUNDS_MAX {
             let made = self.create(&row, &creation, keys_since);
             match made.await? {
-                SpawnOutcome::Created(container) => return Ok(view(&container, None, Vec::new())),
-                SpawnOutcome::Existing(container) if container.phase().is_final() => {
+                Spawned::Existing(container) if container.phase().is_final() => {
                     let ended = tokio::time::timeout(END_TIMEOUT, container.until_removed());
                     ended.await.map_err(|_| still_ending())?;
                 }
-                SpawnOutcome::Existing(container) => return self.view_of(&container).await,
                 // What failed does not keep its key.
-                SpawnOutcome::Ended(before) if before.phase == Phase::Failed => {
+                Spawned::Ended(before) if before.phase == Phase::Failed => {
                     keys_since = before.created_unix_ms + 1;
                     row.created_unix_ms = row.created_unix_ms.max(keys_since);
                 }
-                SpawnOutcome::Ended(before) => return Ok(view_of_row(&before)),
+                made @ (Spawned::Created(_) | Spawned::Existing(_) | Spawned::Ended(_)) => {
+                    return Ok(made);
+                }
             }
         }
         Err(still_ending())
@@ -184,6 +198,7 @@ impl Inner {
             expires_unix_ms: ttl.map(|ttl| now_unix_ms.saturating_add(millis(ttl))),
             ended_unix_ms: None,
             is_warm: false,
+            session: request.session,
         })
     }
 
@@ -199,7 +214,7 @@ impl Inner {
         row: &ContainerRow,
         creation: &Creation,
         keys_since_unix_ms: u64,
-    ) -> Result<SpawnOutcome, ServiceError> {
+    ) -> Result<Spawned, ServiceError> {
         let claim = self.claim(row, keys_since_unix_ms).await;
         let (container, requests) = match &claim {
             Some(claim) => LiveContainer::with_connection(
@@ -226,12 +241,14 @@ impl Inner {
         if !is_warm {
             self.pool.note_success(creation.spec.value());
         }
-        Ok(SpawnOutcome::Created(container))
+        Ok(Spawned::Created(container))
     }
 
-    /// Takes a container from the pool, unless one was asked for under the same key.
+    /// Takes a container from the pool, unless one was asked for under the same key or session.
     async fn claim(&self, row: &ContainerRow, keys_since_unix_ms: u64) -> Option<Claim> {
-        if self.registry.has_key_of(row, keys_since_unix_ms) {
+        let session = row.session.as_ref();
+        let session = session.and_then(|name| self.registry.session(&row.principal, name));
+        if session.is_some() || self.registry.has_key_of(row, keys_since_unix_ms) {
             return None;
         }
         self.pool.claim(&row.spec).await
@@ -255,7 +272,7 @@ impl Inner {
         let quota = self.environment.quota_of(&container.row.principal);
         match self.registry.add(container, keys_since_unix_ms, &quota) {
             Ok(()) => {}
-            Err(AddError::SameKey(container)) => {
+            Err(AddError::SameKey(container) | AddError::SameSession(container)) => {
                 return Ok(Recorded::SameKey(KeyHolder::Live(container)));
             }
             Err(AddError::OverQuota(excess)) => {
@@ -350,16 +367,16 @@ impl Inner {
     }
 
     /// The container that has the key, once it is made.
-    async fn find_key_holder(&self, before: KeyHolder) -> Result<SpawnOutcome, ServiceError> {
+    async fn find_key_holder(&self, before: KeyHolder) -> Result<Spawned, ServiceError> {
         let container = match before {
             KeyHolder::Live(container) => container,
             KeyHolder::Row(row) => match self.registry.get(&row.id) {
                 Some(container) => container,
-                None => return Ok(SpawnOutcome::Ended(row)),
+                None => return Ok(Spawned::Ended(row)),
             },
         };
         container.until_created().await?;
-        Ok(SpawnOutcome::Existing(container))
+        Ok(Spawned::Existing(container))
     }
 }
 

@@ -45,6 +45,20 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// How an exec of the caller ended, once it has.
+    pub(crate) async fn exec_end(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+    ) -> Result<ExecEnd, ServiceError> {
+        match self.find_exec(caller, id).await? {
+            FoundExec::Live(exec) => exec.end().await,
+            FoundExec::Ended(_, end) => Ok(end),
+        }
+    }
+}
+
 impl Inner {
     /// Records that a container is used now.
     pub(super) fn used(&self, id: &ContainerId) {

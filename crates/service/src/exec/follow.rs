@@ -209,7 +209,7 @@ impl TableInner {
     }
 
     /// Waits until everything that a cancelled or timed out exec started is gone: its
-    /// leader may have gone first.
+    /// leader may have gone first. So it is with one that leaves nothing in the background.
     async fn end_tree(
         &self,
         agent: &Agent,
@@ -217,7 +217,7 @@ impl TableInner {
         exit: &Exit,
     ) -> Result<(), AgentError> {
         let was_ended = matches!(exit.cause, ExitCause::TimedOut | ExitCause::Cancelled);
-        if was_ended || exec.is_cancelled() {
+        if was_ended || exec.is_cancelled() || exec.command.ends_background {
             self.cancel_in(agent, exec).await?;
         }
         Ok(())

@@ -22,11 +22,11 @@ mod poll;
 mod queue;
 mod recover;
 mod sink;
-mod snippet;
 mod start;
 mod stdin;
 mod stream;
 mod table;
+mod unlisted;
 
 use std::time::Duration;
 
@@ -36,7 +36,6 @@ use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Pr
 use crate::Abandonment;
 
 pub(crate) use self::index::LiveExecs;
-pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
 pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;
 

@@ -39,7 +39,7 @@ impl Service {
 }
 
 impl ExecTable {
-    pub(super) async fn start(
+    pub(crate) async fn start(
         &self,
         caller: &Caller,
         request: Start,

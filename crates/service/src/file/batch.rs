@@ -35,7 +35,7 @@ impl Service {
 }
 
 impl Inner {
-    async fn batch(
+    pub(crate) async fn batch(
         &self,
         caller: &Caller,
         target: &ContainerRef,

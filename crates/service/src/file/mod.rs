@@ -273,6 +273,19 @@ fn note_path(arguments: &mut Arguments, path: &FilePath) {
     arguments.text("path", &String::from_utf8_lossy(path.as_bytes()));
 }
 
+/// Makes a call that may be repeated.
+pub(crate) async fn once<T, F>(
+    container: &LiveContainer,
+    path: &FilePath,
+    make: impl Fn(Agent) -> F,
+) -> Result<T, ServiceError>
+where
+    F: Future<Output = Result<T, AgentError>>,
+{
+    let (answer, _) = call(container, Call::reads(path), make).await?;
+    Ok(answer)
+}
+
 /// Makes a call. One that changes nothing is made again over a new connection when the first
 /// is lost.
 async fn call<T, F>(

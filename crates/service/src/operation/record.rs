@@ -214,6 +214,7 @@ fn event_name(action: Action) -> EventName {
         Action::FsBatch => EventName::FsBatch,
         Action::FsImport => EventName::FsImport,
         Action::FsExport => EventName::FsExport,
+        Action::ExecuteCode => EventName::CodeRun,
         Action::SystemStatus => EventName::SystemStatus,
         Action::Metrics => EventName::SystemMetrics,
         Action::Reconcile => EventName::SystemReconcile,

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
-const WITHOUT_OPERATION: [&str; 10] = [
+const WITHOUT_OPERATION: [&str; 11] = [
     "auth_failed",
+    "code_output_chars_max",
     "default_image",
     "default_profile",
     "image_aliases",

@@ -1,6 +1,7 @@
 //! What callers ask of the service, on the fake engine and a real store.
 
 mod abandonment;
+mod code;
 mod containers;
 mod disk;
 mod exec_end;

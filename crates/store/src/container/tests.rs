@@ -27,6 +27,7 @@ async fn a_container_is_read_back_as_it_was_noted() {
     full.labels.set("team", "ä").unwrap();
     full.is_persistent = true;
     full.expires_unix_ms = Some(u64::MAX >> 1);
+    full.session = Some(name("a session"));
     full.spec.env.set("A", "b").unwrap();
     store.insert_container(full.clone(), 0).await.unwrap();
     store.insert_container(container(4), 0).await.unwrap();
@@ -313,4 +314,33 @@ async fn a_container_that_was_thought_to_have_ended_is_found_with_its_row() {
         assert_eq!(adopted, expected);
     }
     assert_eq!(store.active_containers().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_session_has_one_container_that_lives_and_is_remembered_when_it_has_ended() {
+    let (_directory, store) = store();
+    let session = |number| ContainerRow {
+        session: Some(name("s")),
+        ..container(number)
+    };
+    let had = async || {
+        let had = store.had_session(Principal::local(), name("s"));
+        had.await.unwrap()
+    };
+    store.insert_container(session(1), 0).await.unwrap();
+    assert!(store.insert_container(session(2), 0).await.is_err());
+    assert!(!had().await, "the first one lives");
+    let ended = store.set_container_phase(session(1).id, Phase::Stopped, Some(5));
+    ended.await.unwrap();
+    assert!(had().await);
+    store.insert_container(session(2), 0).await.unwrap();
+    let other = store.had_session(Principal::local(), name("t"));
+    assert!(!other.await.unwrap());
+    // One that was thought to have ended is no session any more: its name may be another's.
+    let found = ContainerRow {
+        phase: Phase::Running,
+        ..session(1)
+    };
+    let adopted = store.adopt_container(found).await.unwrap();
+    assert_eq!(adopted.session, None);
 }

@@ -20,6 +20,10 @@ const ARGUMENT_BYTES_MORE: usize = 3;
 const LEFT_OUT: &str = "\u{2026}";
 
 #[derive(Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, by its name"
+)]
 struct StoredCommand {
     argv: Vec<String>,
     cwd: String,
@@ -32,6 +36,9 @@ struct StoredCommand {
     size: Option<(u16, u16)>,
     /// Whether callers may send input while it runs.
     open: bool,
+    /// Absent in rows of older versions.
+    #[serde(default)]
+    ends_background: bool,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -50,6 +57,7 @@ pub(super) fn write(command: &Command) -> String {
         tty: command.tty,
         size: Some((command.size.rows, command.size.cols)),
         open: command.stdin().is_open(),
+        ends_background: command.ends_background,
     })
 }
 
@@ -76,6 +84,7 @@ pub(super) fn read(text: &str, secrets: Option<&str>) -> Result<Command, String>
     }
     command.as_root = stored.as_root;
     command.tty = stored.tty;
+    command.ends_background = stored.ends_background;
     let size = |(rows, cols)| TerminalSize { rows, cols };
     command.size = stored.size.map(size).unwrap_or_default();
     command.env = env(&secrets.env)?;

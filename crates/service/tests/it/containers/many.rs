@@ -32,6 +32,7 @@ fn row(number: u64) -> ContainerRow {
         expires_unix_ms: None,
         ended_unix_ms: None,
         is_warm: false,
+        session: None,
     }
 }
 

@@ -1,0 +1,83 @@
+//! What a snippet wrote, as far as it is answered.
+
+use hotcell_domain::{Caller, ExecEnd, ExecId, Stream};
+
+use super::cut::{CutText, Cutter};
+use crate::{Action, Inner, Service, ServiceError};
+
+/// How much of the log is read at once.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// What a snippet wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeOutput {
+    /// Its standard output.
+    pub stdout: CutText,
+    /// Its standard error.
+    pub stderr: CutText,
+    /// How much of the middle of both is not in the log either.
+    pub not_kept_bytes: u64,
+}
+
+impl Service {
+    /// How many characters of each stream [`Service::code_output`] answers at most.
+    pub fn code_output_chars_max(&self) -> usize {
+        let inner = self.inner.without_operation();
+        inner.environment.settings().code.output_chars_max
+    }
+
+    /// The beginning and the end of what an exec that has ended wrote.
+    pub async fn code_output(
+        &self,
+        caller: &Caller,
+        exec: &ExecId,
+        end: &ExecEnd,
+    ) -> Result<CodeOutput, ServiceError> {
+        let (operation, inner) = self.begin(caller, Action::ExecPoll, exec);
+        let (output, mut operation) = operation.open(inner.code_output(caller, exec, end)).await?;
+        operation.count_bytes(output.stdout.bytes() + output.stderr.bytes());
+        operation.end().written().await?;
+        Ok(output)
+    }
+}
+
+impl Inner {
+    async fn code_output(
+        &self,
+        caller: &Caller,
+        exec: &ExecId,
+        end: &ExecEnd,
+    ) -> Result<CodeOutput, ServiceError> {
+        let environment = &self.environment;
+        environment.exec_end(caller, exec).await?;
+        let chars_max = environment.settings().code.output_chars_max;
+        let (mut stdout, mut stderr) = (Cutter::new(chars_max), Cutter::new(chars_max));
+        let usage = end.usage.as_ref();
+        let wrote_nothing = usage.is_some_and(|it| it.stdout_bytes == 0 && it.stderr_bytes == 0);
+        let (mut after_seq, mut has_more, mut not_kept_bytes) = (0, !wrote_nothing, 0);
+        while has_more {
+            let page = environment.store.read_log(exec, after_seq, PAGE_BYTES);
+            let page = page.await?;
+            for message in &page.messages {
+                match message.stream {
+                    Stream::Stdout => stdout.push(&message.data),
+                    Stream::Stderr => stderr.push(&message.data),
+                }
+            }
+            has_more = page.has_more && page.next_seq > after_seq;
+            after_seq = page.next_seq;
+            not_kept_bytes = page.truncated_bytes;
+        }
+        Ok(CodeOutput {
+            stdout: stdout.finish(usage.map(|usage| usage.stdout_bytes)),
+            stderr: stderr.finish(usage.map(|usage| usage.stderr_bytes)),
+            not_kept_bytes,
+        })
+    }
+}
+
+impl CutText {
+    fn bytes(&self) -> usize {
+        self.head.len() + self.tail.as_ref().map_or(0, String::len)
+    }
+}

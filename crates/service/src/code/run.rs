@@ -1,0 +1,235 @@
+//! Running a snippet in a session.
+
+use std::sync::Arc;
+
+use hotcell_agent_client::Agent;
+use hotcell_agent_client::bounds::BATCH_BYTES_MAX;
+use hotcell_domain::{Caller, Command, ContainerRef, ExecStatus, NotStarted, Stdin};
+use hotcell_ledger::Arguments;
+
+use super::session::Session;
+use super::snippet::Snippet;
+use super::{CodeFile, CodeRequest, CodeRun, artifacts, python};
+use crate::connection::Connected;
+use crate::container::LiveContainer;
+use crate::environment::Environment;
+use crate::exec::Start;
+use crate::file::{FileOperation, FilePath, Precondition, WriteOptions};
+use crate::{Action, Inner, Service, ServiceError};
+
+/// Files of one call together; the rest of a batch is for modules of ours.
+const FILES_BYTES_MAX: usize = BATCH_BYTES_MAX - (64 << 10);
+
+/// The language whose pictures are caught.
+const PYTHON: &str = "python";
+
+impl Service {
+    /// Runs a snippet in a session of the caller's, which is created if there is none, and waits
+    /// for its end. What it wrote is read by [`Service::code_output`].
+    ///
+    /// Dropping the future does not stop the snippet; its
+    /// [`Abandonment`](crate::Abandonment) does.
+    pub async fn run_code(
+        &self,
+        caller: &Caller,
+        request: CodeRequest,
+    ) -> Result<CodeRun, ServiceError> {
+        let (mut operation, inner) = self.begin(caller, Action::ExecuteCode, &request.session);
+        operation.count_bytes(request.source.len());
+        operation.note(|arguments| request.note(arguments));
+        let run = async {
+            inner.accepting()?;
+            inner.environment.has_room()?;
+            inner.run_code(caller, request).await
+        };
+        let (run, mut operation) = operation.open(run).await?;
+        operation.note(|arguments| {
+            arguments.text("container", run.session.container.as_str());
+            arguments.flag("session_is_new", run.session.is_new);
+        });
+        operation.created(&run.exec);
+        operation.end().written().await?;
+        Ok(run)
+    }
+}
+
+impl CodeRequest {
+    /// What the ledger keeps of it: sizes, and no content.
+    fn note(&self, arguments: &mut Arguments) {
+        arguments.text("language", self.language.name);
+        arguments.number("code_bytes", self.source.len() as u64);
+        arguments.number("files", self.files.len() as u64);
+        arguments.argv("args", &self.arguments);
+        if let Some(stdin) = &self.stdin {
+            arguments.number("stdin_bytes", stdin.len() as u64);
+        }
+    }
+}
+
+impl Inner {
+    async fn run_code(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut request: CodeRequest,
+    ) -> Result<CodeRun, ServiceError> {
+        check_files(&request.files)?;
+        let opened = self.open_session(caller, &request.session, request.progress.clone());
+        let Session { container, view } = opened.await?;
+        self.require(&container, request.language).await?;
+        let (language, files) = (request.language, std::mem::take(&mut request.files));
+        let is_python = language.name == PYTHON;
+        let staged = async {
+            let files = self.write_files(caller, &container, files, is_python);
+            files.await?;
+            self.stage_code(caller, &container, &mut request).await
+        };
+        let (before, staged) = tokio::join!(artifacts::list(&container), staged);
+        let (command, _source) = staged?;
+        let start = Start {
+            command,
+            key: None,
+            abandonment: request.abandonment,
+        };
+        let exec = container.execs().start(caller, start).await?;
+        let end = self.environment.exec_end(caller, &exec).await?;
+        container.touch(self.environment.clock.unix_ms());
+        if end.not_started == Some(NotStarted::NoProgram) {
+            return Err(self.lacks(&container, language).await);
+        }
+        if is_python && end.status != ExecStatus::Succeeded {
+            // Perhaps because it had lost or changed our modules.
+            container.set_python_modules(false);
+        }
+        let artifacts = artifacts::list(&container).await.since(&before);
+        Ok(CodeRun {
+            exec,
+            session: view,
+            end,
+            artifacts,
+        })
+    }
+
+    /// Writes the source file; returns the command that runs it.
+    async fn stage_code(
+        &self,
+        caller: &Caller,
+        container: &Arc<LiveContainer>,
+        request: &mut CodeRequest,
+    ) -> Result<(Command, SourceFile), ServiceError> {
+        let random = self.environment.random.bytes();
+        let number = u64::from_be_bytes(random[2..].try_into().unwrap_or_default());
+        let name = format!("snippet_{number:016x}.{}", request.language.extension);
+        let source = SourceFile {
+            path: FilePath::parse(name.as_bytes())?,
+            container: Arc::clone(container),
+            environment: Arc::clone(&self.environment),
+        };
+        let snippet = Snippet {
+            language: request.language,
+            path: name,
+            source: request.source.clone(),
+        };
+        let target = ContainerRef::Id(container.id().clone());
+        let arguments = std::mem::take(&mut request.arguments);
+        let staged = self.stage(caller, &target, &snippet, arguments);
+        let (mut command, connected) = staged.await?;
+        let settings = self.environment.settings();
+        let timeout = request.timeout.unwrap_or(settings.code.timeout);
+        command.set_timeout_s(timeout.as_secs_f64())?;
+        if let Some(text) = request.stdin.take() {
+            command.set_stdin(Stdin::Text(text))?;
+        }
+        command.ends_background = true;
+        command.warm_python = request.language.name == PYTHON && !request.is_cold;
+        if request.language.name == PYTHON {
+            set_python_variables(&mut command, &connected, number);
+        }
+        Ok((command, source))
+    }
+
+    async fn write_files(
+        &self,
+        caller: &Caller,
+        container: &LiveContainer,
+        files: Vec<CodeFile>,
+        is_python: bool,
+    ) -> Result<(), ServiceError> {
+        let needs_modules = is_python && !container.has_python_modules();
+        if files.is_empty() && !needs_modules {
+            return Ok(());
+        }
+        let write = |file: CodeFile| FileOperation::Write {
+            path: file.path.as_bytes().to_vec(),
+            data: file.data,
+            options: WriteOptions {
+                create_parents: true,
+                ..WriteOptions::default()
+            },
+        };
+        let mut operations: Vec<_> = files.into_iter().map(write).collect();
+        if needs_modules {
+            operations.extend(python::modules());
+        }
+        let target = ContainerRef::Id(container.id().clone());
+        let written = self.batch(caller, &target, operations, true).await?;
+        written.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if needs_modules {
+            container.set_python_modules(true);
+        }
+        Ok(())
+    }
+}
+
+/// The source file of a snippet, which is removed when this is dropped. Nobody waits for that: the
+/// file's name is its own, and it goes with its session at the latest.
+struct SourceFile {
+    path: FilePath,
+    container: Arc<LiveContainer>,
+    environment: Arc<Environment>,
+}
+
+impl Drop for SourceFile {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (path, container) = (self.path.clone(), Arc::clone(&self.container));
+        self.environment.tasks.spawn(async move {
+            let remove = async |agent: Agent| {
+                let removed = agent.delete(path.as_bytes(), false, Precondition::Any);
+                removed.await.map(drop)
+            };
+            if let Err(error) = crate::file::once(&container, &path, remove).await {
+                tracing::debug!(%error, "the source of a snippet is left");
+            }
+        });
+    }
+}
+
+fn set_python_variables(command: &mut Command, connected: &Connected, number: u64) {
+    let hello = connected.agent.hello();
+    let path = hello.env.iter().find(|(name, _)| *name == *b"PYTHONPATH");
+    let path = path.and_then(|(_, value)| std::str::from_utf8(value).ok());
+    let figures = format!("figure-{number:016x}");
+    python::set_variables(&mut command.env, &hello.root, path, &figures);
+}
+
+fn check_files(files: &[CodeFile]) -> Result<(), ServiceError> {
+    let bytes: usize = files.iter().map(|file| file.data.len()).sum();
+    if bytes > FILES_BYTES_MAX {
+        return Err(ServiceError::Invalid {
+            reason: format!(
+                "`files` may have {FILES_BYTES_MAX} bytes together; write larger ones with sandbox_write_file first"
+            ),
+        });
+    }
+    Ok(())
+}
+
+impl From<hotcell_domain::CommandError> for ServiceError {
+    fn from(error: hotcell_domain::CommandError) -> Self {
+        Self::Invalid {
+            reason: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Short commands of our own in a container: no row, no log, in no list.
+
+use hotcell_agent_client::{
+    Agent, AgentError, Command as AgentCommand, EventKind, ExitCause, Output,
+};
+use hotcell_domain::{Command, ExecId};
+
+use super::command::{CommandContext, for_agent};
+use super::table::ExecTable;
+use crate::ServiceError;
+
+/// How often it is tried, over a new connection each time. A command must bear being run twice.
+const ATTEMPTS_MAX: u32 = 2;
+
+impl ExecTable {
+    /// Runs a command and returns what it wrote to stdout, at most `bytes_max` bytes; `None` if
+    /// there is no such program. Its timeout must be short: the caller waits for its end.
+    pub(crate) async fn run_unlisted(
+        &self,
+        command: &Command,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, ServiceError> {
+        let table = &self.0;
+        let mut attempt = 1;
+        loop {
+            let connected = table.connection.get().await?;
+            let agent = &connected.agent;
+            let environment = &table.environment;
+            let context = CommandContext {
+                image: &agent.hello().env,
+                env: &table.env,
+                root: &agent.hello().root,
+                grace: environment.settings().kill_grace,
+            };
+            let command = for_agent(command, &context);
+            let now = environment.clock.unix_ms();
+            let id = ExecId::from_parts(now, environment.random.bytes());
+            match run(agent, &id, &command, bytes_max).await {
+                Ok(output) => return Ok(output),
+                Err(error) => {
+                    table.connection.report(&connected, &error);
+                    if error != AgentError::Lost || attempt >= ATTEMPTS_MAX {
+                        return Err(ServiceError::Unavailable {
+                            reason: "the container did not answer; ask again".to_owned(),
+                            source: Some(Box::new(error)),
+                        });
+                    }
+                }
+            }
+            attempt += 1;
+        }
+    }
+}
+
+async fn run(
+    agent: &Agent,
+    id: &ExecId,
+    command: &AgentCommand,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>, AgentError> {
+    let mut follow = agent.start(id.as_str(), command).await?;
+    let mut output = Vec::new();
+    let mut was_started = true;
+    while let Some(event) = follow.next().await? {
+        match event.kind {
+            EventKind::Started(_) | EventKind::Output(Output::Stderr, _) => {}
+            EventKind::Output(Output::Stdout, data) => {
+                let room = bytes_max.saturating_sub(output.len());
+                output.extend_from_slice(&data[..data.len().min(room)]);
+            }
+            EventKind::Exit(exit) => {
+                was_started = !matches!(exit.cause, ExitCause::NotStarted { .. });
+                break;
+            }
+        }
+        follow.ack(event.seq);
+    }
+    // What it left goes too. Failing that, the next server has it forgotten.
+    let _ = agent.cancel(id.as_str(), command.grace).await;
+    let _ = agent.forget(id.as_str()).await;
+    Ok(was_started.then_some(output))
+}
