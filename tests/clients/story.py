@@ -9,6 +9,7 @@ TOOLS = {
     "spawn", "attach", "kill", "list_containers",
     "exec_start", "exec_poll", "exec_input", "exec_cancel", "list_execs",
     "fs_read", "fs_write", "fs_delete", "fs_stat", "fs_list", "fs_batch", "fs_import", "fs_export",
+    "execute_code", "sandbox_read_file", "sandbox_write_file", "sandbox_list_files",
 }
 
 # Over stdio; over HTTP only where the operator allowed it.
@@ -27,6 +28,7 @@ async def work(client, tools):
         denied = await client.refused("system_status", {})
         assert denied["code"] == "denied" and "--admin-over-http" in denied["hint"], denied
 
+    await in_session(client)
     made = await client.call("spawn", {"alias": "client", "labels": {"from": "a test"}})
     container = made["container_id"]
     assert made["status"] == "running", made
@@ -36,6 +38,26 @@ async def work(client, tools):
         assert (await client.call("kill", {"container_id": container}))["status"]
     gone = await client.refused("kill", {"container_id": container})
     assert gone["code"] == "not_found" and gone["hint"], gone
+
+
+async def in_session(client):
+    session = {"session": "story"}
+    await client.call("sandbox_write_file", {"path": "helper.py", "content": "answer = 42\n", **session})
+    code = "import helper, sys\nprint(helper.answer, sys.argv[1], input())\nopen('made', 'w').write('1')"
+    ran = await client.call("execute_code", {"code": code, "args": ["a"], "stdin": "b\n", **session})
+    assert ran["stdout"] == "42 a b\n" and ran["exit_code"] == 0 and ran["session"] == "story", ran
+    assert not ran["session_is_new"] and not ran["truncated"] and ran["artifacts"] == [], ran
+    read = await client.call("sandbox_read_file", {"path": "made", **session})
+    assert read["content"] == "1", read
+    listed = await client.call("sandbox_list_files", session)
+    assert {"/workspace/helper.py", "/workspace/made"} <= {entry["path"] for entry in listed["entries"]}, listed
+    failed = await client.call("execute_code", {"code": "exit 3", "language": "sh", **session})
+    assert failed["exit_code"] == 3 and failed["status"] == "failed", failed
+    wrong = await client.refused("execute_code", {"code": "x", "language": "klingon"})
+    assert wrong["code"] == "invalid_argument" and "python" in wrong["message"], wrong
+    containers = (await client.call("list_containers", {}))["containers"]
+    container = next(one["container_id"] for one in containers if one.get("session") == "story")
+    await client.call("kill", {"container_id": container})
 
 
 async def in_container(client, container):

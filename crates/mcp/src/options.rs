@@ -120,6 +120,7 @@ mod tests {
         let sets = Toolsets::parse("workspace, admin").unwrap();
         assert!(sets.has(Toolset::Workspace) && sets.has(Toolset::Admin));
         assert!(!sets.has(Toolset::Code));
+        assert!(Toolsets::parse("code").unwrap().has(Toolset::Code));
         assert!(!Toolsets::parse("admin").unwrap().has(Toolset::Workspace));
         assert_eq!(
             Toolsets::parse("workspace,files").unwrap_err().to_string(),
@@ -129,12 +130,10 @@ mod tests {
 
     #[test]
     fn a_group_without_tools_is_refused() {
-        for group in ["code", "codemode"] {
-            let refused = Toolsets::parse(&format!("workspace,{group}")).unwrap_err();
-            assert_eq!(
-                refused.to_string(),
-                format!("the group `{group}` has no tools in this version; leave it out")
-            );
-        }
+        let refused = Toolsets::parse("workspace,codemode").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the group `codemode` has no tools in this version; leave it out"
+        );
     }
 }

@@ -26,7 +26,8 @@ use crate::transport::ReplyBudget;
 use crate::{Options, complete, json_size, prompts, resources, task, tools};
 
 /// What a model reads before anything else.
-const INSTRUCTIONS: &str = "Sealed Linux containers to work in. Start with spawn, or list_containers to find one you have; container_id takes an id or an alias. \
+const INSTRUCTIONS: &str = "Sealed Linux containers to work in. To run a snippet, call execute_code: it needs nothing else, and its files stay in /workspace for the next call. \
+For longer work start with spawn, or list_containers to find one you have; container_id takes an id or an alias. \
 A short command is one call: exec_start {container_id, cmd: [\"sh\", \"-c\", \"...\"], wait_s: 50} returns its output and exit code. A longer one goes on: call exec_poll \
 with its exec_id and the last next_seq until complete=true. Files: the fs_ tools; all paths are under /workspace, absolute or relative to it. \
 What a container is not: it has no network unless the operator granted it, its root is read-only, and commands run as user 1000, without sudo or root. \

@@ -21,7 +21,10 @@ pub fn base(tool: &str, on: &Handles) -> Option<Value> {
     let (container, exec) = (&on.container, &on.exec);
     Some(match tool {
         "spawn" | "list_containers" | "list_execs" | "system_status" | "metrics" | "reconcile"
-        | "garbage_collect" => json!({}),
+        | "garbage_collect" | "sandbox_list_files" => json!({}),
+        "execute_code" => json!({"code": "true", "language": "sh"}),
+        "sandbox_read_file" => json!({"path": "d/file"}),
+        "sandbox_write_file" => json!({"path": "w", "content": "x"}),
         "attach" => json!({"target": container, "client_name": "fuzz", "session_id": "1"}),
         "kill" | "fs_list" | "fs_export" | "fs_import" => json!({"container_id": container}),
         "exec_start" => json!({"container_id": container, "cmd": ["true"]}),

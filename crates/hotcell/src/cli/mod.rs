@@ -3,6 +3,7 @@
 mod audit;
 mod auth;
 mod client;
+mod code;
 mod config;
 mod counts;
 mod engine;
@@ -25,6 +26,7 @@ pub(crate) use audit::{
 };
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
+pub(crate) use code::CodeArgs;
 pub(crate) use config::{
     CheckArgs, ConfigArgs, ConfigCommand, GlobalArgs, InitArgs, LogArgs, LogFormat,
 };

@@ -4,8 +4,9 @@
 use clap::Args;
 
 use super::{
-    AuditLogArgs, AuthArgs, CeilingArgs, CountArgs, DefaultImageArgs, EngineArgs, LimitArgs,
-    PermissionArgs, QuotaArgs, SelectionArgs, ServerArgs, StateArgs, StorageArgs, WarmArgs,
+    AuditLogArgs, AuthArgs, CeilingArgs, CodeArgs, CountArgs, DefaultImageArgs, EngineArgs,
+    LimitArgs, PermissionArgs, QuotaArgs, SelectionArgs, ServerArgs, StateArgs, StorageArgs,
+    WarmArgs,
 };
 use crate::image::PolicyArgs;
 
@@ -57,6 +58,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) warm: WarmArgs,
+
+    #[command(flatten)]
+    pub(crate) code: CodeArgs,
 
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
@@ -120,7 +124,6 @@ mod tests {
             ["--engine", "steam"],
             ["--toolsets", "everything"],
             ["--toolsets", ""],
-            ["--toolsets", "workspace,code"],
             ["--toolsets", "codemode"],
             ["--auth", "maybe"],
             ["--bearer-token", "too-short"],
@@ -155,6 +158,10 @@ mod tests {
             ["--warm-image", "python=65"],
             ["--warm-image", "a b=1"],
             ["--warm-check-s", "0"],
+            ["--code-image", "a b"],
+            ["--code-timeout-s", "0"],
+            ["--session-idle-s", "soon"],
+            ["--max-output-size", "99"],
         ] {
             assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
         }

@@ -48,7 +48,7 @@ const OLD_NAMES: &[OldName] = &[
     old("SANDBOX_IMAGE", &["code-image", "default-image"], same),
     old("POOL_SIZE", &["warm"], same),
     old("EXEC_TIMEOUT", &["code-timeout-s"], same),
-    old("MAX_OUTPUT_SIZE", &["code-output-bytes-max"], size),
+    old("MAX_OUTPUT_SIZE", &["max-output-size"], same),
     old("CONTAINER_MEMORY_LIMIT", &["memory"], size),
     old("CONTAINER_CPU_LIMIT", &["cpus"], same),
     old(

@@ -29,8 +29,10 @@ pub(super) async fn of_service(
     };
     let warmed = arguments.warm.warm_images.iter();
     let warmed = warmed.map(|warm| aliases.resolve(&warm.image));
+    let code = arguments.code.settings(aliases);
     if !capabilities.host_images {
-        refuse_host_images(*kind, warmed.chain([default_image.clone()]))?;
+        let named = warmed.chain(code.image.clone());
+        refuse_host_images(*kind, named.chain([default_image.clone()]))?;
     }
     let ceilings = ceilings(arguments, capabilities.host_size)?;
     let policy = Policy {
@@ -55,6 +57,7 @@ pub(super) async fn of_service(
         output_bytes_max: arguments.storage.output_bytes_max.get(),
         ended_execs_max: arguments.storage.ended_execs_max,
         ended_containers_max: arguments.storage.ended_containers_max,
+        code,
         reserve_bytes: arguments.storage.reserve_bytes,
         transient_idle_max: DAY * u32::from(arguments.storage.transient_gc_days),
         image_idle_max: (arguments.storage.image_gc_days > 0)

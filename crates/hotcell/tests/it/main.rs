@@ -21,6 +21,8 @@ mod server_auth;
 mod server_bounds;
 mod server_ceilings;
 mod server_cli;
+mod server_code;
+mod server_code_hostile;
 mod server_config;
 mod server_crash;
 mod server_engines;

@@ -1,6 +1,6 @@
 //! A tool's answer.
 
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,7 +14,9 @@ pub(super) const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Answer {
     text: String,
     structured: Option<Value>,
-    image: Option<(String, &'static str)>,
+    /// Pictures as base64, each with its type.
+    images: Vec<(String, &'static str)>,
+    links: Vec<Resource>,
     /// The exec, if it is still running and the client accepts a task instead.
     pub(crate) task: Option<rmcp::model::Task>,
 }
@@ -41,7 +43,8 @@ impl Answer {
         Self {
             text: text.into(),
             structured: Some(structured),
-            image: None,
+            images: Vec::new(),
+            links: Vec::new(),
             task: None,
         }
     }
@@ -54,12 +57,22 @@ impl Answer {
 
     /// A picture as base64, with a text.
     pub(crate) fn picture(text: impl Into<String>, base64: String, mime: &'static str) -> Self {
-        Self {
-            text: text.into(),
-            structured: None,
-            image: Some((base64, mime)),
-            task: None,
+        Self::new(text, Value::Null).with_pictures(vec![(base64, mime)])
+    }
+
+    /// Adds pictures, if there are any, in place of the structured content.
+    pub(crate) fn with_pictures(mut self, pictures: Vec<(String, &'static str)>) -> Self {
+        if !pictures.is_empty() {
+            self.structured = None;
+            self.images = pictures;
         }
+        self
+    }
+
+    /// Adds files that a client can read as resources.
+    pub(crate) fn with_links(mut self, links: Vec<Resource>) -> Self {
+        self.links = links;
+        self
     }
 
     pub(crate) fn with_task(mut self, task: rmcp::model::Task) -> Self {
@@ -71,11 +84,10 @@ impl Answer {
 impl From<Answer> for CallToolResult {
     fn from(answer: Answer) -> Self {
         let mut content = vec![ContentBlock::text(answer.text)];
-        content.extend(
-            answer
-                .image
-                .map(|(data, mime)| ContentBlock::image(data, mime)),
-        );
+        let images = answer.images.into_iter();
+        content.extend(images.map(|(data, mime)| ContentBlock::image(data, mime)));
+        let links = answer.links.into_iter();
+        content.extend(links.map(ContentBlock::resource_link));
         let mut result = Self::success(content);
         result.structured_content = answer.structured;
         result

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hotcell_domain::{ContainerRef, Env, ExecId, Labels, Name};
-use hotcell_service::{FilePath, Precondition};
+use hotcell_service::{FilePath, Precondition, default_session};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -87,6 +87,11 @@ pub(super) fn name(argument: &str, text: &str) -> Result<Name, ToolError> {
 
 pub(super) fn key(text: Option<&str>) -> Result<Option<Name>, ToolError> {
     text.map(|text| name("idempotency_key", text)).transpose()
+}
+
+/// The session that a caller names, or its default one.
+pub(super) fn session(text: Option<&str>) -> Result<Name, ToolError> {
+    text.map_or_else(|| Ok(default_session()), |text| name("session", text))
 }
 
 pub(super) fn env(variables: &BTreeMap<String, String>) -> Result<Env, ToolError> {

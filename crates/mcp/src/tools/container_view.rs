@@ -18,6 +18,9 @@ pub(super) struct ContainerItem {
     principal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
+    /// Of `execute_code`, if it is one
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
     status: &'static str,
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,7 @@ impl From<&ContainerView> for ContainerItem {
             container_id: view.id.to_string(),
             principal: None,
             alias: view.alias.as_ref().map(ToString::to_string),
+            session: view.session.as_ref().map(ToString::to_string),
             status: view.phase.as_str(),
             image: view.image.to_string(),
             image_digest: view.image_digest.clone(),
@@ -117,9 +121,12 @@ pub(super) fn line(view: &ContainerView) -> String {
     );
     let expires = view.expires_unix_ms.map(rfc3339);
     let expires = expires.map(|at| format!("  until {at}"));
+    let session = view.session.as_ref();
+    let session = session.map(|session| format!("  session {session}"));
     format!(
-        "{id}  {alias}  {status}  {image}  {kind}  made {created}  used {used}{}",
-        expires.unwrap_or_default()
+        "{id}  {alias}  {status}  {image}  {kind}  made {created}  used {used}{}{}",
+        expires.unwrap_or_default(),
+        session.unwrap_or_default()
     )
 }
 

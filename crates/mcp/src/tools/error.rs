@@ -406,6 +406,9 @@ fn where_to_look(what: &str) -> &'static str {
         "container" => "call list_containers to see what there is, or spawn to make one",
         "exec" => "call list_execs with include_finished=true to see what there is",
         "file" => "call fs_list to see what there is",
+        "session" => {
+            "execute_code and sandbox_write_file make a session; list_containers shows those that you have"
+        }
         "image" => "check its name and tag; a private one needs credentials of the operator's",
         _ => Code::NotFound.hint(),
     }

@@ -122,7 +122,21 @@ async fn fitting(
     Ok(listing.await?)
 }
 
-fn workspace() -> String {
+impl Params {
+    /// What is in a directory, a page of it.
+    pub(super) fn of_directory(container_id: String, path: String, cursor: Option<String>) -> Self {
+        Self {
+            container_id,
+            path,
+            recursive: false,
+            glob: None,
+            limit: ENTRIES_DEFAULT,
+            cursor,
+        }
+    }
+}
+
+pub(super) fn workspace() -> String {
     "/workspace".to_owned()
 }
 

@@ -79,6 +79,18 @@ impl Tool for FsRead {
     }
 }
 
+impl Params {
+    /// A file from its beginning.
+    pub(super) fn whole(container_id: String, path: String) -> Self {
+        Self {
+            container_id,
+            path,
+            offset: 0,
+            limit: None,
+        }
+    }
+}
+
 /// Reads the requested range, or all of a picture.
 async fn read(
     server: &Server,

@@ -87,6 +87,26 @@ impl Tool for FsWrite {
 }
 
 impl Params {
+    /// A whole file, whatever is there.
+    pub(super) fn whole(
+        container_id: String,
+        path: String,
+        content: String,
+        encoding: Encoding,
+    ) -> Self {
+        Self {
+            container_id,
+            path,
+            content,
+            encoding,
+            if_match_etag: None,
+            if_none_match: None,
+            mode: None,
+            create_parents: true,
+            append: false,
+        }
+    }
+
     fn options(&self) -> Result<WriteOptions, ToolError> {
         Ok(WriteOptions {
             precondition: self.precondition()?,

@@ -5,8 +5,10 @@
 
 mod answer;
 mod arguments;
+mod artifacts;
 mod attach;
 mod check;
+mod code_view;
 mod container_view;
 mod error;
 mod exec_cancel;
@@ -15,6 +17,7 @@ mod exec_poll;
 mod exec_start;
 mod exec_text;
 mod exec_view;
+mod execute_code;
 mod file_view;
 mod fs_batch;
 mod fs_delete;
@@ -32,6 +35,9 @@ mod metrics;
 mod paging;
 mod polling;
 mod reconcile;
+mod sandbox_list_files;
+mod sandbox_read_file;
+mod sandbox_write_file;
 mod schema;
 mod spawn;
 mod system_status;
@@ -140,7 +146,11 @@ struct ToolEntry {
 pub(crate) struct ToolTable(Vec<ToolEntry>);
 
 /// Every tool there is, in the order in which a model meets them.
-const ENTRIES: [fn() -> ToolEntry; 21] = [
+const ENTRIES: [fn() -> ToolEntry; 25] = [
+    entry::<execute_code::ExecuteCode>,
+    entry::<sandbox_read_file::SandboxReadFile>,
+    entry::<sandbox_write_file::SandboxWriteFile>,
+    entry::<sandbox_list_files::SandboxListFiles>,
     entry::<spawn::Spawn>,
     entry::<attach::Attach>,
     entry::<list_containers::ListContainers>,
@@ -229,7 +239,8 @@ impl ToolEntry {
     ) -> Result<Answer, ToolError> {
         check::check(&self.arguments, &mut arguments)?;
         let outcome = (self.run)(server, arguments, call).await;
-        let is_about_files = self.listed.name.starts_with("fs_");
+        let name = &self.listed.name;
+        let is_about_files = name.starts_with("fs_") || name.starts_with("sandbox_");
         outcome.map_err(|error| {
             if is_about_files {
                 error.about_files()

@@ -140,6 +140,7 @@ impl Params {
             limits: self.limits(service.default_profile().limits)?,
             env: arguments::env(&self.env)?,
             labels: arguments::labels(&self.labels)?,
+            session: None,
             progress: Progress::default(),
             abandonment: Abandonment::default(),
         })

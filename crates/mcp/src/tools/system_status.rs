@@ -38,6 +38,8 @@ pub(super) struct Output {
     /// Workspaces by the user ids of their files on disk: plain, shifted, owner
     workspaces: BTreeMap<&'static str, u64>,
     warm: Vec<Warm>,
+    /// What snippets can be written in, by image, as far as known
+    languages: BTreeMap<String, Vec<&'static str>>,
     /// What the operator's names of images stand for
     image_aliases: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +160,7 @@ impl Output {
             totals,
             workspaces: status.workspaces,
             warm: status.warm.iter().map(Warm::from).collect(),
+            languages: status.languages.into_iter().collect(),
             image_aliases: image_aliases(server.service()),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod admin;
+mod code;
 mod containers;
 mod execs;
 mod files;

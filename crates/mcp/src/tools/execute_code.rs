@@ -1,0 +1,178 @@
+//! `execute_code`: runs a snippet.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hotcell_domain::{LANGUAGES, Language};
+use hotcell_service::{Abandonment, CodeFile, CodeRequest, CodeRun, Progress};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::arguments::Encoding;
+use super::code_view::{CodeView, Output};
+use super::{Answer, Code, Hints, Tool, ToolError, arguments, artifacts};
+use crate::call::Call;
+use crate::{Server, Toolset};
+
+/// The longest that a snippet may run.
+const TIMEOUT_S_MAX: f64 = 3600.0;
+
+/// Bytes that a character may have as JSON.
+const CHAR_BYTES_MAX: usize = 6;
+
+pub(super) struct ExecuteCode;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    /// Source, at most 10 MiB
+    #[schemars(length(min = 1))]
+    code: String,
+    /// python, bash, sh, javascript, typescript, ruby, perl, php, lua, go, rust, c, c++, java, r or sqlite, as the image has
+    #[serde(default = "python")]
+    language: String,
+    /// A name of your choice; each has its own container. Default: the one you always use
+    session: Option<String>,
+    /// Text to read
+    stdin: Option<String>,
+    /// Arguments
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    args: Vec<String>,
+    /// Written first, all or none, 3 MiB
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    files: Vec<File>,
+    /// To install first
+    #[serde(default)]
+    #[schemars(extend("default" = null))]
+    packages: Vec<String>,
+    /// Ended after so many seconds; default 30
+    #[schemars(range(min = 0.001, max = TIMEOUT_S_MAX))]
+    timeout_s: Option<f64>,
+    /// Keep variables, as a notebook does
+    #[serde(default)]
+    stateful: bool,
+    /// Forget them first
+    #[serde(default)]
+    restart: bool,
+    /// Use the plain interpreter
+    #[serde(default)]
+    cold: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Below /workspace
+    path: String,
+    /// All of it
+    content: String,
+    /// Of content
+    #[serde(default)]
+    encoding: Encoding,
+}
+
+impl Tool for ExecuteCode {
+    const NAME: &'static str = "execute_code";
+    const DESCRIPTION: &'static str = "Run a snippet, by default Python, in a sealed container and get its output and exit code. Files in /workspace stay for the next call of the session. \
+        Plots and files put into /workspace/artifacts come back as pictures and links.";
+    const HINTS: Hints = Hints::DESTROYS;
+    const SET: Toolset = Toolset::Code;
+    const SHOWS_PICTURES: bool = true;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        params.refuse_what_is_missing()?;
+        let request = params.request()?;
+        let run = execute(server, request, call).await?;
+        let service = server.service();
+        call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
+            .await?;
+        let output = service.code_output(&call.caller, &run.exec, &run.end);
+        let output = output.await?;
+        let shown = artifacts::show(server, call, &run).await;
+        Ok(CodeView::new(run, output, shown).answer())
+    }
+}
+
+/// Runs it. If the client cancels meanwhile, the snippet is cancelled; the session stays.
+async fn execute(
+    server: &Server,
+    mut request: CodeRequest,
+    call: &Call,
+) -> Result<CodeRun, ToolError> {
+    let (progress, updates) = Progress::channel();
+    let (abandonment, waiting) = Abandonment::new();
+    request.progress = progress;
+    request.abandonment = abandonment;
+    let what = || match &*updates.borrow() {
+        Some(pulling) => pulling.to_string(),
+        None => "running the code".to_owned(),
+    };
+    let running = server.service().run_code(&call.caller, request);
+    let run = call.attend_telling(what, running).await??;
+    waiting.answered();
+    Ok(run)
+}
+
+impl Params {
+    /// What clients may ask for and this version cannot do is refused, and not ignored.
+    fn refuse_what_is_missing(&self) -> Result<(), ToolError> {
+        let missing = |message: &str, hint: &str| {
+            Err(ToolError::new(Code::Unavailable, message).with_hint(hint))
+        };
+        if self.stateful || self.restart {
+            return missing(
+                "`stateful` and `restart` are not available in this version: each call is a new process",
+                "leave them out, and keep what the next call needs in a file in /workspace",
+            );
+        }
+        if !self.packages.is_empty() {
+            return missing(
+                "`packages` cannot be installed: this server's containers have no way to a package index",
+                "use what the image has, or write the package's files to /workspace with `files`",
+            );
+        }
+        Ok(())
+    }
+
+    fn request(self) -> Result<CodeRequest, ToolError> {
+        let language = Language::by_name(&self.language);
+        let language = language.ok_or_else(|| unknown_language(&self.language))?;
+        if self.code.trim().is_empty() {
+            return Err(ToolError::argument("code", "there is nothing to run"));
+        }
+        Ok(CodeRequest {
+            language,
+            source: Bytes::from(self.code),
+            session: arguments::session(self.session.as_deref())?,
+            files: self.files.into_iter().map(file).collect::<Result<_, _>>()?,
+            arguments: self.args,
+            stdin: self.stdin,
+            timeout: self.timeout_s.map(Duration::from_secs_f64),
+            is_cold: self.cold,
+            progress: Progress::default(),
+            abandonment: Abandonment::default(),
+        })
+    }
+}
+
+fn file(file: File) -> Result<CodeFile, ToolError> {
+    Ok(CodeFile {
+        path: super::file_path(file.path.as_bytes())?,
+        data: file.encoding.decode("files.content", file.content)?.into(),
+    })
+}
+
+fn unknown_language(name: &str) -> ToolError {
+    let known: Vec<&str> = LANGUAGES.iter().map(|language| language.name).collect();
+    let name = crate::text::truncate(name, 64);
+    let error = format!("`{name}` is not a language; there are {}", known.join(", "));
+    ToolError::argument("language", error)
+}
+
+fn python() -> String {
+    "python".to_owned()
+}

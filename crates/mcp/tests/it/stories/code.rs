@@ -1,0 +1,203 @@
+//! `execute_code`, `sandbox_read_file`, `sandbox_write_file`, `sandbox_list_files`.
+
+use serde_json::{Value, json};
+
+use crate::world::{World, call, ok, refused, shown, somebody};
+
+/// A value with what differs from run to run masked.
+fn told(value: &Value) -> String {
+    let mut value = value.clone();
+    value["duration_ms"] = "N".into();
+    shown(&value)
+}
+
+#[tokio::test]
+async fn a_snippet_is_one_call() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let code = "import sys; print('hello'); print('oops', file=sys.stderr); sys.exit(3)";
+    let said = ok(&client, "execute_code", json!({ "code": code })).await;
+    let text = said.text.replace(|c: char| c.is_ascii_digit(), "N");
+    insta::assert_snapshot!(text.replace("NN", "N").replace("NN", "N"), @r"
+    hello
+    [stderr]
+    oops
+    [failed; exit code N; N ms; session default (new)]
+    ");
+    insta::assert_snapshot!(told(&said.structured), @r#"
+    {
+      "artifacts": [],
+      "duration_ms": "N",
+      "exit_code": 3,
+      "session": "default",
+      "session_is_new": true,
+      "status": "failed",
+      "stderr": "oops\n",
+      "stdout": "hello\n",
+      "truncated": false,
+      "usage": {
+        "max_rss_bytes": "N",
+        "stderr_bytes": 5,
+        "stdout_bytes": 6,
+        "system_ms": "N",
+        "user_ms": "N",
+        "wall_ms": "N"
+      }
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn files_go_in_and_out_of_a_session() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let missing = refused(&client, "sandbox_read_file", json!({ "path": "a" })).await;
+    insta::assert_snapshot!(missing, @r"
+    not_found: there is no session default
+    hint: execute_code and sandbox_write_file make a session; list_containers shows those that you have
+    ");
+    ok(
+        &client,
+        "sandbox_write_file",
+        json!({ "path": "d/a", "content": "/w==", "encoding": "base64" }),
+    )
+    .await;
+    let run = json!({ "language": "sh", "code": "wc -c < d/a > b", "files": [{ "path": "c", "content": "C" }] });
+    let ran = ok(&client, "execute_code", run).await;
+    assert_eq!(ran.structured["session_is_new"], false);
+    let read = ok(&client, "sandbox_read_file", json!({ "path": "b" })).await;
+    assert_eq!(read.structured["content"], "1\n");
+    let listed = ok(&client, "sandbox_list_files", json!({ "path": "." })).await;
+    let paths = listed.structured["entries"].as_array().unwrap().iter();
+    let paths: Vec<&str> = paths.filter_map(|entry| entry["path"].as_str()).collect();
+    for path in ["/workspace/b", "/workspace/c", "/workspace/d"] {
+        assert!(paths.contains(&path), "{paths:?}");
+    }
+    let out = refused(
+        &client,
+        "sandbox_read_file",
+        json!({ "path": "/etc/passwd" }),
+    )
+    .await;
+    assert!(out.starts_with("denied: "), "{out}");
+    let other = world.client_with(somebody("other"), false).await;
+    let foreign = refused(&other, "sandbox_read_file", json!({ "path": "b" })).await;
+    assert!(foreign.starts_with("not_found: "), "{foreign}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_is_refused_with_the_next_step() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let cases = [
+        json!({ "code": "x", "language": "klingon" }),
+        json!({ "code": " \n" }),
+        json!({ "code": "" }),
+        json!({ "code": "1", "stateful": true }),
+        json!({ "code": "1", "packages": ["requests"] }),
+        json!({ "code": "1", "session": "a\nb" }),
+        json!({ "code": "1", "timeout_s": 0 }),
+        json!({ "code": "1", "files": [{ "path": "a", "content": "?", "encoding": "base64" }] }),
+    ];
+    let mut said = Vec::new();
+    for case in cases {
+        said.push(refused(&client, "execute_code", case).await);
+    }
+    insta::assert_snapshot!(said.join("\n"), @r#"
+    invalid_argument: `language`: `klingon` is not a language; there are python, bash, sh, javascript, typescript, ruby, perl, php, lua, go, rust, c, c++, java, r, sqlite
+    hint: correct the argument and call again
+    invalid_argument: `code`: there is nothing to run
+    hint: correct the argument and call again
+    invalid_argument: `code` must be a string, at least 1, not ""
+    hint: code: Source, at most 10 MiB
+    unavailable: `stateful` and `restart` are not available in this version: each call is a new process
+    hint: leave them out, and keep what the next call needs in a file in /workspace
+    unavailable: `packages` cannot be installed: this server's containers have no way to a package index
+    hint: use what the image has, or write the package's files to /workspace with `files`
+    invalid_argument: `session`: must be 1 to 256 bytes of text without control characters
+    hint: correct the argument and call again
+    invalid_argument: `timeout_s` must be a number from 0.001 to 3600, not 0
+    hint: timeout_s: Ended after so many seconds; default 30
+    invalid_argument: `files.content`: not base64: Invalid symbol 63, offset 0.
+    hint: correct the argument and call again
+    "#);
+    let nul = ok(&client, "execute_code", json!({ "code": "print(1)\0" })).await;
+    assert_eq!(nul.structured["status"], "failed");
+    assert!(
+        nul.structured["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("null bytes"),
+        "{}",
+        nul.text
+    );
+}
+
+#[tokio::test]
+async fn long_output_is_cut_alike_in_both_renderings() {
+    let mut settings = hotcell_service::Settings::default();
+    settings.code.output_chars_max = 100;
+    let world = World::with(settings).await;
+    let client = world.client().await;
+    let code = "import sys; sys.stdout.write('a' * 60 + 'b' * 1000 + 'c' * 60); sys.stdout.buffer.write(b'\\xff')";
+    let said = call(&client, "execute_code", json!({ "code": code })).await;
+    let stdout = said.structured["stdout"].as_str().unwrap();
+    let start = format!(
+        "{}\n[1021 bytes left out here; resource logs://e_",
+        "a".repeat(50)
+    );
+    assert!(stdout.starts_with(&start), "{stdout}");
+    assert!(
+        stdout.ends_with(&format!("\n{}\u{fffd}", "c".repeat(49))),
+        "{stdout}"
+    );
+    assert_eq!(said.structured["truncated"], true);
+    assert!(
+        said.structured["note"]
+            .as_str()
+            .unwrap()
+            .contains("not UTF-8")
+    );
+    let whole = said.result.content[0].as_text().unwrap().text.clone();
+    assert!(whole.starts_with(stdout), "{whole}");
+    assert!(whole.contains("not UTF-8"), "{whole}");
+}
+
+#[tokio::test]
+async fn a_picture_comes_without_structured_content_and_with_all_the_text() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let gif = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+    let files = json!([{ "path": "p", "content": gif, "encoding": "base64" }]);
+    let code = "mkdir artifacts; cp p artifacts/p.gif; echo a,b > artifacts/t.csv; echo done";
+    let request = json!({ "language": "sh", "code": code, "files": files });
+    let said = ok(&client, "execute_code", request).await;
+    assert!(said.structured.is_null());
+    let kinds: Vec<_> = said
+        .result
+        .content
+        .iter()
+        .map(|block| {
+            (
+                block.as_text().is_some(),
+                block.as_image().is_some(),
+                block.as_resource_link().is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (true, false, false),
+            (false, true, false),
+            (false, false, true)
+        ]
+    );
+    let text = &said.text;
+    assert!(text.starts_with("done\n[/workspace/artifacts/p.gif: image/gif of 1x1 pixels, 42 bytes, shown; workspace://c_"), "{text}");
+    assert!(
+        text.contains("[/workspace/artifacts/t.csv: text/csv, 4 bytes; workspace://c_"),
+        "{text}"
+    );
+    assert!(!text.contains("R0lGOD"), "no base64 in the text");
+}
