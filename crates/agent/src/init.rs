@@ -85,7 +85,7 @@ async fn serve(
         Listen::Inherited | Listen::Path(_) => None,
     };
     // No exec may run as the user that is accepted as the server.
-    let execs = Arc::new(Execs::new(table, allowed_uid));
+    let execs = Arc::new(Execs::new(table, allowed_uid, &options.root));
     let connections = Arc::new(Connections::default());
     let files = Files::open(Path::new(&options.root))?;
     let about = HelloInfo::new(&options.root, options.protocol_max)?;

@@ -34,6 +34,7 @@ mod service;
 )]
 mod sys;
 mod tunnel;
+mod warm;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -17,11 +17,11 @@ use hotcell_agent_api::v1::{
     BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
     EnvVar, ExecEvent, ExecRequest, ExitCause, ExportRequest, Feature, FileInfo, ForgetReply,
     ForgetRequest, HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest,
-    ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest,
-    ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
-    SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply, TunnelListenRequest,
-    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply, WarmUpRequest,
-    WriteRequest,
+    Interpreter, ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest,
+    MoveRequest, ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest,
+    SignalReply, SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply,
+    TunnelListenRequest, TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply,
+    WarmUpRequest, WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
@@ -152,7 +152,10 @@ impl Agent for AgentService {
     async fn exec(&self, request: Request<Streaming<ExecRequest>>) -> RpcResult<Events> {
         let mut calls = request.into_inner();
         let follower = match calls.message().await?.and_then(|call| call.request) {
-            Some(ExecCall::Start(start)) => self.execs.start(&start)?,
+            Some(ExecCall::Start(start)) => {
+                let execs = self.execs.clone();
+                to_its_end(async move { execs.start(&start).await }).await?
+            }
             Some(ExecCall::Resume(resume)) => self.execs.resume(&resume)?,
             Some(ExecCall::Ack(_)) | None => {
                 return Err(ExecError::Request("the first request must be start or resume").into());
@@ -208,7 +211,11 @@ impl Agent for AgentService {
         }))
     }
 
-    async fn warm_up(&self, _: Request<WarmUpRequest>) -> RpcResult<WarmUpReply> {
+    async fn warm_up(&self, request: Request<WarmUpRequest>) -> RpcResult<WarmUpReply> {
+        let request = request.into_inner();
+        if request.interpreter() == Interpreter::Python {
+            self.execs.warm_up(request)?;
+        }
         Ok(Response::new(WarmUpReply {}))
     }
 
@@ -346,9 +353,9 @@ impl Agent for AgentService {
 }
 
 /// Completes the future even if the caller disconnects: an end that was begun must be finished.
-async fn to_its_end(
-    work: impl Future<Output = Result<(), ExecError>> + Send + 'static,
-) -> Result<(), Status> {
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ExecError>> + Send + 'static,
+) -> Result<T, Status> {
     match tokio::spawn(work).await {
         Ok(result) => Ok(result?),
         Err(error) => Err(Status::internal(error.to_string())),

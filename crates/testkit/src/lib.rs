@@ -23,6 +23,7 @@ pub mod fake;
 pub mod image;
 #[cfg(feature = "issuer")]
 pub mod issuer;
+pub mod python;
 #[cfg(feature = "registry")]
 pub mod registry;
 mod skip;

@@ -44,8 +44,10 @@ use self::events::{Events, SeqError};
 use self::input::Input;
 use self::output::Chunk;
 use self::start::Fingerprint;
-use self::stdio::Fd;
 use crate::process::{Gone, tree};
+
+pub(crate) use self::status::Status;
+pub(crate) use self::stdio::{Fd, watch_nonblocking};
 
 pub use error::ExecError;
 pub use follow::{Acks, Follower};

@@ -1,13 +1,15 @@
 //! All execs of the agent, by id.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hotcell_agent_api::bounds::EXECS_MAX;
-use hotcell_agent_api::v1::{ExecInfo, ExecResume, ExecStart, ExitCause};
+use hotcell_agent_api::v1::{ExecInfo, ExecResume, ExecStart, ExitCause, WarmUpRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::error::ExecError;
@@ -15,12 +17,13 @@ use super::follow::Follower;
 use super::input::Input;
 use super::start::{Fingerprint, Fingerprints, Start};
 use super::status::Status;
-use super::stdio;
+use super::stdio::{self, Opened};
 use super::supervise::ExecSupervisor;
 use super::{Exec, ExecParts};
 use crate::log;
 use crate::process::{Launch, Table, tree};
 use crate::sys::CStrings;
+use crate::warm::{Running, Warm};
 
 /// Running and finished execs.
 pub struct Execs {
@@ -31,26 +34,35 @@ pub struct Execs {
     reserved_uid: Option<u32>,
     /// Memory limit per process, where no cgroup enforces one.
     data_bytes_max: Option<u64>,
+    warm: Warm,
     entries: Mutex<ExecEntries>,
+    /// Notified when an exec is no longer beginning.
+    begun: Notify,
 }
 
 #[derive(Default)]
 struct ExecEntries {
     by_id: HashMap<String, Arc<Exec>>,
+    /// Those that a spare may be about to run.
+    beginning: HashSet<String>,
     started: u64,
     is_closed: bool,
 }
 
 impl Execs {
-    /// Creates an empty registry. Keepers are added to `table`; no exec may run as `reserved_uid`.
-    pub fn new(table: Table, reserved_uid: Option<u32>) -> Self {
+    /// Creates an empty registry. Keepers are added to `table`; no exec may run as `reserved_uid`;
+    /// execs may write to `root`.
+    pub fn new(table: Table, reserved_uid: Option<u32>, root: &str) -> Self {
+        let data_bytes_max = pass_on_data_limit();
         Self {
+            warm: Warm::new(table.clone(), data_bytes_max, root),
             table,
             fingerprints: Fingerprints::new(),
             can_switch_user: can_switch_user(),
             reserved_uid,
-            data_bytes_max: pass_on_data_limit(),
+            data_bytes_max,
             entries: Mutex::default(),
+            begun: Notify::new(),
         }
     }
 
@@ -61,15 +73,33 @@ impl Execs {
 
     /// Starts an exec and follows it. If it was already started by an identical request, follows it
     /// from the beginning. On `Err` nothing was started.
-    pub fn start(&self, asked: &ExecStart) -> Result<Follower, ExecError> {
+    ///
+    /// Must not be dropped before it has returned: the exec may be running by then.
+    pub async fn start(&self, asked: &ExecStart) -> Result<Follower, ExecError> {
         let start = Start::parse(asked)?;
         let fingerprint = self.fingerprints.of(asked);
+        let entry = loop {
+            let mut begun = pin!(self.begun.notified());
+            begun.as_mut().enable();
+            match self.enter(&start, fingerprint)? {
+                Entry::Existing(follower) => return Ok(follower),
+                Entry::Beginning => begun.await,
+                Entry::New(entry) => break entry,
+            }
+        };
+        let begun = self.begin(start, fingerprint).await;
+        drop(entry);
+        begun
+    }
+
+    /// Checks that an exec may start, and keeps others from starting the same one.
+    fn enter(&self, start: &Start, fingerprint: Fingerprint) -> Result<Entry<'_>, ExecError> {
         let mut entries = self.lock();
         if let Some(exec) = entries.by_id.get(&start.exec_id) {
             if !exec.was_started_as(fingerprint) {
                 return Err(ExecError::Exists);
             }
-            return Follower::new(exec.clone(), 0);
+            return Follower::new(exec.clone(), 0).map(Entry::Existing);
         }
         if let Some(user) = &start.user
             && (!self.can_switch_user || self.reserved_uid == Some(user.uid.as_raw()))
@@ -77,16 +107,58 @@ impl Execs {
             return Err(ExecError::OtherUser);
         }
         entries.make_room()?;
-        let exec = launch(
-            &self.table,
-            self.data_bytes_max,
-            start,
-            fingerprint,
-            entries.started,
-        )?;
+        if !entries.beginning.insert(start.exec_id.clone()) {
+            return Ok(Entry::Beginning);
+        }
+        Ok(Entry::New(NewEntry {
+            execs: self,
+            id: start.exec_id.clone(),
+        }))
+    }
+
+    /// Starts an exec, by a warmed interpreter if it may and can.
+    async fn begin(&self, start: Start, fingerprint: Fingerprint) -> Result<Follower, ExecError> {
+        let opened = stdio::open(&start).map_err(ExecError::os("open the streams"))?;
+        let child = &opened.child;
+        let mut process = None;
+        if start.warm_python {
+            let stdio = [&child.stdin, &child.stdout, &child.stderr];
+            process = self.warm.begin(&start, stdio).await;
+        }
+        self.register(start, fingerprint, opened, process)
+    }
+
+    fn register(
+        &self,
+        start: Start,
+        fingerprint: Fingerprint,
+        opened: Opened,
+        process: Option<Running>,
+    ) -> Result<Follower, ExecError> {
+        let mut entries = self.lock();
+        if let Err(error) = entries.make_room() {
+            if let Some(process) = process {
+                tokio::spawn(tree::kill(process.keeper, process.gone));
+            }
+            return Err(error);
+        }
+        let exec = self.launch(start, fingerprint, entries.started, opened, process)?;
         entries.started += 1;
-        entries.by_id.insert(asked.exec_id.clone(), exec.clone());
+        entries.by_id.insert(exec.id.clone(), exec.clone());
         Follower::new(exec, 0)
+    }
+
+    /// Has an interpreter warmed up for execs with this program and environment.
+    pub fn warm_up(&self, asked: WarmUpRequest) -> Result<(), ExecError> {
+        let start = Start::parse(&ExecStart {
+            exec_id: "-".to_owned(),
+            argv: vec![asked.program, ".py".into()],
+            env: asked.env,
+            cwd: "/".into(),
+            ..ExecStart::default()
+        })?;
+        self.warm.warm_up(&start);
+        Ok(())
     }
 
     /// Follows an existing exec.
@@ -126,6 +198,7 @@ impl Execs {
         let execs: Vec<_> = {
             let mut entries = self.lock();
             entries.is_closed = true;
+            self.warm.close();
             entries.by_id.values().cloned().collect()
         };
         let mut ends = JoinSet::new();
@@ -140,6 +213,67 @@ impl Execs {
                 log::line(format_args!("an exec was not ended: {error}"));
             }
         }
+    }
+
+    /// Starts the process, unless it runs already, and its supervisor.
+    fn launch(
+        &self,
+        start: Start,
+        fingerprint: Fingerprint,
+        serial: u64,
+        opened: Opened,
+        process: Option<Running>,
+    ) -> Result<Arc<Exec>, ExecError> {
+        let (has_terminal, child) = (opened.terminal.is_some(), opened.child);
+        let Running {
+            keeper,
+            gone,
+            status,
+        } = match process {
+            Some(process) => process,
+            None => self.fork(&Launch {
+                argv: CStrings::new(start.argv),
+                env: CStrings::new(start.env),
+                candidates: start.candidates,
+                cwd: start.cwd,
+                user: start.user,
+                data_bytes_max: self.data_bytes_max,
+                stdio: child,
+            })?,
+        };
+        let exec = Exec::new(ExecParts {
+            id: start.exec_id,
+            fingerprint,
+            serial,
+            keeper,
+            gone,
+            input: Input::new(opened.input, has_terminal),
+            terminal: opened.terminal,
+        });
+        let supervisor = ExecSupervisor {
+            exec: exec.clone(),
+            status,
+            outputs: opened.outputs,
+            has_terminal,
+            timeout: start.timeout,
+            grace: start.grace,
+        };
+        tokio::spawn(supervisor.run());
+        Ok(exec)
+    }
+
+    fn fork(&self, launch: &Launch) -> Result<Running, ExecError> {
+        self.warm.interrupt();
+        let (status, told) = Status::open().map_err(ExecError::os("open the streams"))?;
+        let (keeper, gone) = self
+            .table
+            .start(launch, told)
+            .map_err(ExecError::os("start a process"))?;
+        Ok(Running {
+            keeper,
+            gone,
+            status,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, ExecEntries> {
@@ -182,47 +316,25 @@ fn pass_on_data_limit() -> Option<u64> {
     }
 }
 
-fn launch(
-    table: &Table,
-    data_bytes_max: Option<u64>,
-    start: Start,
-    fingerprint: Fingerprint,
-    serial: u64,
-) -> Result<Arc<Exec>, ExecError> {
-    let opened = stdio::open(&start).map_err(ExecError::os("open the streams"))?;
-    let launch = Launch {
-        argv: CStrings::new(start.argv),
-        env: CStrings::new(start.env),
-        candidates: start.candidates,
-        cwd: start.cwd,
-        user: start.user,
-        data_bytes_max,
-        stdio: opened.child,
-    };
-    let (status, told) = Status::open().map_err(ExecError::os("open the streams"))?;
-    let (keeper, gone) = table
-        .start(&launch, told)
-        .map_err(ExecError::os("start a process"))?;
-    let has_terminal = opened.terminal.is_some();
-    let exec = Exec::new(ExecParts {
-        id: start.exec_id,
-        fingerprint,
-        serial,
-        keeper,
-        gone,
-        input: Input::new(opened.input, has_terminal),
-        terminal: opened.terminal,
-    });
-    let supervisor = ExecSupervisor {
-        exec: exec.clone(),
-        status,
-        outputs: opened.outputs,
-        has_terminal,
-        timeout: start.timeout,
-        grace: start.grace,
-    };
-    tokio::spawn(supervisor.run());
-    Ok(exec)
+/// What a `start` found.
+enum Entry<'a> {
+    Existing(Follower),
+    /// Another call is about to start the same one.
+    Beginning,
+    New(NewEntry<'a>),
+}
+
+/// Keeps others from starting the same exec.
+struct NewEntry<'a> {
+    execs: &'a Execs,
+    id: String,
+}
+
+impl Drop for NewEntry<'_> {
+    fn drop(&mut self) {
+        self.execs.lock().beginning.remove(&self.id);
+        self.execs.begun.notify_waiters();
+    }
 }
 
 fn can_switch_user() -> bool {

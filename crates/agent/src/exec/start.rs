@@ -9,7 +9,7 @@ use hotcell_agent_api::bounds::{
     ARGV_ENV_BYTES_MAX, ARGV_MAX, ENV_MAX, EXEC_ID_BYTES_MAX, GRACE_MS_MAX, PATH_BYTES_MAX,
     TIMEOUT_MS_MAX,
 };
-use hotcell_agent_api::v1::{EnvVar, ExecStart, Winsize};
+use hotcell_agent_api::v1::{EnvVar, ExecStart, Interpreter, Winsize};
 use rustix::process::{Gid, Uid};
 
 use crate::process::User;
@@ -42,6 +42,8 @@ pub struct Start {
     pub stdin: bool,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<rustix::termios::Winsize>,
+    /// Whether a warmed Python may run it.
+    pub warm_python: bool,
 }
 
 /// Why a request is invalid in every container.
@@ -81,6 +83,7 @@ impl Start {
             grace: grace(start.grace_ms)?,
             stdin: start.stdin,
             tty: start.tty.as_ref().map(window).transpose()?,
+            warm_python: start.warm_interpreter() == Interpreter::Python,
         })
     }
 }
@@ -334,5 +337,9 @@ mod tests {
         assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
         other.stdin = true;
         assert_ne!(fingerprints.of(&asked()), fingerprints.of(&other));
+        // Permission to be quick does not make it another one.
+        other.stdin = false;
+        other.set_warm_interpreter(Interpreter::Python);
+        assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
     }
 }

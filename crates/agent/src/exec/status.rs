@@ -11,19 +11,35 @@ use super::stdio::{Fd, watch_nonblocking};
 use crate::process::{RECORD_BYTES, Record};
 
 /// Records of a keeper, in order.
-pub(super) struct Status(Fd);
+pub(crate) struct Status {
+    pipe: Fd,
+    /// Returned before anything is read.
+    first: Option<Record>,
+}
 
 impl Status {
     /// Creates the pipe; returns the keeper's end too.
-    pub(super) fn open() -> Result<(Self, OwnedFd), Errno> {
+    pub(crate) fn open() -> Result<(Self, OwnedFd), Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        Ok((Self(watch_nonblocking(read, Interest::READABLE)?), write))
+        let pipe = watch_nonblocking(read, Interest::READABLE)?;
+        Ok((Self { pipe, first: None }, write))
+    }
+
+    /// The same records after another one.
+    pub(crate) fn after(self, first: Record) -> Self {
+        Self {
+            first: Some(first),
+            ..self
+        }
     }
 
     /// The next record; `None` once the keeper has exited. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Record> {
+    pub(crate) async fn next(&mut self) -> Option<Record> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
         loop {
-            let mut guard = self.0.readable().await.ok()?;
+            let mut guard = self.pipe.readable().await.ok()?;
             if let Ok(result) = guard.try_io(|fd| read(fd.get_ref())) {
                 return result.ok().flatten();
             }

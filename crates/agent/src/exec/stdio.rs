@@ -20,7 +20,7 @@ use crate::process::Stdio;
 use crate::sys;
 
 /// One of the agent's ends.
-pub(super) type Fd = Arc<AsyncFd<OwnedFd>>;
+pub(crate) type Fd = Arc<AsyncFd<OwnedFd>>;
 
 /// Both ends of an exec's streams.
 pub(super) struct Opened {
@@ -112,7 +112,7 @@ fn pipe_out() -> Result<(Fd, OwnedFd), Errno> {
 }
 
 /// Makes a descriptor non-blocking and registers it with the runtime.
-pub(super) fn watch_nonblocking(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
+pub(crate) fn watch_nonblocking(fd: OwnedFd, interest: Interest) -> Result<Fd, Errno> {
     ioctl_fionbio(&fd, true)?;
     sys::watch(fd, interest).map(Arc::new)
 }

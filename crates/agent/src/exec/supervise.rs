@@ -66,6 +66,8 @@ impl ExecSupervisor {
                         self.exec.started(pid);
                         is_started = true;
                     }
+                    // Only what has not begun yet tells this.
+                    Some(Record::Spare { .. }) => {}
                     Some(end) => return Some(end),
                     None => {
                         self.exec.gone().wait().await;
@@ -175,7 +177,7 @@ fn exit(end: Option<Record>, mut usage: Usage) -> Exit {
                 errno,
             });
         }
-        Some(Record::Started { .. }) | None => {}
+        Some(Record::Started { .. } | Record::Spare { .. }) | None => {}
     }
     exit.usage = Some(usage);
     exit

@@ -61,6 +61,20 @@ pub(super) fn start(launch: &Launch, told: OwnedFd) -> Result<Pid, Errno> {
     sys::fork(&Task { launch, told }, keep)
 }
 
+/// Forks a zygote: a child of the agent that executes a program of ours, without a keeper.
+pub(super) fn start_zygote(launch: &Launch) -> Result<Pid, Errno> {
+    sys::fork(launch, |child, launch| {
+        let Stdio {
+            stdin,
+            stdout,
+            stderr,
+            ..
+        } = &launch.stdio;
+        sys::close_all_but(child, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+        become_program(child, launch, &Cell::new(None))
+    })
+}
+
 struct Task<'a> {
     launch: &'a Launch,
     told: OwnedFd,

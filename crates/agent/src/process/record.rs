@@ -12,6 +12,8 @@ pub enum Record {
         /// Of the leader.
         pid: u32,
     },
+    /// A keeper that a zygote forked, and below it an interpreter that waits for its script.
+    Spare { leader: u32, keeper: u32 },
     /// The leader could not be started.
     NotStarted { step: LaunchStep, errno: u32 },
     /// The leader has exited; other processes of the exec may still run.
@@ -107,12 +109,14 @@ const STARTED: u64 = 1;
 const NOT_STARTED: u64 = 2;
 const CODE: u64 = 3;
 const SIGNAL: u64 = 4;
+const SPARE: u64 = 5;
 
 impl Record {
     /// Serializes without allocating.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let words = match *self {
             Self::Started { pid } => [STARTED, u64::from(pid), 0, 0, 0],
+            Self::Spare { leader, keeper } => [SPARE, u64::from(leader), u64::from(keeper), 0, 0],
             Self::NotStarted { step, errno } => {
                 [NOT_STARTED, u64::from(step as u32), u64::from(errno), 0, 0]
             }
@@ -158,6 +162,10 @@ impl Record {
                 step: LaunchStep::from_number(value)?,
                 errno: u32::try_from(third).ok()?,
             }),
+            SPARE => Some(Self::Spare {
+                leader: small,
+                keeper: u32::try_from(third).ok()?,
+            }),
             CODE => ended(WaitStatus::Code(small)),
             SIGNAL => ended(WaitStatus::Signal(small)),
             _ => None,
@@ -179,6 +187,10 @@ mod tests {
         };
         let mut records = vec![
             Record::Started { pid: 7 },
+            Record::Spare {
+                leader: 7,
+                keeper: 6,
+            },
             ended(WaitStatus::Code(255)),
             ended(WaitStatus::Signal(9)),
         ];

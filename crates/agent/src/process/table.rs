@@ -1,18 +1,20 @@
 //! The agent's children, and how they end.
 //!
-//! Only keepers are in the table. A keeper that exits by itself leaves no process behind. If a
+//! Only keepers are in the table, and the zygote of a warmed interpreter, which forks keepers but has
+//! no children of its own. A keeper that exits by itself leaves no process behind. If a
 //! keeper is killed, its processes are reparented to the agent, which finds them as children that
 //! are not keepers and kills them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 use tokio::signal::unix::Signal;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::keeper::{self, Launch};
 use super::scan::Scan;
@@ -31,6 +33,8 @@ const SWEEP_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Default)]
 pub struct Table {
     keepers: Arc<Mutex<HashMap<i32, watch::Sender<bool>>>>,
+    /// Notified when a keeper is gone.
+    removed: Arc<Notify>,
 }
 
 /// Resolves when a keeper has exited and no process of its exec is left.
@@ -60,6 +64,41 @@ impl Table {
         Ok((keeper, Gone(gone)))
     }
 
+    /// Starts a zygote. It stands in the table too, so that it is not taken for an orphan.
+    pub fn start_zygote(&self, launch: &Launch) -> Result<(Pid, Gone), Errno> {
+        let mut keepers = self.lock();
+        let zygote = keeper::start_zygote(launch)?;
+        let (ended, gone) = watch::channel(false);
+        keepers.insert(zygote.as_raw_nonzero().get(), ended);
+        Ok((zygote, Gone(gone)))
+    }
+
+    /// Adds a keeper that a zygote forked; `None` if there is no such child of ours, or it is in the
+    /// table already.
+    pub fn adopt(&self, keeper: Pid) -> Option<Gone> {
+        let mut keepers = self.lock();
+        let is_new = !keepers.contains_key(&keeper.as_raw_nonzero().get());
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if !is_new || waitid(WaitId::Pid(keeper), options).is_err() {
+            return None;
+        }
+        let (ended, gone) = watch::channel(false);
+        keepers.insert(keeper.as_raw_nonzero().get(), ended);
+        Some(Gone(gone))
+    }
+
+    /// Waits until there is no keeper, and therefore no process but ours.
+    pub async fn until_empty(&self) {
+        loop {
+            let mut removed = pin!(self.removed.notified());
+            removed.as_mut().enable();
+            if self.lock().is_empty() {
+                return;
+            }
+            removed.await;
+        }
+    }
+
     pub fn keepers(&self) -> Vec<(Pid, Gone)> {
         self.lock()
             .iter()
@@ -85,7 +124,10 @@ impl Table {
         let mut killed = Vec::new();
         while let Ok(Some(ended)) = sys::wait_any(true) {
             match self.lock().remove(&ended.pid) {
-                Some(keeper) if ended.status == 0 => _ = keeper.send_replace(true),
+                Some(keeper) if ended.status == 0 => {
+                    keeper.send_replace(true);
+                    self.removed.notify_waiters();
+                }
                 Some(keeper) => killed.push(keeper),
                 None => {}
             }
@@ -96,7 +138,7 @@ impl Table {
     /// Kills the orphans of killed keepers, and only then reports these keepers as gone.
     async fn bury(&self, mut killed: Vec<watch::Sender<bool>>) {
         log::line(format_args!(
-            "a keeper was killed: its processes are killed too"
+            "a keeper was killed: what it leaves is killed too"
         ));
         let mut wait = SWEEP_WAIT;
         for _ in 0..SWEEPS_MAX {
@@ -111,6 +153,7 @@ impl Table {
         for keeper in killed {
             keeper.send_replace(true);
         }
+        self.removed.notify_waiters();
     }
 
     /// All our children that are not keepers, with their descendants.

@@ -19,3 +19,6 @@ mod files_write;
 mod handshake;
 mod harness;
 mod tunnels;
+mod warm;
+mod warm_exec;
+mod warm_same;

@@ -1,0 +1,3 @@
+# args: one|two three|--four|ünï
+import sys
+print(sys.argv)

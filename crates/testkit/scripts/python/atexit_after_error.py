@@ -1,0 +1,3 @@
+import atexit
+atexit.register(print, "still called")
+raise KeyError("missing")

@@ -1,0 +1,2 @@
+import atexit, sys
+atexit.register(sys.exit, 8)

@@ -1,0 +1,2 @@
+import faulthandler, sys
+print(faulthandler.is_enabled())

@@ -1,0 +1,2 @@
+import locale
+print(locale.getlocale(), "{:n}".format(1234567), "ä".upper(), sorted("zäa"))

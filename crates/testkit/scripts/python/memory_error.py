@@ -1,0 +1,5 @@
+try:
+    bytearray(1 << 60)
+except MemoryError as error:
+    print("refused", error)
+raise MemoryError

@@ -1,0 +1,3 @@
+import os, signal
+print("not flushed")
+os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,4 @@
+print("a")
+if True:
+    print("b")
+raise ValueError

@@ -1,0 +1,3 @@
+# stdin: a\0b\nc
+import sys
+print(sys.stdin.buffer.read())

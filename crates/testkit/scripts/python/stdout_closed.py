@@ -1,0 +1,3 @@
+import os
+print("lost in the end")
+os.close(1)
