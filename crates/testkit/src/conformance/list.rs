@@ -6,7 +6,7 @@
 
 use super::{
     Case, archive, batch, cancel, escape, exec, exec_input, file, lifecycle, limits, restart,
-    resume, root, sealed, sealed_host,
+    resume, root, sealed, sealed_host, warm,
 };
 
 /// Generates one `#[test]` per case of the suite, each with a
@@ -84,6 +84,9 @@ macro_rules! conformance_cases {
                 }
                 cancel {
                     cancel_kills_a_daemon_that_left_its_session
+                }
+                warm {
+                    a_warmed_interpreter_does_what_a_new_one_does
                 }
                 file {
                     a_large_file_makes_the_round_trip

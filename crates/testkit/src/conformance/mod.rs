@@ -27,6 +27,7 @@ mod root;
 mod run;
 mod sealed;
 mod sealed_host;
+mod warm;
 
 use std::any::Any;
 use std::future::Future;
