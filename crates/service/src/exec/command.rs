@@ -5,7 +5,7 @@ use std::time::Duration;
 use hotcell_agent_client::bounds::{
     ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, PATH_BYTES_MAX,
 };
-use hotcell_agent_client::{Command as AgentCommand, Interpreter, Variable, Winsize};
+use hotcell_agent_client::{Command as AgentCommand, Hello, Interpreter, Variable, Winsize};
 use hotcell_domain::{Command, Env, Stdin};
 use hotcell_ledger::Arguments;
 
@@ -76,6 +76,18 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
         }),
         warm_interpreter: command.warm_python.then_some(Interpreter::Python),
     }
+}
+
+/// The variables of a command that brings none of its own, in a container that has none either.
+pub(crate) fn environment(hello: &Hello) -> Vec<Variable> {
+    let image = hello.env.iter();
+    let image = image.map(|(name, value)| (&name[..], &value[..]));
+    let env = Env::of_container(&hello.root, None, image);
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    let pairs = env.iter();
+    pairs
+        .map(|(name, value)| (bytes(name), bytes(value)))
+        .collect()
 }
 
 /// Refuses a command that no agent would take.

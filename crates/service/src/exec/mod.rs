@@ -35,6 +35,7 @@ use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Pr
 
 use crate::Abandonment;
 
+pub(crate) use self::command::environment;
 pub(crate) use self::index::LiveExecs;
 pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;

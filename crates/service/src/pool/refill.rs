@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hotcell_agent_client::{Feature, Interpreter};
 use hotcell_domain::ContainerId;
 use hotcell_engine::{Abandonment, Progress, error_chain};
 use tokio::task::{JoinError, JoinSet};
@@ -18,6 +19,7 @@ use crate::ServiceError;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::container::{CreateError, Creation, create};
+use crate::exec::environment;
 use crate::space::LOOK_INTERVAL;
 
 /// Containers of one set that are made at once.
@@ -26,6 +28,9 @@ const CREATIONS_MAX: usize = 4;
 /// From a container that could not be made to the next attempt.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
+
+/// What commands call Python: only they find it warm.
+const PYTHON: &str = "python3";
 
 /// What is being made of one set.
 type Creations = JoinSet<Result<(), CreateError>>;
@@ -165,12 +170,29 @@ impl Pool {
     /// Whatever else shall be there before anybody comes is started here.
     pub(super) async fn warm_up(&self, connection: &Connection) -> Result<(), ServiceError> {
         if self.is_healthy(connection, CHECK_TIMEOUT).await {
+            warm_python_up(connection).await;
             return Ok(());
         }
         Err(ServiceError::Unavailable {
             reason: "the container does not answer".to_owned(),
             source: None,
         })
+    }
+}
+
+/// Has Python warmed up, where the image has it. A container is as good without.
+async fn warm_python_up(connection: &Connection) {
+    let Ok(connected) = connection.get().await else {
+        return;
+    };
+    let agent = &connected.agent;
+    if !agent.has(Feature::WarmPython) {
+        return;
+    }
+    let env = environment(agent.hello());
+    let asked = agent.warm_up(Interpreter::Python, PYTHON.as_bytes(), &env);
+    if let Ok(Err(error)) = tokio::time::timeout(CHECK_TIMEOUT, asked).await {
+        connection.report(&connected, &error);
     }
 }
 
