@@ -45,6 +45,16 @@ pub(super) struct Live {
     agent: Agent,
 }
 
+impl Live {
+    pub(super) fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+}
+
 impl EngineCalls {
     pub(super) fn open() -> Result<Self> {
         let home = std::env::temp_dir().join(format!("hotcell-bench-{}", std::process::id()));

@@ -36,6 +36,23 @@ pub(super) fn private_bytes(pid: u32) -> Result<u64> {
     Ok(private.filter_map(kib).sum::<u64>() << 10)
 }
 
+/// Memory of all descendants of a process that no file stands behind. What several share is counted
+/// once.
+pub(super) fn anonymous_bytes_below(root: u32) -> Result<u64> {
+    let mut bytes = 0;
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        for child in children.split_whitespace().map(str::parse::<u32>) {
+            let child = child?;
+            let rollup = std::fs::read_to_string(format!("/proc/{child}/smaps_rollup"))?;
+            bytes += bytes_of(&rollup, "Pss_Anon:")?;
+            open.push(child);
+        }
+    }
+    Ok(bytes)
+}
+
 /// Memory that the kernel could give to somebody without swapping.
 pub(super) fn available_bytes() -> Result<u64> {
     let info = std::fs::read_to_string("/proc/meminfo")?;

@@ -16,6 +16,7 @@ mod ledger;
 mod many;
 mod memory;
 mod operate;
+mod python;
 mod readme;
 mod report;
 mod run;
@@ -39,8 +40,9 @@ use self::report::Report;
 use crate::workspace;
 
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 10] = [
-    "embedded", "server", "code", "run", "many", "engines", "images", "store", "ledger", "operate",
+const AREAS: [&str; 11] = [
+    "embedded", "python", "server", "code", "run", "many", "engines", "images", "store", "ledger",
+    "operate",
 ];
 
 /// Rounds of subjects that take milliseconds.
@@ -49,7 +51,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | server | code | run | many | engines | images | store | ledger | operate]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | run | many | engines | images | store | ledger | operate]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -131,6 +133,7 @@ fn measure(
         let start = Instant::now();
         match name {
             "embedded" => embedded::run(docker, report, readme)?,
+            "python" => python::run(report, readme)?,
             "server" => server::run(docker, binaries, report, readme)?,
             "code" => code::run(&binaries.ours, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
