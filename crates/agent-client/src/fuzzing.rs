@@ -18,7 +18,10 @@ use crate::error::{ETAG_BYTES_MAX, MESSAGE_CHARS_MAX};
 use crate::exec::{SequenceCheck, parse_execs};
 use crate::file::parse_result;
 use crate::tunnel::{IncomingCheck, check_reply};
-use crate::{AgentError, AgentRefusal, Event, EventKind, ExitCause, FileInfo, Hello, Page};
+use crate::{
+    AgentError, AgentRefusal, Event, EventKind, ExitCause, FileInfo, Hello, NotebookEvent,
+    NotebookFrame, Page,
+};
 
 /// Parses the bytes as each kind of answer; a parse error is fine.
 pub fn answers(bytes: &[u8]) {
@@ -46,9 +49,22 @@ pub fn answers(bytes: &[u8]) {
     if let Ok(reply) = TunnelReply::decode(bytes) {
         tunnel_reply(reply);
     }
+    notebook(bytes);
     if let Some((code, message)) = bytes.split_first() {
         let message = String::from_utf8_lossy(message).into_owned();
         status(&Status::new(Code::from(i32::from(*code)), message));
+    }
+}
+
+/// What the channel of a notebook carries.
+pub fn notebook(bytes: &[u8]) {
+    let frames = crate::notebook::parse_all(bytes).unwrap_or_default();
+    let ends = frames.into_iter().filter_map(|frame| match frame {
+        NotebookFrame::Event(NotebookEvent::End(end)) => Some(end),
+        NotebookFrame::Event(_) | NotebookFrame::Stdout(_) | NotebookFrame::Stderr(_) => None,
+    });
+    for value in ends.flat_map(|end| end.result.into_iter().chain(end.displayed)) {
+        assert!(value.text.len() <= bytes.len());
     }
 }
 

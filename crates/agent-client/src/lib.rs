@@ -14,6 +14,7 @@ mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod notebook;
 mod transfer;
 mod tunnel;
 
@@ -28,6 +29,10 @@ pub use exec::{
 pub use feature::{Feature, Features};
 pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};
 pub use hotcell_agent_api::bounds;
+pub use notebook::{
+    CellEnd, CellForm, CellValue, NotebookChannel, NotebookDeath, NotebookError, NotebookEvent,
+    NotebookFrame, NotebookHello, NotebookRequest,
+};
 pub use transfer::{ByteReader, ByteWriter};
 pub use tunnel::{IncomingTunnel, TunnelAddress, TunnelStream, Tunnels};
 
