@@ -115,6 +115,13 @@ impl Connection {
         }
     }
 
+    /// Whether this is still the connection that [`Connection::get`] would return.
+    pub(crate) fn is_current(&self, connected: &Connected) -> bool {
+        let state = self.state();
+        let current = state.current.as_ref();
+        current.is_some_and(|current| current.number == connected.number)
+    }
+
     /// Waits until the container is distrusted; returns the reason.
     pub(crate) async fn distrusted(&self) -> &'static str {
         let mut distrusted = self.distrusted.subscribe();

@@ -47,12 +47,15 @@ pub use code::{
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
-pub use exec::{ExecStdin, ExecStream, ExecSummary, ExecView, Input, Message, Poll, Signal, Start};
+pub use exec::{
+    CellValues, ExecStdin, ExecStream, ExecSummary, ExecView, Input, Message, Poll, Signal, Start,
+};
 pub use file::{
     BatchOutcome, FileInfo, FileKind, FileOperation, FilePath, FileReader, FileWriter, List, Page,
     Precondition, WriteOptions,
 };
 pub use gc::Collected;
+pub use hotcell_agent_client::{CellForm, CellValue};
 pub use hotcell_engine::{Abandonment, Progress, Waiting};
 pub use listing::{Listing, PageCursor, PageRequest};
 pub use operation::{Action, log_denial};

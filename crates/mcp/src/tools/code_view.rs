@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Answer;
 use super::artifacts::{Artifact, ShownArtifacts};
+use super::cell_view::{ValueView, ValuesView};
 use super::exec_view::{UsageView, insert_end};
 
 /// What [`CodeView::answer`] makes, if there is no picture.
@@ -26,6 +27,8 @@ pub(super) struct Output {
     truncated: bool,
     session: String,
     session_is_new: bool,
+    result: Option<ValueView>,
+    displayed: Option<Vec<ValueView>>,
     artifacts: Vec<Artifact>,
     usage: Option<UsageView>,
     note: Option<String>,
@@ -36,11 +39,19 @@ pub(super) struct CodeView {
     run: CodeRun,
     output: CodeOutput,
     shown: ShownArtifacts,
+    values: ValuesView,
 }
 
 impl CodeView {
-    pub(super) fn new(run: CodeRun, output: CodeOutput, shown: ShownArtifacts) -> Self {
-        Self { run, output, shown }
+    pub(super) fn new(mut run: CodeRun, output: CodeOutput, shown: ShownArtifacts) -> Self {
+        let values = run.notebook.take();
+        let values = values.map(|values| ValuesView::new(values, run.session.is_new));
+        Self {
+            run,
+            output,
+            shown,
+            values: values.unwrap_or_default(),
+        }
     }
 
     pub(super) fn answer(self) -> Answer {
@@ -93,6 +104,7 @@ impl CodeView {
                 self.output.not_kept_bytes
             ));
         }
+        notes.extend(self.values.note.clone());
         notes.extend(self.shown.note.clone());
         (!notes.is_empty()).then(|| notes.join("; "))
     }
@@ -111,6 +123,13 @@ impl CodeView {
         insert("truncated", self.is_truncated().into());
         insert("session", run.session.name.as_str().into());
         insert("session_is_new", run.session.is_new.into());
+        if let Some(result) = &self.values.result {
+            insert("result", serde_json::to_value(result).unwrap_or_default());
+        }
+        if !self.values.displayed.is_empty() {
+            let displayed = serde_json::to_value(&self.values.displayed);
+            insert("displayed", displayed.unwrap_or_default());
+        }
         let artifacts = serde_json::to_value(&self.shown.artifacts);
         insert("artifacts", artifacts.unwrap_or_default());
         if let Some(note) = note {
@@ -129,6 +148,10 @@ impl CodeView {
             text.push_str(stderr);
         }
         end_line(&mut text);
+        for value in self.values.lines() {
+            text.push_str(&value);
+            end_line(&mut text);
+        }
         for artifact in &self.shown.artifacts {
             writeln!(text, "[{artifact}]").expect("it is a string");
         }

@@ -50,7 +50,7 @@ pub(super) struct Params {
     /// Ended after so many seconds; default 30
     #[schemars(range(min = 0.001, max = TIMEOUT_S_MAX))]
     timeout_s: Option<f64>,
-    /// Keep variables, as a notebook does
+    /// Python: keep variables for the next stateful call; the last expression is the result
     #[serde(default)]
     stateful: bool,
     /// Forget them first
@@ -123,12 +123,6 @@ impl Params {
         let missing = |message: &str, hint: &str| {
             Err(ToolError::new(Code::Unavailable, message).with_hint(hint))
         };
-        if self.stateful || self.restart {
-            return missing(
-                "`stateful` and `restart` are not available in this version: each call is a new process",
-                "leave them out, and keep what the next call needs in a file in /workspace",
-            );
-        }
         if !self.packages.is_empty() {
             return missing(
                 "`packages` cannot be installed: this server's containers have no way to a package index",
@@ -153,6 +147,8 @@ impl Params {
             stdin: self.stdin,
             timeout: self.timeout_s.map(Duration::from_secs_f64),
             is_cold: self.cold,
+            stateful: self.stateful,
+            restart: self.restart,
             progress: Progress::default(),
             abandonment: Abandonment::default(),
         })

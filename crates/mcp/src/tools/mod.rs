@@ -7,6 +7,7 @@ mod answer;
 mod arguments;
 mod artifacts;
 mod attach;
+mod cell_view;
 mod check;
 mod code_view;
 mod container_view;

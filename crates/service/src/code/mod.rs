@@ -7,6 +7,7 @@
 mod artifacts;
 mod cut;
 mod languages;
+mod notebook;
 mod output;
 mod python;
 mod run;
@@ -23,6 +24,7 @@ pub use self::cut::CutText;
 pub(crate) use self::languages::Languages;
 pub use self::output::CodeOutput;
 pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
+use crate::exec::CellValues;
 use crate::file::FilePath;
 use crate::{Abandonment, Progress};
 
@@ -45,6 +47,10 @@ pub struct CodeRequest {
     pub timeout: Option<Duration>,
     /// Run it by the plain interpreter, even where a warmed one could.
     pub is_cold: bool,
+    /// Run it in the interpreter that the session keeps, as a cell of a notebook.
+    pub stateful: bool,
+    /// End that interpreter first.
+    pub restart: bool,
     /// Receives the progress of the image pull.
     pub progress: Progress,
     /// Whether somebody waits for it. A snippet that was abandoned is cancelled; a session stays.
@@ -84,6 +90,8 @@ pub struct CodeRun {
     pub end: ExecEnd,
     /// What it put into `/workspace/artifacts`.
     pub artifacts: Artifacts,
+    /// What a stateful one tells besides.
+    pub notebook: Option<CellValues>,
 }
 
 /// The name of the session of a caller who names none.

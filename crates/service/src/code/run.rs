@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hotcell_agent_client::Agent;
 use hotcell_agent_client::bounds::BATCH_BYTES_MAX;
-use hotcell_domain::{Caller, Command, ContainerRef, ExecStatus, NotStarted, Stdin};
+use hotcell_domain::{Caller, Command, ContainerRef, Env, ExecStatus, NotStarted, Stdin};
 use hotcell_ledger::Arguments;
 
 use super::session::Session;
@@ -21,7 +21,7 @@ use crate::{Action, Inner, Service, ServiceError};
 const FILES_BYTES_MAX: usize = BATCH_BYTES_MAX - (64 << 10);
 
 /// The language whose pictures are caught.
-const PYTHON: &str = "python";
+pub(super) const PYTHON: &str = "python";
 
 impl Service {
     /// Runs a snippet in a session of the caller's, which is created if there is none, and waits
@@ -58,6 +58,7 @@ impl CodeRequest {
     fn note(&self, arguments: &mut Arguments) {
         arguments.text("language", self.language.name);
         arguments.number("code_bytes", self.source.len() as u64);
+        arguments.flag("stateful", self.stateful);
         arguments.number("files", self.files.len() as u64);
         arguments.argv("args", &self.arguments);
         if let Some(stdin) = &self.stdin {
@@ -73,9 +74,14 @@ impl Inner {
         mut request: CodeRequest,
     ) -> Result<CodeRun, ServiceError> {
         check_files(&request.files)?;
+        request.check_stateful()?;
         let opened = self.open_session(caller, &request.session, request.progress.clone());
-        let Session { container, view } = opened.await?;
-        self.require(&container, request.language).await?;
+        let session = opened.await?;
+        self.require(&session.container, request.language).await?;
+        if request.stateful {
+            return self.run_stateful(caller, session, request).await;
+        }
+        let Session { container, view } = session;
         let (language, files) = (request.language, std::mem::take(&mut request.files));
         let is_python = language.name == PYTHON;
         let staged = async {
@@ -106,6 +112,7 @@ impl Inner {
             session: view,
             end,
             artifacts,
+            notebook: None,
         })
     }
 
@@ -142,12 +149,12 @@ impl Inner {
         command.ends_background = true;
         command.warm_python = request.language.name == PYTHON && !request.is_cold;
         if request.language.name == PYTHON {
-            set_python_variables(&mut command, &connected, number);
+            set_python_variables(&mut command.env, &connected, number);
         }
         Ok((command, source))
     }
 
-    async fn write_files(
+    pub(super) async fn write_files(
         &self,
         caller: &Caller,
         container: &LiveContainer,
@@ -206,12 +213,14 @@ impl Drop for SourceFile {
     }
 }
 
-fn set_python_variables(command: &mut Command, connected: &Connected, number: u64) {
+/// Returns how the names of its pictures begin.
+pub(super) fn set_python_variables(env: &mut Env, connected: &Connected, number: u64) -> String {
     let hello = connected.agent.hello();
     let path = hello.env.iter().find(|(name, _)| *name == *b"PYTHONPATH");
     let path = path.and_then(|(_, value)| std::str::from_utf8(value).ok());
     let figures = format!("figure-{number:016x}");
-    python::set_variables(&mut command.env, &hello.root, path, &figures);
+    python::set_variables(env, &hello.root, path, &figures);
+    figures
 }
 
 fn check_files(files: &[CodeFile]) -> Result<(), ServiceError> {

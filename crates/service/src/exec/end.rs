@@ -74,7 +74,7 @@ fn was_started(exit: &Exit) -> bool {
 }
 
 /// The machine-readable form of [`why_not_started`].
-fn not_started(cause: &ExitCause) -> Option<NotStarted> {
+pub(super) fn not_started(cause: &ExitCause) -> Option<NotStarted> {
     match cause {
         ExitCause::NotStarted { step, errno } => Some(match (step.as_str(), *errno) {
             ("execve", ENOENT) => NotStarted::NoProgram,

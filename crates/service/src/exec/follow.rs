@@ -291,16 +291,17 @@ impl TableInner {
     }
 
     async fn judge(&self, exec: &LiveExec, exit: &Exit) -> ExecEnd {
-        let is_oom = end::may_be_oom(exit) && self.ran_out_of_memory(exec).await;
+        let is_oom = end::may_be_oom(exit) && self.had_oom_kills(exec.oom_kills_before).await;
         end::of_exit(exit, &exec.command, is_oom)
     }
 
-    async fn ran_out_of_memory(&self, exec: &LiveExec) -> bool {
+    /// Whether the OOM killer was active since there were `before` kills.
+    pub(super) async fn had_oom_kills(&self, before: u64) -> bool {
         let engine = &self.environment.engine;
         let Ok(container) = engine.inspect(&self.container).await else {
             return false;
         };
         self.oom_kills.store(container.oom_kills, Ordering::Relaxed);
-        container.oom_kills > exec.oom_kills_before
+        container.oom_kills > before
     }
 }

@@ -18,6 +18,7 @@ mod index;
 mod input;
 mod list;
 mod live;
+mod notebook;
 mod poll;
 mod queue;
 mod recover;
@@ -37,6 +38,8 @@ use crate::Abandonment;
 
 pub(crate) use self::command::environment;
 pub(crate) use self::index::LiveExecs;
+pub use self::notebook::CellValues;
+pub(crate) use self::notebook::{Cell, NoKernel};
 pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;
 

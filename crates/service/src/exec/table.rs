@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::ids::ExecIds;
 use super::live::LiveExec;
+use super::notebook::Notebook;
 use super::queue::Queue;
 use super::sink::OutputSink;
 use crate::backoff::Backoff;
@@ -46,6 +47,8 @@ pub(super) struct TableInner {
     pub(super) oom_kills: AtomicU64,
     pub(super) counts: watch::Sender<Counts>,
     pub(super) ids: Mutex<ExecIds>,
+    /// Its interpreter that keeps its state.
+    pub(super) notebook: Notebook,
     state: Mutex<State>,
 }
 
@@ -101,6 +104,7 @@ impl ExecTable {
             oom_kills: AtomicU64::new(0),
             counts: watch::Sender::new(Counts::default()),
             ids: Mutex::default(),
+            notebook: Notebook::new(),
             state: Mutex::new(State {
                 queue: Queue::new(),
                 running: 0,
@@ -225,7 +229,7 @@ impl TableInner {
         self.publish_counts(&state);
     }
 
-    fn free_slot(&self) {
+    pub(super) fn free_slot(&self) {
         let mut state = self.state();
         state.end_running();
         self.publish_counts(&state);

@@ -12,7 +12,7 @@ use hotcell_service::{
 use crate::fixture::{Fixture, me, name, somebody_else};
 
 /// A snippet of the default session.
-fn snippet(language: &str, source: &str) -> CodeRequest {
+pub(crate) fn snippet(language: &str, source: &str) -> CodeRequest {
     CodeRequest {
         language: Language::by_name(language).expect("a language"),
         source: Bytes::copy_from_slice(source.as_bytes()),
@@ -22,6 +22,8 @@ fn snippet(language: &str, source: &str) -> CodeRequest {
         stdin: None,
         timeout: None,
         is_cold: true,
+        stateful: false,
+        restart: false,
         progress: Progress::default(),
         abandonment: Abandonment::default(),
     }
@@ -35,12 +37,12 @@ async fn run_as(service: &Service, caller: &Caller, request: CodeRequest) -> Cod
     service.run_code(caller, request).await.expect("it runs")
 }
 
-async fn run(service: &Service, request: CodeRequest) -> CodeRun {
+pub(crate) async fn run(service: &Service, request: CodeRequest) -> CodeRun {
     run_as(service, &me(), request).await
 }
 
 /// What a run wrote: both streams.
-async fn wrote(service: &Service, run: &CodeRun) -> (String, String) {
+pub(crate) async fn wrote(service: &Service, run: &CodeRun) -> (String, String) {
     let output = service.code_output(&me(), &run.exec, &run.end);
     let output = output.await.expect("it is kept");
     (output.stdout.head, output.stderr.head)

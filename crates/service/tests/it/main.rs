@@ -14,6 +14,7 @@ mod exec_stream;
 mod file_basics;
 mod file_transfer;
 mod fixture;
+mod notebook;
 mod quotas;
 mod recorded;
 mod simulation;

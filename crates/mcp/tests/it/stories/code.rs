@@ -86,6 +86,61 @@ async fn files_go_in_and_out_of_a_session() {
 }
 
 #[tokio::test]
+async fn a_notebook_keeps_variables_and_tells_the_value_of_the_last_expression() {
+    let world = World::new().await;
+    let client = world.client().await;
+    let run = async |code: &str| {
+        let arguments = json!({ "code": code, "stateful": true, "timeout_s": 0.5 });
+        ok(&client, "execute_code", arguments).await
+    };
+    let first = run("import asyncio\nx = 20\nprint('begun')\nawait asyncio.sleep(0, x + 1)").await;
+    assert_eq!(first.structured["result"], json!({ "text": "21" }));
+    let text = first.text.replace(|c: char| c.is_ascii_digit(), "N");
+    insta::assert_snapshot!(text.replace("NN", "N").replace("NN", "N"), @r"
+    begun
+    [result]
+    N
+    [succeeded; N ms; session default (new)]
+    ");
+    let second = run("class M:\n    def _repr_markdown_(self): return '# m'\n    def __repr__(self): return 'M()'\ndisplay(x, M())\n_ + x").await;
+    assert_eq!(second.structured["result"]["text"], "41");
+    let displayed =
+        json!([{ "text": "20" }, { "text": "M()", "mime_type": "text/markdown", "data": "# m" }]);
+    assert_eq!(second.structured["displayed"], displayed);
+    assert!(
+        second.text.starts_with("20\n# m\n[result]\n41\n"),
+        "{}",
+        second.text
+    );
+
+    let failed = run("def f():\n    return y\nf()").await;
+    let stderr = failed.structured["stderr"].as_str().expect("text");
+    assert!(
+        stderr.contains("    return y\n")
+            && stderr.ends_with("NameError: name 'y' is not defined\n"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("hotcell"), "{stderr}");
+    let slow = run("while True: pass").await;
+    assert_eq!(slow.structured["status"], "timed_out");
+    for rendering in [&slow.text, &slow.structured.to_string()] {
+        assert!(rendering.contains("variables are kept"), "{rendering}");
+    }
+    assert_eq!(run("x").await.structured["result"]["text"], "20");
+    let gone = run("import os; os._exit(1)").await;
+    for rendering in [&gone.text, &gone.structured.to_string()] {
+        assert!(rendering.contains("variables are gone"), "{rendering}");
+    }
+    let anew = run("'x' in dir()").await;
+    assert_eq!(anew.structured["result"]["text"], "False");
+    let note = anew.structured["note"].as_str().expect("a note");
+    assert!(
+        note.contains("new interpreter") && anew.text.contains(note),
+        "{note}"
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_run_is_refused_with_the_next_step() {
     let world = World::new().await;
     let client = world.client().await;
@@ -93,7 +148,8 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
         json!({ "code": "x", "language": "klingon" }),
         json!({ "code": " \n" }),
         json!({ "code": "" }),
-        json!({ "code": "1", "stateful": true }),
+        json!({ "code": "1", "restart": true }),
+        json!({ "code": "1", "stateful": true, "language": "sh" }),
         json!({ "code": "1", "packages": ["requests"] }),
         json!({ "code": "1", "session": "a\nb" }),
         json!({ "code": "1", "timeout_s": 0 }),
@@ -110,8 +166,10 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
     hint: correct the argument and call again
     invalid_argument: `code` must be a string, at least 1, not ""
     hint: code: Source, at most 10 MiB
-    unavailable: `stateful` and `restart` are not available in this version: each call is a new process
-    hint: leave them out, and keep what the next call needs in a file in /workspace
+    invalid_argument: `restart` is for the interpreter of `stateful` calls: set both
+    hint: correct the argument and call again
+    invalid_argument: `stateful` works with python only
+    hint: correct the argument and call again
     unavailable: `packages` cannot be installed: this server's containers have no way to a package index
     hint: use what the image has, or write the package's files to /workspace with `files`
     invalid_argument: `session`: must be 1 to 256 bytes of text without control characters

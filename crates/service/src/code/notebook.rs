@@ -1,0 +1,115 @@
+//! Running a snippet in the interpreter that its session keeps.
+
+use std::sync::Arc;
+
+use hotcell_domain::{Caller, Env, ExecStatus, NotStarted};
+
+use super::run::{PYTHON, set_python_variables};
+use super::session::Session;
+use super::{CodeRequest, CodeRun, SNIPPET_BYTES_MAX, artifacts};
+use crate::container::LiveContainer;
+use crate::exec::{Cell, NoKernel};
+use crate::{Inner, ServiceError};
+
+impl Inner {
+    /// The same as [`Inner::run_code`], in an interpreter that keeps its variables.
+    pub(super) async fn run_stateful(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: Session,
+        mut request: CodeRequest,
+    ) -> Result<CodeRun, ServiceError> {
+        let Session { container, view } = session;
+        let (language, files) = (request.language, std::mem::take(&mut request.files));
+        let wrote = self.write_files(caller, &container, files, true);
+        let (before, wrote) = tokio::join!(artifacts::list(&container), wrote);
+        wrote?;
+        let cell = self.cell(&container, request).await?;
+        let run = match container.execs().run_cell(caller, cell).await {
+            Ok(run) => run,
+            Err(NoKernel::NotStarted(NotStarted::NoProgram)) => {
+                return Err(self.lacks(&container, language).await);
+            }
+            Err(NoKernel::NotStarted(_)) => {
+                return Err(ServiceError::Unavailable {
+                    reason: "the interpreter of this session could not be started".to_owned(),
+                    source: None,
+                });
+            }
+            Err(NoKernel::Service(error)) => return Err(error),
+        };
+        container.touch(self.environment.clock.unix_ms());
+        if run.end.status != ExecStatus::Succeeded {
+            // Perhaps because it had lost or changed our modules.
+            container.set_python_modules(false);
+        }
+        let artifacts = artifacts::list(&container).await.since(&before);
+        Ok(CodeRun {
+            exec: run.exec,
+            session: view,
+            end: run.end,
+            artifacts,
+            notebook: Some(run.values),
+        })
+    }
+
+    async fn cell(
+        &self,
+        container: &LiveContainer,
+        request: CodeRequest,
+    ) -> Result<Cell, ServiceError> {
+        let random = self.environment.random.bytes();
+        let number = u64::from_be_bytes(random[2..].try_into().unwrap_or_default());
+        let mut env = Env::default();
+        let connected = container.connection().get().await?;
+        let figures = set_python_variables(&mut env, &connected, number);
+        let timeout = self.environment.settings().code.timeout;
+        Ok(Cell {
+            code: String::from_utf8(request.source.into()).map_err(|_| not_text())?,
+            arguments: request.arguments,
+            stdin: request.stdin,
+            timeout: request.timeout.unwrap_or(timeout),
+            restart: request.restart,
+            env,
+            figures,
+            abandonment: request.abandonment,
+        })
+    }
+}
+
+impl CodeRequest {
+    /// Refuses what a notebook cannot run.
+    pub(super) fn check_stateful(&self) -> Result<(), ServiceError> {
+        let invalid = |reason: &str| {
+            Err(ServiceError::Invalid {
+                reason: reason.to_owned(),
+            })
+        };
+        if self.restart && !self.stateful {
+            return invalid("`restart` is for the interpreter of `stateful` calls: set both");
+        }
+        if !self.stateful {
+            return Ok(());
+        }
+        if self.language.name != PYTHON {
+            return invalid("`stateful` works with python only");
+        }
+        if self.is_cold {
+            return invalid(
+                "`stateful` keeps an interpreter and `cold` wants a new one: choose one",
+            );
+        }
+        if self.source.len() > SNIPPET_BYTES_MAX {
+            return Err(ServiceError::Invalid {
+                reason: format!("code may have at most {SNIPPET_BYTES_MAX} bytes"),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn not_text() -> ServiceError {
+    ServiceError::Invalid {
+        reason: "code must be UTF-8".to_owned(),
+    }
+}
