@@ -36,6 +36,8 @@ fn build() -> PathBuf {
         "agent/Cargo.toml",
         "agent-api/src",
         "agent-api/Cargo.toml",
+        "disk-usage/src",
+        "disk-usage/Cargo.toml",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(source).display());
     }

@@ -595,6 +595,31 @@ pub struct ExportReply {
     pub data: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskUseRequest {
+    /// Names that are looked at; 0: none.
+    #[prost(uint64, tag = "1")]
+    pub files_max: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskUseReply {
+    /// Blocks, in bytes.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    /// Names of files, directories and links.
+    #[prost(uint64, tag = "2")]
+    pub files: u64,
+    /// There are more names than `files_max`, or more levels than are entered.
+    #[prost(bool, tag = "3")]
+    pub beyond_measure: bool,
+    /// A process of an exec runs, perhaps of one that has ended.
+    #[prost(bool, tag = "4")]
+    pub busy: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndExecsRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndExecsReply {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
     #[prost(uint64, tag = "1")]
     pub grace_ms: u64,
@@ -739,6 +764,8 @@ pub enum Feature {
     Tunnel = 0,
     /// WarmUp and ExecStart.warm_interpreter.
     WarmPython = 1,
+    /// DiskUse, EndExecs.
+    Disk = 2,
 }
 impl Feature {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -749,6 +776,7 @@ impl Feature {
         match self {
             Self::Tunnel => "TUNNEL",
             Self::WarmPython => "WARM_PYTHON",
+            Self::Disk => "DISK",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -756,6 +784,7 @@ impl Feature {
         match value {
             "TUNNEL" => Some(Self::Tunnel),
             "WARM_PYTHON" => Some(Self::WarmPython),
+            "DISK" => Some(Self::Disk),
             _ => None,
         }
     }
@@ -1440,6 +1469,51 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "Export"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What is below the root takes of the disk (feature DISK).
+        pub async fn disk_use(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DiskUseRequest>,
+        ) -> std::result::Result<tonic::Response<super::DiskUseReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hotcell.agent.v1.Agent/DiskUse",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "DiskUse"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Kills every process of every exec, also what execs left behind that have ended
+        /// (feature DISK). Answers when the last is gone. Other execs can be started meanwhile.
+        pub async fn end_execs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndExecsRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndExecsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hotcell.agent.v1.Agent/EndExecs",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "EndExecs"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends every exec (TERM, grace, KILL) and then the agent itself, and with it
         /// the container. The reply is sent before the agent exits.
         pub async fn shutdown(
@@ -1732,6 +1806,17 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::ExportRequest>,
         ) -> std::result::Result<tonic::Response<Self::ExportStream>, tonic::Status>;
+        /// What is below the root takes of the disk (feature DISK).
+        async fn disk_use(
+            &self,
+            request: tonic::Request<super::DiskUseRequest>,
+        ) -> std::result::Result<tonic::Response<super::DiskUseReply>, tonic::Status>;
+        /// Kills every process of every exec, also what execs left behind that have ended
+        /// (feature DISK). Answers when the last is gone. Other execs can be started meanwhile.
+        async fn end_execs(
+            &self,
+            request: tonic::Request<super::EndExecsRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndExecsReply>, tonic::Status>;
         /// Ends every exec (TERM, grace, KILL) and then the agent itself, and with it
         /// the container. The reply is sent before the agent exits.
         async fn shutdown(
@@ -2744,6 +2829,92 @@ pub mod agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hotcell.agent.v1.Agent/DiskUse" => {
+                    #[allow(non_camel_case_types)]
+                    struct DiskUseSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::DiskUseRequest>
+                    for DiskUseSvc<T> {
+                        type Response = super::DiskUseReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DiskUseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::disk_use(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DiskUseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hotcell.agent.v1.Agent/EndExecs" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndExecsSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::EndExecsRequest>
+                    for EndExecsSvc<T> {
+                        type Response = super::EndExecsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EndExecsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::end_execs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndExecsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -16,6 +16,9 @@ pub enum Feature {
     /// [`Agent::warm_up`](crate::Agent::warm_up) and
     /// [`Command::warm_interpreter`](crate::Command::warm_interpreter).
     WarmPython,
+    /// [`Agent::disk_use`](crate::Agent::disk_use) and
+    /// [`Agent::end_execs`](crate::Agent::end_execs).
+    Disk,
 }
 
 impl Feature {
@@ -23,6 +26,7 @@ impl Feature {
         let number = match self {
             Self::Tunnel => v1::Feature::Tunnel,
             Self::WarmPython => v1::Feature::WarmPython,
+            Self::Disk => v1::Feature::Disk,
         };
         1 << number as u32
     }
@@ -33,6 +37,7 @@ impl fmt::Display for Feature {
         formatter.write_str(match self {
             Self::Tunnel => "tunnels",
             Self::WarmPython => "warmed interpreters",
+            Self::Disk => "disk limits",
         })
     }
 }
@@ -42,7 +47,7 @@ impl fmt::Display for Feature {
 pub struct Features(u64);
 
 impl Features {
-    const KNOWN: [Feature; 2] = [Feature::Tunnel, Feature::WarmPython];
+    const KNOWN: [Feature; 3] = [Feature::Tunnel, Feature::WarmPython, Feature::Disk];
 
     /// The known features among those that an agent claims.
     pub(crate) fn parse(claimed: u64) -> Self {
@@ -63,7 +68,7 @@ mod tests {
     #[test]
     fn what_this_server_does_not_know_is_no_feature() {
         assert_eq!(Features::parse(0), Features::default());
-        assert_eq!(Features::parse(u64::MAX), Features::parse(3));
+        assert_eq!(Features::parse(u64::MAX), Features::parse(0b111));
         assert!(Features::parse(1).contains(Feature::Tunnel));
         assert!(!Features::parse(!1).contains(Feature::Tunnel));
     }

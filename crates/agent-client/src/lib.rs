@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+mod disk;
 mod error;
 mod exec;
 mod feature;
@@ -21,6 +22,7 @@ mod tunnel;
 use hotcell_agent_api::v1::agent_client::AgentClient;
 use tonic::transport::Channel;
 
+pub use disk::DiskUse;
 pub use error::{AgentError, AgentRefusal};
 pub use exec::{
     Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter, Output, Usage,

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hotcell_agent_api::bounds::{
     ENGINE_ENV_BYTES_MAX, ENGINE_ENV_MAX, EXEC_ID_BYTES_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX,
@@ -15,13 +16,14 @@ use hotcell_agent_api::v1::agent_server::Agent;
 use hotcell_agent_api::v1::exec_request::Request as ExecCall;
 use hotcell_agent_api::v1::{
     BatchReply, BatchRequest, CancelReply, CancelRequest, CopyRequest, DeleteReply, DeleteRequest,
-    EnvVar, ExecEvent, ExecRequest, ExitCause, ExportRequest, Feature, FileInfo, ForgetReply,
-    ForgetRequest, HelloReply, HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest,
-    Interpreter, ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest,
-    MoveRequest, ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest,
-    SignalReply, SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply,
-    TunnelListenRequest, TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply,
-    WarmUpRequest, WriteRequest,
+    DiskUseReply, DiskUseRequest, EndExecsReply, EndExecsRequest, EnvVar, ExecEvent, ExecRequest,
+    ExitCause, ExportRequest, Feature, FileInfo, ForgetReply, ForgetRequest, HelloReply,
+    HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest, Interpreter,
+    ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest,
+    ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
+    SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply, TunnelListenRequest,
+    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply, WarmUpRequest,
+    WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
@@ -59,10 +61,12 @@ impl HelloInfo {
 
     /// Feature bits; version 1 has none.
     fn features(&self) -> u64 {
-        match self.protocol_max {
-            1 => 0,
-            _ => 1 << Feature::Tunnel as u32 | 1 << Feature::WarmPython as u32,
+        if self.protocol_max == 1 {
+            return 0;
         }
+        let features = [Feature::Tunnel, Feature::WarmPython, Feature::Disk];
+        let bits = features.map(|feature| 1 << feature as u32);
+        bits.into_iter().fold(0, |all, bit| all | bit)
     }
 }
 
@@ -236,6 +240,28 @@ impl Agent for AgentService {
         })
         .await?;
         Ok(Response::new(ShutdownReply {}))
+    }
+
+    async fn disk_use(&self, request: Request<DiskUseRequest>) -> RpcResult<DiskUseReply> {
+        // Before the measuring: what starts meanwhile is seen the next time.
+        let busy = self.execs.is_busy();
+        let usage = self.files.usage(request.into_inner().files_max).await?;
+        Ok(Response::new(DiskUseReply {
+            bytes: usage.bytes,
+            files: usage.files,
+            beyond_measure: usage.is_cut || usage.is_too_deep,
+            busy,
+        }))
+    }
+
+    async fn end_execs(&self, _: Request<EndExecsRequest>) -> RpcResult<EndExecsReply> {
+        let execs = self.execs.clone();
+        to_its_end(async move {
+            execs.end_all(Duration::ZERO).await;
+            Ok(())
+        })
+        .await?;
+        Ok(Response::new(EndExecsReply {}))
     }
 
     async fn stat(&self, request: Request<StatRequest>) -> RpcResult<FileInfo> {

@@ -94,7 +94,7 @@ pub enum PolicyError {
         "{limit} {asked} is more than the {max} that a container may have here (rule `{rule}`)"
     )]
     AboveMaximum {
-        /// `memory`, `cpus` or `pids`.
+        /// `memory`, `cpus`, `pids` or `disk`.
         limit: &'static str,
         /// The same with `_max`.
         rule: &'static str,
@@ -221,6 +221,7 @@ mod tests {
             memory: limits.memory,
             cpus: limits.cpus,
             pids: crate::Pids::new(limits.pids.get() - 1).unwrap(),
+            disk: limits.disk,
         };
         let policy = Policy {
             maxima: Some(maxima),

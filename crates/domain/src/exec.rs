@@ -1,7 +1,7 @@
 //! The life of an exec.
 //!
 //! ```text
-//! Queued ──▶ Running ──▶ Succeeded | Failed | TimedOut | Cancelled | OomKilled | Lost
+//! Queued ──▶ Running ──▶ Succeeded | Failed | TimedOut | Cancelled | OomKilled | DiskLimit | Lost
 //!    └─────────────────▶ Cancelled | Failed | Lost
 //! ```
 
@@ -22,6 +22,8 @@ pub enum ExecStatus {
     Cancelled,
     /// The kernel's OOM killer killed it.
     OomKilled,
+    /// It was ended because its container used more of the disk than it may.
+    DiskLimit,
     /// Its container ended first.
     Lost,
 }
@@ -111,7 +113,7 @@ impl NotStarted {
 
 impl ExecStatus {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Queued,
         Self::Running,
         Self::Succeeded,
@@ -119,6 +121,7 @@ impl ExecStatus {
         Self::TimedOut,
         Self::Cancelled,
         Self::OomKilled,
+        Self::DiskLimit,
         Self::Lost,
     ];
 
@@ -140,6 +143,7 @@ impl ExecStatus {
             | Self::TimedOut
             | Self::Cancelled
             | Self::OomKilled
+            | Self::DiskLimit
             | Self::Lost => false,
         }
     }
@@ -154,6 +158,7 @@ impl ExecStatus {
             Self::TimedOut => "timed_out",
             Self::Cancelled => "cancelled",
             Self::OomKilled => "oom_killed",
+            Self::DiskLimit => "disk_limit",
             Self::Lost => "lost",
         }
     }

@@ -27,6 +27,8 @@ pub struct Limits {
     pub pids: Pids,
     /// Size of `/tmp`.
     pub tmp: Bytes,
+    /// Disk space of everything that it can write to, but for `/tmp` and `/dev/shm`, which are memory.
+    pub disk: Bytes,
 }
 
 /// Why a limit is invalid.
@@ -48,6 +50,20 @@ pub enum LimitError {
         /// The largest accepted value.
         max: String,
     },
+}
+
+/// One file for so many bytes of the disk limit: about the ratio that filesystems are made with.
+const BYTES_PER_FILE: u64 = 16 << 10;
+
+/// The files that a container may have, however small its disk limit is.
+const FILES_MIN: u64 = 10_000;
+
+impl Limits {
+    /// Files, directories and links that a container may have. It follows from the disk limit, so
+    /// that tiny files cannot take more of the disk than large ones.
+    pub fn files(&self) -> u64 {
+        (self.disk.get() / BYTES_PER_FILE).max(FILES_MIN)
+    }
 }
 
 impl Bytes {
@@ -175,13 +191,14 @@ impl fmt::Display for Pids {
 }
 
 impl Default for Limits {
-    /// 512 MiB, one core, 256 processes, 64 MiB of `/tmp`.
+    /// 512 MiB, one core, 256 processes, 64 MiB of `/tmp`, 10 GiB of disk.
     fn default() -> Self {
         Self {
             memory: Bytes(512 * MIB),
             cpus: CpuMillis(1000),
             pids: Pids(256),
             tmp: Bytes(64 * MIB),
+            disk: Bytes(10 << 30),
         }
     }
 }
@@ -236,6 +253,20 @@ mod tests {
         for text in ["", "0", "-1", "many", "nan", "1e99"] {
             assert!(CpuMillis::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn files_are_limited_in_proportion_to_the_disk_and_a_few_are_always_allowed() {
+        let files = |disk: &str| {
+            let disk = Bytes::parse(disk).unwrap();
+            let limits = Limits {
+                disk,
+                ..Limits::default()
+            };
+            limits.files()
+        };
+        assert_eq!(files("10g"), 655_360);
+        assert_eq!(files("16m"), FILES_MIN);
     }
 
     proptest! {

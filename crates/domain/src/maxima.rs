@@ -13,6 +13,8 @@ pub struct Maxima {
     pub cpus: CpuMillis,
     /// Rule `pids_max`.
     pub pids: Pids,
+    /// Rule `disk_max`.
+    pub disk: Bytes,
 }
 
 /// The most that all containers of a server may have together.
@@ -39,7 +41,8 @@ impl Maxima {
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
         within("memory", "memory_max", limits.memory, self.memory)?;
         within("cpus", "cpus_max", limits.cpus, self.cpus)?;
-        within("pids", "pids_max", limits.pids, self.pids)
+        within("pids", "pids_max", limits.pids, self.pids)?;
+        within("disk", "disk_max", limits.disk, self.disk)
     }
 }
 
@@ -128,10 +131,13 @@ mod tests {
     }
 
     fn maxima() -> Maxima {
-        let Limits {
-            memory, cpus, pids, ..
-        } = limits("64m", "1", 100);
-        Maxima { memory, cpus, pids }
+        let limits = limits("64m", "1", 100);
+        Maxima {
+            memory: limits.memory,
+            cpus: limits.cpus,
+            pids: limits.pids,
+            disk: limits.disk,
+        }
     }
 
     #[test]
@@ -141,6 +147,13 @@ mod tests {
             (limits("67108865", "1", 100), "memory_max"),
             (limits("64m", "1.01", 100), "cpus_max"),
             (limits("64m", "1", 101), "pids_max"),
+            (
+                Limits {
+                    disk: Bytes::parse("11g").unwrap(),
+                    ..limits("64m", "1", 100)
+                },
+                "disk_max",
+            ),
         ] {
             assert_eq!(maxima().check(&asked).unwrap_err().rule(), rule);
         }

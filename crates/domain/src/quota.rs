@@ -14,6 +14,9 @@ pub struct Quota {
     pub execs: usize,
     /// Containers created within a minute. Failed attempts count.
     pub spawns_per_minute: u32,
+    /// The disk limits of these containers together: what they may use, whether or not they do, so
+    /// that nothing has to be measured.
+    pub disk_bytes: u64,
     /// What output logs take of the disk. Logs of ended execs make room for new ones.
     pub output_bytes: u64,
 }
@@ -34,6 +37,7 @@ pub struct QuotaOverride {
     pub containers: Option<usize>,
     pub execs: Option<usize>,
     pub spawns_per_minute: Option<u32>,
+    pub disk_bytes: Option<u64>,
     pub output_bytes: Option<u64>,
 }
 
@@ -44,6 +48,7 @@ pub enum QuotaKind {
     Containers,
     Execs,
     SpawnsPerMinute,
+    DiskBytes,
     OutputBytes,
 }
 
@@ -90,6 +95,7 @@ impl Default for Quota {
             containers: 256,
             execs: 1024,
             spawns_per_minute: 6000,
+            disk_bytes: 2560 << 30,
             output_bytes: 4 << 30,
         }
     }
@@ -116,6 +122,7 @@ impl Quotas {
             spawns_per_minute: chosen
                 .spawns_per_minute
                 .unwrap_or(default.spawns_per_minute),
+            disk_bytes: chosen.disk_bytes.unwrap_or(default.disk_bytes),
             output_bytes: chosen.output_bytes.unwrap_or(default.output_bytes),
         }
     }
@@ -125,6 +132,19 @@ impl Quota {
     /// Whether there is room for one more of something counted.
     pub fn check_count(quota: QuotaKind, used: usize, limit: usize) -> Result<(), OverQuota> {
         Self::check(quota, used as u64, limit as u64)
+    }
+
+    /// Whether there is room for a container with this disk limit beside those that have `used`.
+    pub fn check_disk(&self, used: u64, wanted: u64) -> Result<(), OverQuota> {
+        if used.saturating_add(wanted) <= self.disk_bytes {
+            return Ok(());
+        }
+        Err(OverQuota {
+            quota: QuotaKind::DiskBytes,
+            limit: self.disk_bytes,
+            used,
+            retry_after_s: None,
+        })
     }
 
     /// Whether less is used than may be.
@@ -163,6 +183,7 @@ impl QuotaOverride {
             QuotaKind::Containers => count(this.containers),
             QuotaKind::Execs => count(this.execs),
             QuotaKind::SpawnsPerMinute => this.spawns_per_minute.map(u64::from),
+            QuotaKind::DiskBytes => this.disk_bytes,
             QuotaKind::OutputBytes => this.output_bytes,
         };
         let this = *self;
@@ -182,24 +203,27 @@ impl QuotaOverride {
             number.ok_or_else(|| wrong("a whole number above 0"))
         };
         let count = || number().map(|number| number as usize);
+        let bytes = || {
+            let bytes = Bytes::parse(value).map(Bytes::get);
+            bytes.map_err(|_| wrong("a size such as 512m"))
+        };
         Ok(match quota {
             QuotaKind::Containers => self.containers.replace(count()?).is_some(),
             QuotaKind::Execs => self.execs.replace(count()?).is_some(),
             QuotaKind::SpawnsPerMinute => self.spawns_per_minute.replace(number()?).is_some(),
-            QuotaKind::OutputBytes => {
-                let bytes = Bytes::parse(value).map_err(|_| wrong("a size such as 512m"))?;
-                self.output_bytes.replace(bytes.get()).is_some()
-            }
+            QuotaKind::DiskBytes => self.disk_bytes.replace(bytes()?).is_some(),
+            QuotaKind::OutputBytes => self.output_bytes.replace(bytes()?).is_some(),
         })
     }
 }
 
 impl QuotaKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Containers,
         Self::Execs,
         Self::SpawnsPerMinute,
+        Self::DiskBytes,
         Self::OutputBytes,
     ];
 
@@ -209,6 +233,7 @@ impl QuotaKind {
             Self::Containers => "containers",
             Self::Execs => "execs",
             Self::SpawnsPerMinute => "spawns_per_minute",
+            Self::DiskBytes => "disk_bytes",
             Self::OutputBytes => "output_bytes",
         }
     }
@@ -245,6 +270,10 @@ impl fmt::Display for OverQuota {
             QuotaKind::SpawnsPerMinute => write!(
                 f,
                 "you have created {used} containers within a minute, and your quota is {limit}"
+            ),
+            QuotaKind::DiskBytes => write!(
+                f,
+                "the disk limits of your containers are {used} bytes together, and your quota is {limit}"
             ),
             QuotaKind::OutputBytes => write!(
                 f,
@@ -286,7 +315,7 @@ mod tests {
         assert!(said("execs").starts_with("write NAME=NUMBER"));
         assert_eq!(
             said("exec=1"),
-            "there is no quota `exec`; quotas are containers, execs, spawns_per_minute, output_bytes"
+            "there is no quota `exec`; quotas are containers, execs, spawns_per_minute, disk_bytes, output_bytes"
         );
         assert_eq!(
             said("execs=0"),
@@ -301,5 +330,17 @@ mod tests {
             "quota output_bytes: `much` is not a size such as 512m"
         );
         assert_eq!(said("execs=1,execs=2"), "quota execs is set twice");
+    }
+
+    #[test]
+    fn disk_limits_may_fill_the_quota_and_not_exceed_it() {
+        let quota = Quota {
+            disk_bytes: 100,
+            ..Quota::default()
+        };
+        assert_eq!(quota.check_disk(60, 40), Ok(()));
+        let over = quota.check_disk(60, 41).unwrap_err();
+        assert_eq!((over.quota, over.used), (QuotaKind::DiskBytes, 60));
+        assert!(quota.check_disk(u64::MAX, 1).is_err());
     }
 }

@@ -111,6 +111,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What a container takes of the disk, as its host sees it; `None` if only its agent can tell.
+    async fn disk_use(&self, _id: &ContainerId) -> Result<Option<DiskUse>, EngineError> {
+        Ok(None)
+    }
+
     /// Removes garbage, or counts it. One thing that cannot be removed is logged and does not
     /// keep the others from being removed.
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError>;
@@ -139,6 +144,19 @@ pub struct Capabilities {
     pub enforced: Enforced,
     /// How large their host is. What an engine cannot tell is this host's.
     pub host_size: HostSize,
+}
+
+/// What a container takes of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Of everything that it can write to but memory.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub files: u64,
+    /// There is more than can be measured: more files than it may have, or too many levels.
+    pub is_beyond_measure: bool,
+    /// Something runs in it besides its agent, and may write.
+    pub is_busy: bool,
 }
 
 /// What dead processes and unused images leave.

@@ -15,8 +15,15 @@ pub struct StoredSpec {
     cpu_millis: u32,
     pids: u32,
     tmp_bytes: u64,
+    /// Absent in what was stored before there was a limit.
+    #[serde(default = "default_disk_bytes")]
+    disk_bytes: u64,
     has_network: bool,
     allow_root: bool,
+}
+
+fn default_disk_bytes() -> u64 {
+    Limits::default().disk.get()
 }
 
 impl StoredSpec {
@@ -28,6 +35,7 @@ impl StoredSpec {
             cpu_millis: spec.limits.cpus.get(),
             pids: spec.limits.pids.get(),
             tmp_bytes: spec.limits.tmp.get(),
+            disk_bytes: spec.limits.disk.get(),
             has_network: spec.network == Network::Full,
             allow_root: spec.allow_root,
         }
@@ -42,6 +50,7 @@ impl StoredSpec {
                 cpus: CpuMillis::new(self.cpu_millis).ok()?,
                 pids: Pids::new(self.pids).ok()?,
                 tmp: Bytes::new(self.tmp_bytes).ok()?,
+                disk: Bytes::new(self.disk_bytes).ok()?,
             },
             network: if self.has_network {
                 Network::Full
@@ -52,6 +61,12 @@ impl StoredSpec {
             env: Env::default(),
             allow_root: self.allow_root,
         })
+    }
+
+    /// The limits, or the default if they make no sense.
+    pub(crate) fn limits(&self) -> Limits {
+        let spec = self.spec(Lifetime::UntilDestroyed);
+        spec.map_or_else(Limits::default, |spec| spec.limits)
     }
 
     /// It, as a label or a file holds it.
@@ -73,6 +88,7 @@ mod tests {
     fn what_was_asked_for_comes_back_but_for_the_variables() {
         let mut spec = ContainerSpec::new(ImageRef::parse("python:3.12").unwrap());
         spec.limits.memory = Bytes::parse("96m").unwrap();
+        spec.limits.disk = Bytes::parse("3g").unwrap();
         spec.network = Network::Full;
         spec.allow_root = true;
         let mut asked = spec.clone();
@@ -81,6 +97,20 @@ mod tests {
         assert!(!text.contains("secret"));
         let found = StoredSpec::parse(&text).and_then(|it| it.spec(Lifetime::UntilDestroyed));
         assert_eq!(found, Some(spec));
+    }
+
+    #[test]
+    fn what_was_stored_before_there_was_a_disk_limit_has_the_default() {
+        let spec = ContainerSpec::new(ImageRef::Host);
+        let mut stored: serde_json::Value =
+            serde_json::from_str(&StoredSpec::of(&spec).to_text()).unwrap();
+        stored
+            .as_object_mut()
+            .unwrap()
+            .remove("disk_bytes")
+            .unwrap();
+        let found = StoredSpec::parse(&stored.to_string()).unwrap();
+        assert_eq!(found.spec(Lifetime::UntilDestroyed), Some(spec));
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(crate) async fn get(
         | ExecStatus::Failed
         | ExecStatus::TimedOut
         | ExecStatus::OomKilled
+        | ExecStatus::DiskLimit
         | ExecStatus::Lost => TaskPayload::Completed {
             result: result(view),
         },

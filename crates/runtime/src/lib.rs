@@ -9,9 +9,11 @@
 
 pub mod cgroup;
 mod child;
+pub mod disk_quota;
 pub mod ids;
 pub mod launcher;
 mod mapped_mount;
+pub mod open_files;
 mod plan;
 pub mod probe;
 mod process;

@@ -157,10 +157,13 @@ pub struct Enforced {
     pub cpus: Enforcement,
     /// Of `pids`.
     pub pids: Enforcement,
+    /// Of disk space and files, for which whoever makes the workspace provides.
+    #[serde(default)]
+    pub disk: Enforcement,
 }
 
 /// How a limit is enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
     /// By a cgroup, for the container as a whole.
@@ -168,7 +171,12 @@ pub enum Enforcement {
     /// By an rlimit: per process (memory) or per user (number of processes), not for the container
     /// as a whole.
     Rlimit,
+    /// By a project quota of the filesystem, for the container as a whole.
+    ProjectQuota,
+    /// By looking at it: what goes over is noticed within seconds and ended.
+    Watched,
     /// Not at all.
+    #[default]
     None,
 }
 
@@ -178,12 +186,20 @@ impl Enforced {
         memory: Enforcement::None,
         cpus: Enforcement::None,
         pids: Enforcement::None,
+        disk: Enforcement::None,
     };
 
-    /// Whether every limit is enforced for the container as a whole.
-    pub fn is_complete(&self) -> bool {
-        [self.memory, self.cpus, self.pids]
-            .iter()
-            .all(|kind| *kind == Enforcement::Cgroup)
+    /// The first limit that nothing enforces for the container as a whole. Disk space that is
+    /// watched is enforced: whatever goes over is ended.
+    pub fn missing(&self) -> Option<&'static str> {
+        let limits = [
+            ("memory", self.memory),
+            ("cpus", self.cpus),
+            ("pids", self.pids),
+            ("disk", self.disk),
+        ];
+        let is_missing = |kind| matches!(kind, Enforcement::Rlimit | Enforcement::None);
+        let mut limits = limits.into_iter();
+        limits.find_map(|(limit, kind)| is_missing(kind).then_some(limit))
     }
 }

@@ -439,6 +439,120 @@ pub fn make_subvolume_writable(subvolume: BorrowedFd<'_>) -> io::Result<()> {
     }))
 }
 
+/// The kernel's `struct fsxattr`.
+#[repr(C)]
+#[derive(Default)]
+struct FileAttributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    cow_extent_size: u32,
+    _padding: [u8; 8],
+}
+
+/// What is made in a directory inherits its project id.
+const INHERIT_PROJECT: u32 = 0x200;
+
+fn attributes(file: BorrowedFd<'_>) -> io::Result<FileAttributes> {
+    /// `FS_IOC_FSGETXATTR`: `_IOR('X', 31, struct fsxattr)`.
+    const GET: libc::Ioctl = 0x801c_581f;
+    let mut found = FileAttributes::default();
+    // SAFETY: The request writes one fsxattr, which `found` has room for.
+    done(c_long::from(unsafe {
+        libc::ioctl(file.as_raw_fd(), GET, &raw mut found)
+    }))?;
+    Ok(found)
+}
+
+/// Gives a directory a project id that what is made in it inherits.
+pub(crate) fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
+    /// `FS_IOC_FSSETXATTR`: `_IOW('X', 32, struct fsxattr)`.
+    const SET: libc::Ioctl = 0x401c_5820;
+    let found = attributes(directory)?;
+    let wanted = FileAttributes {
+        project,
+        flags: found.flags | INHERIT_PROJECT,
+        ..found
+    };
+    // SAFETY: The request reads one fsxattr, which `wanted` is.
+    done(c_long::from(unsafe {
+        libc::ioctl(directory.as_raw_fd(), SET, &raw const wanted)
+    }))
+}
+
+/// The project id that a directory hands on.
+pub(crate) fn project(directory: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let found = attributes(directory)?;
+    Ok((found.flags & INHERIT_PROJECT != 0).then_some(found.project))
+}
+
+/// The unit of the kernel's limits of disk space.
+const QUOTA_BLOCK_BYTES: u64 = 1024;
+
+/// Limits what the files of a project take of a filesystem; 0: no limit.
+pub(crate) fn set_project_limits(
+    filesystem: BorrowedFd<'_>,
+    project: u32,
+    bytes: u64,
+    files: u64,
+) -> io::Result<()> {
+    const SET_QUOTA: c_uint = 0x0080_0008;
+    /// `QIF_BLIMITS | QIF_ILIMITS`
+    const LIMITS: u32 = 1 | 4;
+    let mut limits = DiskQuota {
+        block_hard_limit: bytes.div_ceil(QUOTA_BLOCK_BYTES),
+        file_hard_limit: files,
+        valid: LIMITS,
+        ..DiskQuota::default()
+    };
+    quotactl(filesystem, SET_QUOTA, project, &mut limits)
+}
+
+/// Bytes and files of a project.
+pub(crate) fn project_use(filesystem: BorrowedFd<'_>, project: u32) -> io::Result<(u64, u64)> {
+    const GET_QUOTA: c_uint = 0x0080_0007;
+    let mut found = DiskQuota::default();
+    quotactl(filesystem, GET_QUOTA, project, &mut found)?;
+    Ok((found.space_bytes, found.files))
+}
+
+/// The kernel's `struct if_dqblk`.
+#[repr(C)]
+#[derive(Default)]
+struct DiskQuota {
+    block_hard_limit: u64,
+    block_soft_limit: u64,
+    space_bytes: u64,
+    file_hard_limit: u64,
+    file_soft_limit: u64,
+    files: u64,
+    block_time: u64,
+    file_time: u64,
+    valid: u32,
+}
+
+fn quotactl(
+    filesystem: BorrowedFd<'_>,
+    command: c_uint,
+    project: u32,
+    quota: &mut DiskQuota,
+) -> io::Result<()> {
+    /// `PRJQUOTA`
+    const OF_PROJECTS: c_uint = 2;
+    let command = (command << 8) | OF_PROJECTS;
+    // SAFETY: Both commands that are used read or write one if_dqblk, which `quota` is.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_quotactl_fd,
+            filesystem.as_raw_fd(),
+            command,
+            project,
+            ptr::from_mut(quota),
+        )
+    })
+}
+
 fn done(result: c_long) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

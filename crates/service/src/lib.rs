@@ -11,6 +11,8 @@ mod budget;
 mod code;
 mod connection;
 mod container;
+mod disk;
+mod disk_watch;
 mod durable;
 mod environment;
 mod error;
@@ -108,6 +110,8 @@ pub(crate) struct Inner {
     pub(crate) reconnecting: Semaphore,
     /// Held by who reconciles: one at a time.
     pub(crate) reconciling: tokio::sync::Mutex<()>,
+    /// Held by who walks through a container's files.
+    pub(crate) disk_walks: Semaphore,
     /// What the last reconciliation found, and when.
     pub(crate) reconciled: Mutex<Option<(u64, Reconciled)>>,
     /// What stands behind the limits of new containers.

@@ -27,11 +27,21 @@ struct Maps {
 #[derive(Default)]
 struct Owned {
     ids: BTreeSet<ContainerId>,
+    /// Their disk limits together.
+    disk_bytes: u64,
     by_alias: HashMap<Alias, ContainerId>,
     /// The latest container of each idempotency key.
     by_key: HashMap<Name, ContainerId>,
     /// The container of each session, also while it is created or ended.
     by_session: HashMap<Name, ContainerId>,
+}
+
+/// What the containers of one principal are in sum.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ContainerUse {
+    pub(crate) containers: usize,
+    /// Their disk limits together.
+    pub(crate) disk_bytes: u64,
 }
 
 /// Why a container was not added.
@@ -64,8 +74,10 @@ impl Registry {
             return Err(AddError::SameSession(before));
         }
         let owned = maps.by_principal.get(&container.row.principal);
-        let used = owned.map_or(0, |owned| owned.ids.len());
-        Quota::check_count(QuotaKind::Containers, used, quota.containers)
+        let used = owned.map(Owned::sums).unwrap_or_default();
+        let disk_bytes = container.row.spec.limits.disk.get();
+        Quota::check_count(QuotaKind::Containers, used.containers, quota.containers)
+            .and_then(|()| quota.check_disk(used.disk_bytes, disk_bytes))
             .map_err(AddError::OverQuota)?;
         maps.insert(container);
         Ok(())
@@ -126,12 +138,12 @@ impl Registry {
         ids.filter_map(|id| maps.by_id.get(id)).cloned().collect()
     }
 
-    /// How many containers each principal has here.
-    pub(crate) fn counts(&self) -> HashMap<Principal, usize> {
+    /// What each principal has here.
+    pub(crate) fn counts(&self) -> HashMap<Principal, ContainerUse> {
         let maps = self.read();
         let owned = maps.by_principal.iter();
         owned
-            .map(|(principal, owned)| (principal.clone(), owned.ids.len()))
+            .map(|(principal, owned)| (principal.clone(), owned.sums()))
             .collect()
     }
 
@@ -153,12 +165,23 @@ impl Registry {
     }
 }
 
+impl Owned {
+    fn sums(&self) -> ContainerUse {
+        ContainerUse {
+            containers: self.ids.len(),
+            disk_bytes: self.disk_bytes,
+        }
+    }
+}
+
 impl Maps {
     fn insert(&mut self, container: &Arc<LiveContainer>) {
         let (row, id) = (&container.row, container.id());
         self.by_id.insert(id.clone(), Arc::clone(container));
         let owned = self.by_principal.entry(row.principal.clone()).or_default();
-        owned.ids.insert(id.clone());
+        if owned.ids.insert(id.clone()) {
+            owned.disk_bytes += row.spec.limits.disk.get();
+        }
         if let Some(key) = &row.key {
             owned.by_key.insert(key.clone(), id.clone());
         }
@@ -182,7 +205,9 @@ impl Maps {
         let Some(owned) = self.by_principal.get_mut(&row.principal) else {
             return;
         };
-        owned.ids.remove(id);
+        if owned.ids.remove(id) {
+            owned.disk_bytes -= row.spec.limits.disk.get();
+        }
         owned.by_alias.retain(|_, named| named != id);
         owned.by_key.retain(|_, keyed| keyed != id);
         owned.by_session.retain(|_, session| session != id);

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::budget::Budget;
 use crate::code::Languages;
+use crate::disk_watch::WALKS_MAX;
 use crate::durable::Durable;
 use crate::environment::{Clock, Environment, Random, SharedSettings};
 use crate::exec::LiveExecs;
@@ -44,13 +45,14 @@ impl Service {
         inner.take_over().await?;
         inner.pool.start();
         inner.start_timers();
+        inner.start_disk_watch();
         inner.start_syncing();
         inner.set_ready(true);
         Ok(service)
     }
 
     /// A service for the containers of this process alone: takes nothing over, and does nothing
-    /// by itself. Whoever makes a container ends it.
+    /// by itself but watch their disk space. Whoever makes a container ends it.
     pub fn temporary(
         engine: Arc<dyn Engine>,
         store: Store,
@@ -62,6 +64,7 @@ impl Service {
         // more than it is worth.
         let enforced = Enforced::NOTHING;
         let (service, inner) = Self::new(engine, store, settings, clock, random, enforced)?;
+        inner.start_disk_watch();
         inner.set_ready(true);
         Ok(service)
     }
@@ -111,6 +114,7 @@ impl Inner {
             languages: Languages::default(),
             durable: Durable::default(),
             reconnecting: Semaphore::new(RECONNECTS_MAX),
+            disk_walks: Semaphore::new(WALKS_MAX),
             reconciling: tokio::sync::Mutex::default(),
             reconciled: Mutex::default(),
             enforced,
@@ -174,6 +178,10 @@ fn warn_of(enforced: Enforced) {
             Some("rlimit") => tracing::warn!(
                 limit = view.limit,
                 "this host limits each process of a container and not the whole; `hotcell doctor` tells why"
+            ),
+            Some("watched") => tracing::info!(
+                limit = view.limit,
+                "this host looks every second at what containers use of a limit, and ends what goes over"
             ),
             Some(_) => {}
         }

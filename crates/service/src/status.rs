@@ -63,6 +63,8 @@ pub struct PrincipalUse {
     pub principal: Principal,
     /// Containers that have not ended.
     pub containers: usize,
+    /// The disk limits of these containers together.
+    pub disk_bytes: u64,
     /// Execs that run or wait.
     pub execs: usize,
     /// What the logs of these execs take of the disk.
@@ -74,10 +76,11 @@ pub struct PrincipalUse {
 /// What stands behind a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitView {
-    /// `memory`, `cpu`, `pids`.
+    /// `memory`, `cpu`, `pids`, `disk`.
     pub limit: &'static str,
-    /// What enforces it: `cgroup` for the container as a whole, `rlimit` for each process
-    /// of it; `None` if nothing does.
+    /// What enforces it: `cgroup` or `project_quota` for the container as a whole, `rlimit` for
+    /// each process of it, `watched` if what goes over is noticed and ended; `None` if nothing
+    /// does.
     pub by: Option<&'static str>,
 }
 
@@ -218,10 +221,12 @@ impl Inner {
         let containers = self.registry.counts();
         let mut all: BTreeSet<Principal> = environment.execs.principals().into_iter().collect();
         all.extend(containers.keys().cloned());
+        let owned = |principal: &Principal| containers.get(principal).copied().unwrap_or_default();
         let in_use = |principal: Principal| {
             let execs = environment.execs.used_by(&principal);
             PrincipalUse {
-                containers: containers.get(&principal).copied().unwrap_or(0),
+                containers: owned(&principal).containers,
+                disk_bytes: owned(&principal).disk_bytes,
                 execs: execs.execs,
                 output_bytes: execs.log_bytes,
                 quota: environment.quota_of(&principal),
@@ -274,6 +279,8 @@ pub(crate) fn limit_views(enforced: Enforced) -> Vec<LimitView> {
         by: match enforcement {
             Enforcement::Cgroup => Some("cgroup"),
             Enforcement::Rlimit => Some("rlimit"),
+            Enforcement::ProjectQuota => Some("project_quota"),
+            Enforcement::Watched => Some("watched"),
             Enforcement::None => None,
         },
     };
@@ -281,6 +288,7 @@ pub(crate) fn limit_views(enforced: Enforced) -> Vec<LimitView> {
         ("memory", enforced.memory),
         ("cpu", enforced.cpus),
         ("pids", enforced.pids),
+        ("disk", enforced.disk),
     ];
     limits.into_iter().map(view).collect()
 }

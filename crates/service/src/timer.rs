@@ -33,7 +33,7 @@ impl Inner {
         });
     }
 
-    fn every<W, F>(self: &Arc<Self>, period: Duration, work: W)
+    pub(crate) fn every<W, F>(self: &Arc<Self>, period: Duration, work: W)
     where
         W: Fn(Arc<Self>) -> F + Send + 'static,
         F: Future<Output = ()> + Send,

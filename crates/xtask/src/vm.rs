@@ -82,10 +82,13 @@ fn boot(
 ) -> Result<()> {
     let token = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     let mut verdict = Verdict::new(token.trim(), profiles);
-    let disk = disk::make(scratch, token.trim(), profiles, programs)?;
+    let disks = [
+        disk::make(scratch, token.trim(), profiles, programs)?,
+        disk::make_with_quotas(scratch)?,
+    ];
     let console = scratch.join("console.log");
     let start = Instant::now();
-    let ending = machine::boot(image, &disk, &console, deadline, |line| {
+    let ending = machine::boot(image, &disks, &console, deadline, |line| {
         if let Some(text) = verdict.hear(line) {
             // A closed pipe behind us is no reason to leave a machine running.
             let _ = writeln!(std::io::stdout().lock(), "{text}");

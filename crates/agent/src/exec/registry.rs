@@ -195,12 +195,19 @@ impl Execs {
 
     /// Ends every exec, including background processes of forgotten ones, and accepts no more.
     pub async fn shut_down(&self, grace: Duration) {
-        let execs: Vec<_> = {
-            let mut entries = self.lock();
-            entries.is_closed = true;
-            self.warm.close();
-            entries.by_id.values().cloned().collect()
-        };
+        self.lock().is_closed = true;
+        self.warm.close();
+        self.end_all(grace).await;
+    }
+
+    /// Whether a process of an exec runs, perhaps of one that has ended.
+    pub fn is_busy(&self) -> bool {
+        !self.table.keepers().is_empty()
+    }
+
+    /// Ends every exec, including background processes of forgotten ones.
+    pub async fn end_all(&self, grace: Duration) {
+        let execs: Vec<_> = self.lock().by_id.values().cloned().collect();
         let mut ends = JoinSet::new();
         for exec in execs {
             ends.spawn(async move { exec.end(ExitCause::Cancelled, grace).await });

@@ -40,9 +40,10 @@ mod tree;
 mod walk;
 mod write;
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ use hotcell_agent_api::v1::{
     ExportRequest, FileInfo, ImportReply, ImportRequest, ListReply, ListRequest, MkdirRequest,
     MoveRequest, ReadRequest, StatRequest, WriteHeader, WriteRequest,
 };
+use hotcell_disk_usage::Usage;
+use rustix::io::Errno;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -116,6 +119,19 @@ impl Files {
         let path = RelPath::parse(&request.path, &self.root_path)?;
         let handle = self.root().handle(&path, request.follow)?;
         Ok(describe_open(path.as_bytes(), handle)?)
+    }
+
+    /// What is below the root takes of the disk.
+    pub async fn usage(&self, files_max: u64) -> Result<Usage, Status> {
+        let root = PathBuf::from(OsStr::from_bytes(&self.root_path));
+        let measure = move |_: &Stop| {
+            let usage = hotcell_disk_usage::measure(&root, files_max);
+            usage.map_err(|error| Error::System {
+                step: "measure the files",
+                errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            })
+        };
+        Ok(blocking::run(measure).await?)
     }
 
     /// One page of a directory or a tree.

@@ -70,6 +70,8 @@ impl DaemonInfo {
                 memory: by_cgroup(memory.map(|(memory, swap)| memory && swap)),
                 cpus: by_cgroup(info.cpu_cfs_quota),
                 pids: by_cgroup(info.pids_limit),
+                // Volumes have no limit that every driver knows.
+                disk: Enforcement::Watched,
             },
             is_rootless: options
                 .into_iter()
@@ -106,11 +108,8 @@ impl DaemonInfo {
 
     /// Refuses all containers if limits must be enforced and cannot be.
     pub(super) fn check_enforced(self, config: &DockerConfig) -> Result<(), EngineError> {
-        let Enforced { memory, cpus, pids } = self.enforced;
-        let limits = [("memory", memory), ("cpus", cpus), ("pids", pids)];
-        let missing = limits.iter().find(|(_, by)| *by != Enforcement::Cgroup);
-        match missing {
-            Some((limit, _)) if config.require_limits => Err(EngineError::Unlimited { limit }),
+        match self.enforced.missing() {
+            Some(limit) if config.require_limits => Err(EngineError::Unlimited { limit }),
             Some(_) | None => Ok(()),
         }
     }

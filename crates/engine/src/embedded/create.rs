@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, Lifetime};
 use hotcell_image::{Credentials, Images};
-use hotcell_runtime::{Enforcement, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup};
+use hotcell_runtime::{Enforced, IdMap, LaunchError, LaunchSpec, Launched, Launcher, cgroup};
 
 use super::home::{ContainerLock, Home, Owner, Record};
 use super::id_ranges::IdRanges;
@@ -36,6 +36,7 @@ pub(super) struct EmbeddedInner {
     images: OnceLock<Images>,
     credentials: OnceLock<Credentials>,
     pulls: Pulls,
+    disk_quotas: OnceLock<bool>,
 }
 
 impl EmbeddedInner {
@@ -50,6 +51,7 @@ impl EmbeddedInner {
             images: OnceLock::new(),
             credentials: OnceLock::new(),
             pulls: Pulls::default(),
+            disk_quotas: OnceLock::new(),
             config,
         })
     }
@@ -68,6 +70,11 @@ impl EmbeddedInner {
 
     pub(super) fn uses_cgroups(&self) -> bool {
         self.config.cgroups
+    }
+
+    /// Whether quotas of the filesystem limit what containers take of the disk, once it is known.
+    pub(super) fn known_disk_quotas(&self) -> &OnceLock<bool> {
+        &self.disk_quotas
     }
 
     pub(super) fn images(&self) -> &OnceLock<Images> {
@@ -95,6 +102,7 @@ impl EmbeddedInner {
         // Before anything is locked: the child of its probe has copies of our descriptors, and
         // would hold the lock for a moment longer than we live.
         self.tree.file_ids();
+        self.has_disk_quotas();
         let lock = self.home.claim(id)?;
         if let Some(record) = self.home.read(id)? {
             return Ok(Uncommitted::existing(describe(id, Some(record))));
@@ -129,7 +137,7 @@ impl EmbeddedInner {
         if let (Some(images), Some(image)) = (self.images.get(), &container_root.image) {
             images.used(image);
         }
-        let workspace = self.make_workspace(id)?;
+        let workspace = self.make_workspace(id, &spec.limits)?;
         let listener = self.listen(id)?;
         let log = self.make_log(id)?;
         let root = container_root.root.clone();
@@ -142,7 +150,10 @@ impl EmbeddedInner {
         let record = Record {
             pid: launched.pid,
             start_time: launched.start_time,
-            enforced: launched.enforced,
+            enforced: Enforced {
+                disk: workspace.disk,
+                ..launched.enforced
+            },
             cgroup: launched.cgroup,
             ids: workspace.ids,
             node: Some(workspace.node),
@@ -202,17 +213,8 @@ impl EmbeddedInner {
     }
 
     pub(super) fn require_limits(&self, record: &Record) -> Result<(), EngineError> {
-        let enforced = record.enforced;
-        let limits = [
-            ("memory", enforced.memory),
-            ("cpus", enforced.cpus),
-            ("pids", enforced.pids),
-        ];
-        let absent = limits
-            .iter()
-            .find(|(_, enforcement)| *enforcement != Enforcement::Cgroup);
-        match absent {
-            Some((limit, _)) if self.config.require_limits => Err(EngineError::Unlimited { limit }),
+        match record.enforced.missing() {
+            Some(limit) if self.config.require_limits => Err(EngineError::Unlimited { limit }),
             _ => Ok(()),
         }
     }
@@ -268,6 +270,7 @@ impl EmbeddedInner {
             None => end_unrecorded(id)?,
         }
         self.remove_workspace(id, record.as_ref())?;
+        self.lift_disk_limit(record.as_ref());
         if let Some(IdMap::Range { base, .. }) = record.map(|record| record.ids) {
             self.id_ranges.give_back(base, id, &self.home);
         }

@@ -155,13 +155,16 @@ async fn run_true(
 fn limits(enforced: Enforced) -> String {
     let word = |kind| match kind {
         Enforcement::Cgroup => "limited",
+        Enforcement::ProjectQuota => "limited by project quotas",
+        Enforcement::Watched => "watched",
         Enforcement::Rlimit => "limited per process",
         Enforcement::None => "not limited",
     };
     format!(
-        "memory {}, processor time {}, processes {}",
+        "memory {}, processor time {}, processes {}, disk space {}",
         word(enforced.memory),
         word(enforced.cpus),
-        word(enforced.pids)
+        word(enforced.pids),
+        word(enforced.disk)
     )
 }

@@ -16,6 +16,7 @@
 //! `destroy` removes.
 
 mod create;
+mod disk;
 mod home;
 mod id_ranges;
 mod init_process;
@@ -44,8 +45,8 @@ use tokio::sync::oneshot;
 use self::create::EmbeddedInner;
 use self::home::Record;
 use crate::{
-    Abandonment, AgentStream, Capabilities, Container, Enforced, Engine, EngineError, Garbage,
-    HostSize, Pull, ReadyImage, SweepMode, Swept,
+    Abandonment, AgentStream, Capabilities, Container, DiskUse, Enforced, Engine, EngineError,
+    Garbage, HostSize, Pull, ReadyImage, SweepMode, Swept,
 };
 
 pub(crate) use self::kind::EmbeddedKind;
@@ -214,7 +215,10 @@ impl Engine for Embedded {
             Ok(Capabilities {
                 host_images: true,
                 network: false,
-                enforced: host.promises(),
+                enforced: Enforced {
+                    disk: inner.disk_enforcement(),
+                    ..host.promises()
+                },
                 host_size: HostSize::read(),
             })
         })
@@ -320,6 +324,12 @@ impl Engine for Embedded {
             synced.and_then(|()| inner.home().sync(&ids))
         };
         self.blocking(move |inner| sync(inner).map_err(EngineError::engine(step)))
+            .await
+    }
+
+    async fn disk_use(&self, id: &ContainerId) -> Result<Option<DiskUse>, EngineError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.disk_use(&id).map(Some))
             .await
     }
 

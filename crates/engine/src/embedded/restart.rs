@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 
 use hotcell_domain::ContainerId;
+use hotcell_runtime::Enforced;
 
 use super::create::{EmbeddedInner, end_recorded};
 use super::home::{Owner, Record};
@@ -37,7 +38,10 @@ impl EmbeddedInner {
         let record = Record {
             pid: launched.pid,
             start_time: launched.start_time,
-            enforced: launched.enforced,
+            enforced: Enforced {
+                disk: self.limit_disk_again(&record),
+                ..launched.enforced
+            },
             cgroup: launched.cgroup,
             owner: Owner::us(record.owner.lifetime()),
             restarts: false,

@@ -29,6 +29,9 @@ use super::remove_tree;
 /// The files that describe a node or a tree are a line long.
 const DESCRIPTION_BYTES_MAX: u64 = 4 << 10;
 
+/// The end of the name of a directory in which quotas are tried.
+pub(super) const QUOTA_PROBE: &str = "-quota";
+
 /// That ids can be mapped, as it was seen.
 const MAPPED: &str = "mapped.json";
 
@@ -183,6 +186,7 @@ impl Tree {
     pub(super) fn remove_probes(&self) -> io::Result<()> {
         for name in self.names()? {
             let pid = name.strip_prefix(probe::SCRATCH);
+            let pid = pid.map(|pid| pid.strip_suffix(QUOTA_PROBE).unwrap_or(pid));
             let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
                 // Its child may live a moment longer: the next sweep removes what that made.

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use hotcell_domain::ContainerId;
-use hotcell_runtime::{IdMap, LaunchSpec, ids};
+use hotcell_domain::{ContainerId, Limits};
+use hotcell_runtime::{Enforcement, IdMap, LaunchSpec, ids};
 
 use super::create::EmbeddedInner;
 use super::home::Record;
@@ -19,11 +19,17 @@ pub(super) struct Workspace {
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) ids: IdMap,
+    /// What limits it.
+    pub(super) disk: Enforcement,
 }
 
 impl EmbeddedInner {
     /// Makes a container's workspace.
-    pub(super) fn make_workspace(&self, id: &ContainerId) -> Result<Workspace, EngineError> {
+    pub(super) fn make_workspace(
+        &self,
+        id: &ContainerId,
+        limits: &Limits,
+    ) -> Result<Workspace, EngineError> {
         let format = Format {
             ids: self.tree().file_ids(),
             layer: Layer::Plain,
@@ -34,6 +40,7 @@ impl EmbeddedInner {
             .make(&node, format, ids)
             .map_err(EngineError::engine("make the workspace"))?;
         Ok(Workspace {
+            disk: self.limit_disk(&node, ids, limits),
             path: self.tree().fs(&node),
             node,
             format,

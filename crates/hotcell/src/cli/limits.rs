@@ -8,6 +8,9 @@ use hotcell_engine::HostSize;
 /// Processes and threads that a container may ask for if the operator says nothing.
 const PIDS_MAX: u32 = 4096;
 
+/// Disk space that a container may ask for if the operator says nothing.
+const DISK_BYTES_MAX: u64 = 100 << 30;
+
 /// How much a container may use, where nobody says otherwise.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Limits")]
@@ -27,6 +30,10 @@ pub(crate) struct LimitArgs {
     /// Size of a container's /tmp
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = Bytes::parse, env = "HOTCELL_TMP")]
     tmp: Bytes,
+
+    /// Disk space of a container, /tmp and /dev/shm not included; it may have one file per 16 KiB of it, and 10000 in any case [default: 10g]
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_DISK")]
+    disk: Option<Bytes>,
 }
 
 /// How much callers may ask for.
@@ -44,6 +51,10 @@ pub(crate) struct CeilingArgs {
     /// Most processes and threads that a caller may ask for [default: --pids if set, else 4096]
     #[arg(long, value_name = "N", value_parser = parse_pids, env = "HOTCELL_PIDS_MAX")]
     pids_max: Option<Pids>,
+
+    /// Most disk space that a caller may ask for [default: --disk if set, else 100g]
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_DISK_MAX")]
+    disk_max: Option<Bytes>,
 
     /// Memory limits of all containers together [default: three quarters of the host's memory]
     #[arg(long, value_name = "SIZE", value_parser = Bytes::parse, env = "HOTCELL_MEMORY_TOTAL")]
@@ -70,6 +81,7 @@ impl LimitArgs {
             cpus: self.cpus.unwrap_or(built_in.cpus),
             pids: self.pids.unwrap_or(built_in.pids),
             tmp: self.tmp,
+            disk: self.disk.unwrap_or(built_in.disk),
         }
     }
 
@@ -104,17 +116,26 @@ impl LimitArgs {
             pids_within(host.pids / 4 * 3),
         );
         let pids = pids.resolve(built_in.pids, of_host)?;
+        let disk = Ceiling {
+            name: "disk",
+            default: self.disk,
+            max: ceilings.disk_max,
+            total: None,
+        };
+        let disk = disk.resolve(built_in.disk, (whole_mib(DISK_BYTES_MAX), Bytes::MAX))?;
         Ok(Ceilings {
             default: Limits {
                 memory: memory.default,
                 cpus: cpus.default,
                 pids: pids.default,
                 tmp: self.tmp,
+                disk: disk.default,
             },
             maxima: Maxima {
                 memory: memory.max,
                 cpus: cpus.max,
                 pids: pids.max,
+                disk: disk.max,
             },
             totals: Totals {
                 memory: memory.total,
@@ -247,6 +268,8 @@ mod tests {
         assert_eq!(said(ceilings), [[512, 4096, 6144], [256, 4096, 24_576]]);
         assert_eq!(ceilings.maxima.cpus.get(), 4000);
         assert_eq!(ceilings.default.cpus.get(), 1000);
+        assert_eq!(ceilings.default.disk.get(), 10 * GIB);
+        assert_eq!(ceilings.maxima.disk.get(), 100 * GIB);
     }
 
     #[test]
@@ -283,6 +306,7 @@ mod tests {
         }
         assert!(on(HOST, &["--pids", "9", "--pids-max", "8"]).is_err());
         assert!(on(HOST, &["--cpus", "2", "--cpus-max", "1"]).is_err());
+        assert!(on(HOST, &["--disk", "2g", "--disk-max", "1g"]).is_err());
     }
 
     #[test]

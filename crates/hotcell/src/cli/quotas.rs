@@ -25,11 +25,15 @@ pub(crate) struct QuotaArgs {
     #[arg(long, value_name = "N", default_value_t = Quota::default().spawns_per_minute, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "HOTCELL_SPAWNS_PER_MINUTE")]
     spawns_per_minute: u32,
 
+    /// Sum of the disk limits of a principal's containers, whether or not they use them
+    #[arg(long, value_name = "SIZE", default_value = "2560g", value_parser = Bytes::parse, env = "HOTCELL_DISK_BYTES_MAX")]
+    disk_bytes_max: Bytes,
+
     /// Disk space for exec output per principal; the logs of the oldest ended execs are removed first, and if running execs alone use it up, new ones are refused
     #[arg(long, value_name = "SIZE", default_value = "4g", value_parser = Bytes::parse, env = "HOTCELL_LOGS_BYTES_MAX")]
     logs_bytes_max: Bytes,
 
-    /// Other quotas for one principal, such as alice:execs=8,containers=20; repeat the flag or separate with semicolons (names: `containers`, `execs`, `spawns_per_minute`, `output_bytes`)
+    /// Other quotas for one principal, such as alice:execs=8,containers=20; repeat the flag or separate with semicolons (names: `containers`, `execs`, `spawns_per_minute`, `disk_bytes`, `output_bytes`)
     #[arg(
         long = "quota",
         value_name = "PRINCIPAL:NAME=N,…",
@@ -56,6 +60,7 @@ impl QuotaArgs {
                 containers: self.containers_max,
                 execs: self.execs_max,
                 spawns_per_minute: self.spawns_per_minute,
+                disk_bytes: self.disk_bytes_max.get(),
                 output_bytes: self.logs_bytes_max.get(),
             },
             overrides,

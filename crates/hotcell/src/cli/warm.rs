@@ -21,7 +21,7 @@ pub(crate) struct WarmArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, env = "HOTCELL_WARM")]
     pub(crate) warm: Option<usize>,
 
-    /// Warm containers to keep of another image, or with other limits (`IMAGE=N+memory=2g+cpus=2+pids=512`); repeat the flag or separate with commas
+    /// Warm containers to keep of another image, or with other limits (`IMAGE=N+memory=2g+cpus=2+pids=512+disk=1g`); repeat the flag or separate with commas
     #[arg(
         long = "warm-image",
         value_name = "IMAGE=N",
@@ -45,6 +45,7 @@ pub(crate) struct WarmImage {
     memory: Option<Bytes>,
     cpus: Option<CpuMillis>,
     pids: Option<Pids>,
+    disk: Option<Bytes>,
 }
 
 impl WarmImage {
@@ -56,6 +57,7 @@ impl WarmImage {
             memory: None,
             cpus: None,
             pids: None,
+            disk: None,
         }
     }
 
@@ -65,6 +67,7 @@ impl WarmImage {
             memory: self.memory.unwrap_or(default.memory),
             cpus: self.cpus.unwrap_or(default.cpus),
             pids: self.pids.unwrap_or(default.pids),
+            disk: self.disk.unwrap_or(default.disk),
             ..default
         }
     }
@@ -97,9 +100,10 @@ fn parse_limit(text: &str, warm: &mut WarmImage) -> Result<(), String> {
         Some(("memory", size)) => warm.memory = Some(Bytes::parse(size).map_err(said)?),
         Some(("cpus", cores)) => warm.cpus = Some(CpuMillis::parse(cores).map_err(said)?),
         Some(("pids", number)) => warm.pids = Some(parse_pids(number)?),
+        Some(("disk", size)) => warm.disk = Some(Bytes::parse(size).map_err(said)?),
         _ => {
             return Err(format!(
-                "`{text}` is no limit; write memory=, cpus= or pids="
+                "`{text}` is no limit; write memory=, cpus=, pids= or disk="
             ));
         }
     }
@@ -132,17 +136,13 @@ mod tests {
 
     #[test]
     fn limits_of_its_own_follow_the_number() {
-        let warm = parse_image("host=2+memory=1g+cpus=0.5").expect("it is one");
+        let warm = parse_image("host=2+memory=1g+cpus=0.5+disk=3g").expect("it is one");
         let limits = warm.limits(Limits::default());
         assert_eq!((warm.wanted, limits.memory.get()), (2, 1 << 30));
         assert_eq!(limits.cpus.get(), 500);
+        assert_eq!(limits.disk.get(), 3 << 30);
         assert_eq!(limits.pids, Limits::default().pids);
-        for wrong in [
-            "host=2+memory",
-            "host=2+disk=1g",
-            "host=2+pids=0",
-            "host=2+",
-        ] {
+        for wrong in ["host=2+memory", "host=2+tmp=1g", "host=2+pids=0", "host=2+"] {
             assert!(parse_image(wrong).is_err(), "{wrong}");
         }
     }

@@ -10,7 +10,7 @@ use super::table::{Entry, Table, TableSection, Tables};
 pub(super) const SECTION: TableSection = TableSection {
     path: "quota",
     help: "Other quotas for one principal; `--quota` for the same principal replaces them",
-    example: "\"token:ann\" = { containers = 20, execs = 64, spawns_per_minute = 60, output_bytes = \"1g\" }",
+    example: "\"token:ann\" = { containers = 20, execs = 64, spawns_per_minute = 60, disk_bytes = \"100g\", output_bytes = \"1g\" }",
     schema,
     read,
 };

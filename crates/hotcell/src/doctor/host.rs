@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hotcell_runtime::cgroup::ControllerLocation;
 use hotcell_runtime::probe::{self, Cause, ProbeError};
-use hotcell_runtime::{Enforcement, IdMap};
+use hotcell_runtime::{Enforcement, IdMap, disk_quota};
 
 use super::Finding;
 
@@ -66,6 +66,7 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
     findings.push(ids());
     findings.extend(workspace_files(state));
     findings.extend(limits());
+    findings.push(disk_limit(state));
     findings
 }
 
@@ -238,6 +239,26 @@ fn limits() -> Vec<Finding> {
     ]
 }
 
+/// What keeps the disk space of containers within its limit.
+fn disk_limit(state: &Path) -> Finding {
+    let name = "disk limit";
+    let scratch = format!("hotcell-quota-{}", std::process::id());
+    let reason = if rustix::process::geteuid().is_root() {
+        match disk_quota::probe(&existing(state).join(scratch)) {
+            Ok(()) => return Finding::good(name, "kept by project quotas"),
+            Err(error) => format!("project quotas do not work in the state directory ({error})"),
+        }
+    } else {
+        "only root can set project quotas".to_owned()
+    };
+    Finding::good(
+        name,
+        format!(
+            "watched, and execs of containers that go over it are ended within seconds: {reason}"
+        ),
+    )
+}
+
 fn cgroups_fix() -> &'static str {
     if rustix::process::geteuid().is_root() {
         MOUNT
@@ -253,7 +274,9 @@ fn limit(name: &'static str, location: &ControllerLocation, kind: Enforcement) -
         ControllerLocation::Missing { reason } => ("cgroups", reason.as_str()),
     };
     let follows = match kind {
-        Enforcement::Cgroup => return Finding::good(name, format!("kept by {generation}")),
+        Enforcement::Cgroup | Enforcement::ProjectQuota | Enforcement::Watched => {
+            return Finding::good(name, format!("kept by {generation}"));
+        }
         Enforcement::Rlimit => "an rlimit stands in: per process or user, not per container",
         Enforcement::None => "containers are not limited in this",
     };

@@ -51,6 +51,9 @@ impl Outcome {
                 Some(format!("ended after {seconds} s (--timeout)"))
             }
             ExecStatus::OomKilled => Some("the container ran out of memory (--memory)".to_owned()),
+            ExecStatus::DiskLimit => {
+                Some("the container used more disk space than it may (--disk)".to_owned())
+            }
             ExecStatus::Queued
             | ExecStatus::Running
             | ExecStatus::Succeeded

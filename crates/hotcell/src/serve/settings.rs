@@ -74,6 +74,7 @@ fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
         memory_max = %maxima.memory,
         cpus_max = %maxima.cpus,
         pids_max = %maxima.pids,
+        disk_max = %maxima.disk,
         memory_total = %totals.memory,
         pids_total = %totals.pids,
         "limits that callers may ask for, and all containers together"

@@ -135,6 +135,7 @@ mod tests {
             memory: limits.memory,
             cpus: limits.cpus,
             pids: limits.pids,
+            disk: limits.disk,
         };
         let policy = Policy {
             maxima: Some(maxima),

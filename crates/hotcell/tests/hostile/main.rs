@@ -1,6 +1,7 @@
 //! Attacks on the server, its engines and its host, from inside a container and from an image.
 
 mod agent_connection;
+mod disk;
 mod files;
 mod helpers;
 mod image;

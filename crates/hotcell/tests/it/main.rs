@@ -8,6 +8,7 @@ mod conformance_embedded_image;
 mod conformance_podman;
 mod conformance_runsc;
 mod crash;
+mod disk_quota;
 mod docker_faults;
 mod docker_found;
 mod docker_images;

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use hotcell_engine::docker::Flavor;
 use serde_json::{Value, json};
 
+use crate::server_limits::run_out_of_disk;
 use crate::support;
 use crate::support::engines::{IMAGE, Private};
 use crate::support::home::Home;
@@ -191,6 +192,7 @@ fn expect_a_days_work(flavor: Flavor, runtime: Option<&str>) {
     if more.is_empty() {
         run_out_of_memory(&mut server.client());
     }
+    run_out_of_disk(&mut server.client());
     let server = survive_the_server(&home, flavor, more, server);
     assert!(server.terminate().success());
     expect_nothing_left(&private, &home);

@@ -55,6 +55,32 @@ fn memory_that_runs_out_is_told_as_such_and_the_container_works_on() {
     assert!(server.terminate().success());
 }
 
+/// A container that takes too much of the disk is told so, and works again once that is deleted.
+pub(crate) fn run_out_of_disk(client: &mut Client) {
+    let made = client.ok("spawn", json!({ "disk": "16m" }));
+    let id = made["container_id"].clone();
+    let fill = "head -c 30000000 /dev/zero >full; sleep 1000";
+    let ran = sh(client, &id, fill);
+    assert_eq!(ran["status"], "disk_limit", "{ran}");
+    let write = json!({ "container_id": id, "path": "more", "content": "x" });
+    assert_eq!(
+        client.refused("fs_write", write.clone()),
+        "resource_exhausted"
+    );
+    client.ok("fs_delete", json!({ "container_id": id, "path": "full" }));
+    client.ok("fs_write", write);
+    assert_eq!(said(&sh(client, &id, "echo alive")), "alive\n");
+    client.ok("kill", json!({ "container_id": id, "force": true }));
+}
+
+#[test]
+fn disk_space_that_runs_out_is_told_as_such_and_deleting_makes_room() {
+    let home = Home::new();
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    run_out_of_disk(&mut server.client());
+    assert!(server.terminate().success());
+}
+
 #[test]
 fn an_exec_is_root_only_where_the_operator_allows_it() {
     if !rustix::process::geteuid().is_root() && probe::subordinate_ids().is_err() {

@@ -36,6 +36,12 @@ impl Home {
         Self::at(scratch.path().join(["far-down"; 25].join("/")), scratch)
     }
 
+    /// Below another directory than that of temporary files.
+    pub(crate) fn below(directory: &Path) -> Self {
+        let scratch = tempfile::tempdir_in(directory).expect("a directory there");
+        Self::at(scratch.path().to_owned(), scratch)
+    }
+
     fn at(path: PathBuf, scratch: tempfile::TempDir) -> Self {
         Self {
             path,

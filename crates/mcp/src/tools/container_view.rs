@@ -32,6 +32,7 @@ pub(super) struct ContainerItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
     memory: Memory,
+    disk: Disk,
     /// Processor time used so far
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_ms: Option<u64>,
@@ -47,6 +48,21 @@ struct Memory {
     limit_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     used_bytes: Option<u64>,
+}
+
+/// How much disk space a container may use and uses.
+#[derive(Serialize, JsonSchema)]
+struct Disk {
+    limit_bytes: u64,
+    /// Files, directories and links
+    limit_files: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_files: Option<u64>,
+    /// `project_quota`: by the kernel; `watched`: execs end within seconds
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforced_by: Option<&'static str>,
 }
 
 /// Somebody who works in a container.
@@ -76,9 +92,23 @@ impl From<&ContainerView> for ContainerItem {
                 limit_bytes: view.limits.memory.get(),
                 used_bytes: view.memory_bytes,
             },
+            disk: Disk::of(view),
             cpu_ms: view.cpu_time.map(millis),
             workspace_ids: view.workspace_ids,
             attachments: view.attachments.iter().map(Attachment::from).collect(),
+        }
+    }
+}
+
+impl Disk {
+    fn of(view: &ContainerView) -> Self {
+        let enforced = view.enforced.iter().find(|limit| limit.limit == "disk");
+        Self {
+            limit_bytes: view.limits.disk.get(),
+            limit_files: view.limits.files(),
+            used_bytes: view.disk_use.map(|used| used.bytes),
+            used_files: view.disk_use.map(|used| used.files),
+            enforced_by: enforced.and_then(|limit| limit.by),
         }
     }
 }

@@ -306,6 +306,9 @@ fn over_quota(excess: &OverQuota, message: String) -> ToolError {
         QuotaKind::SpawnsPerMinute => {
             "wait for retry_after_s seconds, or go on in a container that you have (list_containers shows them)"
         }
+        QuotaKind::DiskBytes => {
+            "kill a container that you no longer need (list_containers shows them), or ask for less with `disk`, then call again"
+        }
         QuotaKind::OutputBytes => {
             "cancel an exec that writes much output (list_execs shows them), or wait for one to end, then call again"
         }
@@ -357,6 +360,9 @@ fn way_around(refusal: &PolicyError) -> &'static str {
         } => "ask for less memory, or ask the operator to raise --memory-max",
         PolicyError::AboveMaximum { limit: "cpus", .. } => {
             "ask for fewer cpus, or ask the operator to raise --cpus-max"
+        }
+        PolicyError::AboveMaximum { limit: "disk", .. } => {
+            "ask for less disk, or ask the operator to raise --disk-max"
         }
         PolicyError::AboveMaximum { .. } => {
             "ask for fewer pids, or ask the operator to raise --pids-max"

@@ -29,7 +29,7 @@ const MESSAGE_BYTES: usize = 96;
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Output {
     exec_id: String,
-    /// queued, running, succeeded, failed, `timed_out`, cancelled, `oom_killed` or lost
+    /// queued, running, succeeded, failed, `timed_out`, cancelled, `oom_killed`, `disk_limit` or lost
     status: String,
     /// It has ended and all output was read
     complete: bool,

@@ -33,13 +33,15 @@ pub(super) struct Params {
     /// none, or full where the operator allows it
     #[serde(default = "no_network")]
     network: String,
-    /// Such as 512m (the default); up to the operator's maximum, as cpus and pids
+    /// Such as 512m (the default); up to the operator's maximum, as cpus, pids and disk
     memory: Option<Quantity>,
     /// Such as 0.5; default 1
     cpus: Option<Quantity>,
     /// Processes and threads; default 256
     #[schemars(range(min = 1, max = 4_194_304))]
     pids: Option<u32>,
+    /// Disk space, such as 2g; default 10g
+    disk: Option<Quantity>,
     /// Variables of every command
     #[serde(default)]
     #[schemars(extend("default" = null))]
@@ -148,9 +150,6 @@ impl Params {
 
     /// Those that are named; the others are as configured.
     fn limits(&self, default: Limits) -> Result<Option<Limits>, ToolError> {
-        if self.memory.is_none() && self.cpus.is_none() && self.pids.is_none() {
-            return Ok(None);
-        }
         let mut limits = default;
         if let Some(memory) = &self.memory {
             limits.memory = Bytes::parse(&memory.text())
@@ -163,7 +162,11 @@ impl Params {
         if let Some(pids) = self.pids {
             limits.pids = Pids::new(pids).map_err(|error| ToolError::argument("pids", error))?;
         }
-        Ok(Some(limits))
+        if let Some(disk) = &self.disk {
+            limits.disk =
+                Bytes::parse(&disk.text()).map_err(|error| ToolError::argument("disk", error))?;
+        }
+        Ok((limits != default).then_some(limits))
     }
 }
 

@@ -56,6 +56,9 @@ struct Profile {
     cpus: f64,
     pids: u32,
     tmp_bytes: u64,
+    disk_bytes: u64,
+    /// Files, directories and links
+    files: u64,
     network: &'static str,
     user: String,
 }
@@ -66,6 +69,7 @@ struct Maxima {
     memory_bytes: u64,
     cpus: f64,
     pids: u32,
+    disk_bytes: u64,
 }
 
 /// What all containers together may have, where that is bounded, and have: the sum of their
@@ -91,6 +95,9 @@ struct PrincipalItem {
     containers_max: usize,
     execs: usize,
     execs_max: usize,
+    /// The disk limits of its containers together
+    disk_bytes: u64,
+    disk_bytes_max: u64,
     output_bytes: u64,
     output_bytes_max: u64,
 }
@@ -186,6 +193,8 @@ impl Profile {
             cpus: f64::from(limits.cpus.get()) / 1000.0,
             pids: limits.pids.get(),
             tmp_bytes: limits.tmp.get(),
+            disk_bytes: limits.disk.get(),
+            files: limits.files(),
             network: profile.network.word(),
             user: profile.user(),
         }
@@ -198,6 +207,7 @@ impl From<hotcell_domain::Maxima> for Maxima {
             memory_bytes: maxima.memory.get(),
             cpus: f64::from(maxima.cpus.get()) / 1000.0,
             pids: maxima.pids.get(),
+            disk_bytes: maxima.disk.get(),
         }
     }
 }
@@ -242,6 +252,8 @@ impl From<&PrincipalUse> for PrincipalItem {
             containers_max: used.quota.containers,
             execs: used.execs,
             execs_max: used.quota.execs,
+            disk_bytes: used.disk_bytes,
+            disk_bytes_max: used.quota.disk_bytes,
             output_bytes: used.output_bytes,
             output_bytes_max: used.quota.output_bytes,
         }
@@ -260,7 +272,7 @@ impl From<&LimitView> for Limit {
 
 /// An rlimit holds for each process, and there may be many.
 fn is_enforced(limit: &LimitView) -> bool {
-    limit.by == Some("cgroup")
+    !matches!(limit.by, None | Some("rlimit"))
 }
 
 fn unenforced(limits: &[LimitView]) -> String {
@@ -269,7 +281,10 @@ fn unenforced(limits: &[LimitView]) -> String {
         .filter(|limit| !is_enforced(limit))
         .map(|limit| limit.limit)
         .collect();
-    if missing.is_empty() {
+    let is_watched = limits.iter().any(|limit| limit.by == Some("watched"));
+    if missing.is_empty() && is_watched {
+        "all limits are enforced, disk space by looking at it every second".to_owned()
+    } else if missing.is_empty() {
         "all limits are enforced".to_owned()
     } else {
         format!(
@@ -283,24 +298,34 @@ fn unenforced(limits: &[LimitView]) -> String {
 mod tests {
     use super::*;
 
-    fn limits(by: [Option<&'static str>; 3]) -> Vec<LimitView> {
-        let names = ["memory", "cpu", "pids"].into_iter();
+    fn limits(by: [Option<&'static str>; 4]) -> Vec<LimitView> {
+        let names = ["memory", "cpu", "pids", "disk"].into_iter();
         let view = |(limit, by)| LimitView { limit, by };
         names.zip(by).map(view).collect()
     }
 
     #[test]
     fn a_limit_of_each_process_is_not_called_enforced() {
-        let some = limits([Some("rlimit"), None, Some("cgroup")]);
+        let some = limits([Some("rlimit"), None, Some("cgroup"), Some("project_quota")]);
         assert_eq!(
             unenforced(&some),
             "this host does not enforce for a container as a whole: memory, cpu"
         );
         let told: Vec<_> = some.iter().map(|view| Limit::from(view).enforced).collect();
-        assert_eq!(told, [false, false, true]);
+        assert_eq!(told, [false, false, true, true]);
         assert_eq!(
-            unenforced(&limits([Some("cgroup"); 3])),
+            unenforced(&limits([Some("cgroup"); 4])),
             "all limits are enforced"
+        );
+        let watched = limits([
+            Some("cgroup"),
+            Some("cgroup"),
+            Some("cgroup"),
+            Some("watched"),
+        ]);
+        assert_eq!(
+            unenforced(&watched),
+            "all limits are enforced, disk space by looking at it every second"
         );
     }
 }

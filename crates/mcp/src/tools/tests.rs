@@ -174,7 +174,7 @@ fn a_refusal_names_the_field_and_what_it_should_be() {
     invalid_argument: `pids` must be a whole number from 1 to 4194304, not 1e+30
     hint: pids: Processes and threads; default 256
     invalid_argument: `memory` must be a string or a number, not true
-    hint: memory: Such as 512m (the default); up to the operator's maximum, as cpus and pids
+    hint: memory: Such as 512m (the default); up to the operator's maximum, as cpus, pids and disk
     invalid_argument: there is no argument `wait`
     hint: known are: container_id, force
     invalid_argument: there is no argument `x`

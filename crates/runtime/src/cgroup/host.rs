@@ -166,6 +166,7 @@ impl HostCgroups {
             memory: or(memory, Enforcement::Rlimit),
             cpus: or(cpus, Enforcement::None),
             pids: or(pids, Enforcement::Rlimit),
+            disk: Enforcement::None,
         };
         Ok((cgroups, enforced))
     }
@@ -185,6 +186,7 @@ impl HostCgroups {
             memory,
             cpus: or(&self.cpu, Enforcement::None),
             pids: or(&self.pids, Enforcement::Rlimit),
+            disk: Enforcement::None,
         }
     }
 

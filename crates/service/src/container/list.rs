@@ -157,7 +157,14 @@ impl Inner {
         let inspected = tokio::time::timeout(ENGINE_TIMEOUT, inspected).await;
         let info = inspected.ok().and_then(Result::ok);
         let attached = self.attached(container).await?;
-        Ok(view(container, info.as_ref(), attached))
+        let mut view = view(container, info.as_ref(), attached);
+        if container.has_disk_quota() {
+            // Nobody watches it, and the kernel knows at once.
+            let used = self.environment.engine.disk_use(container.id());
+            let used = tokio::time::timeout(ENGINE_TIMEOUT, used).await;
+            view.disk_use = used.ok().and_then(Result::ok).flatten();
+        }
+        Ok(view)
     }
 
     async fn attached(&self, container: &LiveContainer) -> Result<Vec<Attached>, ServiceError> {
@@ -214,6 +221,7 @@ pub(super) fn view(
         enforced: enforced.map(limit_views).unwrap_or_default(),
         last_used_unix_ms: container.last_used_unix_ms(),
         memory_bytes: info.and_then(|info| info.memory_bytes),
+        disk_use: container.disk().used(),
         cpu_time: info.and_then(|info| info.cpu_time),
         oom_kills: info.map_or(0, |info| info.oom_kills),
         workspace_ids: info.and_then(|info| info.file_ids).map(FileIds::as_str),
@@ -243,6 +251,7 @@ pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
         last_used_unix_ms: row.last_used_unix_ms,
         expires_unix_ms: row.expires_unix_ms,
         memory_bytes: None,
+        disk_use: None,
         cpu_time: None,
         oom_kills: 0,
         workspace_ids: None,

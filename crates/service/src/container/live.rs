@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ServiceError;
 use crate::connection::Connection;
+use crate::disk::DiskState;
 use crate::environment::Environment;
 use crate::exec::ExecTable;
 
@@ -33,6 +34,7 @@ pub(crate) struct LiveContainer {
     /// The row as of the request: its phase and last use are not updated.
     pub(crate) row: ContainerRow,
     agent: RwLock<AgentState>,
+    disk: Arc<DiskState>,
     phase: watch::Sender<Phase>,
     requests: mpsc::Sender<EndRequest>,
     last_used_unix_ms: AtomicU64,
@@ -93,9 +95,11 @@ impl LiveContainer {
     ) -> (Arc<Self>, mpsc::Receiver<EndRequest>) {
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let here = &environment.engine_id;
+        let disk = Arc::default();
         let container = Self {
             server_engine: (!row.engine.may_be(here)).then(|| here.clone()),
-            agent: RwLock::new(AgentState::new(environment, &row, connection)),
+            agent: RwLock::new(AgentState::new(environment, &row, connection, &disk)),
+            disk,
             phase: watch::Sender::new(row.phase),
             requests,
             last_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
@@ -120,6 +124,11 @@ impl LiveContainer {
         Arc::clone(&agent.connection)
     }
 
+    /// What it takes of the disk.
+    pub(crate) fn disk(&self) -> &Arc<DiskState> {
+        &self.disk
+    }
+
     pub(crate) fn execs(&self) -> ExecTable {
         let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
         agent.execs.clone()
@@ -134,7 +143,8 @@ impl LiveContainer {
             self.row.id.clone(),
             environment.metrics.agent.clone(),
         );
-        let fresh = AgentState::new(environment, &self.row, Arc::new(connection));
+        let connection = Arc::new(connection);
+        let fresh = AgentState::new(environment, &self.row, connection, &self.disk);
         *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
     }
 
@@ -293,9 +303,10 @@ impl AgentState {
         environment: &Arc<Environment>,
         row: &ContainerRow,
         connection: Arc<Connection>,
+        disk: &Arc<DiskState>,
     ) -> Self {
         Self {
-            execs: ExecTable::new(environment, &connection, row),
+            execs: ExecTable::new(environment, &connection, row, disk),
             connection,
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hotcell_domain::{
     Alias, ContainerId, Env, ImageRef, Labels, Limits, Name, Network, Phase, Principal,
 };
-use hotcell_engine::Progress;
+use hotcell_engine::{DiskUse, Progress};
 use hotcell_store::AttachmentRow;
 
 pub(crate) use self::live::{EndMode, LiveContainer};
@@ -88,7 +88,9 @@ pub struct ContainerView {
     pub network: Network,
     /// Resource limits.
     pub limits: Limits,
-    /// What enforces each limit: `memory`, `cpu`, `pids`.
+    /// What it uses of the disk, as it was last measured.
+    pub disk_use: Option<DiskUse>,
+    /// What enforces each limit: `memory`, `cpu`, `pids`, `disk`.
     pub enforced: Vec<LimitView>,
     /// When it was requested.
     pub created_unix_ms: u64,

@@ -78,6 +78,7 @@ impl Spawn {
             arguments.text("memory", &limits.memory.to_string());
             arguments.text("cpus", &limits.cpus.to_string());
             arguments.text("pids", &limits.pids.to_string());
+            arguments.text("disk", &limits.disk.to_string());
         }
         arguments.names("env", self.env.iter().map(|(name, _)| name));
         arguments.names("labels", self.labels.iter().map(|(name, _)| name));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_domain::{ExecEnd, ExecStatus};
+use hotcell_domain::{ExecEnd, ExecStatus, Limits};
 
 use super::end::without_exit;
 use super::live::LiveExec;
 use super::table::{ExecTable, TableInner};
+use crate::disk::why_ended;
 
 /// How long storing the ends of all execs may take.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +30,13 @@ impl ExecTable {
             waiting.push(exec);
         }
         until_all_ended(&waiting).await;
+    }
+
+    /// The container uses more of the disk than it may: ends what runs.
+    pub(crate) fn end_over_disk(&self) {
+        for exec in self.0.live_execs() {
+            exec.end_over_disk();
+        }
     }
 
     /// The container has ended, and all its execs with it. Returns when their ends are stored, or
@@ -92,6 +100,11 @@ pub(super) fn out_of_memory() -> ExecEnd {
         ExecStatus::OomKilled,
         "its container ran out of memory and ended",
     )
+}
+
+/// The end of an exec whose container uses more of the disk than it may.
+pub(super) fn over_disk(limits: &Limits) -> ExecEnd {
+    without_exit(ExecStatus::DiskLimit, why_ended(limits))
 }
 
 /// The end of an exec that was never started.

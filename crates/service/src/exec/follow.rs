@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hotcell_agent_client::{
     Agent, AgentError, AgentRefusal, Event, EventKind, Exit, ExitCause, Follow,
@@ -14,7 +15,7 @@ use hotcell_domain::{ExecEnd, ExecStatus};
 use hotcell_engine::EngineError;
 
 use super::batch::Batch;
-use super::close::{cancelled, out_of_memory};
+use super::close::{cancelled, out_of_memory, over_disk};
 use super::command::{CommandContext, for_agent};
 use super::end;
 use super::live::LiveExec;
@@ -91,6 +92,7 @@ impl TableInner {
         };
         match exit.await {
             Ok(Some(exit)) => Ok(exit),
+            Ok(None) if exec.is_over_disk() => Err(Broken::For(over_disk(&self.limits))),
             Ok(None) => Err(Broken::For(cancelled())),
             Err(error) => {
                 self.connection.report(&connected, &error);
@@ -224,7 +226,12 @@ impl TableInner {
     }
 
     async fn cancel_in(&self, agent: &Agent, exec: &LiveExec) -> Result<(), AgentError> {
-        let grace = self.environment.settings().kill_grace;
+        // What fills the disk does so until it is gone.
+        let grace = if exec.is_over_disk() {
+            Duration::ZERO
+        } else {
+            self.environment.settings().kill_grace
+        };
         match agent.cancel(exec.id.as_str(), grace).await {
             Err(AgentError::Refused { message, .. }) => {
                 tracing::warn!(exec.id = %exec.id, message, "an exec is not wholly ended");
@@ -292,7 +299,16 @@ impl TableInner {
 
     async fn judge(&self, exec: &LiveExec, exit: &Exit) -> ExecEnd {
         let is_oom = end::may_be_oom(exit) && self.had_oom_kills(exec.oom_kills_before).await;
-        end::of_exit(exit, &exec.command, is_oom)
+        let end = end::of_exit(exit, &exec.command, is_oom);
+        if end.status == ExecStatus::Cancelled && exec.is_over_disk() {
+            return ExecEnd {
+                exit_code: end.exit_code,
+                signal: end.signal,
+                usage: end.usage,
+                ..over_disk(&self.limits)
+            };
+        }
+        end
     }
 
     /// Whether the OOM killer was active since there were `before` kills.

@@ -1,5 +1,6 @@
 //! An exec that waits or runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub(crate) struct LiveExec {
     pub(super) table: Weak<TableInner>,
     progress: watch::Sender<Progress>,
     is_cancelled: watch::Sender<bool>,
+    is_over_disk: AtomicBool,
     /// Where its output is streamed to, if it has no log; taken when it starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
     has_log: bool,
@@ -100,6 +102,7 @@ impl LiveExec {
                 stalled: None,
             }),
             is_cancelled: watch::Sender::new(false),
+            is_over_disk: AtomicBool::new(false),
             has_log: stream.is_none(),
             stream: Mutex::new(stream),
             abandonment,
@@ -214,6 +217,19 @@ impl LiveExec {
 
     pub(super) fn cancel(&self) {
         self.is_cancelled.send_replace(true);
+    }
+
+    /// Ends it because its container uses more of the disk than it may, unless it has not begun.
+    pub(super) fn end_over_disk(&self) {
+        if self.status() == ExecStatus::Running && !self.is_cancelled() {
+            self.is_over_disk.store(true, Ordering::Release);
+            self.cancel();
+        }
+    }
+
+    /// Whether that is why it was ended.
+    pub(super) fn is_over_disk(&self) -> bool {
+        self.is_over_disk.load(Ordering::Acquire)
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

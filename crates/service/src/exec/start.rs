@@ -29,6 +29,7 @@ impl Service {
             inner.accepting()?;
             let container = inner.running_container(caller, target).await?;
             inner.environment.has_room()?;
+            inner.may_start(&container).await?;
             container.execs().start(caller, request).await
         };
         let (id, mut operation) = operation.open(start).await?;

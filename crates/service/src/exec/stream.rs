@@ -60,6 +60,7 @@ impl Service {
             inner.accepting()?;
             let container = inner.running_container(caller, target).await?;
             inner.environment.has_room()?;
+            inner.may_start(&container).await?;
             let (sender, messages) = mpsc::channel(WAITING_MAX);
             let request = Start {
                 command,

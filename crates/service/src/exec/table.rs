@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hotcell_domain::{
-    Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Name, Principal,
+    Caller, Command, ContainerId, Env, ExecEnd, ExecId, ExecStatus, Limits, Name, Principal,
 };
 use hotcell_store::ContainerRow;
 use tokio::sync::watch;
@@ -24,6 +24,7 @@ use super::queue::Queue;
 use super::sink::OutputSink;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
+use crate::disk::DiskState;
 use crate::environment::Environment;
 
 /// The execs of one container. Clones share them.
@@ -46,6 +47,8 @@ pub(super) struct TableInner {
     /// Processes the kernel had killed for want of memory when last we looked.
     pub(super) oom_kills: AtomicU64,
     pub(super) counts: watch::Sender<Counts>,
+    pub(super) limits: Limits,
+    disk: Arc<DiskState>,
     pub(super) ids: Mutex<ExecIds>,
     /// Its interpreter that keeps its state.
     pub(super) notebook: Notebook,
@@ -92,6 +95,7 @@ impl ExecTable {
         environment: &Arc<Environment>,
         connection: &Arc<Connection>,
         row: &ContainerRow,
+        disk: &Arc<DiskState>,
     ) -> Self {
         Self(Arc::new(TableInner {
             environment: Arc::clone(environment),
@@ -103,6 +107,8 @@ impl ExecTable {
             is_closed: watch::Sender::new(false),
             oom_kills: AtomicU64::new(0),
             counts: watch::Sender::new(Counts::default()),
+            limits: row.spec.limits,
+            disk: Arc::clone(disk),
             ids: Mutex::default(),
             notebook: Notebook::new(),
             state: Mutex::new(State {
@@ -240,12 +246,15 @@ impl TableInner {
     pub(super) fn run(self: &Arc<Self>, exec: Arc<LiveExec>, is_known: bool) {
         let shared = Arc::clone(self);
         exec.runs();
+        self.disk.may_write();
         self.environment.tasks.spawn(async move {
             let mut sink = shared.sink_of(&exec);
             if is_known {
                 shared.open_log(&exec, &mut sink).await;
             }
             let end = shared.follow(&exec, &mut sink, is_known).await;
+            // Before anybody hears of its end: it may have deleted files.
+            shared.disk.may_write();
             shared.settle(&exec, &mut sink, end).await;
             shared.free_slot();
             shared.start_queued();

@@ -43,19 +43,29 @@ impl Inner {
         atomic: bool,
     ) -> Result<Vec<Result<BatchOutcome, ServiceError>>, ServiceError> {
         let paths = check(&operations)?;
-        if operations.iter().any(takes_space) {
+        let takes_space = operations.iter().any(takes_space);
+        if takes_space {
             self.environment.has_room()?;
         }
         let operations: Vec<_> = operations.into_iter().map(for_agent).collect();
         let container = self.running_container(caller, target).await?;
+        let writing = if takes_space {
+            Some(self.has_disk(&container).await?)
+        } else {
+            None
+        };
+        let explain = |error| match &writing {
+            Some(writing) => writing.explain(error),
+            None => error,
+        };
         let root = FilePath::parse(b".")?;
         let batch = async |agent: Agent| agent.batch(operations.clone(), atomic).await;
         let asked = call(&container, Call::changes(&root), batch).await;
-        let (results, _) = asked.map_err(|error| about(error, &paths))?;
+        let (results, _) = asked.map_err(|error| explain(about(error, &paths)))?;
         let each = results.into_iter().zip(paths);
         Ok(each
             .map(|(result, path)| {
-                result.map_err(|error| from_agent(error, path.as_bytes(), Effect::Unknown))
+                result.map_err(|error| explain(from_agent(error, path.as_bytes(), Effect::Unknown)))
             })
             .collect())
     }

@@ -28,6 +28,7 @@ use self::error::{Effect, from_agent};
 use self::transfer::Peer;
 use crate::connection::{Connected, Connection};
 use crate::container::LiveContainer;
+use crate::disk::Writing;
 use crate::{Action, Inner, Service, ServiceError};
 
 /// Attempts at a call that may be repeated.
@@ -115,10 +116,9 @@ impl Service {
             arguments.flag("append", options.append);
         });
         let open = inner.open_for_writing(caller, target);
-        let ((connection, connected), operation) = operation.open(open).await?;
-        let bytes = connected.agent.write(path.for_agent(), options);
-        let peer = peer((connection, connected), path);
-        Ok(FileWriter::new(bytes, peer, operation))
+        let ((way, writing), operation) = operation.open(open).await?;
+        let bytes = way.1.agent.write(path.for_agent(), options);
+        Ok(FileWriter::new(bytes, peer(way, path), writing, operation))
     }
 
     /// Removes a file, or a directory with all it holds.
@@ -142,7 +142,9 @@ impl Service {
         };
         let delete = async {
             let container = inner.running_container(caller, target).await?;
-            call(&container, Call::changes(path), delete).await
+            let deleted = call(&container, Call::changes(path), delete).await;
+            container.disk().may_write();
+            deleted
         };
         operation.run(delete).await.map(drop)
     }
@@ -221,10 +223,9 @@ impl Service {
         let (mut operation, inner) = self.begin(caller, Action::FsImport, target);
         operation.note(|arguments| note_path(arguments, dest));
         let open = inner.open_for_writing(caller, target);
-        let ((connection, connected), operation) = operation.open(open).await?;
-        let bytes = connected.agent.import(dest.for_agent(), 0, 0);
-        let peer = peer((connection, connected), dest);
-        Ok(FileWriter::new(bytes, peer, operation))
+        let ((way, writing), operation) = operation.open(open).await?;
+        let bytes = way.1.agent.import(dest.for_agent(), 0, 0);
+        Ok(FileWriter::new(bytes, peer(way, dest), writing, operation))
     }
 }
 
@@ -251,7 +252,9 @@ impl Inner {
         };
         let container = self.running_container(caller, target).await?;
         self.environment.has_room()?;
-        let (info, (_, connected)) = call(&container, about, write).await?;
+        let writing = self.has_disk(&container).await?;
+        let written = call(&container, about, write).await;
+        let (info, (_, connected)) = written.map_err(|error| writing.explain(error))?;
         Ok((info, connected))
     }
 
@@ -260,12 +263,13 @@ impl Inner {
         &self,
         caller: &Caller,
         target: &ContainerRef,
-    ) -> Result<Way, ServiceError> {
+    ) -> Result<(Way, Writing), ServiceError> {
         let container = self.running_container(caller, target).await?;
         self.environment.has_room()?;
+        let writing = self.has_disk(&container).await?;
         let connection = container.connection();
         let connected = connection.get().await?;
-        Ok((connection, connected))
+        Ok(((connection, connected), writing))
     }
 }
 

@@ -8,6 +8,7 @@ use hotcell_agent_client::{AgentError, ByteReader, ByteWriter};
 use super::error::{Effect, from_agent};
 use crate::ServiceError;
 use crate::connection::{Connected, Connection};
+use crate::disk::Writing;
 use crate::operation::{Operation, Recording};
 
 /// Bytes that come from a container. Dropping it before its end abandons the operation, unless
@@ -28,6 +29,7 @@ pub struct FileReader {
 pub struct FileWriter<T> {
     bytes: ByteWriter<T>,
     peer: Peer,
+    writing: Writing,
     operation: Operation,
 }
 
@@ -131,10 +133,16 @@ impl FileReader {
 }
 
 impl<T: Send + 'static> FileWriter<T> {
-    pub(super) fn new(bytes: ByteWriter<T>, peer: Peer, operation: Operation) -> Self {
+    pub(super) fn new(
+        bytes: ByteWriter<T>,
+        peer: Peer,
+        writing: Writing,
+        operation: Operation,
+    ) -> Self {
         Self {
             bytes,
             peer,
+            writing,
             operation,
         }
     }
@@ -142,13 +150,21 @@ impl<T: Send + 'static> FileWriter<T> {
     /// Sends a piece of any size.
     pub async fn write(&mut self, data: Bytes) -> Result<(), ServiceError> {
         self.operation.count_bytes(data.len());
-        let Err(error) = self.bytes.write(data).await else {
-            return Ok(());
+        let error = match self.writing.go_on() {
+            Err(error) => error,
+            Ok(()) => match self.bytes.write(data).await {
+                Ok(()) => return Ok(()),
+                Err(error) => self.error(error),
+            },
         };
-        let error = self.peer.error(error, Effect::Unknown);
         self.operation.fail(&error);
         self.operation.recorded().await;
         Err(error)
+    }
+
+    fn error(&self, error: AgentError) -> ServiceError {
+        let error = self.peer.error(error, Effect::Unknown);
+        self.writing.explain(error)
     }
 
     /// Ends it: what was sent appears.
@@ -156,11 +172,12 @@ impl<T: Send + 'static> FileWriter<T> {
         let Self {
             bytes,
             peer,
+            writing,
             operation,
         } = self;
         let finish = async {
             let done = bytes.finish().await;
-            done.map_err(|error| peer.error(error, Effect::Unknown))
+            done.map_err(|error| writing.explain(peer.error(error, Effect::Unknown)))
         };
         operation.run(finish).await
     }

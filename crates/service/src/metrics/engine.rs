@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec, EngineId, Phase};
 use hotcell_engine::{
-    Abandonment, AgentStream, Capabilities, Container, Engine, EngineError, Garbage, Pull,
+    Abandonment, AgentStream, Capabilities, Container, DiskUse, Engine, EngineError, Garbage, Pull,
     ReadyImage, SweepMode, Swept,
 };
 use prometheus_client::metrics::family::Family;
@@ -149,6 +149,10 @@ impl Engine for MeteredEngine {
 
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.timed("destroy", self.engine.destroy(id)).await
+    }
+
+    async fn disk_use(&self, id: &ContainerId) -> Result<Option<DiskUse>, EngineError> {
+        self.timed("disk_use", self.engine.disk_use(id)).await
     }
 
     /// Takes as long as the container lives, so it is not timed.

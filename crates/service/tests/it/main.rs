@@ -4,6 +4,7 @@ mod abandonment;
 mod code;
 mod containers;
 mod disk;
+mod disk_limit;
 mod exec_end;
 mod exec_follow;
 mod exec_input;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use hotcell_domain::{
-    Caller, Command, ContainerRef, ExecId, OverQuota, Principal, Quota, QuotaKind, QuotaOverride,
-    Quotas,
+    Bytes, Caller, Command, ContainerRef, ExecId, Limits, OverQuota, Principal, Quota, QuotaKind,
+    QuotaOverride, Quotas,
 };
 use hotcell_service::{Abandonment, PageRequest, Service, ServiceError, Spawn, Start};
 use hotcell_testkit::fake::{Faults, each_seed};
@@ -49,6 +49,55 @@ async fn until_none_lives(service: &Service, caller: &Caller) {
         live.is_ok_and(|live| live.is_empty())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_limits_count_until_their_container_is_gone_and_over_a_restart() {
+    let mut fixture = Fixture::new();
+    let each = Limits::default().disk.get();
+    fixture.settings.quotas.default.disk_bytes = 2 * each;
+    let service = fixture.start().await;
+    let (one, _other) = (spawn(&service, &me()).await, spawn(&service, &me()).await);
+    let third = service.spawn(&me(), Spawn::default()).await;
+    let over = excess(third);
+    assert_eq!((over.quota, over.limit), (QuotaKind::DiskBytes, 2 * each));
+    assert_eq!(over.used, 2 * each);
+    // Others have a quota of their own, and a smaller container fits when there is room for it.
+    spawn(&service, &somebody_else()).await;
+    service.kill(&me(), &one, true).await.expect("it is killed");
+    let small = Spawn {
+        limits: Some(Limits {
+            disk: Bytes::new(each / 2).expect("a size"),
+            ..Limits::default()
+        }),
+        is_persistent: true,
+        ..Spawn::default()
+    };
+    service
+        .spawn(&me(), small.clone())
+        .await
+        .expect("there is room");
+    assert_eq!(
+        excess(service.spawn(&me(), Spawn::default()).await).used,
+        each + each / 2
+    );
+    let status = service.status(&me()).await.expect("it tells");
+    let mine = status
+        .principals
+        .iter()
+        .find(|one| one.principal == me().principal);
+    assert_eq!(mine.map(|one| one.disk_bytes), Some(each + each / 2));
+    drop(service);
+    let service = fixture.start().await;
+    service
+        .spawn(&me(), small)
+        .await
+        .expect("there is room for as much");
+    assert_eq!(
+        excess(service.spawn(&me(), Spawn::default()).await).used,
+        2 * each
+    );
+    service.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

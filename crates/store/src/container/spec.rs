@@ -15,6 +15,9 @@ struct StoredSpec {
     cpu_millis: u32,
     pids: u32,
     tmp_bytes: u64,
+    /// Absent in what was stored before there was a limit.
+    #[serde(default = "default_disk_bytes")]
+    disk_bytes: u64,
     network: StoredNetwork,
     lifetime: StoredLifetime,
     allow_root: bool,
@@ -34,6 +37,10 @@ enum StoredLifetime {
     WithOwner,
 }
 
+fn default_disk_bytes() -> u64 {
+    Limits::default().disk.get()
+}
+
 /// Serializes a spec without its variables.
 pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
     let image = spec.image.to_string();
@@ -47,6 +54,7 @@ pub(super) fn write(spec: &ContainerSpec) -> Result<String, &'static str> {
         cpu_millis: spec.limits.cpus.get(),
         pids: spec.limits.pids.get(),
         tmp_bytes: spec.limits.tmp.get(),
+        disk_bytes: spec.limits.disk.get(),
         network: match spec.network {
             Network::None => StoredNetwork::None,
             Network::Full => StoredNetwork::Full,
@@ -77,6 +85,7 @@ pub(super) fn read(text: &str, variables: Option<&str>) -> Result<ContainerSpec,
             cpus: CpuMillis::new(stored.cpu_millis).map_err(said)?,
             pids: Pids::new(stored.pids).map_err(said)?,
             tmp: Bytes::new(stored.tmp_bytes).map_err(said)?,
+            disk: Bytes::new(stored.disk_bytes).map_err(said)?,
         },
         network: match stored.network {
             StoredNetwork::None => Network::None,
@@ -148,6 +157,7 @@ mod tests {
         spec.limits.cpus = CpuMillis::new(2500).unwrap();
         spec.limits.pids = Pids::new(77).unwrap();
         spec.limits.tmp = Bytes::new(99_999_999).unwrap();
+        spec.limits.disk = Bytes::new(88_888_888).unwrap();
         spec.network = Network::Full;
         spec.lifetime = Lifetime::WithOwner;
         spec.env.set("A", "\"quoted\"\n\u{1F980}").unwrap();

@@ -9,9 +9,12 @@ use hotcell_agent_client::{
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
 
-use hotcell_engine::{Container, EngineError};
+use hotcell_engine::{Container, DiskUse, EngineError};
 
 use super::{Outcome, Subject};
+
+/// Files that are looked at: more than a case makes.
+const FILES_MAX: u64 = 10_000;
 
 /// A running container with a connection to its agent.
 pub(super) struct TestContainer<'a> {
@@ -99,6 +102,20 @@ impl<'a> TestContainer<'a> {
     /// Creates a container with default settings.
     pub(super) async fn make(subject: &'a Subject) -> anyhow::Result<Self> {
         Self::make_with(subject, |_| ()).await
+    }
+
+    /// What it takes of the disk, by whoever can tell.
+    pub(super) async fn disk_use(&self) -> anyhow::Result<DiskUse> {
+        if let Some(used) = self.subject.engine.disk_use(&self.id).await? {
+            return Ok(used);
+        }
+        let used = self.agent.disk_use(FILES_MAX).await?;
+        Ok(DiskUse {
+            bytes: used.bytes,
+            files: used.files,
+            is_beyond_measure: used.is_beyond_measure,
+            is_busy: used.is_busy,
+        })
     }
 
     /// Makes a container with some things changed.

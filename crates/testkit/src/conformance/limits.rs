@@ -16,6 +16,8 @@ const MEMORY_BYTES: u64 = 48 << 20;
 
 const PIDS: u32 = 24;
 
+const DISK_BYTES: u64 = 16 << 20;
+
 /// Processes that the script tries to start: more than allowed.
 const FORKS: u32 = 60;
 
@@ -49,7 +51,7 @@ pub(super) async fn a_memory_hog_is_killed_and_the_container_lives(subject: &Sub
             return unlimited(container, "memory").await;
         }
         Enforcement::Rlimit => eprintln!("memory is limited for each process only"),
-        Enforcement::Cgroup => {}
+        Enforcement::Cgroup | Enforcement::ProjectQuota | Enforcement::Watched => {}
     }
     let exit = container.shell(HOG).await?.exit;
     assert_eq!(exit.cause, ExitCause::Exited);
@@ -79,7 +81,7 @@ pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
             return unlimited(container, "processes").await;
         }
         Enforcement::Rlimit => eprintln!("processes are limited for the container's user"),
-        Enforcement::Cgroup => {}
+        Enforcement::Cgroup | Enforcement::ProjectQuota | Enforcement::Watched => {}
     }
     let script =
         format!("i=0; while [ $i -lt {FORKS} ]; do sleep 1000 & i=$((i+1)); echo $i; done");
@@ -92,6 +94,42 @@ pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
     // The container is full and still responds.
     container.agent.cancel(&exec_id, Duration::ZERO).await?;
     assert_eq!(container.said("echo alive").await?, "alive\n");
+    container.end().await
+}
+
+/// What a watched container writes is seen, so that it can be ended; what has a quota cannot write.
+pub(super) async fn disk_space_is_bounded_or_seen(subject: &Subject) -> Outcome {
+    let disk = Bytes::new(DISK_BYTES)?;
+    let container = TestContainer::make_with(subject, |spec| spec.limits.disk = disk).await?;
+    let before = container.disk_use().await?;
+    ensure!(!before.is_busy && before.bytes < DISK_BYTES, "{before:?}");
+    let script = format!(
+        "mkdir d; : >d/one; : >d/two; head -c {} /dev/zero >full; echo $?; sync",
+        2 * DISK_BYTES
+    );
+    let said = container.said(&script).await?;
+    match container.info.enforced.disk {
+        Enforcement::ProjectQuota => assert_ne!(said, "0\n"),
+        Enforcement::Watched => {
+            assert_eq!(said, "0\n");
+            let used = container.disk_use().await?;
+            ensure!(used.bytes >= 2 * DISK_BYTES, "{used:?}");
+            ensure!(used.files == before.files + 4, "{before:?} {used:?}");
+            let mut live =
+                Live::start(&container.agent, &container.sh("echo ready; sleep 1000")).await?;
+            live.until("ready").await?;
+            ensure!(container.disk_use().await?.is_busy, "something runs");
+            container.agent.end_execs().await?;
+            assert_eq!(live.end().await?.exit.cause, ExitCause::Cancelled);
+            ensure!(!container.disk_use().await?.is_busy, "nothing runs");
+        }
+        Enforcement::Cgroup | Enforcement::Rlimit | Enforcement::None => {
+            anyhow::bail!(
+                "nothing limits its disk space: {:?}",
+                container.info.enforced
+            )
+        }
+    }
     container.end().await
 }
 

@@ -117,6 +117,7 @@ macro_rules! conformance_cases {
                     no_descriptor_is_inherited
                 }
                 limits {
+                    disk_space_is_bounded_or_seen
                     a_memory_hog_is_killed_and_the_container_lives
                     processes_are_bounded
                     processor_time_is_bounded

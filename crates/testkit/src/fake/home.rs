@@ -37,6 +37,7 @@ pub(super) const UNLIMITED: Enforced = Enforced {
     memory: Enforcement::None,
     cpus: Enforcement::None,
     pids: Enforcement::None,
+    disk: Enforcement::Watched,
 };
 
 /// The directory of one container.

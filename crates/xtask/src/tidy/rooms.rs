@@ -5,11 +5,15 @@ use serde_json::Value;
 use super::Source;
 
 /// Each room and the rooms it may know. Tests may know more: only what ships is held to this.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
     ("hotcell-domain", &[]),
     ("hotcell-agent-api", &[]),
     ("hotcell-runtime", &[]),
-    ("hotcell-agent", &["hotcell-agent-api"]),
+    ("hotcell-disk-usage", &[]),
+    (
+        "hotcell-agent",
+        &["hotcell-agent-api", "hotcell-disk-usage"],
+    ),
     ("hotcell-agent-client", &["hotcell-agent-api"]),
     ("hotcell-agent-image", &[]),
     ("hotcell-auth", &["hotcell-domain"]),
@@ -20,6 +24,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
         "hotcell-engine",
         &[
             "hotcell-agent-client",
+            "hotcell-disk-usage",
             "hotcell-domain",
             "hotcell-image",
             "hotcell-runtime",

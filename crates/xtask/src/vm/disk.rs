@@ -1,4 +1,5 @@
-//! The second disk: the guest's scripts, the plan, the programs to run. Read-only in the guest.
+//! The second disk: the guest's scripts, the plan, the programs to run. Read-only in the guest. And
+//! the third, which is empty: a filesystem with project quotas.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,17 @@ pub(crate) fn make(
     Ok(disk)
 }
 
+/// The size of the disk with project quotas.
+const QUOTA_DISK: &str = "256M";
+
+/// Creates the disk with project quotas in `scratch`; returns its path.
+pub(crate) fn make_with_quotas(scratch: &Path) -> Result<PathBuf> {
+    let disk = scratch.join("quota.ext4");
+    let options = ["-O", "quota,project", "-E", "quotatype=prjquota"];
+    make_filesystem(&disk, QUOTA_DISK, &options)?;
+    Ok(disk)
+}
+
 /// Copies a file with its mode.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;
@@ -62,12 +74,17 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 fn format(tree: &Path, disk: &Path) -> Result<()> {
     let size_mib = bytes_below(tree)? / (1 << 20) + SLACK_MIB;
+    let tree = tree.to_str().context("the tree has a name in UTF-8")?;
+    let options = ["-O", "^has_journal", "-E", "root_owner=0:0", "-d", tree];
+    make_filesystem(disk, &format!("{size_mib}M"), &options)
+}
+
+fn make_filesystem(disk: &Path, size: &str, options: &[&str]) -> Result<()> {
     let status = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-O", "^has_journal", "-E", "root_owner=0:0"])
-        .arg("-d")
-        .arg(tree)
+        .args(["-q", "-F"])
+        .args(options)
         .arg(disk)
-        .arg(format!("{size_mib}M"))
+        .arg(size)
         .env("PATH", super::image::search_path())
         .stdout(std::process::Stdio::null())
         .status()

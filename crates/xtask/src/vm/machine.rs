@@ -2,7 +2,7 @@
 //! kills it by process id, or the kernel does when this process dies.
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -27,15 +27,15 @@ pub(crate) enum Ending {
     DeadlinePassed,
 }
 
-/// Boots `image` with `disk`; passes each line of the results port to `hear`.
+/// Boots `image` with more `disks`; passes each line of the results port to `hear`.
 pub(crate) fn boot(
     image: &Path,
-    disk: &Path,
+    disks: &[PathBuf],
     console: &Path,
     deadline: Duration,
     hear: impl FnMut(&str),
 ) -> Result<Ending> {
-    let mut child = command(image, disk, console)
+    let mut child = command(image, disks, console)
         .spawn()
         .context("start qemu-system-x86_64")?;
     let results = child.stdout.take().context("qemu has no results port")?;
@@ -50,7 +50,7 @@ pub(crate) fn boot(
 }
 
 /// Software emulation only: under `/dev/kvm` Linux guests hang on some hosts.
-fn command(image: &Path, disk: &Path, console: &Path) -> Command {
+fn command(image: &Path, disks: &[PathBuf], console: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -71,7 +71,11 @@ fn command(image: &Path, disk: &Path, console: &Path) -> Command {
         .arg("-append")
         .arg("console=ttyS0 panic=-1 mitigations=off apparmor=1 security=apparmor")
         .args(["-drive", &drive(&image.join("root.ext4"))])
-        .args(["-drive", &drive(disk)])
+        .args(
+            disks
+                .iter()
+                .flat_map(|disk| ["-drive".to_owned(), drive(disk)]),
+        )
         .args(["-serial", &format!("file:{}", console.display())])
         // If the host side of a port is closed, the guest waits for ever; `stdio` closes it when
         // our stdin ends, a file never does.
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn only_software_emulation_is_asked_for() {
-        let command = command("i".as_ref(), "d".as_ref(), "c".as_ref());
+        let command = command("i".as_ref(), &["d".into()], "c".as_ref());
         let words: Vec<_> = command
             .get_args()
             .filter_map(|word| word.to_str())

@@ -9,6 +9,7 @@ use crate::Abandonment;
 
 const PRINCIPALS: [&str; 3] = ["ann", "bob", "eve"];
 const QUOTA: Quota = Quota {
+    disk_bytes: 1,
     containers: 1,
     execs: 4,
     spawns_per_minute: 1,

@@ -243,6 +243,7 @@ async fn more_than_the_maximum_is_denied_and_holds_nothing() {
         memory: most.memory,
         cpus: most.cpus,
         pids: most.pids,
+        disk: most.disk,
     });
     let service = fixture.start().await;
     let refused = service.spawn(&me(), of_size(EACH + 1)).await;

@@ -1,0 +1,98 @@
+//! Project quotas: the kernel limits what all files with one project id take of a filesystem.
+//!
+//! A directory hands its project id on to whatever is made in it. Nobody in a container can change
+//! it: the kernel allows that in the first user namespace alone, and our seccomp filter refuses the
+//! request besides.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::sys;
+
+/// Project ids of probes: below those of containers, which are their ranges of user ids.
+const PROBE_PROJECT_FIRST: u32 = 0x6fff_0000;
+
+const PROBE_BYTES: u64 = 64 << 10;
+const PROBE_FILES: u64 = 8;
+
+/// What the files of a project take, and may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProjectUse {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub files: u64,
+}
+
+/// Gives an empty directory a project id, which everything inherits that is made in it, and limits
+/// what that may take. On `Err` a limit may be set for the id, but the directory is not limited.
+pub fn limit(directory: &Path, project: u32, limit: ProjectUse) -> io::Result<()> {
+    let directory = File::open(directory)?;
+    sys::set_project_limits(directory.as_fd(), project, limit.bytes, limit.files)?;
+    sys::set_project(directory.as_fd(), project)
+}
+
+/// What the files of a project take.
+pub fn used(directory: &Path, project: u32) -> io::Result<ProjectUse> {
+    let (bytes, files) = sys::project_use(File::open(directory)?.as_fd(), project)?;
+    Ok(ProjectUse { bytes, files })
+}
+
+/// Lifts the limits of a project whose files are gone.
+pub fn lift(directory: &Path, project: u32) -> io::Result<()> {
+    sys::set_project_limits(File::open(directory)?.as_fd(), project, 0, 0)
+}
+
+/// Tries whether quotas hold in a directory, by writing beyond one. `scratch` is made there and
+/// removed.
+pub fn probe(scratch: &Path) -> io::Result<()> {
+    let project = PROBE_PROJECT_FIRST | (std::process::id() & 0xffff);
+    fs::create_dir(scratch)?;
+    let tried = try_limits(scratch, project);
+    let removed = fs::remove_dir_all(scratch);
+    if let Some(parent) = scratch.parent() {
+        // Where there are no quotas there is nothing to lift.
+        let _ = lift(parent, project);
+    }
+    tried.and(removed)
+}
+
+fn try_limits(scratch: &Path, project: u32) -> io::Result<()> {
+    let (bytes, files) = (PROBE_BYTES, PROBE_FILES);
+    limit(scratch, project, ProjectUse { bytes, files })?;
+    let mut file = File::create(scratch.join("file"))?;
+    let page = [0; 4096];
+    file.write_all(&page)?;
+    let pages = 2 * PROBE_BYTES / page.len() as u64;
+    must_be_refused((0..pages).try_for_each(|_| file.write_all(&page)), "bytes")?;
+    let mut numbers = 0..2 * PROBE_FILES;
+    let made =
+        numbers.try_for_each(|number| File::create(scratch.join(number.to_string())).map(drop));
+    must_be_refused(made, "files")
+}
+
+fn must_be_refused(done: io::Result<()>, what: &str) -> io::Result<()> {
+    match done {
+        Err(error) if is_over(&error) => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => Err(io::Error::other(format!(
+            "a quota of {what} was set and did not hold"
+        ))),
+    }
+}
+
+fn is_over(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::DQUOT | Errno::NOSPC)
+    )
+}
+
+/// Whether a directory has a project id, and hands it on.
+pub fn project_of(directory: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    sys::project(directory)
+}
