@@ -222,7 +222,8 @@ impl Inner {
         execs: &mut Execs,
     ) -> Result<Settled, ServiceError> {
         let now_unix_ms = self.environment.clock.unix_ms();
-        let is_young = row.created_unix_ms.saturating_add(ROW_AGE_MS_MIN) > now_unix_ms;
+        // One from the future is not young for ever: the clock was set back since.
+        let is_young = row.created_unix_ms.abs_diff(now_unix_ms) < ROW_AGE_MS_MIN;
         if self.registry.get(&row.id).is_some() || (self.is_ready() && is_young) {
             return Ok(Settled::Same);
         }

@@ -122,6 +122,12 @@ impl Fixture {
         self.clock.0.fetch_add(by_ms, Ordering::SeqCst);
     }
 
+    /// Sets the clock back.
+    pub(crate) fn set_back(&self, by: Duration) {
+        let by_ms = u64::try_from(by.as_millis()).expect("a short time");
+        self.clock.0.fetch_sub(by_ms, Ordering::SeqCst);
+    }
+
     /// Everything the engine holds.
     pub(crate) async fn held(&self) -> Vec<ContainerId> {
         let mut held: Vec<_> = self.engine().list().await.expect("it lists");

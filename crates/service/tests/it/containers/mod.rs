@@ -2,6 +2,7 @@
 
 mod bounds;
 mod budget;
+mod clock;
 mod durable;
 mod end;
 mod engines;
