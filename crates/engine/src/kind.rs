@@ -9,8 +9,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hotcell_image::Credentials;
 
+use hotcell_domain::EngineId;
+
 use crate::error::error_chain;
-use crate::{Engine, Garbage, SweepMode};
+use crate::{Container, Engine, Garbage, SweepMode};
 
 /// What to do when an engine fails that was found.
 pub(crate) const ASK_DOCTOR: &str = "`hotcell doctor` tells what is missing and how to fix it";
@@ -33,6 +35,9 @@ pub trait EngineKind: fmt::Debug + Send + Sync {
 
     /// Opens the engine and makes sure that it works. On `Err` nothing is left behind.
     async fn open(&self, setup: &EngineSetup) -> Result<Arc<dyn Engine>, EngineMissing>;
+
+    /// Lists what it holds of a state directory. Nothing is changed, and a server may be using it.
+    async fn look(&self, setup: &EngineSetup) -> Result<EngineView, EngineMissing>;
 
     /// Finds out whether `open` would work here, and what containers would lack. Leaves
     /// nothing behind.
@@ -61,6 +66,17 @@ pub struct EngineSetup {
     pub allow_plain_tcp: bool,
     /// The credentials of registries.
     pub credentials: Credentials,
+}
+
+/// What an engine holds of a state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineView {
+    /// Which engine this is.
+    pub identity: EngineId,
+    /// What [`Engine::list`] would list.
+    pub containers: Vec<Container>,
+    /// Workspaces that belong to no container.
+    pub workspaces_unowned: Vec<String>,
 }
 
 /// Why an engine cannot be used, and what the operator can do about it.

@@ -30,7 +30,7 @@ pub use docker::{Docker, DockerConfig};
 pub use embedded::{Embedded, EmbeddedConfig, FileIds};
 pub use error::{EngineError, ImageFault, error_chain};
 pub use hotcell_runtime::{Enforced, Enforcement, HostSize};
-pub use kind::{Diagnosis, EngineKind, EngineMissing, EngineSetup};
+pub use kind::{Diagnosis, EngineKind, EngineMissing, EngineSetup, EngineView};
 pub use list::ENGINES;
 pub use progress::{Progress, ProgressReceiver, PullProgress};
 pub use ready_image::{Pull, ReadyImage};

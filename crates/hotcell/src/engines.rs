@@ -109,7 +109,7 @@ async fn open_first(kinds: Kinds, setup: &EngineSetup) -> Result<OpenedEngine> {
 pub(crate) mod tests {
     use async_trait::async_trait;
     use clap::builder::{PossibleValue, TypedValueParser};
-    use hotcell_engine::{Diagnosis, EngineMissing};
+    use hotcell_engine::{Diagnosis, EngineMissing, EngineView};
     use hotcell_testkit::fake::{Fake, Faults};
 
     use super::*;
@@ -145,6 +145,10 @@ pub(crate) mod tests {
             }
             let fake = Fake::new(setup.launcher.clone(), setup.state.clone(), Faults::none());
             Ok(Arc::new(fake))
+        }
+
+        async fn look(&self, _: &EngineSetup) -> Result<EngineView, EngineMissing> {
+            Err(no_coal())
         }
 
         async fn diagnose(&self, _: &EngineSetup) -> Diagnosis {

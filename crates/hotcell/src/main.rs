@@ -64,6 +64,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Reload(arguments) => client::reload(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Audit(arguments) => audit::run(arguments),
+        Command::State(arguments) => state::manage(arguments),
         Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
         Command::Config(arguments) => config::run(arguments, config),
@@ -84,6 +85,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
+        | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
         | Command::Config(_) => LevelFilter::WARN,
@@ -104,6 +106,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
+        | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
         | Command::Config(_) => 1,

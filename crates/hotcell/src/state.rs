@@ -1,10 +1,22 @@
-//! Where Hotcell keeps what must outlive a process.
+//! Where Hotcell keeps what must outlive a process, and `hotcell state`, which checks, copies and
+//! restores it.
+
+mod archive;
+mod check;
+mod difference;
+mod export;
+mod import;
+mod report;
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, bail};
+
+use crate::cli::{StateCommand, StateCommandArgs};
 
 /// Nobody else looks into the state directory. Containers below it do not need to: what they
 /// see of it is mounted before they become somebody else.
@@ -15,6 +27,15 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// Bits of a mode that let others do anything.
 const OTHERS: u32 = 0o077;
+
+/// Does what was asked for.
+pub(crate) fn manage(arguments: &StateCommandArgs) -> Result<ExitCode> {
+    match &arguments.command {
+        StateCommand::Check(arguments) => check::run(arguments),
+        StateCommand::Export(arguments) => export::run(arguments),
+        StateCommand::Import(arguments) => import::run(arguments),
+    }
+}
 
 /// The state directory: as asked for, else the usual place for this user.
 pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {

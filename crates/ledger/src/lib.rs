@@ -49,6 +49,7 @@ pub use arguments::Arguments;
 pub use event::{Event, EventName, Outcome, Who};
 pub use ledger::{Ledger, NotRecorded, Ticket};
 pub use open::{OpenError, Resumed};
+pub use segment::{is_segment_name, segment_files};
 pub use settings::{LedgerSettings, OnFailure};
 pub use verify::{Fault, FaultKind, Verdict, verify};
 pub use walk::{Tail, events, newest};

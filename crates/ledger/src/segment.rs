@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ruzstd::decoding::StreamingDecoder;
@@ -64,6 +65,50 @@ pub(crate) fn list(directory: &Path) -> io::Result<Vec<SegmentId>> {
     found.sort_unstable();
     found.dedup();
     Ok(found)
+}
+
+/// Whether this is the name of a segment, sealed or not.
+pub fn is_segment_name(name: &str) -> bool {
+    SegmentId::of(name).is_some()
+}
+
+/// Visits each segment's file, oldest first, with its name and the length of what is whole in it. A
+/// server may go on writing. One that retention removes meanwhile is an error.
+pub fn segment_files<E: From<io::Error>>(
+    directory: &Path,
+    mut visit: impl FnMut(&str, File, u64) -> Result<(), E>,
+) -> Result<(), E> {
+    for id in list(directory)? {
+        // It may be sealed between the two.
+        let (path, file) = match File::open(id.open_path(directory)) {
+            Ok(file) => (id.open_path(directory), file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let path = id.sealed_path(directory);
+                let file = File::open(&path)?;
+                (path, file)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let length = file.metadata()?.len();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.unwrap_or_default();
+        let whole = if name.ends_with(SEALED_SUFFIX) {
+            length
+        } else {
+            whole_lines(&file, length)?
+        };
+        visit(name, file, whole)?;
+    }
+    Ok(())
+}
+
+/// The length of a file without a last line that has no end.
+fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
+    let from = length.saturating_sub(LINE_BYTES_MAX as u64 + 1);
+    let mut end = vec![0; usize::try_from(length - from).unwrap_or(0)];
+    file.read_exact_at(&mut end, from)?;
+    let newline = end.iter().rposition(|&byte| byte == b'\n');
+    Ok(newline.map_or(0, |at| from + at as u64 + 1))
 }
 
 impl Header {

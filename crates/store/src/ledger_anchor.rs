@@ -60,7 +60,7 @@ pub fn read_ledger_anchor(directory: &Path) -> Result<Option<LedgerAnchorRow>, O
     }
 }
 
-fn read(connection: &Connection) -> rusqlite::Result<Option<LedgerAnchorRow>> {
+pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Option<LedgerAnchorRow>> {
     let sql = "SELECT seq, hash, first_kept FROM ledger_anchor";
     let mut statement = connection.prepare_cached(sql)?;
     let row = statement.query_row([], |row| {

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
+mod check;
 mod container;
 mod database;
 mod database_thread;
@@ -37,6 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use attachment::AttachmentRow;
+pub use check::{
+    ContainerState, SCHEMA, StoreCheck, StoreFault, StoreFaultKind, check, copy_database,
+    copy_logs, is_log_name,
+};
 pub use container::{ContainerInsert, ContainerRow};
 pub use error::{OpenError, StoreError};
 pub use exec::{ARGV_BYTES_KEPT, EndedExecRow, ExecInsert, ExecRow, listed_argv};

@@ -20,6 +20,7 @@
 
 mod cursors;
 mod file_writer;
+mod health;
 mod layout;
 mod logs;
 mod part;
@@ -37,7 +38,9 @@ use hotcell_domain::{ExecId, Stream};
 
 #[cfg(test)]
 pub(crate) use file_writer::FileWriter;
+pub(crate) use health::LogHealth;
 pub(crate) use logs::Logs;
+pub(crate) use part::is_file_name;
 #[cfg(test)]
 pub(crate) use reader::read;
 pub use writer::{LogPiece, LogWriter};

@@ -18,6 +18,13 @@ pub(crate) struct RowError {
     reason: String,
 }
 
+impl RowError {
+    /// The id of the row; empty if that cannot be read either.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// Reads the columns of a row by name.
 pub(crate) struct RowReader<'row> {
     pub(crate) row: &'row Row<'row>,

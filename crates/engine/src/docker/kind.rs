@@ -8,9 +8,11 @@ use super::Docker;
 use super::config::{DockerConfig, Flavor};
 use super::find::{ReachableEngine, find};
 use super::probe::About;
-use super::scope::scope;
+use super::scope::{known_scope, scope};
 use crate::kind::{ASK_DOCTOR, sweep};
-use crate::{Diagnosis, Enforcement, Engine, EngineError, EngineKind, EngineMissing, EngineSetup};
+use crate::{
+    Diagnosis, Enforcement, Engine, EngineError, EngineKind, EngineMissing, EngineSetup, EngineView,
+};
 
 /// The file in the state directory that lists the images that we pulled: only these are removed.
 const PULLED_FILE: &str = "pulled-images.json";
@@ -59,6 +61,23 @@ impl EngineKind for DockerKind {
         }
     }
 
+    async fn look(&self, setup: &EngineSetup) -> Result<EngineView, EngineMissing> {
+        let missing = |error: EngineError| EngineMissing::new(&error, ASK_DOCTOR);
+        let Some(scope) = known_scope(&setup.state).map_err(missing)? else {
+            return Err(EngineMissing {
+                reason: "no server of this state directory ever used it".to_owned(),
+                fix: "nothing has to be done".to_owned(),
+            });
+        };
+        let found = self.find(setup).await?;
+        let engine = Docker::new(config(self.0, found, setup, scope));
+        Ok(EngineView {
+            identity: engine.identity(),
+            containers: engine.list().await.map_err(missing)?,
+            workspaces_unowned: Vec::new(),
+        })
+    }
+
     async fn diagnose(&self, setup: &EngineSetup) -> Diagnosis {
         match self.find(setup).await {
             Ok(found) => describe(&found),
@@ -102,20 +121,29 @@ async fn open(
 ) -> Result<Docker, EngineError> {
     let prepared = (setup.prepare_state)(&setup.state);
     prepared.map_err(EngineError::engine("use the state directory"))?;
-    let engine = Docker::new(DockerConfig {
-        flavor,
-        host: found.host,
-        runtime: setup.runtime.clone(),
-        scope: scope(&setup.state)?,
-        agent: setup.agent,
-        require_limits: setup.require_limits,
-    });
+    let engine = Docker::new(config(flavor, found, setup, scope(&setup.state)?));
     let engine = engine
         .with_record(setup.state.join(PULLED_FILE))
         .with_credentials(setup.credentials.clone());
     sweep(&engine).await;
     engine.capabilities().await?;
     Ok(engine)
+}
+
+fn config(
+    flavor: Flavor,
+    found: ReachableEngine,
+    setup: &EngineSetup,
+    scope: String,
+) -> DockerConfig {
+    DockerConfig {
+        flavor,
+        host: found.host,
+        runtime: setup.runtime.clone(),
+        scope,
+        agent: setup.agent,
+        require_limits: setup.require_limits,
+    }
 }
 
 fn describe(found: &ReachableEngine) -> Diagnosis {

@@ -12,20 +12,24 @@ const SCOPE_FILE: &str = "scope";
 
 /// The scope of a state directory: drawn once, then the same for as long as the state exists.
 pub(super) fn scope(state: &Path) -> Result<String, EngineError> {
-    let path = state.join(SCOPE_FILE);
-    let known = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        known => known.map_err(EngineError::engine("read the scope of the state directory"))?,
-    };
-    if !known.is_empty() {
+    if let Some(known) = known_scope(state)? {
         return Ok(known);
     }
     let scope = new_container_id()?.to_string();
-    let written = write(state, &path, &scope);
+    let written = write(state, &state.join(SCOPE_FILE), &scope);
     written.map_err(EngineError::engine(
         "write the scope of the state directory",
     ))?;
     Ok(scope)
+}
+
+/// The scope of a state directory, if it has one.
+pub(super) fn known_scope(state: &Path) -> Result<Option<String>, EngineError> {
+    let known = match std::fs::read_to_string(state.join(SCOPE_FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        known => known.map_err(EngineError::engine("read the scope of the state directory"))?,
+    };
+    Ok((!known.is_empty()).then_some(known))
 }
 
 /// Writes it and syncs it: if a power cut lost it, nobody would find what the engine holds.

@@ -109,6 +109,12 @@ impl Home {
         Ok(Self { containers })
     }
 
+    /// The same without making anything; `None` if it is not there.
+    pub(super) fn to_look_at(home: &Path) -> Option<Self> {
+        let containers = home.join("containers");
+        containers.exists().then_some(Self { containers })
+    }
+
     /// The directories in which names of containers are, and that above them.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let home = self.path().to_owned();

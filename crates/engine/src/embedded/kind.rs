@@ -14,7 +14,7 @@ use crate::kind::{ASK_DOCTOR, sweep};
 use crate::new_id::new_container_id;
 use crate::{
     Diagnosis, Enforced, Enforcement, Engine, EngineError, EngineKind, EngineMissing, EngineSetup,
-    Garbage, SweepMode, fetch_and_create,
+    EngineView, Garbage, SweepMode, fetch_and_create,
 };
 
 /// The row of the embedded engine.
@@ -45,6 +45,15 @@ impl EngineKind for EmbeddedKind {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(error) => Err(EngineMissing::new(&error, ASK_DOCTOR)),
         }
+    }
+
+    async fn look(&self, setup: &EngineSetup) -> Result<EngineView, EngineMissing> {
+        let (home, tree) = homes(setup);
+        let looked = tokio::task::spawn_blocking(move || super::look(&home, &tree)).await;
+        let looked = looked.map_err(EngineError::engine("run the engine's work"));
+        looked
+            .and_then(|looked| looked)
+            .map_err(|error| EngineMissing::new(&error, "see that its directories can be read"))
     }
 
     /// Creates a container, runs a command in it and removes it.
@@ -92,6 +101,11 @@ fn config(setup: &EngineSetup, home: PathBuf, tree: PathBuf) -> EmbeddedConfig {
     }
 }
 
+/// Where containers and workspaces of a state directory are.
+fn homes(setup: &EngineSetup) -> (PathBuf, PathBuf) {
+    (setup.state.join("run"), setup.state.join("tree"))
+}
+
 fn prepare(setup: &EngineSetup) -> Result<(), EngineError> {
     let prepared = (setup.prepare_state)(&setup.state);
     prepared.map_err(EngineError::engine("use the state directory"))
@@ -99,7 +113,7 @@ fn prepare(setup: &EngineSetup) -> Result<(), EngineError> {
 
 async fn open(setup: &EngineSetup) -> Result<Embedded, EngineError> {
     prepare(setup)?;
-    let (home, tree) = (setup.state.join("run"), setup.state.join("tree"));
+    let (home, tree) = homes(setup);
     let engine = Embedded::open(config(setup, home, tree))?;
     let step = "open the images in the state directory";
     let images = Images::open(&setup.images).map_err(EngineError::engine(step))?;

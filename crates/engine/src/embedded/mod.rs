@@ -30,7 +30,7 @@ mod sync;
 mod tree;
 mod workspace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,9 +43,11 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 use self::create::EmbeddedInner;
-use self::home::Record;
+use self::home::{Home, Record};
+use self::tree::{NodeId, Tree};
 use crate::{
     Abandonment, AgentStream, Capabilities, Container, DiskUse, Enforced, Engine, EngineError,
+    EngineView,
     Garbage, HostSize, Pull, ReadyImage, SweepMode, Swept,
 };
 
@@ -296,19 +298,7 @@ impl Engine for Embedded {
     }
 
     async fn list(&self) -> Result<Vec<Container>, EngineError> {
-        self.blocking(|inner| {
-            let mut containers = Vec::new();
-            for id in inner.home().ids()? {
-                match inner.home().read(&id) {
-                    Ok(record) => containers.push(describe(&id, record)),
-                    // It went while we looked.
-                    Err(EngineError::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(containers)
-        })
-        .await
+        self.blocking(|inner| list(inner.home())).await
     }
 
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
@@ -363,6 +353,39 @@ impl Engine for Embedded {
             (Garbage::Images { unused_for }, mode) => self.sweep_images(unused_for, mode).await,
         }
     }
+}
+
+/// What is in the directories of an engine that somebody else may be using.
+fn look(home: &Path, tree: &Path) -> Result<EngineView, EngineError> {
+    // Before the containers: a container's directory is made before its workspace and removed
+    // after it.
+    let nodes = Tree::to_look_at(tree).map(|tree| tree.nodes()).transpose();
+    let nodes = nodes.map_err(EngineError::engine("list the workspaces"))?;
+    let home = Home::to_look_at(home);
+    let has_container = |node: &NodeId| {
+        let directory = home.as_ref().map(|home| home.directory(node.container()));
+        directory.is_some_and(|directory| directory.exists())
+    };
+    let mut unowned = nodes.unwrap_or_default();
+    unowned.retain(|node| !has_container(node));
+    Ok(EngineView {
+        identity: EngineId::named(NAME),
+        workspaces_unowned: unowned.into_iter().map(Into::into).collect(),
+        containers: home.as_ref().map(list).transpose()?.unwrap_or_default(),
+    })
+}
+
+fn list(home: &Home) -> Result<Vec<Container>, EngineError> {
+    let mut containers = Vec::new();
+    for id in home.ids()? {
+        match home.read(&id) {
+            Ok(record) => containers.push(describe(&id, record)),
+            // It went while we looked.
+            Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(containers)
 }
 
 /// A container as its record and its cgroup tell it, for which files are read.

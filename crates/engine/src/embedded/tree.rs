@@ -91,6 +91,13 @@ impl Tree {
         })
     }
 
+    /// The same without making anything; `None` if it is not there.
+    pub(super) fn to_look_at(path: &Path) -> Option<Self> {
+        let file_ids = OnceLock::new();
+        let path = path.to_owned();
+        path.exists().then_some(Self { path, file_ids })
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

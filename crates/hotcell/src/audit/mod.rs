@@ -45,12 +45,17 @@ fn is_closed(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Where the audit log is, or would be.
+pub(crate) fn place(place: &AuditPlaceArgs) -> Result<PathBuf> {
+    match &place.audit_dir {
+        Some(directory) => Ok(directory.clone()),
+        None => Ok(state::directory(place.state.state_dir.clone())?.join("audit")),
+    }
+}
+
 /// Where the audit log is.
-fn directory(place: &AuditPlaceArgs) -> Result<PathBuf> {
-    let directory = match &place.audit_dir {
-        Some(directory) => directory.clone(),
-        None => state::directory(place.state.state_dir.clone())?.join("audit"),
-    };
+fn directory(arguments: &AuditPlaceArgs) -> Result<PathBuf> {
+    let directory = place(arguments)?;
     if !directory.is_dir() {
         bail!(
             "there is no audit log at {}; name its server's --state-dir or --audit-dir",

@@ -13,6 +13,7 @@ mod quotas;
 mod run;
 mod serve;
 mod server;
+mod state;
 mod storage;
 mod warm;
 
@@ -38,6 +39,9 @@ pub(crate) use quotas::QuotaArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{ServerArgs, Transport};
+pub(crate) use state::{
+    StateCheckArgs, StateCommand, StateCommandArgs, StateExportArgs, StateImportArgs,
+};
 pub(crate) use storage::{StateArgs, StorageArgs};
 pub(crate) use warm::WarmArgs;
 #[cfg(test)]
@@ -97,6 +101,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Read and check the audit log: who did what, when, and how it ended
     Audit(AuditArgs),
+    /// Check, copy and restore the state directory
+    State(StateCommandArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file
     Pull(PullArgs),
     /// List and remove images of the embedded engine

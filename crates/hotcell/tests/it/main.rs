@@ -41,6 +41,7 @@ mod server_tenants;
 mod server_top;
 mod server_traces;
 mod server_traps;
+mod state_copy;
 #[path = "../support/mod.rs"]
 mod support;
 mod workspaces;

@@ -173,6 +173,15 @@ impl<'a> SmallDisk<'a> {
         None
     }
 
+    /// Lets nobody write there, or lets everybody again.
+    fn remount(&self, option: &str) {
+        let remounted = Command::new("mount")
+            .args(["-o", &format!("remount,{option}")])
+            .arg(self.0.path())
+            .status();
+        assert!(remounted.is_ok_and(|status| status.success()), "{option}");
+    }
+
     /// Fills the disk; returns the file that does so.
     fn fill(&self) -> PathBuf {
         let path = self.0.path().join("filler");
@@ -226,6 +235,55 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
         "precious"
     );
     client.ok("kill", json!({ "container_id": "keep" }));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_read_only_disk_is_told_at_start_and_can_be_checked() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(&home, "24m") else {
+        return;
+    };
+    let server = home.serve_with(&["--drain-grace-s", "0", "--warm", "0"]);
+    server.client().ok("spawn", json!({ "alias": "gone" }));
+    assert!(server.terminate().success());
+    disk.remount("ro");
+    let said = refused(&home);
+    assert!(
+        said.contains("Read-only file system") && said.contains(home.path().to_str().unwrap()),
+        "{said}"
+    );
+    let checked = home.run(&["state", "check"]);
+    assert!(checked.status.success(), "{checked:?}");
+    disk.remount("rw");
+    let server = home.serve();
+    let listed = json!({ "include_stopped": true });
+    let listed = server.client().ok("list_containers", listed);
+    assert_eq!(listed["containers"][0]["alias"], "gone", "{listed}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_second_server_is_refused_and_the_first_goes_on_until_it_dies() {
+    let home = Home::new();
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    client.ok("spawn", json!({ "alias": "cell" }));
+    for _ in 0..3 {
+        let said = refused(&home);
+        let pid = format!("process {}", server.pid());
+        assert!(
+            said.contains(&pid) && said.contains("--state-dir"),
+            "{said}"
+        );
+        let run = json!({ "container_id": "cell", "cmd": ["true"], "wait_s": 30 });
+        assert_eq!(client.ok("exec_start", run)["status"], "succeeded");
+    }
+    // Nothing of the first has to be removed by hand.
+    server.kill();
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let read = json!({ "container_id": "cell", "path": "." });
+    server.client().ok("fs_list", read);
     assert!(server.terminate().success());
 }
 

@@ -11,7 +11,8 @@ use rusqlite::{Connection, Savepoint};
 use rustix::fs::Stat;
 
 pub(crate) use fault::{Fault, FaultReport};
-pub(crate) use open::{in_memory, open, open_to_read, sync};
+pub(crate) use open::{in_memory, is_damage, open, open_to_read, sync};
+pub(crate) use schema::{KNOWN as SCHEMA_KNOWN, version as schema_version};
 use scrub::Scrubber;
 
 const FILE_NAME: &str = "hotcell.db";

@@ -1,8 +1,9 @@
 //! Opens the database. Nothing is written before the file has proved to be ours.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -152,9 +153,36 @@ pub(crate) fn open_to_read(directory: &Path) -> rusqlite::Result<Option<Connecti
         return Ok(None);
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-    Ok(Some(connection))
+    match connection.query_row("PRAGMA schema_version", [], |_| Ok(())) {
+        // SQLite wants to create files beside it. On a disk that nobody can write to there is no
+        // need: what is not in a write-ahead log is all in the database.
+        Err(error) if is_unwritable(&error) && size(&with_suffix(&path, "-wal")) == 0 => {
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(immutable(&path), flags).map(Some)
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(Some(connection)),
+    }
+}
+
+fn is_unwritable(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// The URI of a database that nobody changes.
+fn immutable(path: &Path) -> OsString {
+    let mut uri = OsString::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'%' | b'?' | b'#' => uri.push(format!("%{byte:02x}")),
+            byte => uri.push(OsStr::from_bytes(&[*byte])),
+        }
+    }
+    uri.push("?immutable=1");
+    uri
 }
 
 /// Reads enough to know whether the database is ours.
@@ -218,7 +246,7 @@ fn damaged(path: PathBuf, refused: RejectReason) -> OpenError {
     }
 }
 
-fn is_damage(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     // An unreadable schema is reported as an error of the statement that needed it.
     matches!(

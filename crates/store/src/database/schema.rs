@@ -24,10 +24,10 @@ const SNAPSHOT: &str = include_str!("../../migrations/snapshot.sql");
 const SNAPSHOT_STEPS: u32 = 9;
 
 #[expect(clippy::cast_possible_truncation, reason = "it is a short list")]
-pub(super) const KNOWN: u32 = STEPS.len() as u32;
+pub(crate) const KNOWN: u32 = STEPS.len() as u32;
 
 /// The schema version of a database; 0 has no tables.
-pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 

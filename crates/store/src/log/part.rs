@@ -102,6 +102,15 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Whether a file of a log can have this name.
+pub(crate) fn is_file_name(name: &str) -> bool {
+    let file = |id: ExecId| {
+        let directory = Path::new("");
+        paths(directory, &id).any(|path| path == Path::new(name))
+    };
+    owner(name).is_some_and(file)
+}
+
 /// The exec to which a log file belongs.
 pub(super) fn owner(file_name: &str) -> Option<ExecId> {
     let (id, _) = file_name.split_once('.')?;

@@ -55,7 +55,7 @@ pub(super) fn recover(directory: &Path, id: &ExecId) -> io::Result<Recovered> {
     Ok(Recovered::default())
 }
 
-fn last_record(part: &LogPart, file: &File) -> io::Result<Option<(WriterState, u64)>> {
+pub(super) fn last_record(part: &LogPart, file: &File) -> io::Result<Option<(WriterState, u64)>> {
     let mut scan = RecordScan::new(file.try_clone()?, part::HEADER_BYTES as u64, CHUNK_BYTES);
     let mut delivered = part.base_bytes;
     let mut last = None;
