@@ -44,4 +44,5 @@ mod server_traps;
 mod state_copy;
 #[path = "../support/mod.rs"]
 mod support;
+mod upgrade;
 mod workspaces;
