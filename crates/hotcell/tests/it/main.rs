@@ -1,6 +1,7 @@
 //! The real binary, and its engines, as their users meet them.
 
 mod blocked;
+mod chaos;
 mod clients;
 mod conformance_docker;
 mod conformance_embedded;

@@ -4,16 +4,13 @@
 
 use std::fs;
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::support::http::Http;
 use crate::support::mcp::Client;
 use crate::support::{self, home::Home};
-
-/// Rounds of killing.
-const ROUNDS: u64 = 8;
 
 fn audit(home: &Home, arguments: &[&str]) -> Output {
     let mut words = vec!["audit"];
@@ -199,66 +196,6 @@ fn changed_and_cut_off_logs_are_found_by_the_command() {
     let verdict = verdict(&home);
     assert_eq!(verdict["faults"][0]["kind"], "truncated", "{verdict}");
     assert_eq!(verdict["faults"][0]["from_seq"], 4);
-}
-
-#[test]
-fn killed_at_any_moment_it_has_an_event_for_each_answer() {
-    let home = Home::new();
-    let mut answered: Vec<String> = Vec::new();
-    for round in 0..ROUNDS {
-        let server = home.serve_with(&[
-            "--drain-grace-s",
-            "0",
-            "--warm",
-            "0",
-            "--audit-segment-bytes",
-            "64k",
-        ]);
-        let url = server.url.clone();
-        // Each caller's targets are names of their own, so that every answer is known again.
-        let callers: Vec<_> = (0..4)
-            .map(|caller| {
-                let url = url.clone();
-                std::thread::spawn(move || calls(&url, round, caller))
-            })
-            .collect();
-        let pause = Duration::from_millis(300 + (round * 7919) % 300);
-        std::thread::sleep(pause);
-        server.kill();
-        for caller in callers {
-            answered.extend(caller.join().unwrap());
-        }
-        let verdict = verdict(&home);
-        assert_eq!(verdict["whole"], true, "round {round}: {verdict}");
-    }
-    assert!(answered.len() > 10, "{}", answered.len());
-    let recorded: std::collections::HashSet<String> = query(&home, &["--event", "CONTAINER_KILL"])
-        .iter()
-        .map(|event| event["target"].as_str().unwrap().to_owned())
-        .collect();
-    let lost: Vec<_> = answered
-        .iter()
-        .filter(|target| !recorded.contains(*target))
-        .collect();
-    assert_eq!(lost, [] as [&String; 0]);
-}
-
-/// Makes calls until the server is gone; returns what was answered.
-fn calls(url: &str, round: u64, caller: u64) -> Vec<String> {
-    let mut answered = Vec::new();
-    let Ok(mut client) = std::panic::catch_unwind(|| Client::http(url)) else {
-        return answered;
-    };
-    for number in 0.. {
-        let target = format!("r{round}c{caller}n{number}");
-        let call = || client.refused("kill", json!({ "container_id": target }));
-        let Ok(code) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) else {
-            break;
-        };
-        assert_eq!(code, "not_found");
-        answered.push(target);
-    }
-    answered
 }
 
 #[test]
