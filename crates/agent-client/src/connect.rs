@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::error::printable;
+use crate::timed::{CallObserver, TimedChannel};
 use crate::{Agent, AgentError, Features, Hello, Variable};
 
 /// How long an agent may take to answer `Hello`: a few milliseconds after its start, longer on a
@@ -34,9 +35,20 @@ impl Agent {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        Self::connect_observed(stream, None).await
+    }
+
+    /// The same; `observer` is told how long each call takes.
+    pub async fn connect_observed<S>(
+        stream: S,
+        observer: Option<CallObserver>,
+    ) -> Result<Self, AgentError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let hand_shake = async {
             let channel = channel(stream).await?;
-            let mut calls = AgentClient::new(channel)
+            let mut calls = AgentClient::new(TimedChannel { channel, observer })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
             let reply = calls

@@ -16,11 +16,11 @@ mod file;
 #[doc(hidden)]
 pub mod fuzzing;
 mod notebook;
+mod timed;
 mod transfer;
 mod tunnel;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;
-use tonic::transport::Channel;
 
 pub use disk::DiskUse;
 pub use error::{AgentError, AgentRefusal};
@@ -35,13 +35,16 @@ pub use notebook::{
     CellEnd, CellForm, CellValue, NotebookChannel, NotebookDeath, NotebookError, NotebookEvent,
     NotebookFrame, NotebookHello, NotebookRequest,
 };
+pub use timed::CallObserver;
 pub use transfer::{ByteReader, ByteWriter};
 pub use tunnel::{IncomingTunnel, TunnelAddress, TunnelStream, Tunnels};
+
+use timed::TimedChannel;
 
 /// A connection to a container's agent. Cheap to clone; all clones share it.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    calls: AgentClient<Channel>,
+    calls: AgentClient<TimedChannel>,
     hello: Hello,
 }
 
@@ -95,7 +98,7 @@ impl Agent {
         self.has(feature).then_some(()).ok_or(too_old)
     }
 
-    fn calls(&self) -> AgentClient<Channel> {
+    fn calls(&self) -> AgentClient<TimedChannel> {
         self.calls.clone()
     }
 }

@@ -24,7 +24,19 @@ pub struct TraceContext {
     pub is_sampled: bool,
 }
 
+impl TraceId {
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
 impl TraceContext {
+    /// Whether it begins here: nobody else knows of it.
+    pub fn is_new(&self) -> bool {
+        self.parent_id == [0; 8]
+    }
+
     /// A new trace, of random bytes, that nobody else knows of.
     pub fn new(random: [u8; 16]) -> Self {
         Self {

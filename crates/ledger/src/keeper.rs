@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::anchor::{Anchor, AnchorStore};
 use crate::chain::Link;
+use crate::figures::{Step, Timing};
 use crate::ledger::{Part, Shared};
 use crate::retention;
 use crate::seal::seal;
@@ -112,13 +113,17 @@ impl Keeper {
             return Some(position.last);
         }
         let is_new = self.synced.is_none_or(|(id, _)| id != position.id);
+        let began = Instant::now();
         match self.sync_all(&position, is_new) {
             Ok(()) => {
+                let tally = &self.shared.tally;
+                tally.observe(Timing::Synced(began.elapsed()));
                 self.shared.set_failure(Part::Sync, None);
                 self.synced = Some(now);
                 Some(position.last)
             }
             Err(error) => {
+                self.shared.tally.failed(Step::Sync);
                 self.shared.set_failure(Part::Sync, Some(&error));
                 None
             }
@@ -152,8 +157,14 @@ impl Keeper {
             return;
         }
         match self.anchor.save(anchor) {
-            Ok(()) => self.anchored = Some(anchor),
-            Err(error) => tracing::warn!(%error, "how far the audit log is was not noted"),
+            Ok(()) => {
+                self.shared.tally.anchored(last.seq);
+                self.anchored = Some(anchor);
+            }
+            Err(error) => {
+                self.shared.tally.failed(Step::Anchor);
+                tracing::warn!(%error, "how far the audit log is was not noted");
+            }
         }
     }
 
@@ -162,9 +173,11 @@ impl Keeper {
         let directory = self.shared.settings.directory.clone();
         while let Some(id) = self.unsealed.front().copied() {
             if let Err(error) = seal(&directory, id) {
+                self.shared.tally.failed(Step::Seal);
                 tracing::warn!(%error, "a segment of the audit log was not compressed yet");
                 break;
             }
+            self.shared.tally.sealed();
             self.unsealed.pop_front();
         }
         if let Err(error) = self.remove_excess() {

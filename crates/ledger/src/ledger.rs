@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::chain::Link;
 use crate::event::Event;
+use crate::figures::{LedgerFigures, Tally, Timing};
 use crate::keeper::{Keeper, NOTES_MAX, Position};
 use crate::open::{self, OpenError, Resumed};
 use crate::queue::{QUEUE_EVENTS_HIGH, Queue, RETRY_INTERVAL, Waiting};
@@ -50,6 +51,7 @@ struct Threads {
 pub(crate) struct Shared {
     pub(crate) settings: LedgerSettings,
     pub(crate) queue: Queue,
+    pub(crate) tally: Tally,
     position: Mutex<Option<Position>>,
     /// Whether the keeper will look at the position without being told again.
     is_keeper_told: AtomicBool,
@@ -71,6 +73,8 @@ impl Ledger {
         let known = anchor.load().map_err(OpenError::Anchor)?;
         let opened = open::open(&settings.directory, known)?;
         let shared = Arc::new(Shared::new(settings));
+        let anchored = known.map_or(0, |anchor| anchor.last.seq);
+        shared.tally.resume(opened.last.seq, anchored);
         let (keeper, notes) = mpsc::sync_channel(NOTES_MAX);
         let writer = Writer {
             shared: Arc::clone(&shared),
@@ -102,7 +106,12 @@ impl Ledger {
     pub fn record(&self, event: &Event<'_>) -> Ticket {
         let (written, ticket) = oneshot::channel();
         let fields = event.fields();
-        self.0.shared.queue.push(Waiting { fields, written });
+        let since = Instant::now();
+        self.0.shared.queue.push(Waiting {
+            fields,
+            since,
+            written,
+        });
         Ticket(ticket)
     }
 
@@ -160,6 +169,20 @@ impl Ledger {
         self.0.shared.queue.len()
     }
 
+    /// Counts, and what there is now.
+    pub fn figures(&self) -> LedgerFigures {
+        LedgerFigures {
+            queued: self.queue_length() as u64,
+            is_failing: self.is_failing(),
+            ..self.0.shared.tally.figures()
+        }
+    }
+
+    /// Tells `observer` how long each event and each sync takes. The first observer stays.
+    pub fn observe(&self, observer: impl Fn(Timing) + Send + Sync + 'static) {
+        self.0.shared.tally.set_observer(Box::new(observer));
+    }
+
     /// Whether operations that only look are recorded too.
     pub fn records_reads(&self) -> bool {
         self.0.shared.settings.records_reads
@@ -184,6 +207,7 @@ impl Shared {
         Self {
             settings,
             queue: Queue::default(),
+            tally: Tally::default(),
             position: Mutex::default(),
             is_keeper_told: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -20,6 +20,8 @@ pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct Waiting {
     /// Its fields after its number.
     pub(crate) fields: String,
+    /// When it was recorded.
+    pub(crate) since: Instant,
     /// Who is told when it is written.
     pub(crate) written: oneshot::Sender<()>,
 }

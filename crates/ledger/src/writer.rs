@@ -16,6 +16,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::chain::Link;
 use crate::event::{Event, EventName, Who};
+use crate::figures::{Step, Timing};
 use crate::keeper::Note;
 use crate::ledger::{Part, Shared};
 use crate::queue::Waiting;
@@ -57,11 +58,14 @@ impl Writer {
                 Ok(()) => {
                     self.shared.set_failure(Part::Write, None);
                     for event in events {
+                        let tally = &self.shared.tally;
+                        tally.observe(Timing::Written(event.since.elapsed()));
                         // Whoever asked may have gone.
                         let _ = event.written.send(());
                     }
                 }
                 Err(error) => {
+                    self.shared.tally.failed(Step::Write);
                     self.shared.set_failure(Part::Write, Some(&error));
                     self.shared.queue.put_back(events, left_out);
                     if self.shared.queue.pause() {
@@ -85,6 +89,8 @@ impl Writer {
         }
         let current = current(&mut self.current, &self.shared, before, now)?;
         current.write(&lines)?;
+        let wrote = (last.seq - before.seq, lines.len() as u64);
+        self.shared.tally.wrote(wrote, left_out, last.seq);
         self.last = last;
         self.tell_keeper(now);
         Ok(())

@@ -149,7 +149,9 @@ impl Connection {
 
     async fn connect(&self) -> Result<Agent, ServiceError> {
         let stream = self.engine.open(&self.id).await.map_err(not_opened)?;
-        Agent::connect(stream).await.map_err(|error| {
+        let observer = self.metrics.observer();
+        let connected = Agent::connect_observed(stream, Some(observer)).await;
+        connected.map_err(|error| {
             if let AgentError::Protocol(what) = error {
                 self.distrust(what);
             }

@@ -19,6 +19,7 @@ use crate::space::Space;
 use crate::spawn_rate::SpawnRates;
 use crate::status::WHOLE;
 use crate::tasks::Tasks;
+use crate::trace::OperationSpan;
 
 /// Attempts to remove a container, and the pause after the first; each is longer by as much.
 const DESTROYS_MAX: u32 = 5;
@@ -88,10 +89,15 @@ impl Environment {
         Arc::clone(&settings.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces them for all operations that begin from now on. The ledger stays.
+    /// Replaces them for all operations that begin from now on. The ledger and the collector of
+    /// traces stay.
     pub(crate) fn replace_settings(&self, settings: Settings) {
-        let ledger = self.settings().ledger.clone();
-        let settings = Settings { ledger, ..settings };
+        let before = self.settings();
+        let settings = Settings {
+            ledger: before.ledger.clone(),
+            traces: before.traces.clone(),
+            ..settings
+        };
         self.budget.set_totals(settings.totals);
         let mut shared = self
             .settings
@@ -99,6 +105,14 @@ impl Environment {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *shared = Arc::new(settings);
+    }
+
+    /// The span of an operation, if spans are wanted.
+    pub(crate) fn begin_span(&self, trace: TraceContext) -> Option<Arc<OperationSpan>> {
+        let settings = self.settings();
+        let exporter = settings.traces.as_ref()?;
+        let [random @ .., _, _] = self.random.bytes();
+        OperationSpan::begin(exporter, trace, random, self.clock.unix_ms())
     }
 
     /// A trace for an operation whose caller names none.

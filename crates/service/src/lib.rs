@@ -34,6 +34,7 @@ mod status;
 mod stop;
 mod tasks;
 mod timer;
+mod trace;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

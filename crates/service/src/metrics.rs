@@ -5,6 +5,7 @@
 //! bounded. `docs/METRICS.md` lists all of them, and a test compares.
 
 mod agent;
+mod audit;
 mod engine;
 mod execs;
 mod housekeeping;
@@ -12,11 +13,15 @@ mod operations;
 mod pool;
 mod process;
 mod store;
+mod traces;
 
 use std::time::Duration;
 
 use hotcell_domain::{ExecStatus, Phase, QuotaKind};
+use hotcell_ledger::{LedgerFigures, Timing};
+use hotcell_otlp::SpanCounts;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -26,6 +31,7 @@ use crate::{Action, Collected, PoolView, Reconciled};
 
 pub(crate) use agent::AgentMetrics;
 
+use audit::AuditMetrics;
 use engine::EngineMetrics;
 use execs::ExecMetrics;
 use housekeeping::HousekeepingMetrics;
@@ -33,6 +39,7 @@ use operations::OperationMetrics;
 use pool::PoolMetrics;
 use process::ProcessMetrics;
 use store::StoreMetrics;
+use traces::TraceMetrics;
 
 type Label = (&'static str, &'static str);
 
@@ -46,6 +53,8 @@ pub(crate) struct Metrics {
     pub(crate) engine: EngineMetrics,
     pub(crate) agent: AgentMetrics,
     store: StoreMetrics,
+    audit: AuditMetrics,
+    traces: TraceMetrics,
     housekeeping: HousekeepingMetrics,
     process: ProcessMetrics,
 }
@@ -58,6 +67,8 @@ pub(crate) struct Now {
     pub(crate) execs_queued: usize,
     pub(crate) warm: Vec<PoolView>,
     pub(crate) store_queue: usize,
+    pub(crate) audit: Option<LedgerFigures>,
+    pub(crate) spans: SpanCounts,
 }
 
 impl Default for Metrics {
@@ -70,6 +81,8 @@ impl Default for Metrics {
             engine: EngineMetrics::new(&mut registry),
             agent: AgentMetrics::new(&mut registry),
             store: StoreMetrics::new(&mut registry),
+            audit: AuditMetrics::new(&mut registry),
+            traces: TraceMetrics::new(&mut registry),
             housekeeping: HousekeepingMetrics::new(&mut registry),
             process: ProcessMetrics::new(&mut registry),
             registry,
@@ -127,6 +140,11 @@ impl Metrics {
         self.store.observer()
     }
 
+    /// What the ledger is to call with each time.
+    pub(crate) fn audit_observer(&self) -> impl Fn(Timing) + Send + Sync + 'static {
+        self.audit.observer()
+    }
+
     pub(crate) fn collected(&self, collected: &Collected) {
         self.housekeeping.collected(collected);
     }
@@ -145,6 +163,10 @@ impl Metrics {
         self.execs.show(now.execs_running, now.execs_queued);
         self.pool.show(&now.warm);
         self.store.show(now.store_queue);
+        if let Some(figures) = &now.audit {
+            self.audit.show(figures);
+        }
+        self.traces.show(now.spans);
         self.process.look();
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
@@ -154,6 +176,11 @@ impl Metrics {
 
 fn set(gauge: &Gauge, count: u64) {
     gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// Brings a counter to what was counted elsewhere, which only grows.
+fn reach(counter: &Counter, count: u64) {
+    counter.inc_by(count.saturating_sub(counter.get()));
 }
 
 fn outcome(is_ok: bool) -> Label {

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use crate::environment::Environment;
+use crate::trace::{self, OperationSpan};
 use crate::{Inner, ServiceError};
 
 use record::{Ending, Record};
@@ -90,6 +91,8 @@ pub(crate) struct Operation {
     started: Instant,
     bytes: u64,
     span: Span,
+    /// The same span for a collector of traces.
+    traced: Option<Arc<OperationSpan>>,
     has_ended: bool,
     /// What the ledger will hear of it; `None` without a ledger.
     record: Option<Record>,
@@ -122,6 +125,7 @@ impl Guarded {
             target,
             trace_id = %trace.trace_id,
         );
+        let traced = self.0.environment.begin_span(*trace);
         let operation = Operation {
             environment: Arc::clone(&self.0.environment),
             caller,
@@ -130,6 +134,7 @@ impl Guarded {
             started: Instant::now(),
             bytes: 0,
             span,
+            traced,
             has_ended: false,
             record: Record::begin(self.0.environment.settings().ledger.as_ref(), action),
             recording: Recording::default(),
@@ -164,6 +169,7 @@ impl Operation {
         work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
     ) -> impl Future<Output = Result<(T, Self), ServiceError>> + Send + 'a {
         let work = Box::pin(work).instrument(self.span.clone());
+        let work = trace::within(self.traced.clone(), work);
         async move {
             if let Some(record) = &self.record
                 && let Err(refusal) = record.admit().await
@@ -248,6 +254,11 @@ impl Operation {
                 bytes: self.bytes,
             });
         }
+        if let Some(span) = self.traced.take() {
+            let is_error = matches!(outcome, Outcome::Denied | Outcome::Failed);
+            let attributes = self.attributes(outcome, error);
+            span.end(self.action.as_str(), is_error, attributes);
+        }
         self.span.in_scope(|| {
             tracing::debug!(
                 outcome = outcome.as_str(),
@@ -257,6 +268,30 @@ impl Operation {
                 "operation ended"
             );
         });
+    }
+}
+
+impl Operation {
+    /// What a collector of traces is told: nothing that a container or an argument holds.
+    fn attributes(
+        &self,
+        outcome: Outcome,
+        error: Option<&ServiceError>,
+    ) -> Vec<(&'static str, String)> {
+        let client = self.caller.client.as_ref().map(Name::as_str);
+        let optional = [
+            ("hotcell.client", client),
+            ("error.type", error.map(record::code)),
+        ];
+        let known = [
+            ("hotcell.principal", self.caller.principal.to_string()),
+            ("hotcell.target", self.target.clone()),
+            ("hotcell.outcome", outcome.as_str().to_owned()),
+            ("hotcell.bytes", self.bytes.to_string()),
+        ];
+        let optional = optional.into_iter();
+        let optional = optional.filter_map(|(key, value)| Some((key, value?.to_owned())));
+        known.into_iter().chain(optional).collect()
     }
 }
 

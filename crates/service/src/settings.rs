@@ -6,6 +6,7 @@ use hotcell_domain::{
     ContainerSpec, ImageAliases, ImageRef, Lifetime, Limits, Policy, Quotas, Totals,
 };
 use hotcell_ledger::Ledger;
+use hotcell_otlp::Exporter;
 
 /// What the operator chose.
 #[derive(Debug, Clone)]
@@ -63,6 +64,8 @@ pub struct Settings {
     pub code: CodeSettings,
     /// Where operations are recorded; `None`: nowhere.
     pub ledger: Option<Ledger>,
+    /// Where spans of operations go; `None`: nowhere.
+    pub traces: Option<Exporter>,
 }
 
 /// How snippets are run.
@@ -143,6 +146,7 @@ impl Default for Settings {
             warm_check_interval: Duration::from_secs(30),
             code: CodeSettings::default(),
             ledger: None,
+            traces: None,
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::space::Space;
 use crate::spawn_rate::{SpawnRates, WINDOW_MS};
 use crate::status::limit_views;
 use crate::tasks::Tasks;
-use crate::{EndOnDrop, Inner, Service, ServiceError, Settings};
+use crate::{EndOnDrop, Inner, Service, ServiceError, Settings, trace};
 
 /// Containers connected to at once at the start.
 const RECONNECTS_MAX: usize = 16;
@@ -79,6 +79,10 @@ impl Service {
     ) -> Result<(Self, Arc<Inner>), ServiceError> {
         let metrics = Metrics::default();
         store.observe_transactions(metrics.store_observer());
+        store.observe_queries(|step, asked| trace::step("store", step, asked.elapsed(), true));
+        if let Some(ledger) = &settings.ledger {
+            ledger.observe(metrics.audit_observer());
+        }
         let environment = Arc::new(Environment {
             budget: Budget::new(settings.totals),
             engine_id: engine.identity(),

@@ -9,6 +9,7 @@ use hotcell_domain::{
 };
 use hotcell_engine::{Container, Enforced, Enforcement, FileIds};
 use hotcell_ledger::{Event, EventName, Ledger, Who};
+use hotcell_otlp::Exporter;
 
 use crate::metrics::Now;
 use crate::{Action, Inner, PoolView, Reconciled, Service, ServiceError};
@@ -238,9 +239,13 @@ impl Inner {
 
     /// What there is right now.
     fn now(&self) -> Now {
+        let settings = self.environment.settings();
+        let spans = settings.traces.as_ref().map(Exporter::counts);
         let mut now = Now {
             warm: self.pool.views(),
             store_queue: self.environment.store.queue_depth(),
+            audit: settings.ledger.as_ref().map(Ledger::figures),
+            spans: spans.unwrap_or_default(),
             ..Now::default()
         };
         for container in self.registry.all() {

@@ -30,7 +30,11 @@ const BATCH_MAX: usize = 64;
 pub(crate) struct Meter {
     queued: AtomicUsize,
     observer: OnceLock<Box<dyn Fn(Duration) + Send + Sync>>,
+    query_observer: OnceLock<Box<QueryObserver>>,
 }
+
+/// Is told what a query does and when it was asked.
+type QueryObserver = dyn Fn(&'static str, Instant) + Send + Sync;
 
 impl Meter {
     /// Queries that wait.
@@ -41,6 +45,15 @@ impl Meter {
     /// From now on `observer` is told how long each transaction takes. The first one stays.
     pub(crate) fn set_observer(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
+    }
+
+    /// From now on `observer` is told of each answer, by the task that waited for it. The first
+    /// one stays.
+    pub(crate) fn set_query_observer(
+        &self,
+        observer: impl Fn(&'static str, Instant) + Send + Sync + 'static,
+    ) {
+        let _ = self.query_observer.set(Box::new(observer));
     }
 
     fn observe(&self, duration: Duration) {
@@ -85,8 +98,13 @@ impl DatabaseThread {
         query: impl FnOnce(&mut Database) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, replied) = oneshot::channel();
+        let asked = Instant::now();
         self.send(Box::new(Query::new(step, query, reply)))?;
-        replied.await.map_err(|_| StoreError::Unavailable)?
+        let answer = replied.await.map_err(|_| StoreError::Unavailable)?;
+        if let Some(observer) = self.meter.query_observer.get() {
+            observer(step, asked);
+        }
+        answer
     }
 }
 

@@ -35,7 +35,7 @@ use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use attachment::AttachmentRow;
 pub use check::{
@@ -146,6 +146,15 @@ impl Store {
     /// Tells `observer` how long each transaction takes. The first observer stays.
     pub fn observe_transactions(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
         self.database.meter().set_observer(observer);
+    }
+
+    /// Tells `observer` what each query did and when it was asked, in the task that asked. The first
+    /// observer stays.
+    pub fn observe_queries(
+        &self,
+        observer: impl Fn(&'static str, Instant) + Send + Sync + 'static,
+    ) {
+        self.database.meter().set_query_observer(observer);
     }
 
     /// Queries that wait for the database.

@@ -15,6 +15,8 @@ pub mod agent;
 mod alone;
 #[cfg(feature = "arguments")]
 pub mod arguments;
+#[cfg(feature = "collector")]
+pub mod collector;
 #[cfg(feature = "engine")]
 pub mod conformance;
 #[cfg(feature = "engine")]

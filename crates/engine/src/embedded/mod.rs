@@ -47,8 +47,7 @@ use self::home::{Home, Record};
 use self::tree::{NodeId, Tree};
 use crate::{
     Abandonment, AgentStream, Capabilities, Container, DiskUse, Enforced, Engine, EngineError,
-    EngineView,
-    Garbage, HostSize, Pull, ReadyImage, SweepMode, Swept,
+    EngineView, Garbage, HostSize, Pull, ReadyImage, SweepMode, Swept,
 };
 
 pub(crate) use self::kind::EmbeddedKind;

@@ -8,6 +8,7 @@ mod config;
 mod counts;
 mod engine;
 mod limits;
+mod otel;
 mod permissions;
 mod quotas;
 mod run;
@@ -34,6 +35,7 @@ pub(crate) use config::{
 pub(crate) use counts::CountArgs;
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
+pub(crate) use otel::OtelArgs;
 pub(crate) use permissions::{DefaultImageArgs, PermissionArgs};
 pub(crate) use quotas::QuotaArgs;
 pub(crate) use run::RunArgs;

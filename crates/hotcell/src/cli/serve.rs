@@ -5,8 +5,8 @@ use clap::Args;
 
 use super::{
     AuditLogArgs, AuthArgs, CeilingArgs, CodeArgs, CountArgs, DefaultImageArgs, EngineArgs,
-    LimitArgs, PermissionArgs, QuotaArgs, SelectionArgs, ServerArgs, StateArgs, StorageArgs,
-    WarmArgs,
+    LimitArgs, OtelArgs, PermissionArgs, QuotaArgs, SelectionArgs, ServerArgs, StateArgs,
+    StorageArgs, WarmArgs,
 };
 use crate::image::PolicyArgs;
 
@@ -67,6 +67,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) audit: AuditLogArgs,
+
+    #[command(flatten)]
+    pub(crate) otel: OtelArgs,
 
     #[command(flatten)]
     pub(crate) state: StateArgs,
@@ -162,6 +165,8 @@ mod tests {
             ["--code-timeout-s", "0"],
             ["--session-idle-s", "soon"],
             ["--max-output-size", "99"],
+            ["--otel-endpoint", "127.0.0.1:4318"],
+            ["--otel-endpoint", "http://u:p@127.0.0.1:4318"],
         ] {
             assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
         }

@@ -76,7 +76,11 @@ const OLD_NAMES: &[OldName] = &[
         &["codemode-allow-self"],
         lower,
     ),
+    old(STANDARD, &["otel-endpoint"], same),
 ];
+
+/// Not old: the name that OpenTelemetry gives it, for every program.
+const STANDARD: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// What an old name of the environment came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,12 +125,17 @@ fn translate_one(
         let new = &setting.variable;
         format!("{name}, an old name of {new}, is refused: {reason}")
     })?;
+    let new = format!(
+        "{}, or `{}` in the section [{}] of hotcell.toml",
+        setting.variable, setting.key, setting.section
+    );
     Ok(Translated {
         name,
-        notice: format!(
-            "{name} is an old name; use {}, or `{}` in the section [{}] of hotcell.toml",
-            setting.variable, setting.key, setting.section
-        ),
+        notice: if name == STANDARD {
+            format!("{name} is used; to override it, use {new}")
+        } else {
+            format!("{name} is an old name; use {new}")
+        },
         value: values.map(|values| (setting.flag.clone(), values)),
     })
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use hotcell_ledger::Ledger;
 use hotcell_mcp::transport::Socket;
 use hotcell_mcp::{Options, Server};
+use hotcell_otlp::Exporter;
 use hotcell_service::{Service, Settings, SystemClock, SystemRandom};
 use hotcell_store::Store;
 use tokio::task::JoinHandle;
@@ -16,7 +17,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::reload::Reloader;
 use super::stop::{self, StopSignals};
-use super::{audit, engine, identity, settings};
+use super::{audit, engine, identity, settings, traces};
 use crate::cli::ServeArgs;
 use crate::config::Config;
 use crate::state;
@@ -36,6 +37,8 @@ pub(super) struct Backend {
     #[expect(dead_code, reason = "dropped, it ends")]
     reloading: AbortOnDropHandle<()>,
     cut_off: CancellationToken,
+    /// Where traces go.
+    traces: Option<Exporter>,
 }
 
 impl Backend {
@@ -50,8 +53,10 @@ impl Backend {
     ) -> Result<Self> {
         let opened = engine::open(arguments, directory).await?;
         let ledger = audit::open(&arguments.audit, directory, &store).await?;
+        let traces = traces::start(&arguments.otel)?;
         let settings = Settings {
             ledger: ledger.clone(),
+            traces: traces.clone(),
             ..settings::of_service(arguments, &config.tables, &opened).await?
         };
         let service = Service::start(
@@ -81,6 +86,7 @@ impl Backend {
             server,
             ledger,
             reloading: AbortOnDropHandle::new(reloading),
+            traces,
             clients,
             socket,
             cut_off,
@@ -115,6 +121,7 @@ impl Backend {
         if is_drained {
             // It ends by itself once it is told to.
             let _ = self.socket.await;
+            traces::flush(self.traces).await;
             tracing::info!("stopped");
         }
         is_drained

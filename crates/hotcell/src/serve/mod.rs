@@ -18,6 +18,7 @@ mod state_directory;
 mod stdio;
 mod stop;
 mod systemd;
+mod traces;
 mod warm;
 
 use std::net::TcpListener;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
 mod failing;
+mod figures;
 mod restart;
 mod rotation;
 mod support;

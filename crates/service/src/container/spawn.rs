@@ -19,7 +19,7 @@ use crate::container::{Creation, LiveContainer, Origin, Supervisor};
 use crate::environment::millis;
 use crate::pool::Claim;
 use crate::registry::AddError;
-use crate::{Action, Inner, Service, ServiceError};
+use crate::{Action, Inner, Service, ServiceError, trace};
 
 /// The longest life that can be asked for.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
@@ -52,7 +52,7 @@ impl Service {
             inner.environment.has_room()?;
             let tasks = Arc::clone(&inner);
             let work = async move { inner.spawn(&caller, request).await };
-            let spawned = tasks.environment.tasks.spawn(work).await;
+            let spawned = tasks.environment.tasks.spawn(trace::carried(work)).await;
             let spawned = spawned.ok().flatten();
             spawned.unwrap_or_else(|| Err(ServiceError::stopping()))
         };

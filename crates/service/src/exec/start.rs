@@ -11,7 +11,7 @@ use super::command;
 use super::live::LiveExec;
 use super::table::{COMMANDS_BYTES_MAX, ExecTable, TableInner, queue_key_of};
 use super::{Message, Start};
-use crate::{Action, Service, ServiceError};
+use crate::{Action, Service, ServiceError, trace};
 
 impl Service {
     /// Notes an exec and starts it as soon as there is a place, or answers the one that was
@@ -127,6 +127,7 @@ impl TableInner {
         }
         // A task of its own: an exec that is noted is queued too, whoever stops waiting.
         let work = Arc::clone(self).note(queue_key_of(caller), row, exec);
+        let work = trace::carried(work);
         let done = self.environment.tasks.spawn(work).await;
         done.ok()
             .flatten()

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::{Label, outcome, seconds_to_minutes, set};
+use crate::trace;
 
 type Calls = Family<[Label; 2], Histogram, fn() -> Histogram>;
 
@@ -90,7 +91,9 @@ impl MeteredEngine {
         let done = call.await;
         let labels = [("step", step), outcome(done.is_ok())];
         let calls = self.calls.get_or_create(&labels);
-        calls.observe(began.elapsed().as_secs_f64());
+        let duration = began.elapsed();
+        calls.observe(duration.as_secs_f64());
+        trace::step("engine", step, duration, done.is_ok());
         done
     }
 }

@@ -178,7 +178,7 @@ fn done_unrecorded() -> ServiceError {
 }
 
 /// The word that callers read for an error.
-fn code(error: &ServiceError) -> &'static str {
+pub(super) fn code(error: &ServiceError) -> &'static str {
     match error {
         ServiceError::Invalid { .. } => "invalid_argument",
         ServiceError::NotFound { .. } => "not_found",

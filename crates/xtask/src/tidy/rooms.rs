@@ -20,6 +20,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
     ("hotcell-image", &["hotcell-domain"]),
     ("hotcell-store", &["hotcell-domain"]),
     ("hotcell-ledger", &["hotcell-domain"]),
+    ("hotcell-otlp", &["hotcell-domain"]),
     (
         "hotcell-engine",
         &[
@@ -38,6 +39,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
             "hotcell-engine",
             "hotcell-image",
             "hotcell-ledger",
+            "hotcell-otlp",
             "hotcell-store",
         ],
     ),
@@ -63,6 +65,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
             "hotcell-image",
             "hotcell-ledger",
             "hotcell-mcp",
+            "hotcell-otlp",
             "hotcell-runtime",
             "hotcell-service",
             "hotcell-store",

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::create::CreateError;
 pub(crate) use self::create::create;
 use super::live::{EndMode, EndRequest, LiveContainer};
-use crate::{Abandonment, Inner, ServiceError};
+use crate::{Abandonment, Inner, ServiceError, trace};
 
 /// Delay before the next attempt when the engine could not watch a container.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -93,7 +93,8 @@ impl Supervisor {
             waiting: Vec::new(),
             abandonment: Abandonment::default(),
         };
-        inner.environment.tasks.spawn(supervisor.supervise(origin));
+        let work = trace::carried(supervisor.supervise(origin));
+        inner.environment.tasks.spawn(work);
     }
 
     async fn supervise(mut self, origin: Origin) {
