@@ -64,6 +64,10 @@ struct InstrumentationScope {
     version: String,
 }
 
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the protocol are kept"
+)]
 #[derive(Clone, PartialEq, Message)]
 struct Span {
     #[prost(bytes = "vec", tag = "1")]

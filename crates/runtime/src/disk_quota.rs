@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::sys;
 
@@ -18,6 +19,10 @@ const PROBE_PROJECT_FIRST: u32 = 0x6fff_0000;
 
 const PROBE_BYTES: u64 = 64 << 10;
 const PROBE_FILES: u64 = 8;
+const PROBE_LIMIT: ProjectUse = ProjectUse {
+    bytes: PROBE_BYTES,
+    files: PROBE_FILES,
+};
 
 /// What the files of a project take, and may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +57,13 @@ pub fn lift(directory: &Path, project: u32) -> io::Result<()> {
 pub fn probe(scratch: &Path) -> io::Result<()> {
     let project = PROBE_PROJECT_FIRST | (std::process::id() & 0xffff);
     fs::create_dir(scratch)?;
-    let tried = try_limits(scratch, project);
+    let tried = limit(scratch, project, PROBE_LIMIT).and_then(|()| {
+        // Capabilities are each thread's own.
+        std::thread::scope(|scope| {
+            let tried = scope.spawn(|| try_limits(scratch)).join();
+            tried.unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
+        })
+    });
     let removed = fs::remove_dir_all(scratch);
     if let Some(parent) = scratch.parent() {
         // Where there are no quotas there is nothing to lift.
@@ -61,9 +72,12 @@ pub fn probe(scratch: &Path) -> io::Result<()> {
     tried.and(removed)
 }
 
-fn try_limits(scratch: &Path, project: u32) -> io::Result<()> {
-    let (bytes, files) = (PROBE_BYTES, PROBE_FILES);
-    limit(scratch, project, ProjectUse { bytes, files })?;
+/// Writes beyond the limits, as a container would: quotas do not hold for who has
+/// `CAP_SYS_RESOURCE`.
+fn try_limits(scratch: &Path) -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    set_capabilities(None, sets)?;
     let mut file = File::create(scratch.join("file"))?;
     let page = [0; 4096];
     file.write_all(&page)?;

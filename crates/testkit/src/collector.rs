@@ -2,6 +2,7 @@
 //! files (in `proto`, unchanged), not by ours.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -232,7 +233,10 @@ fn unsigned(message: &DynamicMessage, name: &str) -> u64 {
 fn hex(message: &DynamicMessage, name: &str) -> String {
     let value = field(message, name);
     let bytes = value.as_bytes().expect("bytes").iter();
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    bytes.fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn attributes(of: &DynamicMessage) -> BTreeMap<String, String> {

@@ -1,7 +1,5 @@
 //! Snippets that mean harm: contained, told truthfully, and the next call is clean.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail here")]
-
 use serde_json::{Value, json};
 
 use crate::support::home::Home;

@@ -5,7 +5,7 @@ use hotcell_otlp::{Endpoint, Exporter, Span, SpanKind};
 use hotcell_testkit::collector::Collector;
 
 /// Only for tests that hang.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 fn exporter(url: &str) -> Exporter {
     let endpoint = Endpoint::parse(url).expect("an address");

@@ -122,7 +122,9 @@ mod tests {
 
     fn cut(pieces: &[&[u8]], chars_max: usize) -> CutText {
         let mut cutter = Cutter::new(chars_max);
-        pieces.iter().for_each(|piece| cutter.push(piece));
+        for piece in pieces {
+            cutter.push(piece);
+        }
         cutter.finish(None)
     }
 

@@ -43,8 +43,8 @@ pub(crate) async fn run(service: &Service, request: CodeRequest) -> CodeRun {
 
 /// What a run wrote: both streams.
 pub(crate) async fn wrote(service: &Service, run: &CodeRun) -> (String, String) {
-    let output = service.code_output(&me(), &run.exec, &run.end);
-    let output = output.await.expect("it is kept");
+    let output = service.code_output(&me(), &run.exec, &run.end).await;
+    let output = output.expect("it is kept");
     (output.stdout.head, output.stderr.head)
 }
 
@@ -311,7 +311,8 @@ async fn a_session_is_opened_for_a_file_as_for_code() {
     let fixture = Fixture::new();
     let service = fixture.start().await;
     let open = async || -> SessionView {
-        let opened = service.open_session(&me(), &default_session(), Progress::default());
+        let (me, name) = (me(), default_session());
+        let opened = service.open_session(&me, &name, Progress::default());
         opened.await.expect("a session")
     };
     let session = open().await;
@@ -319,7 +320,8 @@ async fn a_session_is_opened_for_a_file_as_for_code() {
     let target = ContainerRef::Id(session.container.clone());
     let path = FilePath::parse(b"f").expect("a path");
     let data = Bytes::from_static(b"hello");
-    let written = service.file_write(&me(), &target, &path, data, WriteOptions::default());
+    let me = me();
+    let written = service.file_write(&me, &target, &path, data, WriteOptions::default());
     written.await.expect("it is written");
     assert!(!open().await.is_new);
     assert_eq!(stdout(&service, sh("cat f")).await, "hello");
