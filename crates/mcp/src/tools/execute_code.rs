@@ -14,9 +14,6 @@ use super::{Answer, Code, Hints, Tool, ToolError, arguments, artifacts};
 use crate::call::Call;
 use crate::{Server, Toolset};
 
-/// The longest that a snippet may run.
-const TIMEOUT_S_MAX: f64 = 3600.0;
-
 /// Bytes that a character may have as JSON.
 const CHAR_BYTES_MAX: usize = 6;
 
@@ -26,7 +23,6 @@ pub(super) struct ExecuteCode;
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
     /// Source, at most 10 MiB
-    #[schemars(length(min = 1))]
     code: String,
     /// python, bash, sh, javascript, typescript, ruby, perl, php, lua, go, rust, c, c++, java, r or sqlite, as the image has
     #[serde(default = "python")]
@@ -48,7 +44,7 @@ pub(super) struct Params {
     #[schemars(extend("default" = null))]
     packages: Vec<String>,
     /// Ended after so many seconds; default 30
-    #[schemars(range(min = 0.001, max = TIMEOUT_S_MAX))]
+    #[schemars(range(min = 0.001, max = 3_600))]
     timeout_s: Option<f64>,
     /// Python: keep variables for the next stateful call; the last expression is the result
     #[serde(default)]

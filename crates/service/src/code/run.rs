@@ -7,7 +7,7 @@ use hotcell_agent_client::bounds::BATCH_BYTES_MAX;
 use hotcell_domain::{Caller, Command, ContainerRef, Env, ExecStatus, NotStarted, Stdin};
 use hotcell_ledger::Arguments;
 
-use super::session::Session;
+use super::session::{Session, ended_meanwhile};
 use super::snippet::Snippet;
 use super::{CodeFile, CodeRequest, CodeRun, artifacts, python};
 use crate::connection::Connected;
@@ -40,7 +40,9 @@ impl Service {
         let run = async {
             inner.accepting()?;
             inner.environment.has_room()?;
-            inner.run_code(caller, request).await
+            let name = request.session.clone();
+            let run = inner.run_code(caller, request).await;
+            run.map_err(|error| ended_meanwhile(error, &name))
         };
         let (run, mut operation) = operation.open(run).await?;
         operation.note(|arguments| {

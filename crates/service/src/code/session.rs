@@ -142,6 +142,18 @@ impl Inner {
     }
 }
 
+/// A session whose container turns out to be gone has been ended meanwhile: the next call makes
+/// another.
+pub(super) fn ended_meanwhile(error: ServiceError, name: &Name) -> ServiceError {
+    if let ServiceError::NotFound {
+        what: "container", ..
+    } = error
+    {
+        return still_ending(name);
+    }
+    error
+}
+
 fn still_ending(name: &Name) -> ServiceError {
     ServiceError::Unavailable {
         reason: format!("session {name} is being ended; ask again in a moment"),

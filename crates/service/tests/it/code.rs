@@ -131,8 +131,16 @@ async fn a_session_that_was_killed_is_made_anew() {
         let (service, target) = (service.clone(), target.clone());
         tokio::spawn(async move { service.kill(&me(), &target, false).await })
     };
-    // Whether it has ended already or is being ended, the next call gets another.
-    let mut second = run(&service, sh("true")).await;
+    // Before, while or after it is ended: a call runs, or is told to ask again.
+    let mut second = loop {
+        match service.run_code(&me(), sh("true")).await {
+            Ok(run) => break run,
+            Err(error) => assert!(
+                matches!(error, ServiceError::Unavailable { .. }),
+                "{error:?}"
+            ),
+        }
+    };
     killing.await.expect("no panic").expect("it is killed");
     if !second.session.had_ended {
         second = run(&service, sh("true")).await;

@@ -164,8 +164,8 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
     hint: correct the argument and call again
     invalid_argument: `code`: there is nothing to run
     hint: correct the argument and call again
-    invalid_argument: `code` must be a string, at least 1, not ""
-    hint: code: Source, at most 10 MiB
+    invalid_argument: `code`: there is nothing to run
+    hint: correct the argument and call again
     invalid_argument: `restart` is for the interpreter of `stateful` calls: set both
     hint: correct the argument and call again
     invalid_argument: `stateful` works with python only
@@ -197,7 +197,7 @@ async fn long_output_is_cut_alike_in_both_renderings() {
     settings.code.output_chars_max = 100;
     let world = World::with(settings).await;
     let client = world.client().await;
-    let code = "import sys; sys.stdout.write('a' * 60 + 'b' * 1000 + 'c' * 60); sys.stdout.buffer.write(b'\\xff')";
+    let code = "import sys; sys.stdout.write('a' * 60 + 'b' * 1000 + 'c' * 60); sys.stdout.flush(); sys.stdout.buffer.write(b'\\xff')";
     let said = call(&client, "execute_code", json!({ "code": code })).await;
     let stdout = said.structured["stdout"].as_str().unwrap();
     let start = format!(
