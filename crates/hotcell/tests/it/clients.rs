@@ -202,7 +202,7 @@ fn the_inspector_works_over_http() {
         home: &home,
         target,
     }
-    .story(17);
+    .story(21);
     assert!(server.terminate().success());
 }
 
@@ -229,5 +229,5 @@ fn the_inspector_works_over_stdio() {
         home: &home,
         target,
     }
-    .story(21);
+    .story(25);
 }
