@@ -106,6 +106,7 @@ fn each_language_of_this_host_runs_with_its_arguments_and_its_exit_code() {
         languages.as_array().unwrap().contains(&json!("python")),
         "{languages}"
     );
+    assert!(server.terminate().success());
     if !missing.is_empty() {
         skip_part(Need::Programs, &missing.join(", "));
     }
@@ -129,6 +130,7 @@ fn sqlite_reads_a_database_of_the_session() {
         wrong["stderr"].as_str().unwrap().contains("nowhere"),
         "{wrong}"
     );
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -157,6 +159,7 @@ fn what_was_compiled_is_compiled_once() {
         "{broken}"
     );
     assert_eq!(run(&mut client, "sh", builds)["stdout"], first["stdout"]);
+    assert!(server.terminate().success());
 }
 
 /// The pictures of a result, decoded.
@@ -209,6 +212,7 @@ fn figures_that_are_shown_or_left_open_come_back_as_pictures() {
     // The next call is about its own pictures alone.
     let next = run(&mut client, "python", "print(1)");
     assert_eq!(next["artifacts"], json!([]), "{next}");
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -224,6 +228,7 @@ fn an_image_that_is_shown_comes_back_as_a_picture() {
     assert_eq!(pictures(&result).len(), 1, "{result}");
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.starts_with("PIL True\n"), "{text}");
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -241,6 +246,7 @@ fn data_frames_are_printed() {
     assert_eq!(ran["stdout"], "3\n", "{ran}");
     assert_eq!(ran["artifacts"][0]["mime_type"], "text/csv", "{ran}");
     assert_eq!(ran["artifacts"][0]["path"], "/workspace/artifacts/t.csv");
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -251,6 +257,7 @@ fn a_program_of_five_mebibytes_runs() {
     let code = format!("text = '{}'\nprint(len(text))", "x".repeat(5 << 20));
     let ran = run(&mut client, "python", &code);
     assert_eq!(ran["stdout"], format!("{}\n", 5 << 20), "{}", ran["stderr"]);
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -270,4 +277,5 @@ fn a_session_comes_from_the_pool() {
     let listed = client.ok("list_containers", json!({}));
     assert_eq!(listed["containers"][0]["container_id"], ready[0].as_str());
     assert_eq!(listed["containers"][0]["session"], "default");
+    assert!(server.terminate().success());
 }

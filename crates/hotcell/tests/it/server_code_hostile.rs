@@ -63,6 +63,7 @@ fn what_fills_memory_processes_or_disks_is_told_and_over_with_its_call() {
         );
         is_clean(&mut client);
     }
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -87,6 +88,7 @@ fn artifacts_that_are_no_pictures_hurt_nobody() {
         assert!(!result.to_string().contains("root:x:0"), "{result}");
         is_clean(&mut client);
     }
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -103,6 +105,7 @@ fn a_hundred_thousand_artifacts_are_counted_and_not_listed() {
         note.contains("further files are in /workspace/artifacts"),
         "{note}"
     );
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -125,6 +128,7 @@ fn more_pictures_than_are_shown_come_as_links() {
     );
     let read = client.request("resources/read", json!({ "uri": link["uri"] }));
     assert_eq!(read.unwrap()["contents"][0]["mimeType"], "image/gif");
+    assert!(server.terminate().success());
 }
 
 #[test]
@@ -138,4 +142,5 @@ fn a_snippet_cannot_change_what_the_next_process_of_another_session_runs() {
     python(&mut client, poison);
     let other = json!({ "code": "import json; print('clean')", "session": "other" });
     assert_eq!(client.ok("execute_code", other)["stdout"], "clean\n");
+    assert!(server.terminate().success());
 }
