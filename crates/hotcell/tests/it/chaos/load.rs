@@ -79,7 +79,7 @@ impl Load {
         let container = self.memory.containers.last_mut().unwrap();
         match caller.call("spawn", &container.spawn()) {
             Answer::Done(made) => container.id = Some(text(&made["container_id"])),
-            Answer::Refused(why) => panic!("{}: no container: {why}", self.name),
+            Answer::Refused(why) => self.memory.not_made.push(why.to_string()),
             Answer::Gone => return None,
         }
         Some(())

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Memory {
     pub(crate) containers: Vec<Container>,
     pub(crate) execs: Vec<Exec>,
+    /// Containers that could not be made, by the message.
+    pub(crate) not_made: Vec<String>,
     /// Calls that were refused, with the container that they were about.
     pub(crate) refused: Vec<(usize, String)>,
 }

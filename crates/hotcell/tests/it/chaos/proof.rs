@@ -64,6 +64,10 @@ impl Proof<'_> {
 
     /// Only what is about a container that was killed may be refused.
     fn refusals_have_a_reason(&self, memory: &Memory) {
+        // The agent that was killed may have been that of a container in the making.
+        let may_be_missing = !self.struck.is_empty();
+        let not_made = &memory.not_made;
+        assert!(not_made.is_empty() || may_be_missing, "{not_made:?}");
         for (container, why) in &memory.refused {
             let container = &memory.containers[*container];
             let is_explained = container.kill_asked || self.is_struck(container);
@@ -202,7 +206,7 @@ impl Proof<'_> {
     }
 }
 
-/// Events of the audit log by name, with their targets.
+/// Events of the audit log by name, with what they are about and what they created.
 struct Recorded(BTreeMap<String, BTreeSet<String>>);
 
 impl Recorded {
@@ -213,8 +217,9 @@ impl Recorded {
         for line in String::from_utf8(exported.stdout).unwrap().lines() {
             let event: Value = serde_json::from_str(line).unwrap();
             let name = event["event"].as_str().unwrap().to_owned();
-            let target = event["target"].as_str().unwrap_or_default().to_owned();
-            events.entry(name).or_default().insert(target);
+            let about = ["target", "created"].map(|field| event[field].as_str());
+            let about = about.into_iter().flatten().map(str::to_owned);
+            events.entry(name).or_default().extend(about);
         }
         Self(events)
     }
