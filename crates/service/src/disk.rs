@@ -54,6 +54,8 @@ struct Seen {
     /// When it was looked at, and what had been written before.
     looked: Option<(Instant, u64)>,
     next_look: Option<Instant>,
+    /// Processor time that the container had used before the last look, where its engine tells.
+    cpu_time: Option<Duration>,
     /// What it took when something was last ended.
     over: Option<DiskUse>,
 }
@@ -142,6 +144,21 @@ impl DiskState {
         looked.is_some_and(|(at, before)| before == writes && now.duration_since(at) < FRESH)
     }
 
+    /// Whether the last look still holds: nothing was written through the server since, and nothing in
+    /// the container has run for a moment, going by its processor time. A warmed interpreter waits
+    /// in a container for as long as it lives.
+    pub(crate) fn has_rested(&self, cpu_time: Option<Duration>) -> bool {
+        let writes = self.writes();
+        let mut seen = self.seen();
+        let is_same = cpu_time.is_some() && cpu_time == seen.cpu_time;
+        let has_rested = is_same && seen.looked.is_some_and(|(_, before)| before == writes);
+        seen.cpu_time = cpu_time;
+        if has_rested {
+            seen.next_look = Some(Instant::now() + LOOK_INTERVAL);
+        }
+        has_rested
+    }
+
     /// What has been written so far, for [`DiskState::saw`].
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
@@ -172,7 +189,9 @@ impl DiskState {
 
     /// A look failed: it is tried again after a pause.
     pub(crate) fn did_not_see(&self) {
-        self.seen().next_look = Some(Instant::now() + LOOK_INTERVAL);
+        let mut seen = self.seen();
+        seen.next_look = Some(Instant::now() + LOOK_INTERVAL);
+        seen.cpu_time = None;
     }
 
     /// What it takes, if that is known.

@@ -54,6 +54,9 @@ impl Inner {
     async fn look_at_disk(&self, container: &LiveContainer, _one: MutexGuard<'_, ()>) {
         let (disk, limits) = (container.disk(), &container.row.spec.limits);
         let (began, writes) = (Instant::now(), disk.writes());
+        if disk.has_rested(self.cpu_time(container).await) {
+            return;
+        }
         let measured = tokio::time::timeout(LOOK_TIMEOUT, self.measure_disk(container)).await;
         let late = || {
             Err(ServiceError::Deadline {
@@ -82,6 +85,11 @@ impl Inner {
                 self.end_what_runs(container).await;
             }
         }
+    }
+
+    async fn cpu_time(&self, container: &LiveContainer) -> Option<Duration> {
+        let inspected = self.environment.engine.inspect(container.id()).await;
+        inspected.ok().and_then(|container| container.cpu_time)
     }
 
     /// As its host sees it, else as its agent tells.

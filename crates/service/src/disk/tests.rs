@@ -82,3 +82,26 @@ async fn only_what_may_write_is_looked_at_and_long_looks_are_followed_by_long_pa
     assert!(!state.is_due(Instant::now() + took));
     assert!(state.is_due(Instant::now() + took * PAUSE_PER_LOOK));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_in_which_nothing_has_run_is_not_looked_at_again() {
+    let state = DiskState::default();
+    let (some, more) = (Duration::from_millis(5), Duration::from_millis(6));
+    assert!(!state.has_rested(Some(some)), "nobody has looked yet");
+    let busy = DiskUse {
+        is_busy: true,
+        ..uses(1, 1)
+    };
+    saw(&state, busy);
+    assert!(state.has_rested(Some(some)));
+    assert!(!state.is_due(Instant::now()), "it has a pause");
+    assert!(!state.has_rested(Some(more)), "something has run");
+    assert!(state.has_rested(Some(more)));
+    state.may_write();
+    assert!(!state.has_rested(Some(more)), "a file was sent");
+    saw(&state, busy);
+    state.did_not_see();
+    assert!(!state.has_rested(Some(more)), "the last look failed");
+    assert!(!state.has_rested(None), "its engine does not tell");
+    assert!(!state.has_rested(None));
+}
