@@ -20,8 +20,10 @@ const HARMLESS: [&[u8]; 3] = [
     b"PYTHONUTF8",
 ];
 
-/// Variables with which images say what is in them; Python does not read them.
-const LABELS: [&[u8]; 6] = [
+/// Variables that need not be the zygote's: a spare honours `PYTHONPATH` when it gets its script, and
+/// the others, with which images say what is in them, are not read by Python.
+const NOT_OF_ZYGOTE: [&[u8]; 7] = [
+    b"PYTHONPATH",
     b"PYTHON_VERSION",
     b"PYTHON_SHA256",
     b"PYTHON_PIP_VERSION",
@@ -101,7 +103,7 @@ impl Effect {
         if begins(&UNSAFE) {
             return Self::Unsafe;
         }
-        if LABELS.contains(&name) || !begins(&READ_AT_START) {
+        if NOT_OF_ZYGOTE.contains(&name) || !begins(&READ_AT_START) {
             return Self::None;
         }
         if name.starts_with(b"PYTHON") && !HARMLESS.contains(&name) {
@@ -140,7 +142,14 @@ mod tests {
 
     #[test]
     fn a_variable_that_python_reads_must_be_the_same_or_forbids_it() {
-        for name in ["HOME", "TZ", "LANGUAGES_I_LIKE", "PYTHON_VERSION", "FOO"] {
+        for name in [
+            "HOME",
+            "TZ",
+            "LANGUAGES_I_LIKE",
+            "PYTHON_VERSION",
+            "PYTHONPATH",
+            "FOO",
+        ] {
             let expected = match name {
                 "LANGUAGES_I_LIKE" => Effect::Harmless,
                 _ => Effect::None,
@@ -157,7 +166,7 @@ mod tests {
             assert_eq!(Effect::of(name.as_bytes()), Effect::Harmless, "{name}");
         }
         for name in [
-            "PYTHONPATH",
+            "PYTHONHOME",
             "PYTHONHASHSEED",
             "LD_PRELOAD",
             "OPENBLAS_NUM_THREADS",

@@ -312,6 +312,7 @@ def dress(data, descriptors, names):
     script = open_script(name)
     check_shadows(directory, names)
     add_user_site()
+    add_python_path()
     sys.path.insert(0, directory)
     sys.argv[:] = [name] + [os.fsdecode(part) for part in argv[2:]]
     if hasattr(sys, "orig_argv"):
@@ -361,6 +362,22 @@ def check_shadows(directory, names):
         stem, _, suffix = entry.partition(".")
         if stem in names and (not suffix or suffix.endswith(("py", "pyc", "so"))):
             raise Unfit("a module of the script comes before one that we have loaded")
+
+
+def add_python_path():
+    """Adds `PYTHONPATH`, which an interpreter searches from its start: nothing that is already loaded
+    may be there."""
+    value = os.environ.get("PYTHONPATH", "")
+    entries = value.split(":") if value else []
+    loaded = {name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names)
+    for entry in entries:
+        if entry != os.path.abspath(entry) or entry in sys.path or entries.count(entry) > 1:
+            raise Unfit("an entry that site would change")
+        if os.path.isdir(entry):
+            check_shadows(entry, loaded.union(("sitecustomize", "usercustomize")))
+        elif os.path.exists(entry):
+            raise Unfit("an archive")
+    sys.path[:0] = entries
 
 
 def add_user_site():

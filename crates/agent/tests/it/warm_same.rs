@@ -73,6 +73,33 @@ async fn a_package_that_was_installed_afterwards_is_found() {
 }
 
 #[tokio::test]
+async fn modules_of_the_python_path_are_found_unless_one_of_them_comes_before_a_loaded_one() {
+    let warmed = Warmed::start().await;
+    let modules = warmed.path().join("modules");
+    std::fs::create_dir(&modules).unwrap();
+    std::fs::write(modules.join("neighbour.py"), "value = 'found'").unwrap();
+    let script = "import sys, neighbour; print(neighbour.value, sys.path); \
+                  print('hotcell' in open('/proc/self/cmdline').read())";
+    warmed.write("tells.py", script);
+    let path = format!("/does/not/exist:{}", modules.display());
+    let run = async |mut start: ExecStart| {
+        start.env.push(variable("PYTHONPATH", &path));
+        let said = String::from_utf8(warmed.agent.run(start).await.stdout).unwrap();
+        let (said, is_warm) = said.trim().rsplit_once('\n').expect("two lines");
+        (said.to_owned(), is_warm == "True")
+    };
+    let cold = run(warmed.python(&["tells.py"])).await;
+    let warm = run(warmed.warm_python(&["tells.py"])).await;
+    assert!(cold.0.starts_with("found"), "{cold:?}");
+    assert_eq!((warm.0, warm.1, cold.1), (cold.0, true, false));
+    for name in ["sitecustomize.py", "stat.py", "decimal.py"] {
+        std::fs::write(modules.join(name), "").unwrap();
+        assert!(!run(warmed.warm_python(&["tells.py"])).await.1, "{name}");
+        std::fs::remove_file(modules.join(name)).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn what_a_warmed_interpreter_cannot_do_is_done_by_a_new_one() {
     let warmed = Warmed::start().await;
     let script = "import sys; print('hotcell' in open('/proc/self/cmdline').read())";
@@ -91,7 +118,12 @@ async fn what_a_warmed_interpreter_cannot_do_is_done_by_a_new_one() {
         !is_warm(warmed.warm_python(&["-B", "tells.py"])).await,
         "an option"
     );
-    for (name, value) in [("PYTHONPATH", "/"), ("LD_LIBRARY_PATH", "/"), ("LANG", "C")] {
+    for (name, value) in [
+        ("PYTHONHASHSEED", "1"),
+        ("PYTHONPATH", "relative"),
+        ("LD_LIBRARY_PATH", "/"),
+        ("LANG", "C"),
+    ] {
         let mut start = warmed.warm_python(&["tells.py"]);
         start.env.retain(|variable| variable.name != name);
         start.env.push(variable(name, value));
