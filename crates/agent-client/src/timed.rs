@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Error};
 use tower::Service;
 
 /// The calls of the protocol, by which they are counted.
-const CALLS: [&str; 25] = [
+const CALLS: [&str; 27] = [
     "Hello",
     "Exec",
     "Input",
@@ -34,6 +34,8 @@ const CALLS: [&str; 25] = [
     "Batch",
     "Import",
     "Export",
+    "DiskUse",
+    "EndExecs",
     "Shutdown",
     "TunnelListen",
     "TunnelUnlisten",
