@@ -49,7 +49,7 @@ pub(super) fn run(report: &Report, readme: &mut Readme) -> Result<()> {
 async fn measure(calls: &EngineCalls, report: &Report, readme: &mut Readme) -> Result<()> {
     let live = calls.live().await?;
     let agent = live.agent();
-    for (name, source) in [("print", PRINT), ("numpy", NUMPY), ("tell", TELL)] {
+    for (name, source) in [("prints", PRINT), ("arrays", NUMPY), ("tells", TELL)] {
         let source = Bytes::from_static(source.as_bytes());
         let path = format!("{name}.py");
         agent
@@ -64,14 +64,14 @@ async fn measure(calls: &EngineCalls, report: &Report, readme: &mut Readme) -> R
     let mut samples = Samples::default();
     for _ in 0..ROUNDS {
         samples.add(HOST, timed(|| on_host(PRINT))?);
-        samples.add(NEW, script(agent, "print", None).await?.0);
+        samples.add(NEW, script(agent, "prints", None).await?.0);
         samples.add(
             WARM,
-            script(agent, "print", Some(Interpreter::Python)).await?.0,
+            script(agent, "prints", Some(Interpreter::Python)).await?.0,
         );
         if has_numpy {
             samples.add(NUMPY_HOST, timed(|| on_host(NUMPY))?);
-            let warm = script(agent, "numpy", Some(Interpreter::Python)).await?;
+            let warm = script(agent, "arrays", Some(Interpreter::Python)).await?;
             samples.add(NUMPY_WARM, warm.0);
         }
     }
@@ -123,7 +123,7 @@ fn on_host(source: &str) -> Result<()> {
 
 async fn until_warm(agent: &Agent) -> Result<bool> {
     for _ in 0..ATTEMPTS_MAX {
-        let (_, output) = script(agent, "tell", Some(Interpreter::Python)).await?;
+        let (_, output) = script(agent, "tells", Some(Interpreter::Python)).await?;
         if output == b"True\n" {
             return Ok(true);
         }
