@@ -42,12 +42,17 @@ pub(super) fn anonymous_bytes_below(root: u32) -> Result<u64> {
     let mut bytes = 0;
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        // A process that has just ended has neither children nor memory.
+        let Ok(children) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        else {
+            continue;
+        };
         for child in children.split_whitespace().map(str::parse::<u32>) {
             let child = child?;
-            let rollup = std::fs::read_to_string(format!("/proc/{child}/smaps_rollup"))?;
-            bytes += bytes_of(&rollup, "Pss_Anon:")?;
-            open.push(child);
+            if let Ok(rollup) = std::fs::read_to_string(format!("/proc/{child}/smaps_rollup")) {
+                bytes += bytes_of(&rollup, "Pss_Anon:")?;
+                open.push(child);
+            }
         }
     }
     Ok(bytes)
