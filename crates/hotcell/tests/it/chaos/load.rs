@@ -120,9 +120,12 @@ impl Load {
         let write = json!({ "container_id": container_id, "path": path, "content": content });
         let files = &mut self.memory.containers[container].files;
         let file: &mut File = files.entry(path).or_default();
-        file.pending = Some(content);
+        file.pending.push(content);
         match caller.call("fs_write", &write) {
-            Answer::Done(_) => file.acknowledged = file.pending.take(),
+            Answer::Done(_) => {
+                file.acknowledged = file.pending.pop();
+                file.pending.clear();
+            }
             Answer::Refused(why) => self.memory.refused.push((container, why.to_string())),
             Answer::Gone => return None,
         }

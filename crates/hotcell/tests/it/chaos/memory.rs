@@ -32,8 +32,8 @@ pub(crate) struct Container {
 pub(crate) struct File {
     /// What was acknowledged last.
     pub(crate) acknowledged: Option<String>,
-    /// What was asked for since, without an answer.
-    pub(crate) pending: Option<String>,
+    /// What was asked for since, without an answer: each of it may have been written.
+    pub(crate) pending: Vec<String>,
 }
 
 /// An exec that was asked for.

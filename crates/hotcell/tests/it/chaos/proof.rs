@@ -14,6 +14,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) home: &'a Home,
     /// Containers whose agent was killed.
     pub(crate) struck: &'a BTreeSet<String>,
+    /// Whether the launcher was killed.
+    pub(crate) launcher_died: bool,
     pub(crate) memories: Vec<&'a Memory>,
 }
 
@@ -64,10 +66,14 @@ impl Proof<'_> {
 
     /// Only what is about a container that was killed may be refused.
     fn refusals_have_a_reason(&self, memory: &Memory) {
-        // The agent that was killed may have been that of a container in the making.
-        let may_be_missing = !self.struck.is_empty();
-        let not_made = &memory.not_made;
-        assert!(not_made.is_empty() || may_be_missing, "{not_made:?}");
+        // What was killed may have been at work on a new container. Its caller was told that there
+        // is none; that nothing is left of it is looked at below.
+        let may_be_missing = self.launcher_died || !self.struck.is_empty();
+        let (seed, not_made) = (self.seed, &memory.not_made);
+        assert!(
+            not_made.is_empty() || may_be_missing,
+            "seed {seed}: {not_made:?}"
+        );
         for (container, why) in &memory.refused {
             let container = &memory.containers[*container];
             let is_explained = container.kill_asked || self.is_struck(container);
@@ -129,13 +135,15 @@ impl Proof<'_> {
                 }
             };
             let is_old = content == file.acknowledged;
-            let is_new = content.is_some() && content == file.pending;
+            let is_new = content
+                .as_ref()
+                .is_some_and(|now| file.pending.contains(now));
             assert!(
                 is_old || is_new,
-                "seed {seed}: {path} in {id} has {:?} bytes, not {:?} or {:?}",
+                "seed {seed}: {path} in {id} has {:?} bytes, not {:?} or those of {} others",
                 content.map(|content| content.len()),
                 file.acknowledged.as_ref().map(String::len),
-                file.pending.as_ref().map(String::len),
+                file.pending.len(),
             );
             if file.acknowledged.is_some() {
                 recorded.has(seed, "FS_WRITE", id);
