@@ -163,7 +163,11 @@ fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>, met
 fn run_batch(database: &mut Database, queries: &mut [Box<dyn QueuedQuery>]) -> Result<(), Fault> {
     database.present()?;
     if let [query] = queries {
+        // One that only reads begins nothing.
         query.run(database);
+        if database.has_begun() {
+            database.commit()?;
+        }
     } else {
         database.begin()?;
         for query in queries {
@@ -194,6 +198,27 @@ mod tests {
                 Ok(database.read().query_row(sql, [], |row| row.get(0))?)
             })
             .await
+    }
+
+    #[tokio::test]
+    async fn a_query_that_reads_before_it_writes_waits_for_another_writer() {
+        let (directory, thread) = thread();
+        let path = directory.path().join("hotcell.db");
+        let other = rusqlite::Connection::open(path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut writing = Box::pin(thread.run("write", |database| {
+            let savepoint = database.write()?;
+            savepoint.query_row("SELECT count(*) FROM attachments", [], |_| Ok(()))?;
+            savepoint.execute_batch("CREATE TABLE written (x)")?;
+            savepoint.commit()?;
+            Ok(())
+        }));
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut writing);
+        assert!(early.await.is_err(), "it waits");
+        other.execute_batch("COMMIT").unwrap();
+        writing.await.unwrap();
+        let read = |sql| other.query_row(sql, [], |row| row.get::<_, i64>(0));
+        assert_eq!(read("SELECT count(*) FROM written").unwrap(), 0);
     }
 
     #[tokio::test]

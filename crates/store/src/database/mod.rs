@@ -40,9 +40,20 @@ impl Database {
         &self.connection
     }
 
-    /// Begins a savepoint. Nothing is changed before its `commit`.
+    /// Begins a savepoint. Nothing is changed before its `commit`, and before the transaction's.
+    ///
+    /// The transaction takes the lock of writers before it reads. SQLite lets nobody wait for that lock who
+    /// has already read: while the log is scrubbed such a query would fail at once.
     pub(crate) fn write(&mut self) -> Result<Savepoint<'_>, Fault> {
+        if !self.has_begun() {
+            self.begin()?;
+        }
         Ok(self.connection.savepoint()?)
+    }
+
+    /// Whether there is a transaction to commit.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.connection.is_autocommit()
     }
 
     /// Begins a transaction for several queries.
@@ -52,10 +63,11 @@ impl Database {
 
     /// Checks that SQLite has not rolled back the transaction, as it does when the disk is full.
     pub(crate) fn still_begun(&self) -> Result<(), Fault> {
-        if self.connection.is_autocommit() {
-            return Err(Fault::Undone);
+        if self.has_begun() {
+            Ok(())
+        } else {
+            Err(Fault::Undone)
         }
-        Ok(())
     }
 
     /// Commits the transaction.
@@ -82,7 +94,7 @@ impl Database {
 
     /// Rolls back a transaction that a failed query left open.
     pub(crate) fn settle(&mut self) {
-        if !self.connection.is_autocommit()
+        if self.has_begun()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
             tracing::error!(%error, "a transaction could not be undone");
