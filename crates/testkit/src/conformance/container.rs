@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use hotcell_agent_client::{
-    Agent, AgentError, AgentRefusal, Command, EventKind, Exit, Follow, Output,
+    Agent, AgentError, AgentRefusal, Command, EventKind, Exit, Feature, Follow, Output,
 };
 use hotcell_domain::{Admitted, ContainerId, ContainerSpec};
 
@@ -102,6 +102,15 @@ impl<'a> TestContainer<'a> {
     /// Creates a container with default settings.
     pub(super) async fn make(subject: &'a Subject) -> anyhow::Result<Self> {
         Self::make_with(subject, |_| ()).await
+    }
+
+    /// Whether its agent is an older one, which has no features at all.
+    pub(super) fn is_older(&self, feature: Feature) -> bool {
+        let is_older = !self.agent.has(feature) && !self.agent.has(Feature::Tunnel);
+        if is_older {
+            crate::not_claimed("an older agent cannot");
+        }
+        is_older
     }
 
     /// What it takes of the disk, by whoever can tell.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use hotcell_agent_client::ExitCause;
+use hotcell_agent_client::{ExitCause, Feature};
 use hotcell_domain::{Bytes, CpuMillis, Pids};
 
 use hotcell_engine::Enforcement;
@@ -101,6 +101,9 @@ pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
 pub(super) async fn disk_space_is_bounded_or_seen(subject: &Subject) -> Outcome {
     let disk = Bytes::new(DISK_BYTES)?;
     let container = TestContainer::make_with(subject, |spec| spec.limits.disk = disk).await?;
+    if container.is_older(Feature::Disk) {
+        return container.end().await;
+    }
     let before = container.disk_use().await?;
     ensure!(!before.is_busy && before.bytes < DISK_BYTES, "{before:?}");
     let script = format!(
