@@ -21,7 +21,13 @@ async fn status_tells_what_there_is_and_what_is_not_limited() {
         .iter()
         .map(|view| (view.limit, view.by))
         .collect();
-    assert_eq!(limits, [("memory", None), ("cpu", None), ("pids", None)]);
+    let expected = [
+        ("memory", None),
+        ("cpu", None),
+        ("pids", None),
+        ("disk", Some("watched")),
+    ];
+    assert_eq!(limits, expected);
     assert_eq!(view.enforced, status.limits);
     assert!(status.reconciled.is_some());
     service.kill(&me(), &by_id(&view), true).await.unwrap();
