@@ -1,7 +1,5 @@
 //! Python scripts that show what an interpreter does: in `scripts/python`.
 
-use std::path::Path;
-
 /// A script and what it gets. Its first line may say so: `# args: one|two`, `# stdin: a\nb` or
 /// `# env: NAME=value`.
 #[derive(Debug)]
@@ -18,32 +16,23 @@ pub struct Script {
     pub env: Option<(String, String)>,
 }
 
+const SCRIPTS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
+
 /// All scripts, by name.
-///
-/// # Panics
-///
-/// If they cannot be read.
 pub fn scripts() -> Vec<Script> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/python");
-    let entries = std::fs::read_dir(directory).expect("the scripts are in the repository");
-    let mut scripts: Vec<_> = entries
-        .map(|entry| read(&entry.expect("the directory is readable").path()))
-        .collect();
-    scripts.sort_by(|one, other| one.name.cmp(&other.name));
-    scripts
+    SCRIPTS.iter().map(read).collect()
 }
 
-fn read(path: &Path) -> Script {
-    let source = std::fs::read(path).expect("the script is readable");
+fn read((name, source): &(&str, &[u8])) -> Script {
+    let source = source.to_vec();
     let text = String::from_utf8_lossy(&source).into_owned();
     let first = text.lines().next().unwrap_or_default();
     let after = |prefix: &str| first.strip_prefix(prefix).map(str::to_owned);
     let args = after("# args: ").map(|args| args.split('|').map(str::to_owned).collect());
     let stdin = after("# stdin: ").map(|text| text.replace("\\n", "\n").replace("\\0", "\0"));
     let env = after("# env: ");
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
     Script {
-        name: name.into_owned(),
+        name: (*name).to_owned(),
         source,
         args: args.unwrap_or_default(),
         stdin: stdin.unwrap_or_default().into_bytes(),

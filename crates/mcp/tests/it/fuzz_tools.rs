@@ -61,7 +61,7 @@ impl Fixture {
         .await;
         let mut containers = containers.structured;
         for container in containers["containers"].as_array_mut().unwrap() {
-            for changes in ["last_used_at", "memory"] {
+            for changes in ["last_used_at", "memory", "disk"] {
                 container.as_object_mut().unwrap().remove(changes);
             }
         }

@@ -58,6 +58,11 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
           ],
           "container_id": "c_ID",
           "created_at": "TIME",
+          "disk": {
+            "enforced_by": "watched",
+            "limit_bytes": 10737418240,
+            "limit_files": 655360
+          },
           "engine": "fake",
           "image": "host",
           "last_used_at": "TIME",
