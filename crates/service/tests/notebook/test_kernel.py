@@ -280,6 +280,25 @@ class Interrupts(KernelTest):
     def test_an_endless_repr_is_interrupted(self):
         self.interrupted("class R:\n    def __repr__(self):\n        while True: pass\nR()")
 
+    def test_an_interrupt_is_not_lost_however_early_it_comes(self):
+        self.ok("x = 'kept'")
+        for _ in range(50):
+            self.kernel.begin("while True: pass")
+            self.kernel.interrupt()
+            ended = self.kernel.end()
+            self.assertEqual((ended["event"], ended["code"]), ("end", 130), ended)
+            self.assertIn("KeyboardInterrupt", ended["stderr"])
+        self.assertEqual(self.value("x"), "'kept'")
+
+    def test_an_interrupt_at_the_very_end_keeps_the_state(self):
+        self.ok("x = 'kept'")
+        for _ in range(100):
+            self.kernel.begin("print('begun', flush=True)")
+            self.kernel.end(until=b"begun\n")
+            self.kernel.interrupt()
+            self.assertEqual(self.kernel.end()["event"], "end")
+        self.assertEqual(self.value("x"), "'kept'")
+
     def test_an_interrupt_between_cells_does_nothing(self):
         self.ok("x = 1")
         self.kernel.interrupt()

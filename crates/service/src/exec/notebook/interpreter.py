@@ -185,13 +185,22 @@ class Interpreter:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
             request = self.receive()
-            answer = self.run_cell(request)
+            self.answer = {"code": 130}
+            try:
+                self.run_cell(request)
+            except KeyboardInterrupt:
+                # It came before the first line of the cell or after the last one.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                os.write(self.stderr, b"KeyboardInterrupt\n")
+            self.flush()
             if os.getpid() != self.pid:
                 # A cell has forked, and this is the other process.
-                os._exit(answer["code"])
-            answer.update(event="end", id=request["id"])
-            data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
-            self.control.sendall(struct.pack(">I", len(data)) + data)
+                os._exit(self.answer["code"])
+            self.tell(dict(self.answer, event="end", id=request["id"]))
+
+    def tell(self, event):
+        data = json.dumps(event, ensure_ascii=False).encode("utf-8", "replace")
+        self.control.sendall(struct.pack(">I", len(data)) + data)
 
     def receive(self):
         (size,) = struct.unpack(">I", self.receive_bytes(4))
@@ -207,27 +216,24 @@ class Interpreter:
         return bytes(data)
 
     def run_cell(self, request):
+        """Fills the answer. From `begun` to the end, an interrupt may come at any point."""
         self.set_streams(request.get("stdin"))
         sys.argv = [""] + list(request.get("args") or [])
         self.values = Values(request["figures"])
         Figures.begin(request["figures"])
         before = self.usage()
-        answer = {"code": 1}
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            answer.update(self.try_cell(request))
-        except KeyboardInterrupt:
-            # It came while the end of the cell was being prepared.
-            answer["code"] = 130
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.flush()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.tell({"event": "begun", "id": request["id"]})
+        self.answer.update(self.try_cell(request))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         user, system, rss = self.usage()
-        answer["displayed"], answer["left_out"] = self.values.displayed, self.values.left_out
-        answer["user_us"] = int(1e6 * (user - before[0]))
-        answer["system_us"] = int(1e6 * (system - before[1]))
-        answer["max_rss_bytes"] = rss
-        return answer
+        self.answer.update(
+            displayed=self.values.displayed,
+            left_out=self.values.left_out,
+            user_us=int(1e6 * (user - before[0])),
+            system_us=int(1e6 * (system - before[1])),
+            max_rss_bytes=rss,
+        )
 
     def try_cell(self, request):
         name = "<cell %d>" % request["cell"]

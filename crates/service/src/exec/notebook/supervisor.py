@@ -57,6 +57,8 @@ class Supervisor:
         self.from_server, self.from_interpreter = bytearray(), bytearray()
         # The newest request that was passed on, and whether it still runs.
         self.last_id, self.is_busy = 0, False
+        # Whether it can be interrupted yet, and whether it shall be.
+        self.has_begun, self.is_interrupted = False, False
         self.is_over = False
 
     def run(self):
@@ -114,6 +116,7 @@ class Supervisor:
                 self.interrupt()
         elif request["id"] > self.last_id and not self.is_busy:
             self.last_id, self.is_busy = request["id"], True
+            self.has_begun, self.is_interrupted = False, False
             try:
                 self.control.sendall(pack(frame))
             except OSError:
@@ -128,6 +131,10 @@ class Supervisor:
             self.interrupt()
 
     def interrupt(self):
+        """Interrupts the cell once it has begun: before that, the interpreter ignores the signal."""
+        self.is_interrupted = True
+        if not self.has_begun:
+            return
         try:
             os.kill(self.pid, signal.SIGINT)
         except OSError:
@@ -147,12 +154,17 @@ class Supervisor:
                 frame = take_frame(self.from_interpreter)
                 if frame is None:
                     break
-                self.end_cell(json.loads(frame.decode()), frame)
+                self.take_event(json.loads(frame.decode()), frame)
         except (ValueError, KeyError, TypeError):
             self.end_interpreter()
 
-    def end_cell(self, event, frame):
+    def take_event(self, event, frame):
         if not self.is_busy or event["id"] != self.last_id:
+            return
+        if event["event"] == "begun":
+            self.has_begun = True
+            if self.is_interrupted:
+                self.interrupt()
             return
         self.flush()
         self.is_busy = False
@@ -222,7 +234,7 @@ def high(descriptor):
 
 
 def main(path):
-    os.umask(0o077)
+    umask = os.umask(0o077)
     listener = socket.socket(socket.AF_UNIX)
     try:
         # Of one that was killed.
@@ -231,7 +243,7 @@ def main(path):
         pass
     listener.bind(path)
     listener.listen(1)
-    os.umask(0o022)
+    os.umask(umask)
     control, control_inside = socket.socketpair()
     stdout, stdout_inside = os.pipe()
     stderr, stderr_inside = os.pipe()
