@@ -16,7 +16,8 @@ fn main() {
     paths.sort();
     let mut list = String::from("&[");
     for path in paths {
-        let name = path.file_stem().unwrap_or_default();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let path = path.to_string_lossy();
         writeln!(list, "({name:?}, include_bytes!({path:?})),").expect("a text has room");
     }
     list.push(']');
