@@ -188,7 +188,7 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
     // Whatever an interpreter makes of it, the code arrives byte for byte.
     let nul = json!({ "language": "sh", "code": "wc -c <\"$0\"\n#\0\n" });
     let nul = ok(&client, "execute_code", nul).await;
-    assert_eq!(nul.structured["stdout"].as_str().unwrap().trim(), "14");
+    assert_eq!(nul.structured["stdout"].as_str().unwrap().trim(), "15");
 }
 
 #[tokio::test]
