@@ -103,7 +103,8 @@ impl Load {
         match caller.call("exec_start", &start) {
             Answer::Done(started) => {
                 exec.id = Some(text(&started["exec_id"]));
-                exec.was_complete = started["complete"] == true;
+                // One whose container dies meanwhile is answered as lost.
+                exec.was_complete = started["complete"] == true && started["status"] == "succeeded";
             }
             Answer::Refused(why) => self.memory.refused.push((container, why.to_string())),
             Answer::Gone => return None,
