@@ -1,5 +1,5 @@
-//! An OpenTelemetry collector: it takes traces over HTTP and decodes them by the official `.proto`
-//! files (in `proto`, unchanged), not by ours.
+//! An OpenTelemetry collector: it takes traces over HTTP and decodes them by a description of the
+//! standard's messages (`proto/traces.proto`), not by the code that encoded them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
-const REQUEST: &str = "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest";
-const FILE: &str = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
+const REQUEST: &str = "otlp.ExportTraceServiceRequest";
+const FILE: &str = "traces.proto";
 
 /// The longest request.
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -54,8 +54,8 @@ impl Collector {
     /// Starts to listen.
     pub fn start() -> Self {
         let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
-        let files = protox::compile([FILE], [protos]).expect("the official files are right");
-        let pool = DescriptorPool::from_file_descriptor_set(files).expect("they fit together");
+        let files = protox::compile([FILE], [protos]).expect("the file is right");
+        let pool = DescriptorPool::from_file_descriptor_set(files).expect("it is complete");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it has an address");
         let shared = Arc::new(Shared {
@@ -144,7 +144,7 @@ impl Shared {
 
     fn decode(&self, body: &[u8]) -> Vec<ReceivedSpan> {
         let request = DynamicMessage::decode(self.request.clone(), body);
-        let request = request.expect("it is what the official files say");
+        let request = request.expect("it is what the standard says");
         assert_known(&request);
         let mut spans = Vec::new();
         for group in messages(&request, "resource_spans") {
@@ -161,7 +161,7 @@ impl Shared {
     }
 }
 
-/// A field that the official files do not have would be lost in silence.
+/// A field that the standard does not have would be lost in silence.
 fn assert_known(message: &DynamicMessage) {
     assert_eq!(message.unknown_fields().count(), 0, "unknown fields");
     for (_, value) in message.fields() {
