@@ -113,10 +113,16 @@ pub const IMPORT_BYTES_MAX: u64 = 16 << 30;
 pub const TUNNELS_MAX: usize = 64;
 
 /// Purposes that can have a listener at the same time.
-pub const TUNNEL_LISTENERS_MAX: usize = 64;
+pub const TUNNEL_LISTENERS_MAX: usize = 2304;
 
-/// Length of a purpose's name.
-pub const TUNNEL_PURPOSE_BYTES_MAX: usize = 64;
+/// Length of a purpose's name. It may contain a host name.
+pub const TUNNEL_PURPOSE_BYTES_MAX: usize = 288;
+
+/// What a datagram of a tunnel carries. Larger ones are cut, as the kernel does it.
+pub const TUNNEL_DATAGRAM_BYTES_MAX: usize = 4096;
+
+/// The address before each datagram of a tunnel: IPv4 and port.
+pub const TUNNEL_DATAGRAM_ADDRESS_BYTES: usize = 6;
 
 /// Same as the kernel's limit on a unix socket path.
 pub const TUNNEL_UNIX_PATH_BYTES_MAX: usize = 107;

@@ -630,7 +630,7 @@ pub struct ShutdownReply {}
 /// further than the container itself.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TunnelAddress {
-    #[prost(oneof = "tunnel_address::Address", tags = "1, 2")]
+    #[prost(oneof = "tunnel_address::Address", tags = "1, 2, 3")]
     pub address: ::core::option::Option<tunnel_address::Address>,
 }
 /// Nested message and enum types in `TunnelAddress`.
@@ -642,6 +642,10 @@ pub mod tunnel_address {
         /// Absolute; for a listener nothing may be there.
         #[prost(bytes, tag = "2")]
         UnixPath(::prost::bytes::Bytes),
+        /// For a listener only: the purpose's datagrams, which `TunnelRequest.datagrams` takes.
+        /// Those that nobody takes wait in the socket's buffer. IPv4.
+        #[prost(message, tag = "3")]
+        Udp(super::TcpAddress),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -655,7 +659,8 @@ pub struct TcpAddress {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TunnelListenRequest {
-    /// 1 to 64 characters of a-z, 0-9, '.', '-' and '_', the first a letter or a digit.
+    /// 1 to TUNNEL_PURPOSE_BYTES_MAX characters of a-z, 0-9, '.', '-' and '_', the first a
+    /// letter or a digit.
     #[prost(string, tag = "1")]
     pub purpose: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
@@ -713,7 +718,7 @@ pub struct TunnelIncoming {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TunnelRequest {
-    #[prost(oneof = "tunnel_request::Request", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "tunnel_request::Request", tags = "1, 2, 3, 4, 5, 6")]
     pub request: ::core::option::Option<tunnel_request::Request>,
 }
 /// Nested message and enum types in `TunnelRequest`.
@@ -735,6 +740,11 @@ pub mod tunnel_request {
         /// Always true: nothing follows from the server.
         #[prost(bool, tag = "5")]
         End(bool),
+        /// Takes the datagrams of a purpose that is bound to a udp address, in place of an
+        /// earlier call. Each `data`, both ways, is then one datagram: four bytes of the
+        /// address inside, two of its port (big endian), and what it carries.
+        #[prost(string, tag = "6")]
+        Datagrams(::prost::alloc::string::String),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -766,6 +776,8 @@ pub enum Feature {
     WarmPython = 1,
     /// DiskUse, EndExecs.
     Disk = 2,
+    /// TunnelAddress.udp, TunnelRequest.datagrams; more listeners and longer purposes.
+    Datagrams = 3,
 }
 impl Feature {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -777,6 +789,7 @@ impl Feature {
             Self::Tunnel => "TUNNEL",
             Self::WarmPython => "WARM_PYTHON",
             Self::Disk => "DISK",
+            Self::Datagrams => "DATAGRAMS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -785,6 +798,7 @@ impl Feature {
             "TUNNEL" => Some(Self::Tunnel),
             "WARM_PYTHON" => Some(Self::WarmPython),
             "DISK" => Some(Self::Disk),
+            "DATAGRAMS" => Some(Self::Datagrams),
             _ => None,
         }
     }

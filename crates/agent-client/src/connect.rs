@@ -38,7 +38,7 @@ impl Agent {
         Self::connect_observed(stream, None).await
     }
 
-    /// The same; `observer` is told how long each call takes.
+    /// Like [`Agent::connect`]; `observer` is called with the duration of each call.
     pub async fn connect_observed<S>(
         stream: S,
         observer: Option<CallObserver>,

@@ -1,19 +1,19 @@
-//! What a container takes of the disk, and ending what takes more.
+//! The disk usage of a container, and ending its processes when it is too much.
 
 use hotcell_agent_api::v1::{DiskUseRequest, EndExecsRequest};
 
 use crate::{Agent, AgentError, Feature};
 
-/// What is below the agent's root takes of the disk, as the agent tells it.
+/// The disk usage below the agent's root, as the agent reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
     /// Blocks, in bytes.
     pub bytes: u64,
     /// Names of files, directories and links.
     pub files: u64,
-    /// There is more than was looked at.
+    /// Whether there is more than was counted.
     pub is_beyond_measure: bool,
-    /// A process of an exec runs, perhaps of one that has ended.
+    /// Whether any process of an exec runs, including background processes of ended execs.
     pub is_busy: bool,
 }
 
@@ -34,8 +34,7 @@ impl Agent {
         })
     }
 
-    /// Kills every process of every exec, also of those that have ended. Returns when they are
-    /// gone.
+    /// Kills every process of every exec, including ended ones. Returns when they have exited.
     pub async fn end_execs(&self) -> Result<(), AgentError> {
         self.require(Feature::Disk)?;
         self.calls().end_execs(EndExecsRequest {}).await?;

@@ -42,8 +42,8 @@ pub struct Command {
     pub stdin: bool,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<Winsize>,
-    /// The interpreter that `argv` starts with a script, if a warmed one may run it. Agents that
-    /// lack [`Feature::WarmPython`] are not told.
+    /// The interpreter that `argv` starts with a script, if a warm one may run it. Not sent to
+    /// agents that lack [`Feature::WarmPython`].
     pub warm_interpreter: Option<Interpreter>,
 }
 
@@ -70,11 +70,11 @@ pub struct Event {
     pub seq: u64,
     /// The container's clock, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// What happened.
+    /// The kind of event, with its data.
     pub kind: EventKind,
 }
 
-/// What an exec did.
+/// The kinds of events of an exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
     /// It runs, with this pid inside the container.
@@ -185,8 +185,8 @@ impl Agent {
         self.follow(Request::Start(request), 0).await
     }
 
-    /// Has the agent warm an interpreter up, for execs that call it `program` and have this
-    /// environment. It answers at once, whether the container has one or not.
+    /// Lets the agent warm up an interpreter for execs with this program and environment. Returns
+    /// at once, whether or not the container has one.
     pub async fn warm_up(
         &self,
         interpreter: Interpreter,

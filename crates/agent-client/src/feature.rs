@@ -19,6 +19,8 @@ pub enum Feature {
     /// [`Agent::disk_use`](crate::Agent::disk_use) and
     /// [`Agent::end_execs`](crate::Agent::end_execs).
     Disk,
+    /// [`Agent::datagrams`](crate::Agent::datagrams), and as many listeners as egress needs.
+    Datagrams,
 }
 
 impl Feature {
@@ -27,6 +29,7 @@ impl Feature {
             Self::Tunnel => v1::Feature::Tunnel,
             Self::WarmPython => v1::Feature::WarmPython,
             Self::Disk => v1::Feature::Disk,
+            Self::Datagrams => v1::Feature::Datagrams,
         };
         1 << number as u32
     }
@@ -38,6 +41,7 @@ impl fmt::Display for Feature {
             Self::Tunnel => "tunnels",
             Self::WarmPython => "warmed interpreters",
             Self::Disk => "disk limits",
+            Self::Datagrams => "egress",
         })
     }
 }
@@ -47,7 +51,12 @@ impl fmt::Display for Feature {
 pub struct Features(u64);
 
 impl Features {
-    const KNOWN: [Feature; 3] = [Feature::Tunnel, Feature::WarmPython, Feature::Disk];
+    const KNOWN: [Feature; 4] = [
+        Feature::Tunnel,
+        Feature::WarmPython,
+        Feature::Disk,
+        Feature::Datagrams,
+    ];
 
     /// The known features among those that an agent claims.
     pub(crate) fn parse(claimed: u64) -> Self {
@@ -68,7 +77,7 @@ mod tests {
     #[test]
     fn what_this_server_does_not_know_is_no_feature() {
         assert_eq!(Features::parse(0), Features::default());
-        assert_eq!(Features::parse(u64::MAX), Features::parse(0b111));
+        assert_eq!(Features::parse(u64::MAX), Features::parse(0b1111));
         assert!(Features::parse(1).contains(Feature::Tunnel));
         assert!(!Features::parse(!1).contains(Feature::Tunnel));
     }

@@ -56,7 +56,7 @@ pub fn answers(bytes: &[u8]) {
     }
 }
 
-/// What the channel of a notebook carries.
+/// Frames from a notebook's channel.
 pub fn notebook(bytes: &[u8]) {
     let frames = crate::notebook::parse_all(bytes).unwrap_or_default();
     let ends = frames.into_iter().filter_map(|frame| match frame {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+mod datagrams;
 mod disk;
 mod error;
 mod exec;
@@ -22,6 +23,7 @@ mod tunnel;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;
 
+pub use datagrams::{DatagramSender, Datagrams};
 pub use disk::DiskUse;
 pub use error::{AgentError, AgentRefusal};
 pub use exec::{
@@ -67,7 +69,7 @@ pub struct Hello {
     pub env: Vec<Variable>,
     /// The newest protocol version that both sides support.
     pub protocol: u32,
-    /// What it supports beyond the first version.
+    /// The features that it supports beyond the first version.
     pub features: Features,
 }
 

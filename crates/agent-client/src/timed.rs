@@ -1,4 +1,4 @@
-//! Tells how long an agent takes to answer.
+//! Measures how long an agent takes to answer.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::transport::{Channel, Error};
 use tower::Service;
 
-/// The calls of the protocol, by which they are counted.
+/// The calls of the protocol, for counting.
 const CALLS: [&str; 27] = [
     "Hello",
     "Exec",
@@ -43,8 +43,8 @@ const CALLS: [&str; 27] = [
     "Tunnel",
 ];
 
-/// Is told the name of a call and how long the agent took until it began to answer, by the task
-/// that called.
+/// Called with the name of a call and the time until the agent began to answer, in the task that
+/// made the call.
 pub type CallObserver = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 
 /// A channel whose calls are timed.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -51,6 +51,8 @@ pub enum TunnelAddress {
     Tcp(SocketAddr),
     /// An absolute path.
     Unix(Vec<u8>),
+    /// For a listener of datagrams, which [`Agent::datagrams`] carries.
+    Udp(SocketAddrV4),
 }
 
 /// Connections that processes inside open. A second one for the same agent takes over: the first
@@ -73,7 +75,7 @@ pub struct IncomingTunnel {
     permit: OwnedSemaphorePermit,
 }
 
-/// What an agent may announce: connections for purposes that were bound, with increasing ids.
+/// Validates announcements of an agent: only bound purposes, and increasing ids.
 #[derive(Debug)]
 pub(crate) struct IncomingCheck {
     /// Every purpose ever bound: connections may still wait after their listener was closed.
@@ -168,7 +170,7 @@ impl Agent {
         }
     }
 
-    async fn call_tunnel(
+    pub(crate) async fn call_tunnel(
         &self,
         first: Request,
     ) -> Result<(mpsc::Sender<TunnelRequest>, Streaming<TunnelReply>), AgentError> {
@@ -191,7 +193,7 @@ impl Tunnels {
     /// Makes the agent listen for a purpose on an unused address; returns the bound address.
     /// Idempotent.
     ///
-    /// A purpose has 1 to 64 characters of a-z, 0-9, '.', '-' and '_'.
+    /// A purpose has 1 to 288 characters of a-z, 0-9, '.', '-' and '_'.
     pub async fn listen(
         &mut self,
         purpose: &str,
@@ -314,15 +316,11 @@ impl TunnelAddress {
     pub(crate) fn parse(address: Option<v1::TunnelAddress>) -> Result<Self, AgentError> {
         const WRONG: AgentError = AgentError::Protocol("an address of a tunnel cannot be one");
         match address.and_then(|address| address.address).ok_or(WRONG)? {
-            Address::Tcp(TcpAddress { ip, port }) => {
-                let ip = <[u8; 4]>::try_from(&ip[..])
-                    .map(IpAddr::from)
-                    .or_else(|_| <[u8; 16]>::try_from(&ip[..]).map(IpAddr::from))
-                    .ok()
-                    .filter(IpAddr::is_loopback);
-                let port = u16::try_from(port).map_err(|_| WRONG)?;
-                Ok(Self::Tcp(SocketAddr::new(ip.ok_or(WRONG)?, port)))
-            }
+            Address::Tcp(address) => parse_ip(&address).map(Self::Tcp).ok_or(WRONG),
+            Address::Udp(address) => match parse_ip(&address) {
+                Some(SocketAddr::V4(address)) => Ok(Self::Udp(address)),
+                Some(SocketAddr::V6(_)) | None => Err(WRONG),
+            },
             Address::UnixPath(path) => {
                 let is_legal = path.starts_with(b"/") && path.len() <= TUNNEL_UNIX_PATH_BYTES_MAX;
                 is_legal.then(|| Self::Unix(path.into())).ok_or(WRONG)
@@ -331,16 +329,31 @@ impl TunnelAddress {
     }
 }
 
+/// A loopback address.
+fn parse_ip(TcpAddress { ip, port }: &TcpAddress) -> Option<SocketAddr> {
+    let ip = <[u8; 4]>::try_from(&ip[..])
+        .map(IpAddr::from)
+        .or_else(|_| <[u8; 16]>::try_from(&ip[..]).map(IpAddr::from))
+        .ok()
+        .filter(IpAddr::is_loopback)?;
+    Some(SocketAddr::new(ip, u16::try_from(*port).ok()?))
+}
+
+fn wire_ip(address: SocketAddr) -> TcpAddress {
+    TcpAddress {
+        ip: match address.ip() {
+            IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
+        },
+        port: address.port().into(),
+    }
+}
+
 impl From<&TunnelAddress> for v1::TunnelAddress {
     fn from(address: &TunnelAddress) -> Self {
         let address = match address {
-            TunnelAddress::Tcp(tcp) => Address::Tcp(TcpAddress {
-                ip: match tcp.ip() {
-                    IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
-                    IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
-                },
-                port: tcp.port().into(),
-            }),
+            TunnelAddress::Tcp(tcp) => Address::Tcp(wire_ip(*tcp)),
+            TunnelAddress::Udp(udp) => Address::Udp(wire_ip((*udp).into())),
             TunnelAddress::Unix(path) => Address::UnixPath(Bytes::copy_from_slice(path)),
         };
         Self {

@@ -37,7 +37,7 @@ use crate::tunnel::{self, Tunnels};
 
 const BOOT_ID_BYTES: usize = 16;
 
-/// What `Hello` reports.
+/// The contents of a `Hello` reply.
 pub(crate) struct HelloInfo {
     root: String,
     boot_id: Vec<u8>,
@@ -64,7 +64,12 @@ impl HelloInfo {
         if self.protocol_max == 1 {
             return 0;
         }
-        let features = [Feature::Tunnel, Feature::WarmPython, Feature::Disk];
+        let features = [
+            Feature::Tunnel,
+            Feature::WarmPython,
+            Feature::Disk,
+            Feature::Datagrams,
+        ];
         let bits = features.map(|feature| 1 << feature as u32);
         bits.into_iter().fold(0, |all, bit| all | bit)
     }
@@ -243,7 +248,8 @@ impl Agent for AgentService {
     }
 
     async fn disk_use(&self, request: Request<DiskUseRequest>) -> RpcResult<DiskUseReply> {
-        // Before the measuring: what starts meanwhile is seen the next time.
+        // Read before the disk is measured: an exec that starts meanwhile counts at the next
+        // measurement.
         let busy = self.execs.is_busy();
         let usage = self.files.usage(request.into_inner().files_max).await?;
         Ok(Response::new(DiskUseReply {

@@ -1,59 +1,59 @@
-//! Events of a kernel: bounded, or refused.
+//! Events of a notebook's kernel, validated and bounded.
 
 use serde::Deserialize;
 
 use super::NotebookError;
 
-/// Characters of one text of a value. A kernel cuts its texts to fewer.
+/// Most characters of one text of a value. A kernel truncates its texts to fewer.
 const TEXT_CHARS_MAX: usize = 21_000;
 
-/// Values that a cell displays.
+/// Most values that a cell can display.
 const DISPLAYED_MAX: usize = 16;
 
-/// Bytes of the name of a file in which a value was saved.
+/// The longest name of a file that contains a value.
 const PATH_BYTES_MAX: usize = 160;
 
-/// Bytes of a version.
+/// The longest version.
 const VERSION_BYTES_MAX: usize = 32;
 
-/// What a kernel says.
+/// An event from a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotebookEvent {
-    /// First on each channel.
+    /// The first event on each channel.
     Hello(NotebookHello),
     /// A request has ended.
     End(CellEnd),
-    /// The interpreter has ended, and its state with it.
+    /// The interpreter has ended, and its state is lost.
     Died(NotebookDeath),
 }
 
-/// A kernel that somebody connected to.
+/// The state of a kernel after connecting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotebookHello {
     /// The last request that it has begun; 0: none.
     pub last_id: u64,
-    /// Whether that one still runs.
+    /// Whether that request still runs.
     pub is_busy: bool,
-    /// Its version of Python.
+    /// The version of Python.
     pub python: String,
 }
 
 /// How a request ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CellEnd {
-    /// Its number.
+    /// The number of the request.
     pub id: u64,
-    /// As a program that ends so.
+    /// The exit code that a program with this result would have.
     pub exit_code: u8,
     /// The value of the last expression.
     pub result: Option<CellValue>,
-    /// What it displayed besides.
+    /// The values that it displayed besides.
     pub displayed: Vec<CellValue>,
-    /// How many more values it displayed.
+    /// Number of displayed values that were left out.
     pub left_out: u64,
-    /// Processor time in user space.
+    /// CPU time in user space.
     pub user_us: u64,
-    /// And in the kernel.
+    /// CPU time in the kernel.
     pub system_us: u64,
     /// The largest resident size so far.
     pub max_rss_bytes: u64,
@@ -62,27 +62,27 @@ pub struct CellEnd {
 /// A value of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellValue {
-    /// As Python prints it, or a data frame as a table.
+    /// The text that Python prints; a data frame as a table.
     pub text: String,
-    /// In its richest form, if it has one.
+    /// The richest form of the value, if it has one.
     pub form: Option<CellForm>,
 }
 
-/// A value in a form that it chose.
+/// A rich form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellForm {
-    /// In a file below the root.
+    /// Saved to a file below the root.
     File {
-        /// One of a few.
+        /// One of a fixed list.
         mime_type: &'static str,
-        /// `artifacts/NAME`
+        /// `artifacts/NAME`.
         path: String,
     },
-    /// As text.
+    /// Inline text.
     Text {
-        /// One of a few.
+        /// One of a fixed list.
         mime_type: &'static str,
-        /// All of it.
+        /// The whole text.
         data: String,
     },
 }
@@ -90,7 +90,7 @@ pub enum CellForm {
 /// How an interpreter ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotebookDeath {
-    /// The request under which it ended; 0: none.
+    /// The request during which it ended; 0: none.
     pub id: u64,
     /// The exit code of its process.
     pub code: Option<u8>,

@@ -1,10 +1,10 @@
-//! Frames: a length, then so many bytes, of which the first says what they are.
+//! Frames: a length, then that many bytes, the first of which is the type.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use super::{NotebookError, NotebookEvent, NotebookRequest};
 
-/// The longest frame from inside. A kernel's own are shorter: see the bounds of its texts.
+/// The longest frame from a kernel. Genuine ones are shorter: see the bounds on texts.
 const FRAME_BYTES_MAX: usize = 4 << 20;
 
 /// The length before each frame.
@@ -14,14 +14,14 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const EVENT: u8 = 3;
 
-/// What a kernel sends.
+/// A frame from a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotebookFrame {
-    /// The cell wrote this to its standard output.
+    /// Standard output of the cell.
     Stdout(Bytes),
-    /// And this to its standard error.
+    /// Standard error of the cell.
     Stderr(Bytes),
-    /// Something happened.
+    /// An event.
     Event(NotebookEvent),
 }
 
@@ -37,7 +37,7 @@ impl NotebookFrame {
     }
 }
 
-/// Removes the first frame, if all of it has arrived.
+/// Removes the first frame, if it has arrived completely.
 pub(super) fn take(received: &mut BytesMut) -> Result<Option<Bytes>, NotebookError> {
     let Some(length) = received.first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
@@ -53,7 +53,7 @@ pub(super) fn take(received: &mut BytesMut) -> Result<Option<Bytes>, NotebookErr
     Ok(Some(received.split_to(length).freeze()))
 }
 
-/// A request as the kernel reads it.
+/// Encodes a request for the kernel.
 pub(super) fn pack(request: &NotebookRequest<'_>) -> Result<Vec<u8>, NotebookError> {
     let mut frame = vec![0; LENGTH_BYTES];
     let too_long = NotebookError::Protocol("a request is too long");

@@ -1,7 +1,7 @@
 //! The channel to a notebook: an interpreter in the container that keeps its state between cells.
 //!
-//! The interpreter runs the code of its owner, which can write to the channel, forge, flood or
-//! close it. So nothing that arrives here is blamed on the agent, and nothing counts beyond the
+//! The interpreter runs its owner's code, which can write to the channel, forge, flood or close it.
+//! So nothing that arrives here is blamed on the agent, and nothing is trusted beyond the
 //! notebook's own session: bytes become bounded types or a [`NotebookError`].
 
 mod event;
@@ -20,45 +20,45 @@ use crate::{Agent, AgentError, TunnelAddress, TunnelStream};
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Why a channel cannot be used any longer.
+/// Why a channel can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotebookError {
-    /// It was closed, inside or with the connection to the agent.
+    /// It was closed in the container, or the connection to the agent was lost.
     #[error("the channel to the notebook is closed")]
     Closed(#[source] Option<io::Error>),
-    /// What arrived cannot be from a kernel that is intact.
+    /// An intact kernel cannot have sent this.
     #[error("the notebook broke its protocol: {0}")]
     Protocol(&'static str),
 }
 
-/// What a kernel is asked. Cells are numbered, each higher than the one before.
+/// A request to a kernel. The numbers of cells increase.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum NotebookRequest<'a> {
     /// Runs a cell.
     Run {
-        /// Its number.
+        /// The number of the request.
         id: u64,
         /// The number in tracebacks.
         cell: u64,
-        /// What it says.
+        /// The source code.
         code: &'a str,
-        /// What it reads; nothing if there is none.
+        /// Text for standard input; `None` means empty.
         stdin: Option<&'a str>,
-        /// Its arguments.
+        /// The arguments of the cell.
         args: &'a [String],
-        /// How the names of its pictures begin.
+        /// The prefix of the names of its pictures.
         figures: &'a str,
     },
-    /// Interrupts the request of this number, if it still runs.
+    /// Interrupts the request with this number, if it still runs.
     Interrupt {
-        /// Its number.
+        /// The number of the request.
         id: u64,
     },
 }
 
-/// An open channel. There is one at a time; the kernel keeps its state when it is closed, and
-/// interrupts the cell that runs.
+/// An open channel. There is only one at a time. When it is closed, the kernel keeps its state and
+/// interrupts the running cell.
 #[derive(Debug)]
 pub struct NotebookChannel {
     stream: TunnelStream,
@@ -66,8 +66,8 @@ pub struct NotebookChannel {
 }
 
 impl Agent {
-    /// Connects to the kernel that listens at a path inside; [`crate::AgentRefusal::NotFound`] if
-    /// none does.
+    /// Connects to the kernel that listens at a path in the container;
+    /// [`crate::AgentRefusal::NotFound`] if there is none.
     pub async fn open_notebook(&self, path: &str) -> Result<NotebookChannel, AgentError> {
         let address = TunnelAddress::Unix(path.as_bytes().to_vec());
         Ok(NotebookChannel {
@@ -78,7 +78,7 @@ impl Agent {
 }
 
 impl NotebookChannel {
-    /// What the kernel says first.
+    /// Waits for the first event of the kernel.
     pub async fn hello(&mut self) -> Result<NotebookHello, NotebookError> {
         match self.next().await? {
             NotebookFrame::Event(NotebookEvent::Hello(hello)) => Ok(hello),

@@ -10,7 +10,9 @@ use hotcell_agent_api::v1::{
     TcpAddress, TunnelAddress, TunnelEvent, TunnelIncoming, TunnelListener, TunnelListeners,
     TunnelReply,
 };
-use hotcell_agent_client::bounds::{CHUNK_BYTES_MAX, TUNNELS_MAX};
+use hotcell_agent_client::bounds::{
+    CHUNK_BYTES_MAX, TUNNEL_LISTENERS_MAX, TUNNEL_PURPOSE_BYTES_MAX, TUNNELS_MAX,
+};
 use hotcell_agent_client::{AgentError, Feature};
 use tokio::io::AsyncReadExt;
 
@@ -60,12 +62,20 @@ async fn a_table_that_no_agent_of_ours_has_is_refused() {
         let ip = Bytes::copy_from_slice(ip);
         Address::Tcp(TcpAddress { ip, port })
     };
-    let many = (0..65).map(|number| listener(&format!("p{number}"), unix(b"/x")));
+    let udp = |ip: &[u8]| {
+        let (ip, port) = (Bytes::copy_from_slice(ip), 53);
+        Address::Udp(TcpAddress { ip, port })
+    };
+    let many =
+        (0..=TUNNEL_LISTENERS_MAX).map(|number| listener(&format!("p{number}"), unix(b"/x")));
     let lies = [
         incoming(1, "test"),
         TunnelEvent { event: None },
         table(vec![listener("", unix(b"/x"))]),
-        table(vec![listener(&"x".repeat(65), unix(b"/x"))]),
+        table(vec![listener(
+            &"x".repeat(TUNNEL_PURPOSE_BYTES_MAX + 1),
+            unix(b"/x"),
+        )]),
         table(vec![listener(&"x".repeat(1 << 20), unix(b"/x"))]),
         table(vec![listener("a\x1b[2J", unix(b"/x"))]),
         table(vec![listener("a", None)]),
@@ -73,6 +83,8 @@ async fn a_table_that_no_agent_of_ours_has_is_refused() {
         table(vec![listener("a", unix(&[b'/'; 200]))]),
         table(vec![listener("a", tcp(&[10, 0, 0, 1], 80))]),
         table(vec![listener("a", tcp(&[127, 0, 0], 80))]),
+        table(vec![listener("a", udp(&[10, 0, 0, 1]))]),
+        table(vec![listener("a", udp(&[0; 16]))]),
         table(vec![listener("a", tcp(&[127, 0, 0, 1], 1 << 20))]),
         table(many.collect()),
     ];

@@ -1,4 +1,4 @@
-//! Why a call about an exec was refused, grouped by what the caller can do about it.
+//! Errors of calls about an exec, grouped by what the caller can do about them.
 
 use rustix::io::Errno;
 

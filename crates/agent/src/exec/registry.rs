@@ -30,20 +30,20 @@ pub struct Execs {
     table: Table,
     fingerprints: Fingerprints,
     can_switch_user: bool,
-    /// A user as which no exec may run.
+    /// The user that no exec may run as.
     reserved_uid: Option<u32>,
     /// Memory limit per process, where no cgroup enforces one.
     data_bytes_max: Option<u64>,
     warm: Warm,
     entries: Mutex<ExecEntries>,
-    /// Notified when an exec is no longer beginning.
+    /// Notified when an id is no longer in `beginning`.
     begun: Notify,
 }
 
 #[derive(Default)]
 struct ExecEntries {
     by_id: HashMap<String, Arc<Exec>>,
-    /// Those that a spare may be about to run.
+    /// Ids of execs that are being started, perhaps in a spare.
     beginning: HashSet<String>,
     started: u64,
     is_closed: bool,
@@ -116,7 +116,7 @@ impl Execs {
         }))
     }
 
-    /// Starts an exec, by a warmed interpreter if it may and can.
+    /// Starts an exec, in a warm interpreter if the request allows it and one is ready.
     async fn begin(&self, start: Start, fingerprint: Fingerprint) -> Result<Follower, ExecError> {
         let opened = stdio::open(&start).map_err(ExecError::os("open the streams"))?;
         let child = &opened.child;
@@ -148,7 +148,7 @@ impl Execs {
         Follower::new(exec, 0)
     }
 
-    /// Has an interpreter warmed up for execs with this program and environment.
+    /// Warms up an interpreter for execs with this program and environment.
     pub fn warm_up(&self, asked: WarmUpRequest) -> Result<(), ExecError> {
         let start = Start::parse(&ExecStart {
             exec_id: "-".to_owned(),
@@ -200,7 +200,7 @@ impl Execs {
         self.end_all(grace).await;
     }
 
-    /// Whether a process of an exec runs, perhaps of one that has ended.
+    /// Whether any process of an exec runs, including background processes of ended execs.
     pub fn is_busy(&self) -> bool {
         !self.table.keepers().is_empty()
     }
@@ -323,15 +323,15 @@ fn pass_on_data_limit() -> Option<u64> {
     }
 }
 
-/// What a `start` found.
+/// The result of looking up the exec of a `start` request.
 enum Entry<'a> {
     Existing(Follower),
-    /// Another call is about to start the same one.
+    /// Another call is starting the same exec.
     Beginning,
     New(NewEntry<'a>),
 }
 
-/// Keeps others from starting the same exec.
+/// Prevents concurrent starts of the same exec.
 struct NewEntry<'a> {
     execs: &'a Execs,
     id: String,

@@ -42,7 +42,7 @@ pub struct Start {
     pub stdin: bool,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<rustix::termios::Winsize>,
-    /// Whether a warmed Python may run it.
+    /// Whether a warm Python interpreter may run it.
     pub warm_python: bool,
 }
 
@@ -221,7 +221,7 @@ impl Fingerprints {
         Self([RandomState::new(), RandomState::new()])
     }
 
-    /// Equal for equal requests.
+    /// A hash that is equal for equal requests.
     pub(super) fn of(&self, start: &ExecStart) -> Fingerprint {
         self.0.each_ref().map(|keys| {
             let mut hasher = keys.build_hasher();
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
         other.stdin = true;
         assert_ne!(fingerprints.of(&asked()), fingerprints.of(&other));
-        // Permission to be quick does not make it another one.
+        // The permission to use a warm interpreter is not part of the fingerprint.
         other.stdin = false;
         other.set_warm_interpreter(Interpreter::Python);
         assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));

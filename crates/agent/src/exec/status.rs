@@ -13,7 +13,7 @@ use crate::process::{RECORD_BYTES, Record};
 /// Records of a keeper, in order.
 pub(crate) struct Status {
     pipe: Fd,
-    /// Returned before anything is read.
+    /// A record to return before anything is read from the pipe.
     first: Option<Record>,
 }
 
@@ -25,7 +25,7 @@ impl Status {
         Ok((Self { pipe, first: None }, write))
     }
 
-    /// The same records after another one.
+    /// Returns `first` before the records in the pipe.
     pub(crate) fn after(self, first: Record) -> Self {
         Self {
             first: Some(first),

@@ -66,7 +66,7 @@ impl ExecSupervisor {
                         self.exec.started(pid);
                         is_started = true;
                     }
-                    // Only what has not begun yet tells this.
+                    // Only a spare without a script reports this.
                     Some(Record::Spare { .. }) => {}
                     Some(end) => return Some(end),
                     None => {

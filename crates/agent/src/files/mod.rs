@@ -121,7 +121,7 @@ impl Files {
         Ok(describe_open(path.as_bytes(), handle)?)
     }
 
-    /// What is below the root takes of the disk.
+    /// Disk usage of the files below the root.
     pub async fn usage(&self, files_max: u64) -> Result<Usage, Status> {
         let root = PathBuf::from(OsStr::from_bytes(&self.root_path));
         let measure = move |_: &Stop| {

@@ -19,4 +19,5 @@ pub mod tree;
 
 pub use keeper::{Launch, Stdio, User};
 pub use record::{LaunchStep, RECORD_BYTES, Record, WaitStatus};
+pub use scan::is_ending;
 pub use table::{Gone, Table};

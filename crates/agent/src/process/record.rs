@@ -1,4 +1,4 @@
-//! What a keeper tells the agent: fixed-size records through a pipe.
+//! The records that a keeper sends to the agent, of fixed size, through a pipe.
 //!
 //! Each is smaller than `PIPE_BUF`, so the kernel writes and reads it atomically. Both ends are our
 //! code, but a keeper may be killed at any time: then the pipe ends without `Ended`.
@@ -9,7 +9,7 @@ pub const RECORD_BYTES: usize = 40;
 pub enum Record {
     /// The leader runs its program.
     Started {
-        /// Of the leader.
+        /// The PID of the leader.
         pid: u32,
     },
     /// A keeper that a zygote forked, and below it an interpreter that waits for its script.

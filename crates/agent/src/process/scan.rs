@@ -22,6 +22,18 @@ const STATUS_BYTES: usize = 1024;
 /// The position of the number of threads in `/proc/N/stat`, counted from the state.
 const THREADS_FIELD: usize = 20 - 3;
 
+/// The position of the kernel's flags, counted likewise.
+const FLAGS_FIELD: usize = 9 - 3;
+
+/// The position of the signals that wait for delivery, counted likewise.
+const PENDING_FIELD: usize = 31 - 3;
+
+/// The kernel's flag of a process that exits.
+const EXITING: u64 = 4;
+
+/// SIGKILL in a set of signals.
+const KILL_PENDING: u64 = 1 << (9 - 1);
+
 /// The processes of one pass by parent: running ones, and separately zombies.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -86,6 +98,38 @@ impl Scan {
         let tracers = all.filter_map(|pid| tracer(*pid));
         tracers.filter(|pid| !own.contains(pid)).collect()
     }
+}
+
+/// Whether a process has exited, is exiting, or has been sent SIGKILL, which on a busy machine it
+/// receives only when it is scheduled. Such a process may still look like one that sleeps.
+pub fn is_ending(pid: Pid) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let path = CString::new(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let file = path.map(|path| openat(CWD, path, flags, Mode::empty()));
+    let Ok(Ok(file)) = file else {
+        return true;
+    };
+    let mut buffer = [0; STAT_BYTES];
+    let Ok(count) = rustix::io::read(&file, &mut buffer) else {
+        return true;
+    };
+    // A kernel that tells less is believed to have nothing to tell.
+    parse_is_ending(&buffer[..count]) == Some(true)
+}
+
+/// `None`: this is no line of `/proc/N/stat`.
+fn parse_is_ending(stat: &[u8]) -> Option<bool> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = stat[name_end + 1..].split(|byte| *byte == b' ').skip(1);
+    let state = fields.next()?;
+    let flags = parse_set(fields.nth(FLAGS_FIELD - 1)?)?;
+    let pending = parse_set(fields.nth(PENDING_FIELD - FLAGS_FIELD - 1)?)?;
+    let is_dead = matches!(state, b"Z" | b"X" | b"x");
+    Some(is_dead || flags & EXITING != 0 || pending & KILL_PENDING != 0)
+}
+
+fn parse_set(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 /// The tracer of a process, if it is visible to us.
@@ -176,6 +220,23 @@ mod tests {
         };
         assert!(!stat("2").is_dead);
         assert!(stat("1").is_dead);
+    }
+
+    #[test]
+    fn a_process_that_was_killed_is_ending_before_it_knows() {
+        let stat = |state: &str, flags: u64, pending: u64| {
+            let line = format!(
+                "8 (x) {state} 1 8 8 0 -1 {flags} 5 6 7 8 9 10 11 12 20 0 1 0 77 1 1 1 1 1 1 1 1 \
+                 {pending} 0 0 0"
+            );
+            parse_is_ending(line.as_bytes())
+        };
+        assert_eq!(stat("S", 0x40_0140, 0), Some(false));
+        assert_eq!(stat("S", 0x40_0140, 256), Some(true));
+        assert_eq!(stat("R", 0x40_0144, 0), Some(true));
+        assert_eq!(stat("Z", 0, 0), Some(true));
+        assert_eq!(parse_is_ending(b"8 (x) S 1 8"), None);
+        assert!(!is_ending(rustix::process::getpid()));
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Table {
         Ok((keeper, Gone(gone)))
     }
 
-    /// Starts a zygote. It stands in the table too, so that it is not taken for an orphan.
+    /// Starts a zygote. It is in the table, too, so that it is not mistaken for an orphan.
     pub fn start_zygote(&self, launch: &Launch) -> Result<(Pid, Gone), Errno> {
         let mut keepers = self.lock();
         let zygote = keeper::start_zygote(launch)?;

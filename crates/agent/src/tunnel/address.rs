@@ -1,7 +1,7 @@
 //! The address of a tunnel inside the container, validated.
 
 use std::ffi::OsStr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ pub(crate) enum LocalAddress {
     Tcp(SocketAddr),
     /// An absolute path.
     Unix(PathBuf),
+    /// For datagrams, on a loopback interface.
+    Udp(SocketAddrV4),
 }
 
 impl LocalAddress {
@@ -25,6 +27,7 @@ impl LocalAddress {
         match address.and_then(|address| address.address) {
             Some(Address::Tcp(tcp)) => parse_tcp(&tcp),
             Some(Address::UnixPath(path)) => parse_unix(&path),
+            Some(Address::Udp(udp)) => parse_udp(&udp),
             None => Err(TunnelError::Request("the address is missing")),
         }
     }
@@ -33,6 +36,7 @@ impl LocalAddress {
     pub(super) fn is_served_by(&self, bound: &Self) -> bool {
         match (self, bound) {
             (Self::Tcp(asked), Self::Tcp(bound)) if asked.port() == 0 => asked.ip() == bound.ip(),
+            (Self::Udp(asked), Self::Udp(bound)) if asked.port() == 0 => asked.ip() == bound.ip(),
             (asked, bound) => asked == bound,
         }
     }
@@ -51,6 +55,10 @@ impl From<&LocalAddress> for TunnelAddress {
             LocalAddress::Unix(path) => {
                 Address::UnixPath(path.as_os_str().as_bytes().to_vec().into())
             }
+            LocalAddress::Udp(udp) => Address::Udp(TcpAddress {
+                ip: udp.ip().octets().to_vec().into(),
+                port: udp.port().into(),
+            }),
         };
         Self {
             address: Some(address),
@@ -69,6 +77,15 @@ fn parse_tcp(tcp: &TcpAddress) -> Result<LocalAddress, TunnelError> {
     Ok(LocalAddress::Tcp(SocketAddr::new(ip, port)))
 }
 
+fn parse_udp(udp: &TcpAddress) -> Result<LocalAddress, TunnelError> {
+    match parse_tcp(udp)? {
+        LocalAddress::Tcp(SocketAddr::V4(address)) => Ok(LocalAddress::Udp(address)),
+        LocalAddress::Tcp(SocketAddr::V6(_)) | LocalAddress::Udp(_) | LocalAddress::Unix(_) => Err(
+            TunnelError::Request("datagrams need an IPv4 loopback address"),
+        ),
+    }
+}
+
 fn parse_unix(path: &[u8]) -> Result<LocalAddress, TunnelError> {
     let is_legal =
         path.starts_with(b"/") && path.len() <= TUNNEL_UNIX_PATH_BYTES_MAX && !path.contains(&0);
@@ -85,7 +102,7 @@ pub(super) fn parse_purpose(purpose: String) -> Result<String, TunnelError> {
     is_tunnel_purpose(&purpose)
         .then_some(purpose)
         .ok_or(TunnelError::Request(
-            "purpose must be 1 to 64 characters of a-z, 0-9, '.', '-' and '_', the first a letter or a digit",
+            "purpose must be 1 to 288 characters of a-z, 0-9, '.', '-' and '_', the first a letter or a digit",
         ))
 }
 

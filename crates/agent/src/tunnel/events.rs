@@ -1,4 +1,4 @@
-//! Tells the server which connections wait.
+//! Notifies the server of waiting connections.
 //!
 //! No queue: the next event is looked up by the id of the last one sent.
 

@@ -5,12 +5,14 @@
 //!                                                  │ ◀─ Tunnel: accept, refuse ──────┘
 //!                                                  └──▶ pump ◀═ Tunnel: data, end ═▶ server
 //!  process ◀─ connect ─ pump ◀═ Tunnel: open, data, end ═▶ server
+//!  process ◀─ datagram ─▶ socket of a purpose ◀═ Tunnel: datagrams, data ═▶ server
 //! ```
 //!
 //! Listeners and waiting connections belong to the agent and outlive a connection of the server.
 //! An open tunnel belongs to its call and ends with it.
 
 mod address;
+mod datagrams;
 mod events;
 mod pump;
 mod socket;
@@ -32,6 +34,7 @@ use tokio::task::AbortHandle;
 use tonic::{Status, Streaming};
 
 use self::address::{LocalAddress, parse_purpose};
+use self::datagrams::DatagramSocket;
 use self::socket::{LocalListener, LocalSocket};
 use crate::log;
 
@@ -87,12 +90,22 @@ struct State {
 #[derive(Debug)]
 struct Listener {
     address: LocalAddress,
-    task: AbortHandle,
+    receiver: Receiver,
+}
+
+/// What receives for a listener.
+#[derive(Debug)]
+enum Receiver {
+    /// The task that accepts connections.
+    Connections(AbortHandle),
+    Datagrams(DatagramSocket),
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Receiver::Connections(task) = &self.receiver {
+            task.abort();
+        }
     }
 }
 
@@ -154,12 +167,20 @@ impl Tunnels {
             step: "listen",
             source,
         };
-        let listener = LocalListener::bind(asked).map_err(os)?;
-        let address = listener.address().map_err(os)?;
-        let accepting = accept_for_ever(self.clone(), listener, purpose.clone());
+        let (address, receiver) = if let LocalAddress::Udp(udp) = asked {
+            let socket = DatagramSocket::bind(*udp).map_err(os)?;
+            let address = LocalAddress::Udp(socket.address().map_err(os)?);
+            (address, Receiver::Datagrams(socket))
+        } else {
+            let listener = LocalListener::bind(asked).map_err(os)?;
+            let address = listener.address().map_err(os)?;
+            let accepting = accept_for_ever(self.clone(), listener, purpose.clone());
+            let task = tokio::spawn(accepting).abort_handle();
+            (address, Receiver::Connections(task))
+        };
         let listener = Listener {
             address: address.clone(),
-            task: tokio::spawn(accepting).abort_handle(),
+            receiver,
         };
         state.listeners.insert(purpose, listener);
         Ok(address)
@@ -193,8 +214,12 @@ impl Tunnels {
                 return Ok(pump::nothing());
             }
             Some(Request::Open(address)) => self.connect(Some(address)).await?,
+            Some(Request::Datagrams(purpose)) => {
+                let socket = self.datagrams(&purpose)?;
+                return Ok(socket.serve(requests, self.permit()?));
+            }
             Some(Request::Data(_) | Request::End(_)) | None => {
-                let reason = "the first request must be accept, refuse or open";
+                let reason = "the first request must be accept, refuse, open or datagrams";
                 return Err(TunnelError::Request(reason).into());
             }
         };
@@ -213,8 +238,7 @@ impl Tunnels {
         address: Option<TunnelAddress>,
     ) -> Result<(LocalSocket, OwnedSemaphorePermit), TunnelError> {
         let address = LocalAddress::parse(address)?;
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let permit = permit.map_err(|_| TunnelError::Full("tunnels"))?;
+        let permit = self.permit()?;
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, LocalSocket::connect(&address));
         let socket = connecting.await.map_err(|_| TunnelError::TimedOut)?;
         let socket = socket.map_err(|source| TunnelError::Os {
@@ -222,6 +246,22 @@ impl Tunnels {
             source,
         })?;
         Ok((socket, permit))
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, TunnelError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit.map_err(|_| TunnelError::Full("tunnels"))
+    }
+
+    fn datagrams(&self, purpose: &str) -> Result<DatagramSocket, TunnelError> {
+        let state = self.lock();
+        match state.listeners.get(purpose).map(|it| &it.receiver) {
+            Some(Receiver::Datagrams(socket)) => Ok(socket.clone()),
+            Some(Receiver::Connections(_)) => {
+                Err(TunnelError::Request("the purpose has connections"))
+            }
+            None => Err(TunnelError::NotListening),
+        }
     }
 
     /// Adds a connection that waits for the server.

@@ -88,7 +88,11 @@ async fn inward(
             Some(Request::End(true)) => break,
             Some(Request::Data(_)) => return Err(Broken::Request("a piece is empty or too large")),
             Some(
-                Request::Accept(_) | Request::Refuse(_) | Request::Open(_) | Request::End(false),
+                Request::Accept(_)
+                | Request::Refuse(_)
+                | Request::Open(_)
+                | Request::Datagrams(_)
+                | Request::End(false),
             )
             | None => {
                 return Err(Broken::Request(

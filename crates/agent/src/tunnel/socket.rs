@@ -40,6 +40,7 @@ impl LocalSocket {
         let stream = match address {
             LocalAddress::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
             LocalAddress::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+            LocalAddress::Udp(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         Self::new(stream)
     }
@@ -135,6 +136,7 @@ impl LocalListener {
             LocalAddress::Unix(path) => {
                 bind_unix(path).map(|listener| Self::Unix(listener, path.clone()))
             }
+            LocalAddress::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What a warmed interpreter must have in common with an exec: all that Python reads when it starts.
+//! The properties that a warm interpreter and an exec must share: everything that Python reads when
+//! it starts.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -7,21 +8,21 @@ use std::path::Path;
 
 use crate::exec::Start;
 
-/// Directories in which everybody may write.
+/// World-writable directories.
 const SHARED_DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Variables that the C library and Python read when they start.
+/// Variables that libc and Python read when they start.
 const READ_AT_START: [&[u8]; 5] = [b"LANG", b"LC_", b"PATH", b"PYTHON", b"MALLOC_"];
 
-/// Variables of Python that a zygote can have too.
+/// Variables of Python that can also be set in a zygote.
 const HARMLESS: [&[u8]; 3] = [
     b"PYTHONUNBUFFERED",
     b"PYTHONDONTWRITEBYTECODE",
     b"PYTHONUTF8",
 ];
 
-/// Variables that need not be the zygote's: a spare honours `PYTHONPATH` when it gets its script, and
-/// the others, with which images say what is in them, are not read by Python.
+/// Variables that may differ from the zygote's: a spare applies `PYTHONPATH` when it gets its
+/// script, and Python does not read the others, with which images describe their contents.
 const NOT_OF_ZYGOTE: [&[u8]; 7] = [
     b"PYTHONPATH",
     b"PYTHON_VERSION",
@@ -32,8 +33,8 @@ const NOT_OF_ZYGOTE: [&[u8]; 7] = [
     b"PYTHON_GET_PIP_SHA256",
 ];
 
-/// Variables that name files to load: a zygote must not load any that a script wrote. Those of
-/// numeric libraries are read once, when they are loaded.
+/// Variables that name files to load: a zygote must not load files that a script wrote. Numeric
+/// libraries read theirs only once, when they are loaded.
 const UNSAFE: [&[u8]; 12] = [
     b"LD_",
     b"GLIBC_TUNABLES",
@@ -49,7 +50,7 @@ const UNSAFE: [&[u8]; 12] = [
     b"NPY_",
 ];
 
-/// Equal for execs that one zygote can serve.
+/// Equal for execs that the same zygote can serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     /// `argv[0]`.
@@ -61,8 +62,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// `None` if only the plain interpreter can run this: another user, a terminal, an option
-    /// instead of a script, a variable that we cannot honour, a program that an exec may have
+    /// `None` if only the plain interpreter can run this exec: it has another user, a terminal, an
+    /// option instead of a script, an unsupported variable, or a program that an exec may have
     /// written.
     pub(super) fn of(start: &Start, root: &str) -> Option<Self> {
         let script = start.argv.get(1)?.as_bytes();
@@ -88,11 +89,11 @@ impl Key {
     }
 }
 
-/// What a variable does when Python starts.
+/// The effect of a variable on the start of Python.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
     None,
-    /// Its value must be the same in the zygote.
+    /// Allowed, but its value must be the same in the zygote.
     Harmless,
     Unsafe,
 }
@@ -117,8 +118,8 @@ fn exists(path: &CString) -> bool {
     std::fs::metadata(as_path(path)).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
 }
 
-/// Whether no exec can have written this program: outside of the directories in which they may
-/// write, and not of their user, unless that is root.
+/// Whether no exec can have written this program: it is outside of the directories that execs can
+/// write to, and does not belong to their user, unless that is root.
 fn is_trustworthy(path: &CString, root: &str) -> bool {
     let Ok(found) = std::fs::canonicalize(as_path(path)) else {
         return false;

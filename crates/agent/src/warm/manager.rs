@@ -1,4 +1,5 @@
-//! Starts the zygote when it is wanted, keeps one spare ready, and starts it again after it ended.
+//! Starts the zygote when it is needed, keeps one spare ready, and restarts the zygote after it
+//! ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use super::zygote::Zygote;
 use super::{Phase, Shared, State};
 use crate::log;
 
-/// Zygotes in a row that ended before any of their spares was used. After that there are no more.
+/// Zygotes in a row that ended before any of their spares was used. Then no more are started.
 const FAILURES_MAX: u32 = 5;
 
-/// The pause after the first that ended; doubles with each failure.
+/// The pause after the first failure; doubles with each one.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Manages the container's zygotes until they are given up or closed.
@@ -37,15 +38,15 @@ pub(super) async fn manage(shared: Arc<Shared>) {
 
 /// How a zygote ended.
 enum End {
-    /// Something else was started before it was ready.
+    /// An exec was started before the zygote was ready.
     Interrupted,
-    /// After a script had used it.
+    /// It ended after a spare of it had run a script.
     Used,
     Unused,
 }
 
 impl Shared {
-    /// Waits until a zygote is wanted and no process of an exec is left; `None` once closed.
+    /// Waits until a zygote is requested and no process of an exec is left; `None` once closed.
     async fn until_wanted(&self) -> Option<Key> {
         let mut changes = self.changes.subscribe();
         loop {
@@ -88,7 +89,7 @@ impl Shared {
         let mut state = self.lock();
         state.phase = Phase::Off;
         state.spare = None;
-        // Whoever wanted it will want it again.
+        // It was in use, so it will be needed again.
         if !matches!(end, End::Unused) {
             state.wanted = Some(Instant::now());
         }
@@ -135,7 +136,7 @@ impl Shared {
             .await;
     }
 
-    /// Waits until the spare was taken, or has ended and is not one any more.
+    /// Waits until the spare was taken or has ended.
     async fn until_spare_is_needed(&self) {
         self.until(|state| state.spare.is_none() || state.is_closed)
             .await;

@@ -1,4 +1,4 @@
-//! Warmed interpreters: Python that has started before anybody has a script for it.
+//! Warm interpreters: Python processes that are started before there is a script for them.
 //!
 //! ```text
 //!  agent ── zygote                  has imported the usual modules; forks, and runs no script
@@ -6,10 +6,10 @@
 //!       └── keeper ── leader        an exec: a spare that got its script
 //! ```
 //!
-//! The zygote gives its keepers to the agent (`CLONE_PARENT`), so they are children of the agent and
-//! subreapers like all others, and an exec that a spare runs differs from another one only in how
-//! it began. Until a spare answers that its script runs, nothing has happened, and the exec starts
-//! in the ordinary way instead.
+//! The zygote makes its keepers children of the agent (`CLONE_PARENT`). They are subreapers like
+//! all others, so an exec in a spare differs from other execs only in how it began. Until a spare
+//! confirms that its script runs, nothing has happened, and the exec is started in the ordinary way
+//! instead.
 //!
 //! ```text
 //!  Off ──wanted, and no process of an exec is left──▶ Starting ──ready──▶ Ready
@@ -17,8 +17,8 @@
 //!   └──────────────────── after a pause ◀────────────────┴───────────────────┘
 //! ```
 //!
-//! A new process can be traced and its memory read until it has asked the kernel to prevent that.
-//! Therefore a zygote starts only while nothing else runs that could do so.
+//! Until a new process has asked the kernel to prevent it, others can trace it and read its memory.
+//! So a zygote starts only while nothing else runs.
 
 mod key;
 mod manager;
@@ -39,36 +39,36 @@ use crate::process::Table;
 
 pub(crate) use self::spare::Running;
 
-/// How long an exec waits for a zygote that starts or a spare that is being forked. After that it
-/// starts in the ordinary way.
+/// How long an exec waits for a starting zygote or for a spare that is being forked. After that it
+/// is started in the ordinary way.
 const SPARE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// From a request to warm up to the start of the zygote: whoever needs the container at once should
-/// not have to share the processor with it.
+/// The delay between a request to warm up and the start of the zygote: a container that is used at
+/// once should not have to share the CPU with it.
 const WARM_UP_DELAY: Duration = Duration::from_millis(150);
 
-/// The container's warmed interpreter, if it has one.
+/// The container's warm interpreter, if it has one.
 pub(crate) struct Warm {
     state: Arc<Shared>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Changes with every change of the state.
+    /// Incremented with every change of the state.
     changes: watch::Sender<u64>,
     table: Table,
     /// Memory limit of each process.
     data_bytes_max: Option<u64>,
-    /// The directory in which execs may write.
+    /// The directory that execs can write to.
     root: String,
 }
 
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// What the zygote is, or shall be once there is a reason to start one.
+    /// The program and environment of the zygote, or of the next one.
     key: Option<Key>,
-    /// Not to be started before.
+    /// When to start the next zygote, if one is requested.
     wanted: Option<Instant>,
     spare: Option<Spare>,
     is_managed: bool,
@@ -81,13 +81,13 @@ enum Phase {
     Off,
     Starting,
     Ready,
-    /// It failed so often that it is not tried any more.
+    /// It failed too often and is not started again.
     GivenUp,
 }
 
 impl Warm {
-    /// Nothing is warmed up until somebody asks for it. Zygotes and keepers are added to `table`;
-    /// execs may write to `root`.
+    /// Does nothing until an interpreter is requested. Zygotes and keepers are added to `table`;
+    /// execs can write to `root`.
     pub(crate) fn new(table: Table, data_bytes_max: Option<u64>, root: &str) -> Self {
         Self {
             state: Arc::new(Shared {
@@ -100,15 +100,15 @@ impl Warm {
         }
     }
 
-    /// Has an interpreter warmed up for execs like this one.
+    /// Warms up an interpreter for execs like this one.
     pub(crate) fn warm_up(&self, start: &Start) {
         if let Some(key) = Key::of(start, &self.state.root) {
             self.state.want(key, WARM_UP_DELAY);
         }
     }
 
-    /// Begins an exec in a spare with these descriptors for its standard streams. `None`: nothing
-    /// has begun, and the exec has to be started in the ordinary way.
+    /// Starts an exec in a spare, with these descriptors as its standard streams. `None`: nothing
+    /// was started, and the exec must be started in the ordinary way.
     pub(crate) async fn begin(&self, start: &Start, stdio: [&OwnedFd; 3]) -> Option<Running> {
         let key = Key::of(start, &self.state.root)?;
         let request = spare::encode(start)?;
@@ -116,7 +116,7 @@ impl Warm {
         spare.run(&request, stdio).await
     }
 
-    /// Stops a zygote that is not protected yet: called before anything else starts.
+    /// Stops a zygote that is not protected yet. Called before any other process is started.
     pub(crate) fn interrupt(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Starting {
@@ -126,7 +126,7 @@ impl Warm {
         }
     }
 
-    /// Ends the zygote and its spare for good.
+    /// Ends the zygote and its spare permanently.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -137,7 +137,7 @@ impl Warm {
 }
 
 impl Shared {
-    /// Notes that a zygote is wanted, and starts its manager the first time.
+    /// Requests a zygote; the first request starts the manager.
     fn want(self: &Arc<Self>, key: Key, delay: Duration) {
         let mut state = self.lock();
         if state.is_closed || state.phase == Phase::GivenUp {
@@ -154,8 +154,8 @@ impl Shared {
         self.changed();
     }
 
-    /// The spare, if there is one or will be soon. Otherwise a zygote that is not protected yet is
-    /// stopped, because the exec begins now.
+    /// Takes the spare, if there is one or will be soon. Otherwise stops a zygote that is not
+    /// protected yet, because the exec starts now.
     async fn take(self: &Arc<Self>, key: Key) -> Option<Spare> {
         let deadline = Instant::now() + SPARE_WAIT_MAX;
         let mut changes = self.changes.subscribe();
@@ -205,7 +205,7 @@ impl Shared {
 
 enum Taken {
     Spare(Box<Spare>),
-    /// A zygote is about to have one.
+    /// A zygote is about to fork one.
     Soon,
     Never,
 }

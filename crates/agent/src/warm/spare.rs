@@ -1,4 +1,4 @@
-//! A spare: an interpreter that waits for its script, below a keeper of its own.
+//! A spare: an interpreter that waits for its script, with its own keeper.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use rustix::process::Pid;
 use super::zygote::{receive_byte, send_with};
 use crate::exec::{Fd, Start, Status};
 use crate::log;
-use crate::process::{Gone, Record, tree};
+use crate::process::{Gone, Record, is_ending, tree};
 
-/// The largest request. Longer arguments and environments are for the plain interpreter.
+/// The largest request. Longer arguments and environments need the plain interpreter.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// How long a spare may take to become the process that runs a script. One that takes longer was
-/// stopped from inside.
+/// How long a spare may take to begin its script. One that takes longer was stopped by a process in
+/// the container.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// The answer after which the script runs. Any other: use the plain interpreter.
+/// The answer of a spare whose script runs. Any other answer means: use the plain interpreter.
 const RUNNING: u8 = b'r';
 
-/// Waits for a script. Dropped, it exits.
+/// An interpreter that waits for a script. It exits when this is dropped.
 pub(super) struct Spare {
     request: Fd,
     status: Status,
-    /// Set once it is in the table.
+    /// Set once its keeper is in the table.
     adopted: Option<Adopted>,
 }
 
@@ -34,7 +34,7 @@ struct Adopted {
     leader: u32,
 }
 
-/// An exec that has begun.
+/// A started exec.
 pub(crate) struct Running {
     pub(crate) keeper: Pid,
     pub(crate) gone: Gone,
@@ -50,7 +50,7 @@ impl Spare {
         }
     }
 
-    /// The first record of its keeper.
+    /// Waits for the first record of its keeper.
     pub(super) async fn forked(&mut self) -> Option<Record> {
         self.status.next().await
     }
@@ -63,12 +63,14 @@ impl Spare {
         });
     }
 
+    /// Whether it is of no use. A script in a spare whose keeper was killed would be killed as soon
+    /// as the agent hears of that.
     pub(super) fn is_gone(&self) -> bool {
         let adopted = self.adopted.as_ref();
-        adopted.is_none_or(|adopted| adopted.gone.is_gone())
+        adopted.is_none_or(|adopted| adopted.gone.is_gone() || is_ending(adopted.keeper))
     }
 
-    /// Resolves when its processes have ended.
+    /// Resolves when its processes have exited.
     pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
         let gone = self.adopted.as_ref().map(|adopted| adopted.gone.clone());
         async {
@@ -78,7 +80,7 @@ impl Spare {
         }
     }
 
-    /// Runs a script. On `None` it has not begun, and never will.
+    /// Runs a script. `None`: the script has not started, and never will.
     pub(super) async fn run(self, request: &[u8], stdio: [&OwnedFd; 3]) -> Option<Running> {
         let Adopted {
             keeper,
@@ -97,7 +99,7 @@ impl Spare {
                 status,
             });
         }
-        // Stopped, it would run the script a second time when it is continued.
+        // A spare that is only stopped would run the script a second time when it is continued.
         if let Err(error) = tree::kill(keeper, gone).await {
             log::line(format_args!("a warmed interpreter was not ended: {error}"));
         }
@@ -105,7 +107,7 @@ impl Spare {
     }
 }
 
-/// A script, its arguments and its environment, as `zygote.py` reads them; `None` if they are too
+/// Encodes a script, its arguments and its environment for `zygote.py`; `None` if they are too
 /// long.
 pub(super) fn encode(start: &Start) -> Option<Vec<u8>> {
     let count = |number: usize| u32::try_from(number).ok();

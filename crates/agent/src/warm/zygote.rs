@@ -1,4 +1,4 @@
-//! One zygote: a Python process of ours that forks spares.
+//! One zygote: our Python process that forks spares.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,17 @@ use crate::exec::{Fd, Status, watch_nonblocking};
 use crate::process::{Gone, Launch, Record, Stdio, Table};
 use crate::sys::CStrings;
 
-/// The program. It is in the arguments and in no file, so nothing can replace it.
+/// The program. It is passed as an argument and not in a file, so nothing can replace it.
 const SOURCE: &str = include_str!("zygote.py");
 
-/// Executes the last argument outside of `__main__`, which scripts get.
+/// Executes the last argument outside of `__main__`, which belongs to the script.
 const RUN_LAST_ARGUMENT: &str = "import sys;exec(sys.argv.pop(),{'__name__':'hotcell'})";
 
-/// A home that does not exist: the zygote must not load what a script installed for its user.
+/// A home that does not exist: the zygote must not load modules that a script installed for its
+/// user.
 const NO_HOME: &str = "HOME=/nonexistent";
 
-/// From its start until it is ready.
+/// How long it may take to become ready.
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// How long it may take to fork a spare.
@@ -36,10 +37,10 @@ const FORK_MAX: Duration = Duration::from_secs(5);
 
 const READY: u8 = b'R';
 
-/// A request for a spare; what matters are its descriptors.
+/// A request for a spare; the relevant part is the attached descriptors.
 const FORK: [u8; 1] = [b'f'];
 
-/// A running zygote. Dropped, it ends.
+/// A running zygote. Dropping it kills it.
 pub(super) struct Zygote {
     pid: Pid,
     gone: Gone,
@@ -54,8 +55,8 @@ impl Zygote {
         data_bytes_max: Option<u64>,
     ) -> Result<Self, Errno> {
         let (control, stdin) = sequenced_pair()?;
-        // Scripts get the objects of these streams with other descriptors behind them: they have to
-        // be pipes or sockets too. Nothing is written to them, so nobody has to read them.
+        // A script inherits the stream objects, with other descriptors behind them: so these must
+        // be pipes or sockets, too. Nothing is written to them, so nobody has to read them.
         let (_, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
         let (_, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
         let c_string = |text: &str| CString::new(text).map_err(|_| Errno::INVAL);
@@ -86,13 +87,13 @@ impl Zygote {
         Ok(Self { pid, gone, control })
     }
 
-    /// Waits until it has imported its modules and nobody can trace it any more.
+    /// Waits until it has imported its modules and can no longer be traced.
     pub(super) async fn ready(&self) -> bool {
         let byte = tokio::time::timeout(START_MAX, receive_byte(&self.control));
         byte.await.ok().flatten() == Some(READY)
     }
 
-    /// Has it fork a spare.
+    /// Lets it fork a spare.
     pub(super) async fn fork(&self, table: &Table) -> Option<Spare> {
         let (request, theirs) = sequenced_pair().ok()?;
         let (status, told) = Status::open().ok()?;
@@ -118,7 +119,7 @@ impl Zygote {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        // As everywhere in `process::tree`: a pid that was reused would be one of this container.
+        // As everywhere in `process::tree`: a reused PID could only be a process of this container.
         if !self.gone.is_gone() {
             let _ = kill_process(self.pid, Signal::KILL);
         }

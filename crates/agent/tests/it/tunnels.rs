@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hotcell_agent_client::{
 };
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 
 const ANY_PORT: TunnelAddress = TunnelAddress::Tcp(SocketAddr::new(
     std::net::IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -41,7 +41,9 @@ async fn listening() -> (Agent, client::Agent, Tunnels, SocketAddr) {
 async fn listen(tunnels: &mut Tunnels) -> SocketAddr {
     match tunnels.listen("test", &ANY_PORT).await.unwrap() {
         TunnelAddress::Tcp(address) => address,
-        TunnelAddress::Unix(path) => panic!("{path:?} is no port"),
+        other @ (TunnelAddress::Unix(_) | TunnelAddress::Udp(_)) => {
+            panic!("{other:?} is no port")
+        }
     }
 }
 
@@ -312,7 +314,7 @@ async fn a_purpose_has_one_address_until_it_is_given_up() {
         is_refused(&error, &AgentRefusal::AlreadyExists),
         "{error:?}"
     );
-    for purpose in ["", "Upper", "-x", "a b", "a/b", &"x".repeat(65)] {
+    for purpose in ["", "Upper", "-x", "a b", "a/b", &"x".repeat(289)] {
         let error = tunnels.listen(purpose, &ANY_PORT).await.unwrap_err();
         assert!(
             is_refused(&error, &AgentRefusal::InvalidArgument),
@@ -322,6 +324,54 @@ async fn a_purpose_has_one_address_until_it_is_given_up() {
     tunnels.unlisten("test").await.unwrap();
     assert!(tunnels.unlisten("test").await.unwrap_err().is_not_found());
     within(async { while TcpStream::connect(address).await.is_ok() {} }).await;
+}
+
+#[tokio::test]
+async fn datagrams_are_carried_both_ways_and_wait_for_a_server() {
+    let (agent, server, mut tunnels, _) = listening().await;
+    let any = TunnelAddress::Udp(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let bound = tunnels.listen("names", &any).await.unwrap();
+    let TunnelAddress::Udp(address) = bound else {
+        panic!("{bound:?} has no datagrams");
+    };
+    // Asked while nobody is there to answer.
+    let inside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    inside.send_to(b"question", address).await.unwrap();
+    let mut datagrams = server.datagrams("names").await.unwrap();
+    let (from, question) = within(datagrams.receive()).await.unwrap();
+    assert_eq!(SocketAddr::V4(from), inside.local_addr().unwrap());
+    assert_eq!(question, "question");
+    datagrams.sender().send(from, b"answer").await;
+    let mut buffer = [0; 99];
+    let (count, peer) = within(inside.recv_from(&mut buffer)).await.unwrap();
+    assert_eq!(
+        (&buffer[..count], peer),
+        (&b"answer"[..], SocketAddr::V4(address))
+    );
+    drop((datagrams, tunnels, server));
+    let server = connect(&agent).await;
+    let mut tunnels = server.tunnels().await.unwrap();
+    assert_eq!(tunnels.listeners().get("names"), Some(&bound));
+    let mut first = server.datagrams("names").await.unwrap();
+    inside.send_to(b"later", address).await.unwrap();
+    assert_eq!(within(first.receive()).await.unwrap().1, "later");
+    // A second call takes over; datagrams that are none end the call that sends them.
+    let mut second = server.datagrams("names").await.unwrap();
+    let error = within(first.receive()).await.unwrap_err();
+    assert!(is_refused(&error, &AgentRefusal::Aborted), "{error:?}");
+    second
+        .sender()
+        .send(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 53), b"x")
+        .await;
+    let error = within(second.receive()).await.unwrap_err();
+    assert!(
+        is_refused(&error, &AgentRefusal::InvalidArgument),
+        "{error:?}"
+    );
+    assert!(server.datagrams("test").await.is_err());
+    assert!(server.datagrams("nobody").await.unwrap_err().is_not_found());
+    tunnels.unlisten("names").await.unwrap();
+    UdpSocket::bind(address).await.unwrap();
 }
 
 #[tokio::test]
