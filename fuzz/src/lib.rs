@@ -12,10 +12,11 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names that `fuzz/run` and `fuzz/seeds` know.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("agent_answers", agent_answers),
     ("agent_archives", agent_archives),
     ("agent_requests", agent_requests),
+    ("egress_first_bytes", egress_first_bytes),
     ("image_layers", image_layers),
     ("image_manifests", image_manifests),
 ];
@@ -69,6 +70,13 @@ pub fn image_layers(bytes: &[u8]) {
 /// Manifests and configurations that a registry sends.
 pub fn image_manifests(bytes: &[u8]) {
     hotcell_image::fuzzing::manifest(bytes);
+}
+
+/// What a container sends to the broker first: DNS queries, TLS, names and paths.
+pub fn egress_first_bytes(bytes: &[u8]) {
+    hotcell_egress::fuzzing::query(bytes);
+    hotcell_egress::fuzzing::client_hello(bytes);
+    hotcell_egress::fuzzing::text(bytes);
 }
 
 /// Gives every block the checksum of a header, which chance never finds.

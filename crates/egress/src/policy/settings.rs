@@ -1,0 +1,191 @@
+//! The policy as an operator writes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use super::access::Access;
+use super::lists::List;
+use crate::HostName;
+use crate::address::Range;
+use crate::pattern::Pattern;
+
+/// Longest name of a profile.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The name of a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProfileName(Box<str>);
+
+/// Not the name of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the name of a profile has 1 to 64 lower-case letters, digits and dashes, the first a letter"
+)]
+pub struct ProfileNameError;
+
+impl ProfileName {
+    /// Parses a name.
+    pub fn parse(text: &str) -> Result<Self, ProfileNameError> {
+        let is_legal = text.len() <= NAME_BYTES_MAX
+            && text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        is_legal.then(|| Self(text.into())).ok_or(ProfileNameError)
+    }
+
+    /// `none`: nothing may leave.
+    pub fn none() -> Self {
+        Self("none".into())
+    }
+
+    /// `packages`: the public package indexes.
+    pub fn packages() -> Self {
+        Self("packages".into())
+    }
+
+    /// Whether it is `none`.
+    pub fn is_none(&self) -> bool {
+        &*self.0 == "none"
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// All of `[egress]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The profile of a container that names none.
+    pub default: ProfileName,
+    /// Profiles that callers may name, besides `none` and the default.
+    pub granted: Vec<ProfileName>,
+    /// Private ranges that names may resolve to.
+    pub private: Vec<Range>,
+    /// Names that are not resolved but mean a fixed address, on one port or on all: a mirror on
+    /// this host, for example. Such an address may be private or loopback, because the operator
+    /// has written it.
+    pub hosts: BTreeMap<(HostName, Option<u16>), FixedAddress>,
+    /// `[egress.NAME]`.
+    pub profiles: BTreeMap<ProfileName, ProfileSettings>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default: ProfileName::none(),
+            granted: Vec::new(),
+            private: Vec::new(),
+            hosts: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+        }
+    }
+}
+
+/// Where a name with a fixed address is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// `None`: the port that was asked for.
+    pub port: Option<u16>,
+}
+
+/// Not a fixed address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write a fixed address as IP or IP:PORT, such as 10.1.2.3 or 127.0.0.1:8080")]
+pub struct FixedAddressError;
+
+impl FromStr for FixedAddress {
+    type Err = FixedAddressError;
+
+    fn from_str(text: &str) -> Result<Self, FixedAddressError> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            let port = Some(address.port()).filter(|port| *port > 0);
+            let ip = address.ip();
+            return port
+                .map(|port| Self {
+                    ip,
+                    port: Some(port),
+                })
+                .ok_or(FixedAddressError);
+        }
+        let ip = text.parse().map_err(|_| FixedAddressError)?;
+        Ok(Self { ip, port: None })
+    }
+}
+
+/// One `[egress.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileSettings {
+    /// Profiles whose entries and denials this one has too.
+    pub include: Vec<ProfileName>,
+    /// Built-in lists of hosts.
+    pub lists: Vec<List>,
+    /// Hosts with the access of this profile.
+    pub allow: Vec<Pattern>,
+    /// Hosts that are refused whatever else allows them.
+    pub deny: Vec<Pattern>,
+    /// Access to the hosts of `lists` and `allow`.
+    pub access: Access,
+    /// Hosts with an access of their own.
+    pub rules: Vec<RuleSettings>,
+    /// Allow every public host that `deny` does not list.
+    pub open: bool,
+    /// Bounds of one container.
+    pub limits: Limits,
+}
+
+impl ProfileSettings {
+    /// The built-in profile: the public package indexes, for reading.
+    pub fn packages() -> Self {
+        Self {
+            lists: List::all(),
+            access: Access::Read,
+            ..Self::default()
+        }
+    }
+}
+
+/// One `[[egress.NAME.rule]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSettings {
+    /// The hosts.
+    pub host: Pattern,
+    /// Which requests they get.
+    pub access: Access,
+}
+
+/// Bounds of what one container may use. Reaching one is a denial with that reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections that are open together.
+    pub connections: u16,
+    /// Bytes received over the container's life.
+    pub down_bytes: u64,
+    /// Bytes sent over the container's life.
+    pub up_bytes: u64,
+    /// Bytes per second, in each direction.
+    pub rate: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            down_bytes: 4 << 30,
+            up_bytes: 256 << 20,
+            rate: 100_000_000,
+        }
+    }
+}

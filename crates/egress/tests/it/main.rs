@@ -1,0 +1,8 @@
+//! The broker against real TLS hosts: what is allowed gets through, what is not gets an answer.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod allowed;
+mod denied;
+mod lookup;
+mod world;

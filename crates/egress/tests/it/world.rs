@@ -1,0 +1,263 @@
+//! A host with TLS, a broker, and a container's side of it.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use hotcell_egress::{
+    Broker, Denial, FixedAddress, Guest, HostName, Listeners, Observer, Opened, Policy,
+    ProfileName, ProfileSettings, Settings, Target,
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+/// A host that answers with what it was asked.
+pub(crate) struct Origin {
+    pub(crate) tls: SocketAddr,
+    pub(crate) plain: SocketAddr,
+    roots: RootCertStore,
+}
+
+impl Origin {
+    pub(crate) async fn start(name: &str) -> Self {
+        let key = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let certificate = key.cert.der().clone();
+        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], private)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let tls = serve(move |stream| {
+            let acceptor = acceptor.clone();
+            async move {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    echo(stream).await;
+                }
+            }
+        });
+        let (tls, plain) = (tls.await, serve(echo).await);
+        Self { tls, plain, roots }
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Accepts connections until the test ends.
+async fn serve<F>(handle: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(handle(stream));
+        }
+    });
+    address
+}
+
+async fn echo(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static) {
+    let answer = hyper::service::service_fn(|request: Request<Incoming>| async move {
+        let (head, body) = request.into_parts();
+        let body = body
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes);
+        let text = format!(
+            "origin {:?} {} {} {}",
+            head.version,
+            head.method,
+            head.uri.path(),
+            body.map_or(0, |body| body.len())
+        );
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+    });
+    let server = auto::Builder::new(TokioExecutor::new());
+    let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+}
+
+/// What a container's agent and the audit log were told.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) listening: Mutex<Vec<(String, SocketAddrV4)>>,
+    pub(crate) events: Mutex<Vec<String>>,
+    changed: Notify,
+}
+
+impl Seen {
+    fn tell(&self, event: String) {
+        self.events.lock().unwrap().push(event);
+        self.changed.notify_one();
+    }
+}
+
+#[async_trait]
+impl Listeners for Seen {
+    async fn listen(&self, name: &HostName, address: SocketAddrV4) -> bool {
+        let mut listening = self.listening.lock().unwrap();
+        listening.push((name.to_string(), address));
+        true
+    }
+}
+
+impl Observer for Seen {
+    fn opened(&self, opened: &Opened) {
+        let event = format!("open {}:{} by {}", opened.host, opened.port, opened.rule);
+        self.tell(event);
+    }
+
+    fn denied(&self, denial: &Denial) {
+        self.tell(denial.to_string());
+    }
+
+    fn closed(&self, opened: &Opened, down: u64, up: u64) {
+        self.tell(format!("close {} {}", opened.host, down > 0 && up > 0));
+    }
+}
+
+/// A container with a profile, whose names lead to `origin`.
+pub(crate) struct World {
+    pub(crate) guest: Arc<Guest>,
+    pub(crate) seen: Arc<Seen>,
+    broker: Arc<Broker>,
+    origin: Option<RootCertStore>,
+    _directory: tempfile::TempDir,
+}
+
+pub(crate) fn name(text: &str) -> HostName {
+    HostName::parse(text).unwrap()
+}
+
+impl World {
+    pub(crate) fn new(profile: ProfileSettings) -> Self {
+        Self::with_hosts(profile, &[], None)
+    }
+
+    /// With one host, whose ports 443 and 80 are those of the origin.
+    pub(crate) fn with_origin(profile: ProfileSettings, host: &str, origin: &Origin) -> Self {
+        let hosts = [(host, 443, origin.tls), (host, 80, origin.plain)];
+        Self::with_hosts(profile, &hosts, Some(origin.roots.clone()))
+    }
+
+    fn with_hosts(
+        profile: ProfileSettings,
+        hosts: &[(&str, u16, SocketAddr)],
+        origin: Option<RootCertStore>,
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let work = ProfileName::parse("work").unwrap();
+        let fixed = hosts.iter().map(|(host, port, address)| {
+            let fixed = FixedAddress {
+                ip: address.ip(),
+                port: Some(address.port()),
+            };
+            ((name(host), Some(*port)), fixed)
+        });
+        let settings = Settings {
+            profiles: [(work.clone(), profile)].into(),
+            hosts: fixed.collect(),
+            ..Settings::default()
+        };
+        let policy = Policy::compile(&settings).unwrap();
+        let broker = Broker::open(policy, directory.path()).unwrap();
+        let roots = origin.clone().unwrap_or_else(RootCertStore::empty);
+        let broker = Arc::new(broker.with_roots(roots));
+        let seen = Arc::new(Seen::default());
+        let guest = Guest::new(Arc::clone(&broker), work, seen.clone(), seen.clone());
+        Self {
+            guest: Arc::new(guest),
+            seen,
+            broker,
+            origin,
+            _directory: directory,
+        }
+    }
+
+    /// The address that leads into the broker, as an agent's listener would.
+    pub(crate) async fn door(&self, target: Target) -> SocketAddr {
+        let guest = Arc::clone(&self.guest);
+        serve(move |stream| {
+            let (guest, target) = (Arc::clone(&guest), target.clone());
+            async move { guest.serve(target, stream).await }
+        })
+        .await
+    }
+
+    /// A program inside that trusts the broker's authority and reaches `host` through `door`.
+    pub(crate) fn trusting(&self, host: &str, door: SocketAddr) -> reqwest::Client {
+        let pem = self.broker.authority_pem().as_bytes();
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(pem).unwrap())
+            .unwrap();
+        client(roots, host, door)
+    }
+
+    /// A program that trusts nobody but the origin itself.
+    pub(crate) fn pinned(&self, host: &str, door: SocketAddr) -> reqwest::Client {
+        client(self.origin.clone().unwrap(), host, door)
+    }
+
+    /// The operator changes the profile.
+    pub(crate) fn replace_profile(&self, profile: ProfileSettings) {
+        let work = ProfileName::parse("work").unwrap();
+        let settings = Settings {
+            profiles: [(work, profile)].into(),
+            ..Settings::default()
+        };
+        let policy = Policy::compile(&settings).unwrap();
+        self.broker.replace_policy(policy);
+    }
+
+    /// The events, once there are so many.
+    pub(crate) async fn events_once(&self, count: usize) -> Vec<String> {
+        let waiting = async {
+            while self.events().len() < count {
+                self.seen.changed.notified().await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        waited.unwrap_or_else(|_| panic!("{:?}", self.events()));
+        self.events()
+    }
+
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.seen.events.lock().unwrap().clone()
+    }
+}
+
+fn client(roots: RootCertStore, host: &str, door: SocketAddr) -> reqwest::Client {
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
+    builder.no_proxy().resolve(host, door).build().unwrap()
+}
+
+pub(crate) fn loopback(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 77, 0, last)
+}
