@@ -1,9 +1,9 @@
-//! Checks the database and the output logs of a state directory, and changes neither. A server may
-//! be running: then a difference that it is about to settle can be seen for a moment, so whoever
-//! asks looks again before believing it.
+//! Checks the database and the output logs of a state directory, without changing them. A server
+//! may be running: then a difference that it is about to settle may be visible for a moment, so the
+//! caller repeats the check before reporting it.
 //!
-//! Rows are read in portions, each in a short transaction, so that a long check does not keep the
-//! server from shortening its write-ahead log.
+//! Rows are read in portions, each in a short transaction, so that a long check does not prevent
+//! the server from truncating its write-ahead log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,78 +22,78 @@ use crate::{ContainerRow, LedgerAnchorRow, OpenError, StoreError, ledger_anchor}
 /// Rows per portion.
 const PORTION: i64 = 512;
 
-/// Differences that are told; a database that is wrong in more places needs no longer list.
+/// Most differences that are reported.
 const FAULTS_MAX: usize = 1000;
 
-/// What a state directory holds, and what in it disagrees.
+/// The contents of a state directory, and the differences that were found.
 #[derive(Debug, Default)]
 pub struct StoreCheck {
-    /// The schema of the database.
+    /// The schema version of the database.
     pub schema: u32,
-    /// Whether this program writes that schema. Rows of an older one are not read: the next server
-    /// migrates them first.
+    /// Whether this program writes that schema. Rows of an older schema are not read: the next
+    /// server migrates them first.
     pub is_current: bool,
-    /// Containers that have not ended.
+    /// Live containers.
     pub containers: Vec<ContainerState>,
     /// Warm containers.
     pub warm: Vec<WarmRow>,
-    /// Execs, ended ones included.
+    /// Number of execs, including ended ones.
     pub execs: u64,
-    /// Output logs.
+    /// Number of output logs.
     pub logs: u64,
-    /// What they take of the disk.
+    /// Their size on disk.
     pub log_bytes: u64,
-    /// How far the audit log was.
+    /// The anchor of the audit log.
     pub anchor: Option<LedgerAnchorRow>,
-    /// What disagrees.
+    /// The differences that were found.
     pub faults: Vec<StoreFault>,
 }
 
-/// What a row says of a container.
+/// The state of a container, as its row says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerState {
-    /// Which.
+    /// The container id.
     pub id: ContainerId,
-    /// Where it is in its life.
+    /// The current phase.
     pub phase: Phase,
-    /// Who runs it.
+    /// The engine that runs it.
     pub engine: EngineId,
 }
 
 /// A difference within the database, or between it and the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFault {
-    /// What is wrong.
+    /// The kind of difference.
     pub kind: StoreFaultKind,
-    /// A container, an exec or a principal; empty if it is the database.
+    /// The container, exec or principal; empty if it is the database itself.
     pub subject: String,
-    /// What was found, for people.
+    /// A description for people.
     pub found: String,
 }
 
-/// What can be wrong.
+/// The kinds of differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFaultKind {
-    /// SQLite finds the database damaged.
+    /// SQLite reports that the database is damaged.
     Database,
-    /// A row cannot be read.
+    /// A row is unreadable.
     Row,
-    /// The sums of what has ended are not the sums of the rows.
+    /// The totals of ended objects do not match the rows.
     Sums,
-    /// An exec runs, and its container has ended or is unknown.
+    /// An exec is running, but its container has ended or is unknown.
     ExecWithoutContainer,
-    /// An exec wrote output, and its log is missing or has another size.
+    /// The log of an exec is missing or has another size than recorded.
     LogSize,
-    /// A log cannot be read to its end.
+    /// A log has an unreadable part.
     LogDamaged,
-    /// A log holds less than the exec wrote.
+    /// A log contains less than the exec wrote.
     LogIncomplete,
     /// A log belongs to no exec.
     LogWithoutExec,
 }
 
 impl StoreFaultKind {
-    /// The word for programs.
+    /// The name for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Database => "database_damaged",
@@ -117,7 +117,7 @@ pub fn check(directory: &Path) -> Result<Option<StoreCheck>, OpenError> {
     let logs = Logs::new(directory.join("logs"), None);
     let mut check = Check {
         connection: &connection,
-        // Before the rows: a log is created after its exec's row.
+        // Listed before the rows: a log is created after its exec's row.
         unowned: logs.list().unwrap_or_default(),
         logs: &logs,
         found: StoreCheck::default(),
@@ -237,7 +237,7 @@ impl Check<'_> {
             let found = "it has not ended, and its container has";
             self.fault(StoreFaultKind::ExecWithoutContainer, id.as_str(), &found);
         }
-        // One that runs is being written to.
+        // The log of a running exec is being written.
         if is_living || (!has_log && row.log_bytes == 0) {
             return;
         }
@@ -253,8 +253,8 @@ impl Check<'_> {
         }
     }
 
-    /// The log of an exec that has ended. What a container had not delivered when it died is
-    /// missing, and so is the end of the last record if its server died then.
+    /// Checks the log of an ended exec. Output that a container had not delivered when it died is
+    /// missing, and so is the end of the last record if the server died then.
     fn exec_log(&mut self, exec: &ExecRow, health: LogHealth) {
         let id = exec.id.as_str();
         let end = exec.end.as_ref();
@@ -265,7 +265,7 @@ impl Check<'_> {
         }
         let usage = end.and_then(|end| end.usage).filter(|_| !is_lost);
         let written = usage.map(|usage| usage.stdout_bytes.saturating_add(usage.stderr_bytes));
-        // What the server added itself is in the log too.
+        // Text that the server added is in the log, too.
         if let Some(written) = written.filter(|written| *written > health.output_bytes) {
             let logged = health.output_bytes;
             let found = format!("its output log holds {logged} bytes of output, not {written}");
@@ -317,7 +317,7 @@ impl Check<'_> {
 
 type Portion<T> = Vec<Result<T, RowError>>;
 
-/// The rows behind an id, and the last id among them.
+/// The rows after an id, and the last id among them.
 fn portion<T: FromRow>(
     connection: &Connection,
     sql: &str,
@@ -352,8 +352,8 @@ impl FromRow for CheckedExec {
     }
 }
 
-/// Copies the database as it is now into an empty file, for whoever keeps a copy of the state. A
-/// server may go on writing meanwhile. Returns the schema of the copy.
+/// Copies the current database into an empty file, for a copy of the state. A server may continue
+/// to write. Returns the schema version of the copy.
 pub fn copy_database(directory: &Path, copy: &Path) -> Result<u32, OpenError> {
     let failed = |error| OpenError::io("copy the database", directory, error);
     let connection = database::open_to_read(directory).map_err(failed)?;
@@ -372,9 +372,9 @@ pub fn copy_database(directory: &Path, copy: &Path) -> Result<u32, OpenError> {
     Ok(copied)
 }
 
-/// Visits each log file that a copy of the database knows of, as it is now, with its name and its
-/// length. Execs whose log was removed since the copy was taken are removed from the copy, as
-/// the server has forgotten them meanwhile.
+/// Visits the current version of each log file that a copy of the database knows, with its name and
+/// length. Execs whose log was removed since the copy was taken are removed from the copy, because
+/// the server has deleted them meanwhile.
 pub fn copy_logs<E: From<StoreError>>(
     directory: &Path,
     copy: &Path,
@@ -425,7 +425,7 @@ pub fn is_log_name(name: &str) -> bool {
     crate::log::is_file_name(name)
 }
 
-/// The schema that this program writes: it reads all older ones.
+/// The schema version that this program writes; it can read all older ones.
 pub const SCHEMA: u32 = database::SCHEMA_KNOWN;
 
 #[cfg(test)]

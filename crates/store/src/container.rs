@@ -18,7 +18,7 @@ pub struct ContainerRow {
     pub principal: Principal,
     /// Its second name; free for other containers once `ended_unix_ms` is set.
     pub alias: Option<Alias>,
-    /// What was requested. The variables are deleted when the container ends: they may contain
+    /// The requested spec. Its variables are deleted when the container ends: they may contain
     /// secrets.
     pub spec: ContainerSpec,
     /// The digest that the image's name had when the container was created, if it has one.

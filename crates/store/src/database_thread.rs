@@ -3,13 +3,16 @@
 //! Queries wait in a bounded queue. Those that wait together run in one transaction, each in its
 //! own savepoint, and callers get their results only after the commit. A query that fails or panics
 //! changes nothing and does not affect the others.
+//!
+//! A database in memory has no thread: it waits for no disk, and to hand a query to another thread would
+//! take longer than the query.
 
 mod query;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,7 +28,7 @@ const QUEUE_MAX: usize = 4096;
 /// Queries that share one transaction.
 const BATCH_MAX: usize = 64;
 
-/// What waits for the thread, and who is told how long it takes.
+/// Metrics of the thread, and their observers.
 #[derive(Default)]
 pub(crate) struct Meter {
     queued: AtomicUsize,
@@ -33,7 +36,7 @@ pub(crate) struct Meter {
     query_observer: OnceLock<Box<QueryObserver>>,
 }
 
-/// Is told what a query does and when it was asked.
+/// Called with the name of a query and the time of its request.
 type QueryObserver = dyn Fn(&'static str, Instant) + Send + Sync;
 
 impl Meter {
@@ -42,13 +45,12 @@ impl Meter {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// From now on `observer` is told how long each transaction takes. The first one stays.
+    /// Calls `observer` with the duration of each transaction. The first observer stays.
     pub(crate) fn set_observer(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 
-    /// From now on `observer` is told of each answer, by the task that waited for it. The first
-    /// one stays.
+    /// Calls `observer` after each query, in the task that waited for it. The first observer stays.
     pub(crate) fn set_query_observer(
         &self,
         observer: impl Fn(&'static str, Instant) + Send + Sync + 'static,
@@ -67,8 +69,17 @@ impl Meter {
 /// database is closed.
 pub(crate) struct DatabaseThread {
     meter: Arc<Meter>,
-    queue: Option<SyncSender<Box<dyn QueuedQuery>>>,
-    thread: Option<JoinHandle<()>>,
+    runner: Runner,
+}
+
+/// Who runs queries.
+enum Runner {
+    Thread {
+        queue: Option<SyncSender<Box<dyn QueuedQuery>>>,
+        thread: Option<JoinHandle<()>>,
+    },
+    /// Whoever asks, one after the other.
+    Caller(Box<Mutex<Database>>),
 }
 
 impl DatabaseThread {
@@ -86,9 +97,19 @@ impl DatabaseThread {
             .spawn(move || run_all(database, &queries, &metered))?;
         Ok(Self {
             meter,
-            queue: Some(queue),
-            thread: Some(thread),
+            runner: Runner::Thread {
+                queue: Some(queue),
+                thread: Some(thread),
+            },
         })
+    }
+
+    /// Runs the queries of a database in memory.
+    pub(crate) fn in_memory(database: Database) -> Self {
+        Self {
+            meter: Arc::default(),
+            runner: Runner::Caller(Box::new(Mutex::new(database))),
+        }
     }
 
     /// Runs one query. Once queued it runs even if the caller drops this future.
@@ -123,7 +144,15 @@ impl DatabaseThread {
     }
 
     fn send(&self, query: Box<dyn QueuedQuery>) -> Result<(), StoreError> {
-        let queue = self.queue.as_ref().ok_or(StoreError::Unavailable)?;
+        let queue = match &self.runner {
+            Runner::Thread { queue, .. } => queue.as_ref().ok_or(StoreError::Unavailable)?,
+            Runner::Caller(database) => {
+                // A query that panics is caught, and its transaction undone.
+                let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
+                run_together(&mut database, vec![query], &self.meter);
+                return Ok(());
+            }
+        };
         self.meter.queued.fetch_add(1, Ordering::Relaxed);
         if queue.try_send(query).is_err() {
             self.meter.queued.fetch_sub(1, Ordering::Relaxed);
@@ -135,9 +164,9 @@ impl DatabaseThread {
 
 impl Drop for DatabaseThread {
     fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Runner::Thread { queue, thread } = &mut self.runner {
+            *queue = None;
+            let _ = thread.take().map(JoinHandle::join);
         }
     }
 }
@@ -145,17 +174,22 @@ impl Drop for DatabaseThread {
 fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>, meter: &Meter) {
     while let Ok(first) = queries.recv() {
         let waiting = queries.try_iter().take(BATCH_MAX - 1);
-        let mut together: Vec<_> = std::iter::once(first).chain(waiting).collect();
+        let together: Vec<_> = std::iter::once(first).chain(waiting).collect();
         meter.queued.fetch_sub(together.len(), Ordering::Relaxed);
-        let began = Instant::now();
-        let outcome = run_batch(&mut database, &mut together);
-        meter.observe(began.elapsed());
-        database.settle();
-        database.scrub_soon();
-        let outcome = outcome.map_err(|fault| database.report(fault));
-        for query in together {
-            query.tell(&database, outcome.as_ref().err());
-        }
+        run_together(&mut database, together, meter);
+    }
+}
+
+/// Runs queries in one transaction and tells those who asked.
+fn run_together(database: &mut Database, mut queries: Vec<Box<dyn QueuedQuery>>, meter: &Meter) {
+    let began = Instant::now();
+    let outcome = run_batch(database, &mut queries);
+    meter.observe(began.elapsed());
+    database.settle();
+    database.scrub_soon();
+    let outcome = outcome.map_err(|fault| database.report(fault));
+    for query in queries {
+        query.tell(database, outcome.as_ref().err());
     }
 }
 
@@ -163,7 +197,7 @@ fn run_all(mut database: Database, queries: &Receiver<Box<dyn QueuedQuery>>, met
 fn run_batch(database: &mut Database, queries: &mut [Box<dyn QueuedQuery>]) -> Result<(), Fault> {
     database.present()?;
     if let [query] = queries {
-        // One that only reads begins nothing.
+        // A query that only reads begins no transaction.
         query.run(database);
         if database.has_begun() {
             database.commit()?;
@@ -223,19 +257,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_next_query_runs() {
-        let (_directory, thread) = thread();
-        let panicked: Result<(), _> = thread
-            .run("do it", |database| {
-                let transaction = database.write()?;
-                transaction.execute("DELETE FROM containers", [])?;
-                panic!("on purpose");
-            })
-            .await;
-        assert!(matches!(
-            panicked,
-            Err(StoreError::Failed { step: "do it", .. })
-        ));
-        assert!(matches!(count(&thread).await, Ok(0)));
+        let (directory, on_disk) = thread();
+        let in_memory = crate::database::in_memory(directory.path()).unwrap();
+        for thread in [on_disk, DatabaseThread::in_memory(in_memory)] {
+            note(&thread, 1, Does::Well).await.unwrap();
+            let panicked: Result<(), _> = thread
+                .run("do it", |database| {
+                    let transaction = database.write()?;
+                    transaction.execute("DELETE FROM containers", [])?;
+                    panic!("on purpose");
+                })
+                .await;
+            assert!(matches!(
+                panicked,
+                Err(StoreError::Failed { step: "do it", .. })
+            ));
+            assert!(matches!(count(&thread).await, Ok(0)));
+            assert_eq!(noted(&thread).await, [1]);
+        }
     }
 
     #[tokio::test]

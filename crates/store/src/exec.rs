@@ -21,7 +21,7 @@ pub use ended::EndedExecRow;
 pub struct ExecRow {
     /// Also its id in the agent.
     pub id: ExecId,
-    /// Where it runs.
+    /// The container that it runs in.
     pub container: ContainerId,
     /// The owner.
     pub principal: Principal,
@@ -82,7 +82,7 @@ impl Store {
             if !end.status.is_final() {
                 return Err(Fault::Misuse("an exec ends with a final status"));
             }
-            let log_bytes = logs.bytes(&id);
+            let log_bytes = logs.bytes_at_end(&id);
             let transaction = database.write()?;
             set_end(&transaction, &id, &end, ended_unix_ms, log_bytes)?;
             cut_command(&transaction, &id)?;

@@ -1,6 +1,6 @@
-//! How far the audit log was: one row.
+//! The anchor of the audit log: one row.
 //!
-//! The thread that keeps the audit log is not async, so it waits for the database here.
+//! The ledger's thread is not async, so these methods block.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::database::{self, Fault};
 use crate::{OpenError, Store, StoreError};
 
-/// How far the audit log was.
+/// The last known position of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerAnchorRow {
-    /// The last event that was on the disk.
+    /// The last event that is known to be on disk.
     pub seq: u64,
     /// Its hash, in hexadecimal digits.
     pub hash: String,
-    /// The first event that retention has left.
+    /// The first event that retention has kept.
     pub first_kept: u64,
 }
 
 impl Store {
-    /// Reads the anchor. Waits, so not for async tasks.
+    /// Reads the anchor. Blocks, so not for async tasks.
     pub fn ledger_anchor(&self) -> Result<Option<LedgerAnchorRow>, StoreError> {
         self.database
             .run_blocking("read the audit log's anchor", |database| {
@@ -29,7 +29,7 @@ impl Store {
             })
     }
 
-    /// Notes the anchor. Waits, so not for async tasks.
+    /// Stores the anchor. Blocks, so not for async tasks.
     pub fn set_ledger_anchor(&self, row: LedgerAnchorRow) -> Result<(), StoreError> {
         let sql =
             "INSERT OR REPLACE INTO ledger_anchor (id, seq, hash, first_kept) VALUES (1, ?, ?, ?)";

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
+mod call;
 mod check;
 mod container;
 mod database;
@@ -24,6 +25,7 @@ mod exec;
 mod ledger_anchor;
 mod lock;
 mod log;
+mod memory;
 mod page;
 mod prune;
 mod row;
@@ -38,6 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use attachment::AttachmentRow;
+pub use call::{CallInsert, CallOutcome, CallRow};
 pub use check::{
     ContainerState, SCHEMA, StoreCheck, StoreFault, StoreFaultKind, check, copy_database,
     copy_logs, is_log_name,
@@ -47,6 +50,7 @@ pub use error::{OpenError, StoreError};
 pub use exec::{ARGV_BYTES_KEPT, EndedExecRow, ExecInsert, ExecRow, listed_argv};
 pub use ledger_anchor::{LedgerAnchorRow, read_ledger_anchor};
 pub use log::{LogMessage, LogPage, LogPiece, LogWriter};
+pub use memory::{MemoryLimit, MemoryRow, MemorySave, MemorySaved};
 pub use page::PageCursor;
 pub use prune::Retention;
 pub use warm::WarmRow;
@@ -87,11 +91,9 @@ impl Store {
     /// A store for this process only, with its rows in memory. `directory` must exist; it holds the
     /// logs and is not locked, because exec ids are unique anyway.
     pub fn in_memory(directory: &Path) -> Result<Self, OpenError> {
-        let failed = |step| move |source| OpenError::io(step, directory, source);
         let database = database::in_memory(directory)?;
-        let database_thread = DatabaseThread::start(database).map_err(failed("start a thread"))?;
         Ok(Self {
-            database: Arc::new(database_thread),
+            database: Arc::new(DatabaseThread::in_memory(database)),
             logs: Arc::new(Logs::new(directory.to_owned(), None)),
             directory: directory.into(),
             is_in_memory: true,
@@ -115,8 +117,7 @@ impl Store {
 }
 
 impl Store {
-    /// Returns once the database thread has answered: whoever watches this process learns that
-    /// it is not stuck.
+    /// Returns once the database thread has answered, which shows that the process is not stuck.
     pub async fn responds(&self) -> Result<(), StoreError> {
         self.database.run("answer", |_| Ok(())).await
     }
@@ -125,7 +126,7 @@ impl Store {
 /// Free and total space of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// What an ordinary user can write.
+    /// What an ordinary user can still write.
     pub free_bytes: u64,
     /// The size of the filesystem.
     pub total_bytes: u64,
@@ -143,13 +144,13 @@ impl Store {
 }
 
 impl Store {
-    /// Tells `observer` how long each transaction takes. The first observer stays.
+    /// Calls `observer` with the duration of each transaction. The first observer stays.
     pub fn observe_transactions(&self, observer: impl Fn(Duration) + Send + Sync + 'static) {
         self.database.meter().set_observer(observer);
     }
 
-    /// Tells `observer` what each query did and when it was asked, in the task that asked. The first
-    /// observer stays.
+    /// Calls `observer` with the name of each query and the time of its request, in the task that
+    /// made it. The first observer stays.
     pub fn observe_queries(
         &self,
         observer: impl Fn(&'static str, Instant) + Send + Sync + 'static,

@@ -92,7 +92,7 @@ impl Store {
         LogWriter::new(Arc::clone(&self.logs), id, output_bytes_max)
     }
 
-    /// What the log of an exec takes of the disk.
+    /// The size of an exec's log on disk.
     pub async fn log_bytes(&self, id: &ExecId) -> u64 {
         let (logs, id) = (Arc::clone(&self.logs), id.clone());
         let asked = blocking("look at an output log", move || Ok(logs.bytes(&id)));

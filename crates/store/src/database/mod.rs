@@ -42,8 +42,8 @@ impl Database {
 
     /// Begins a savepoint. Nothing is changed before its `commit`, and before the transaction's.
     ///
-    /// The transaction takes the lock of writers before it reads. SQLite lets nobody wait for that lock who
-    /// has already read: while the log is scrubbed such a query would fail at once.
+    /// The transaction takes the write lock before it reads. SQLite does not let a transaction wait
+    /// for that lock after it has read: while the log is scrubbed, such a query would fail at once.
     pub(crate) fn write(&mut self) -> Result<Savepoint<'_>, Fault> {
         if !self.has_begun() {
             self.begin()?;

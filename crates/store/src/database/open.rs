@@ -145,8 +145,7 @@ fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Opens the database for somebody who only looks, while a server may have it; `None` if there
-/// is none.
+/// Opens the database read-only, while a server may use it; `None` if there is none.
 pub(crate) fn open_to_read(directory: &Path) -> rusqlite::Result<Option<Connection>> {
     let path = directory.join(FILE_NAME);
     if size(&path) == 0 {
@@ -156,8 +155,8 @@ pub(crate) fn open_to_read(directory: &Path) -> rusqlite::Result<Option<Connecti
     let connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
     match connection.query_row("PRAGMA schema_version", [], |_| Ok(())) {
-        // SQLite wants to create files beside it. On a disk that nobody can write to there is no
-        // need: what is not in a write-ahead log is all in the database.
+        // SQLite wants to create files beside it. On a read-only disk that is not needed: without a
+        // write-ahead log, everything is in the database file.
         Err(error) if is_unwritable(&error) && size(&with_suffix(&path, "-wal")) == 0 => {
             let flags = flags | OpenFlags::SQLITE_OPEN_URI;
             Connection::open_with_flags(immutable(&path), flags).map(Some)

@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
@@ -17,6 +17,7 @@ const STEPS: [&str; 10] = [
     include_str!("../../migrations/0008.sql"),
     include_str!("../../migrations/0009.sql"),
     include_str!("../../migrations/0010.sql"),
+    include_str!("../../migrations/0011.sql"),
 ];
 
 /// The schema after the first [`SNAPSHOT_STEPS`] migrations. It may be older than the newest one.

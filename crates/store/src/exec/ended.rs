@@ -11,9 +11,9 @@ use crate::{PageCursor, Store, StoreError, page};
 /// An ended exec, as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedExecRow {
-    /// Its handle.
+    /// The id that `exec_start` returned.
     pub id: ExecId,
-    /// Where it ran.
+    /// The container that it ran in.
     pub container: ContainerId,
     /// Its first arguments; see [`crate::listed_argv`].
     pub argv: Vec<String>,

@@ -1,4 +1,4 @@
-//! Whether a log can be read to its end, for whoever checks or copies it.
+//! Checks whether a log can be read to its end.
 
 use std::fs::File;
 use std::io;
@@ -11,14 +11,14 @@ use super::part;
 use super::recover::last_record;
 use crate::StoreError;
 
-/// What a log is like.
+/// The state of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogHealth {
-    /// Bytes of output that were ever logged, those that were dropped from the middle included.
+    /// Bytes of output that were ever logged, including those dropped from the middle.
     pub(crate) output_bytes: u64,
-    /// Something follows the last whole record: its writer died.
+    /// Whether an incomplete record follows the last complete one: its writer died.
     pub(crate) is_torn: bool,
-    /// Something in the middle cannot be read.
+    /// Whether a part in the middle is unreadable.
     pub(crate) is_damaged: bool,
 }
 
@@ -57,8 +57,7 @@ impl Logs {
         paths.filter(|path| path.exists()).count()
     }
 
-    /// The files of a log, with their names and their lengths. One that grows later is as long as
-    /// it was now.
+    /// The files of a log, with their names and current lengths.
     pub(crate) fn files(&self, id: &ExecId) -> Result<Vec<(String, File, u64)>, StoreError> {
         let failed = |error| StoreError::io("open an output log", error);
         let mut files = Vec::new();

@@ -86,6 +86,13 @@ impl Logs {
         sizes.flatten().map(|file| file.len()).sum()
     }
 
+    /// The same for an exec that has just ended. Most have written little or nothing, so what comes
+    /// after the head is only looked for if there is one.
+    pub(crate) fn bytes_at_end(&self, id: &ExecId) -> u64 {
+        let head = part::path(&self.directory, id, 0);
+        if head.exists() { self.bytes(id) } else { 0 }
+    }
+
     /// Removes a log, unless it is being written.
     pub(crate) fn remove(&self, id: &ExecId) -> Result<(), StoreError> {
         let all = hold(&self.open);

@@ -15,11 +15,11 @@ pub struct LogPiece {
     /// The agent's number of its last part. Number 0 is for text that does not come from the agent
     /// and is always added.
     pub agent_seq: u64,
-    /// Where it was written.
+    /// The stream it was written to.
     pub stream: Stream,
-    /// When.
+    /// When the container wrote it.
     pub unix_ms: u64,
-    /// What.
+    /// The bytes.
     pub data: Bytes,
 }
 
