@@ -1,0 +1,3 @@
+import hotcell_run
+
+hotcell_run.main()
