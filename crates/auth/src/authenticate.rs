@@ -1,16 +1,16 @@
-//! The seam between a transport that carries tokens and whoever knows them.
+//! The interface between a transport that carries tokens and a verifier.
 
 use futures_util::future::BoxFuture;
 use hotcell_domain::Caller;
 
 use crate::Failure;
 
-/// Knows whose a token is.
+/// Verifies tokens.
 pub trait Authenticate: Send + Sync + 'static {
-    /// The caller whose token this is, or why there is none. A longer text than
-    /// [`Self::token_bytes_max`] is not to be handed in.
+    /// The caller that a token belongs to, or why it is rejected. Texts longer than
+    /// [`Self::token_bytes_max`] must not be passed.
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Failure>>;
 
-    /// The longest token worth looking at.
+    /// The longest possible token.
     fn token_bytes_max(&self) -> usize;
 }

@@ -1,13 +1,13 @@
-//! The time, which tests set.
+//! The clock, which tests can replace.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// Seconds since 1970, as this host believes.
+    /// Seconds since 1970, by this host's clock.
     fn unix_s(&self) -> u64;
 
-    /// Time since some moment. It never goes back, whatever becomes of the host's clock.
+    /// Time since some fixed moment. It never decreases, even if the host's clock is set.
     fn steady(&self) -> Duration;
 }
 

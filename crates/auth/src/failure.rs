@@ -1,9 +1,9 @@
-//! Attempts to get in that failed, and who is told of them.
+//! Failed authentication attempts, and their reporting.
 
 use std::net::IpAddr;
 
-/// Why nobody was let in. This is for the operator; what the client hears is less, so that it
-/// cannot learn which tokens exist.
+/// Why authentication failed. This is for the operator; the client learns less, so that it cannot
+/// find out which tokens exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
     /// The request has no credentials.
@@ -12,47 +12,47 @@ pub enum Failure {
     /// There is not exactly one `Authorization` header with one bearer token.
     #[error("malformed")]
     Malformed,
-    /// It is too long to be a token.
+    /// The text is too long to be a token.
     #[error("too_long")]
     TooLong,
-    /// A token stands in the URL, where logs and proxies see it.
+    /// The token is in the URL, where logs and proxies see it.
     #[error("in_query")]
     InQuery,
     /// No such token, or it was revoked.
     #[error("unknown")]
     Unknown,
-    /// Its time is over.
+    /// The token has expired.
     #[error("expired")]
     Expired,
-    /// Its time has not come.
+    /// The token is not valid yet.
     #[error("not_yet_valid")]
     NotYetValid,
-    /// It is signed in a way that is not accepted, or not at all.
+    /// The signature algorithm is not accepted, or the token is not signed.
     #[error("algorithm")]
     Algorithm,
-    /// The issuer has no such key.
+    /// The issuer has no such signing key.
     #[error("unknown_key")]
     UnknownKey,
-    /// The key has not signed it.
+    /// The signature is wrong.
     #[error("signature")]
     Signature,
-    /// It is from another issuer.
+    /// The token is from another issuer.
     #[error("issuer")]
     Issuer,
-    /// It is for another server.
+    /// The token is for another server.
     #[error("audience")]
     Audience,
-    /// It is good, and lacks a scope that everybody needs.
+    /// The token is valid, but lacks a required scope.
     #[error("insufficient_scope")]
     Scope,
-    /// The issuer's keys are not known and cannot be fetched.
+    /// The issuer's keys are unknown and cannot be fetched.
     #[error("issuer_unavailable")]
     Unavailable,
 }
 
 impl Failure {
-    /// Whether somebody who never had a token could have sent this: of these, one address may
-    /// send only so many. Asking without a token is how a login begins, and is no guess.
+    /// Whether a client that never had a token could have sent this: such attempts are rate-limited
+    /// per address. A request without a token is how a login begins, and is not a guess.
     pub fn is_guess(self) -> bool {
         match self {
             Self::Malformed
@@ -73,44 +73,45 @@ impl Failure {
     }
 }
 
-/// One attempt that failed.
+/// One failed attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct FailedAttempt<'a> {
-    /// Why.
+    /// The cause.
     pub failure: Failure,
-    /// Where it came from; behind a proxy, the proxy's address.
+    /// The peer address; behind a proxy, the proxy's.
     pub address: Option<IpAddr>,
     /// The path of the request, without its query.
     pub path: &'a str,
-    /// Whether there are so many that it is only counted: it is told again, as one of
-    /// [`FailedAttempts`].
+    /// Whether there are too many failures for an event of its own: then it is reported again as a
+    /// part of [`FailedAttempts`].
     pub is_counted: bool,
 }
 
-/// Attempts that were counted for a while.
+/// Failed attempts that were counted over a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedAttempts {
-    /// Where they came from, an address or its network; `None` if from several or unknown ones.
+    /// The address or network they came from; `None` if there are several or it is unknown.
     pub address: Option<IpAddr>,
-    /// How many.
+    /// Number of attempts.
     pub count: u64,
-    /// Why the last of them failed.
+    /// The cause of the last one.
     pub failure: Failure,
 }
 
-/// Is told of failed attempts: the event `AUTH_FAILED`. It must not wait: a request does.
+/// Receives failed attempts: the event `AUTH_FAILED`. Must not block, because a request waits for
+/// it.
 pub trait AuthEvents: Send + Sync + 'static {
-    /// Somebody was not let in.
+    /// An attempt failed.
     fn auth_failed(&self, attempt: &FailedAttempt<'_>);
 
-    /// Somebody was not let in many times. Each of these attempts was told before, as counted.
+    /// Many attempts failed. Each of them was reported before, as counted.
     fn auth_failed_often(&self, attempts: &FailedAttempts);
 }
 
-/// The longest part of a path in a line of the log.
+/// The longest path in a log line.
 const PATH_CHARS_MAX: usize = 128;
 
-/// Tells the log. Attempts that are only counted are shown if the log shows everything.
+/// Writes failed attempts to the log. Those that are only counted are logged at the level `debug`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogEvents;
 

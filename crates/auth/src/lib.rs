@@ -1,10 +1,10 @@
-//! Who calls: named tokens, kept as hashes, tokens that an OIDC issuer has signed, users
-//! of this machine; and how a failed attempt is told.
+//! Authentication: named tokens, stored as hashes; tokens that an OIDC issuer has signed; users of
+//! this machine; and the reporting of failed attempts.
 //!
 //! This crate turns the text of a token into a [`hotcell_domain::Caller`] or a [`Failure`]. It
-//! knows neither HTTP nor MCP: the crate `http` reads the header and writes the challenge.
+//! knows neither HTTP nor MCP: the crate `http` reads the header and sends the challenge.
 //!
-//! Principals are namespaced, so that no name chosen in one place means another's:
+//! Principals are namespaced, so that names from different sources cannot collide:
 //!
 //! | principal | is |
 //! |---|---|

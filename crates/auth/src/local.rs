@@ -1,23 +1,23 @@
-//! Callers on this machine, by the operating-system user that the kernel says they are.
+//! Callers on this machine, identified by their user id, which the kernel reports.
 
 use std::io::Read;
 
 use hotcell_domain::{Caller, Name, Principal};
 
-/// Where users have their names.
+/// The file with user names.
 const PASSWD: &str = "/etc/passwd";
 
-/// The most of it that is read.
+/// Most bytes of it that are read.
 const PASSWD_BYTES_MAX: u64 = 4 << 20;
 
-/// The user that may do everything anyhow.
+/// Root may do everything anyway.
 const ROOT: u32 = 0;
 
-/// Who a process of user `uid` is to a server that runs as user `own_uid`.
+/// The caller for a process of user `uid`, on a server that runs as user `own_uid`.
 ///
-/// The server's own user is `local`, as everybody is without authentication: so what was made
-/// before there were principals stays theirs. Anybody else is `user:NAME`. Admins are the
-/// server's own user, who owns its state, and root.
+/// The server's own user is `local`, as is everyone without authentication: so containers from
+/// before authentication keep their owner. Any other user is `user:NAME`. Admins are the server's
+/// own user, who owns its state, and root.
 pub fn local_caller(uid: u32, own_uid: u32) -> Caller {
     let principal = if uid == own_uid {
         Principal::local()
@@ -40,7 +40,7 @@ fn passwd() -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A user without a name is called by its number.
+/// A user without a name is identified by its number.
 fn user(uid: u32, passwd: &str) -> Principal {
     let named = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Named tokens beside those of an issuer: people log in, programs have a token.
+//! Named tokens and those of an issuer together: people log in, programs have a token.
 
 use futures_util::future::BoxFuture;
 use hotcell_domain::Caller;
@@ -6,9 +6,9 @@ use hotcell_domain::Caller;
 use crate::token::PREFIX;
 use crate::{Authenticate, Failure, Oidc, Tokens};
 
-/// Knows callers by the tokens that the operator made and by those of the issuer. A token's prefix
-/// says which it is, so neither is ever asked about the other's: no token of an issuer begins
-/// with `hct_`, which is no JSON in Base64.
+/// Verifies both named tokens and those of the issuer. The prefix says which kind a token is, so it
+/// is never passed to the wrong verifier: no token of an issuer begins with `hct_`, which is not
+/// JSON in Base64.
 pub struct TokensAndIssuer {
     tokens: Tokens,
     issuer: Oidc,

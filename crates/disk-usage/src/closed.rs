@@ -1,8 +1,8 @@
-//! Opening directories, also those whose owner has closed them to itself.
+//! Opens directories, even those whose owner has removed its own permissions.
 //!
-//! A directory without permissions hides what is in it from everybody but root. If it is ours, it
-//! is opened for the time that we are in it: by its inode, never by a name, which could be
-//! replaced by a link to something else.
+//! A directory without permissions hides its contents from everyone but root. If it is ours, it is
+//! made accessible while we read it: by its inode, never by a name, which could be replaced by a
+//! link.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -11,24 +11,24 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, chmodat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// What reading and entering a directory takes.
+/// The permissions needed to read and enter a directory.
 const NEEDED: Mode = Mode::RUSR.union(Mode::XUSR);
 
 /// An open directory.
 pub(crate) struct Opened {
     pub(crate) directory: Dir,
-    /// Closes it again.
+    /// Restores its mode when dropped.
     _reclosed: Option<Reclose>,
 }
 
-/// Gives a directory its mode back when it is dropped.
+/// Restores the mode of a directory when it is dropped.
 struct Reclose {
     inode: OwnedFd,
     mode: Mode,
 }
 
 impl Opened {
-    /// One that needs no help.
+    /// A directory that is readable as it is.
     pub(crate) fn readable(directory: Dir) -> Self {
         Self {
             directory,
@@ -43,7 +43,7 @@ impl Drop for Reclose {
     }
 }
 
-/// Opens a directory in another. A symlink is not followed.
+/// Opens a subdirectory. Does not follow symlinks.
 pub(crate) fn open(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Opened> {
     let kind = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let inode = openat(at, name, OFlags::PATH | kind, Mode::empty())?;
@@ -65,7 +65,7 @@ fn reopen(inode: OwnedFd, mode: Mode) -> rustix::io::Result<Reclose> {
     Ok(Reclose { inode, mode })
 }
 
-/// A descriptor of the kind that `inode` is cannot be given to fchmod.
+/// Changes the mode by way of `/proc`, because fchmod does not accept an `O_PATH` descriptor.
 fn change_mode(inode: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     let path = format!("/proc/self/fd/{}", inode.as_raw_fd());
     chmodat(CWD, path, mode, rustix::fs::AtFlags::empty())

@@ -1,12 +1,11 @@
-//! Measures what a directory takes of the disk. Whoever filled it is hostile and goes on while we
-//! look.
+//! Measures the disk usage of a directory whose content is hostile and changes meanwhile.
 //!
-//! What is counted: blocks, not sizes, so that a sparse file counts as what it takes; a file with
-//! several links once, each link with its share; each name as a file. Nothing is followed, nothing
-//! recurses, and a walk ends after a bounded number of names and levels.
+//! It counts blocks, not sizes, so that a sparse file counts for what it occupies; a file with
+//! several links once, divided between its links; and each name as a file. It follows no links,
+//! does not recurse, and ends after a bounded number of names and levels.
 //!
-//! What a walk cannot see: files that have no name any more and are still open, and what is moved
-//! out of its way. The next walk starts anew.
+//! It cannot see deleted files that are still open, and files that are moved out of its way. The
+//! next measurement starts anew.
 
 #![forbid(unsafe_code)]
 
@@ -22,41 +21,40 @@ use rustix::io::Errno;
 
 use closed::Opened;
 
-/// Levels of directories that a walk enters, each of which needs a descriptor. What programs make
-/// has some dozens.
+/// Most directory levels, each of which needs a descriptor. Real programs create some dozens.
 pub const DEPTH_MAX: usize = 256;
 
 /// The unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
-/// What a directory takes of the disk.
+/// The disk usage of a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Blocks of files and directories, in bytes.
     pub bytes: u64,
     /// Names of files, directories and links.
     pub files: u64,
-    /// There are more levels than [`DEPTH_MAX`], which were not entered.
+    /// Whether there are more levels than [`DEPTH_MAX`], which were not entered.
     pub is_too_deep: bool,
-    /// There are more names than asked for, and the rest was not looked at.
+    /// Whether there are more names than requested; the rest was not counted.
     pub is_cut: bool,
-    /// Directories that we may not look into.
+    /// Number of directories that could not be read.
     pub unread: u64,
 }
 
-/// Measures what is below `path`, which is not counted itself. Ends after `files_max` names.
+/// Measures the contents of `path`, without `path` itself. Stops after `files_max` names.
 pub fn measure(path: &Path, files_max: u64) -> io::Result<Usage> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = openat(CWD, path, flags, Mode::empty())?;
     measure_in(top, files_max)
 }
 
-/// The same for an open directory.
+/// Like [`measure`], for an open directory.
 pub fn measure_in(top: OwnedFd, files_max: u64) -> io::Result<Usage> {
     let mut usage = Usage::default();
     let mut levels = vec![Opened::readable(Dir::new(top)?)];
     while let Some(level) = levels.last_mut() {
-        // A directory that fails was removed while we read it: what is left is seen next time.
+        // A directory that fails was removed while it was read; the next measurement sees the rest.
         let Some(Ok(entry)) = level.directory.next() else {
             levels.pop();
             continue;
@@ -78,7 +76,7 @@ pub fn measure_in(top: OwnedFd, files_max: u64) -> io::Result<Usage> {
 }
 
 impl Usage {
-    /// Counts one name; answers the directory that it is, if it can be entered.
+    /// Counts one name; returns the opened directory if it is one that can be entered.
     fn count(&mut self, at: BorrowedFd<'_>, name: &CStr, is_full: bool) -> Option<Opened> {
         let found = match statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
@@ -110,7 +108,8 @@ impl Usage {
     }
 }
 
-/// What one link to a file takes: all links are below one directory, so their shares are the whole.
+/// The part of a file's blocks for one of its links: all links are below one directory, so the
+/// parts add up.
 fn share(found: &Stat) -> u64 {
     let bytes = u64::try_from(found.st_blocks)
         .unwrap_or(0)

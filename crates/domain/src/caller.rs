@@ -1,4 +1,4 @@
-//! Who makes a request.
+//! The caller of a request.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl Principal {
         Self(Name::parse(Self::LOCAL).expect("it is short and printable"))
     }
 
-    /// Its name.
+    /// The name of the principal.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

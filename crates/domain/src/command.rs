@@ -168,7 +168,7 @@ impl Command {
         self.timeout = None;
     }
 
-    /// Sets what it reads.
+    /// Sets the standard input.
     pub fn set_stdin(&mut self, stdin: Stdin) -> Result<(), CommandError> {
         if stdin
             .text()
@@ -195,7 +195,7 @@ impl Command {
         self.timeout
     }
 
-    /// What it reads.
+    /// The standard input.
     pub fn stdin(&self) -> &Stdin {
         &self.stdin
     }

@@ -22,7 +22,7 @@ pub enum ExecStatus {
     Cancelled,
     /// The kernel's OOM killer killed it.
     OomKilled,
-    /// It was ended because its container used more of the disk than it may.
+    /// It was ended because its container exceeded its disk limit.
     DiskLimit,
     /// Its container ended first.
     Lost,

@@ -16,6 +16,10 @@ pub struct ContainerId(String);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExecId(String);
 
+/// The id of a run of a script: `r_` and 26 characters.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(String);
+
 /// The text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a {kind} id is `{prefix}` and 26 characters of 0-9 and a-z")]
@@ -77,6 +81,7 @@ macro_rules! handle {
 
 handle!(ContainerId, "container", "c_");
 handle!(ExecId, "exec", "e_");
+handle!(RunId, "run", "r_");
 
 /// 48 bits of time, then 80 random bits; five bits per digit, most significant first.
 fn encode(unix_ms: u64, random: [u8; 10]) -> String {

@@ -11,22 +11,22 @@ pub const IMAGE_ALIAS_BYTES_MAX: usize = 64;
 /// The most aliases that one server knows.
 pub const IMAGE_ALIASES_MAX: usize = 256;
 
-/// Images by the operator's names for them. No alias leads to another one.
+/// Images by alias. No alias refers to another alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageAliases(BTreeMap<String, ImageRef>);
 
-/// An alias that would not work, or would hide something else.
+/// Why an alias is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageAliasError {
-    /// It means something else already, or cannot be told from a reference.
+    /// It has another meaning, or could be a reference.
     #[error(
         "an alias is 1 to {IMAGE_ALIAS_BYTES_MAX} lower-case letters, digits and single dashes, and not `host`"
     )]
     Name,
-    /// What it stands for is no image.
+    /// The value is not a valid image.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// What it stands for is an alias, maybe itself.
+    /// The value is another alias, or the alias itself.
     #[error("an alias must stand for an image, and `{0}` is an alias")]
     Chain(String),
     /// There are too many.
@@ -34,7 +34,7 @@ pub enum ImageAliasError {
     TooMany,
 }
 
-/// An image as a person or a model names it: by an alias or by a reference.
+/// An image as a person or a model names it: by alias or by reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageName {
     text: String,
@@ -42,7 +42,7 @@ pub struct ImageName {
 }
 
 impl ImageName {
-    /// Reads a name. Whether it is an alias is found out when it is resolved.
+    /// Parses a name. Whether it is an alias is decided when it is resolved.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         Ok(Self {
             text: text.to_owned(),
@@ -58,7 +58,7 @@ impl fmt::Display for ImageName {
 }
 
 impl ImageAliases {
-    /// Reads the operator's table. On `Err` it says which alias is wrong.
+    /// Parses the operator's table. The error names the invalid alias.
     pub fn parse<'a>(
         table: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, (String, ImageAliasError)> {
@@ -71,13 +71,13 @@ impl ImageAliases {
         table.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What a name stands for.
+    /// Resolves a name to an image.
     pub fn resolve(&self, name: &ImageName) -> ImageRef {
         let known = self.0.get(&name.text);
         known.unwrap_or(&name.image).clone()
     }
 
-    /// The aliases and what they stand for, by name.
+    /// The aliases and their images, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ImageRef)> {
         self.0.iter().map(|(name, image)| (name.as_str(), image))
     }
@@ -105,8 +105,8 @@ fn parse_entry(
     Ok(ImageRef::parse(image)?)
 }
 
-/// A word that every image reference could begin with, and that says no registry, tag or digest:
-/// whoever writes those means the image itself.
+/// Whether a name can be an alias: one component without registry, tag or digest. A name with any
+/// of these always means the image itself.
 fn is_alias(name: &str) -> bool {
     let is_word = |word: &str| {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -143,7 +143,7 @@ mod tests {
             ("py", "docker.io/library/python:3.12-slim"),
             ("me", "host"),
             ("python", "docker.io/library/python:3.13"),
-            // Who writes a tag or a registry means that image.
+            // A name with a tag or a registry means that image.
             ("python:latest", "docker.io/library/python:latest"),
             ("docker.io/library/py", "docker.io/library/py:latest"),
             ("host", "host"),

@@ -27,7 +27,7 @@ pub struct ImagePolicy {
 /// An allowed image and where it may come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Its name.
+    /// The name of the image.
     pub reference: Reference,
     /// How its registry may be contacted.
     pub transport: Transport,

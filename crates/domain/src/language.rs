@@ -1,5 +1,5 @@
-//! The languages of snippets: what each is called, how it is found in an image and how it is run.
-//! Everything that knows of a language reads this table.
+//! The languages of snippets: their names, how they are detected in an image and how they are run.
+//! All code about languages uses this table.
 
 /// A language, recognized by its names and its file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Language {
 /// How to find out whether an image can run a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
-    /// It has the program.
+    /// The program exists.
     Program,
     /// This shell command succeeds.
     Succeeds(&'static str),
@@ -72,10 +72,10 @@ pub const LANGUAGES: &[Language] = &[
     },
 ];
 
-/// Keeps what was compiled below `$HOME`, named by the digest of language and source, so that the
-/// same snippet is compiled once in a container. It is moved into place when it is complete, so
-/// snippets that are compiled at once never meet. Whoever may run code there may also replace it,
-/// and gains nothing that way.
+/// Keeps compiled programs below `$HOME`, named by the digest of language and source, so that the
+/// same snippet is compiled once per container. A program is renamed into place when it is
+/// complete, so concurrent compilations do not interfere. Code in the container may replace it, and
+/// gains nothing by that.
 const COMPILE_BEFORE: &str = r#"d=$HOME/.hotcell/build; m=$d/$1 o=$d/$1.$$ f=$2; shift 2
 [ -x "$m" ] || { mkdir -p "$d" && "#;
 const COMPILE_AFTER: &str = r#" && mv -f "$o" "$m"; } || exit
@@ -135,7 +135,7 @@ impl Language {
         }
     }
 
-    /// The command that runs a source file. What is compiled is kept under the name `digest`,
+    /// The command that runs a source file. A compiled program is kept under the name `digest`,
     /// which must be that of the language and the source.
     pub fn argv(&self, source: &str, digest: &str) -> Vec<String> {
         let script = |script: String| {
@@ -153,8 +153,8 @@ impl Language {
         }
     }
 
-    /// A shell script that prints the name of each language that can be run where it runs, a line
-    /// each.
+    /// A shell script that prints the name of each language that can run in its container, one per
+    /// line.
     pub fn probe_script() -> String {
         let probe = |language: &Self| {
             let probe = match language.probe {
@@ -167,8 +167,8 @@ impl Language {
         format!("{probes}true\n")
     }
 
-    /// The languages that a run of [`Language::probe_script`] named, in the order of the table.
-    /// Whatever else it printed is ignored.
+    /// The languages that a run of [`Language::probe_script`] printed, in the order of the table.
+    /// Other output is ignored.
     pub fn probed(output: &str) -> Vec<&'static Self> {
         let is_named = |language: &&Self| output.lines().any(|line| line == language.name);
         LANGUAGES.iter().filter(is_named).collect()

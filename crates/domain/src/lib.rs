@@ -37,7 +37,7 @@ pub use digest::{Digest, DigestError};
 pub use engine_id::EngineId;
 pub use env::{Env, EnvError, IMAGE_ENV_BYTES_MAX, IMAGE_VARIABLES_MAX};
 pub use exec::{ExecEnd, ExecStatus, NotStarted, Stream, Usage};
-pub use id::{ContainerId, ExecId, IdError};
+pub use id::{ContainerId, ExecId, IdError, RunId};
 pub use image::{ImageError, ImageRef};
 pub use image_alias::{
     IMAGE_ALIAS_BYTES_MAX, IMAGE_ALIASES_MAX, ImageAliasError, ImageAliases, ImageName,

@@ -52,15 +52,16 @@ pub enum LimitError {
     },
 }
 
-/// One file for so many bytes of the disk limit: about the ratio that filesystems are made with.
+/// One file per this many bytes of the disk limit: about the ratio with which filesystems are
+/// created.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// The files that a container may have, however small its disk limit is.
+/// The least number of files that a container may have.
 const FILES_MIN: u64 = 10_000;
 
 impl Limits {
-    /// Files, directories and links that a container may have. It follows from the disk limit, so
-    /// that tiny files cannot take more of the disk than large ones.
+    /// The number of files, directories and links that a container may have. It is derived from the
+    /// disk limit, so that tiny files cannot occupy more of the disk than large ones.
     pub fn files(&self) -> u64 {
         (self.disk.get() / BYTES_PER_FILE).max(FILES_MIN)
     }
@@ -72,7 +73,7 @@ impl Bytes {
     /// More than any machine has.
     pub const MAX: Self = Self(16 << 40);
 
-    /// Takes a number of bytes.
+    /// Validates a number of bytes.
     pub fn new(bytes: u64) -> Result<Self, LimitError> {
         let this = Self(bytes);
         if (Self::MIN..=Self::MAX).contains(&this) {
@@ -81,7 +82,7 @@ impl Bytes {
         Err(out_of_range("a size", Self::MIN, Self::MAX))
     }
 
-    /// Reads `64m`, `1.5g`, `512MiB` or a plain number of bytes.
+    /// Parses `64m`, `1.5g`, `512MiB` or a plain number of bytes.
     pub fn parse(text: &str) -> Result<Self, LimitError> {
         let wrong = || LimitError::NotASize(text.chars().take(32).collect());
         let split = text
@@ -129,7 +130,7 @@ impl CpuMillis {
     /// More than any machine has.
     pub const MAX: Self = Self(4_096_000);
 
-    /// Takes thousandths of a core.
+    /// Validates thousandths of a core.
     pub fn new(millis: u32) -> Result<Self, LimitError> {
         let this = Self(millis);
         if (Self::MIN..=Self::MAX).contains(&this) {
@@ -138,7 +139,7 @@ impl CpuMillis {
         Err(out_of_range("cpus", Self::MIN, Self::MAX))
     }
 
-    /// Reads a number of cores: `2`, `0.5`.
+    /// Parses a number of cores: `2`, `0.5`.
     pub fn parse(text: &str) -> Result<Self, LimitError> {
         let cores: f64 = text
             .parse()
@@ -169,7 +170,7 @@ impl Pids {
     /// The kernel's maximum.
     pub const MAX: Self = Self(1 << 22);
 
-    /// Takes a number of processes.
+    /// Validates a number of processes.
     pub fn new(pids: u32) -> Result<Self, LimitError> {
         let this = Self(pids);
         if (Self::MIN..=Self::MAX).contains(&this) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Bytes, CpuMillis, Limits, Pids, PolicyError};
 
-/// The most that one container may ask for.
+/// The highest limits that one container may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Maxima {
     /// Rule `memory_max`.
@@ -17,7 +17,7 @@ pub struct Maxima {
     pub disk: Bytes,
 }
 
-/// The most that all containers of a server may have together.
+/// Limits on the sum over all containers of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Rule `memory_total`.
@@ -88,7 +88,7 @@ impl Totals {
 }
 
 impl Limits {
-    /// What a container with these limits reserves of the totals.
+    /// The share of the totals that a container with these limits reserves.
     pub fn share(&self) -> Share {
         Share {
             memory_bytes: self.memory.get(),

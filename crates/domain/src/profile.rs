@@ -1,8 +1,8 @@
-//! The container profile: what every container is, whichever engine creates it.
+//! The container profile: the properties of every container, whichever engine creates it.
 //!
-//! Engines translate a [`Profile`] into their own words and add nothing to it. The embedded
-//! engine is sealed by `runtime`, which knows none of our crates; `engine` checks at compile
-//! time that both agree.
+//! Engines translate a [`Profile`] into their own options and add nothing to it. The embedded
+//! engine seals containers with `runtime`, which depends on none of our crates; `engine` checks at
+//! compile time that both agree.
 
 use crate::{ContainerSpec, Lifetime, Limits, Network};
 
@@ -19,8 +19,8 @@ pub struct Profile {
     pub user_id: u32,
     /// The group of that user.
     pub group_id: u32,
-    /// Whether execs may run as root of the container. Without it nothing inside has a
-    /// capability or can gain one.
+    /// Whether execs may run as root of the container. If not, no process has a capability or can
+    /// gain one.
     pub allow_root: bool,
     /// The writable directory that holds the container's files: `HOME` and the working
     /// directory of execs.
@@ -31,25 +31,24 @@ pub struct Profile {
     pub seccomp: bool,
     /// Whether everything but the workspace, `/tmp` and `/dev/shm` is read-only.
     pub read_only_root: bool,
-    /// Entries of `/proc` that are hidden: they tell of the host's kernel, its hardware and
-    /// disks, its load and its users' keys.
+    /// Hidden entries of `/proc`: they reveal the host's kernel, hardware, disks, load and keys.
     pub proc_masked: &'static [&'static str],
-    /// What it may reach.
+    /// Network access.
     pub network: Network,
-    /// How much it may use; the size of `/tmp` is one of them.
+    /// Resource limits, including the size of `/tmp`.
     pub limits: Limits,
     /// Size of `/dev/shm`.
     pub shm_bytes_max: u64,
-    /// Bounds of each process.
+    /// Limits of each process.
     pub process: ProcessLimits,
-    /// How long the agent waits for its owner after it lost the connection, if it ends with it.
+    /// How long the agent waits for a new connection before it exits, if it ends with its owner.
     pub linger_ms: Option<u32>,
 }
 
-/// Bounds of each process in a container.
+/// Limits of each process in a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Open files; what most hosts allow without asking.
+    /// Open files; most hosts allow this by default.
     pub open_files_max: u64,
     /// One byte is too little for any core file, and unlike zero it also keeps the kernel
     /// from running the host's crash handler.
@@ -63,7 +62,7 @@ pub struct ProcessLimits {
 }
 
 impl ProcessLimits {
-    /// The same for all containers.
+    /// The limits of all containers.
     pub const DEFAULT: Self = Self {
         open_files_max: 4096,
         core_bytes_max: 1,
@@ -103,8 +102,8 @@ impl Profile {
         "timer_stats",
     ];
 
-    /// The profile of a container. What a caller or an operator cannot choose is the same for
-    /// all of them.
+    /// The profile of a container. Whatever neither caller nor operator can choose is the same for
+    /// all containers.
     pub fn of(spec: &ContainerSpec) -> Self {
         Self {
             user_id: Self::USER_ID,
@@ -123,7 +122,7 @@ impl Profile {
         }
     }
 
-    /// The user and the group, as `1000:1000`.
+    /// User and group, as `1000:1000`.
     pub fn user(&self) -> String {
         format!("{}:{}", self.user_id, self.group_id)
     }

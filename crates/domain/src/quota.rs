@@ -1,36 +1,36 @@
-//! How much one principal may have, in all its containers together.
+//! Quotas: limits per principal, over all its containers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{Bytes, Principal};
 
-/// What one principal may have.
+/// The limits of one principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Containers that have not ended.
+    /// Live containers.
     pub containers: usize,
-    /// Execs that run or wait, in all containers together.
+    /// Running and queued execs, in all containers together.
     pub execs: usize,
     /// Containers created within a minute. Failed attempts count.
     pub spawns_per_minute: u32,
-    /// The disk limits of these containers together: what they may use, whether or not they do, so
-    /// that nothing has to be measured.
+    /// The sum of these containers' disk limits. It counts what they may use, whether or not they
+    /// do, so that nothing has to be measured.
     pub disk_bytes: u64,
-    /// What output logs take of the disk. Logs of ended execs make room for new ones.
+    /// Disk space for output logs. Logs of ended execs are removed to make room for new ones.
     pub output_bytes: u64,
 }
 
-/// The quota of everybody, and of those for whom the operator chose another.
+/// The default quota, and overrides for some principals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of everybody else.
+    /// The quota of all other principals.
     pub default: Quota,
-    /// By principal.
+    /// Overrides by principal.
     pub overrides: BTreeMap<Principal, QuotaOverride>,
 }
 
-/// What the operator chose for one principal. What is `None` is as for everybody.
+/// An override for one principal. `None` means the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is described at `Quota`")]
 pub struct QuotaOverride {
@@ -41,7 +41,7 @@ pub struct QuotaOverride {
     pub output_bytes: Option<u64>,
 }
 
-/// Which quota.
+/// The kinds of quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is described at `Quota`")]
 pub enum QuotaKind {
@@ -52,20 +52,20 @@ pub enum QuotaKind {
     OutputBytes,
 }
 
-/// A principal has as much as it may have.
+/// A quota is used up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct OverQuota {
-    /// Of what.
+    /// The quota that is used up.
     pub quota: QuotaKind,
-    /// How much it may have.
+    /// The limit.
     pub limit: u64,
-    /// How much it has.
+    /// The current usage.
     pub used: u64,
-    /// When there is room again, if only time is needed.
+    /// When a retry can succeed, if only time is needed.
     pub retry_after_s: Option<u64>,
 }
 
-/// A quota that makes no sense.
+/// Why a quota setting is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Not `NAME=NUMBER`.
@@ -74,17 +74,17 @@ pub enum QuotaError {
     /// Not the name of a quota.
     #[error("there is no quota `{0}`; quotas are {names}", names = QuotaKind::names())]
     Unknown(String),
-    /// Not a number that it takes.
+    /// Not a valid number for this quota.
     #[error("quota {quota}: `{value}` is not {expected}")]
     Value {
-        /// Of which.
+        /// The quota that was named.
         quota: QuotaKind,
-        /// As it was written.
+        /// The value as it was written.
         value: String,
-        /// What it takes.
+        /// Describes valid values.
         expected: &'static str,
     },
-    /// One of them twice.
+    /// The same quota is set twice.
     #[error("quota {0} is set twice")]
     Twice(QuotaKind),
 }
@@ -102,7 +102,7 @@ impl Default for Quota {
 }
 
 impl From<Quota> for Quotas {
-    /// The same for everybody.
+    /// The same quota for all principals.
     fn from(default: Quota) -> Self {
         Self {
             default,
@@ -112,7 +112,7 @@ impl From<Quota> for Quotas {
 }
 
 impl Quotas {
-    /// What a principal may have.
+    /// The quota of a principal.
     pub fn of(&self, principal: &Principal) -> Quota {
         let chosen = self.overrides.get(principal).copied().unwrap_or_default();
         let default = self.default;
@@ -129,12 +129,12 @@ impl Quotas {
 }
 
 impl Quota {
-    /// Whether there is room for one more of something counted.
+    /// Checks that one more of something counted is allowed.
     pub fn check_count(quota: QuotaKind, used: usize, limit: usize) -> Result<(), OverQuota> {
         Self::check(quota, used as u64, limit as u64)
     }
 
-    /// Whether there is room for a container with this disk limit beside those that have `used`.
+    /// Checks that a container with this disk limit is allowed beside others that have `used`.
     pub fn check_disk(&self, used: u64, wanted: u64) -> Result<(), OverQuota> {
         if used.saturating_add(wanted) <= self.disk_bytes {
             return Ok(());
@@ -147,7 +147,7 @@ impl Quota {
         })
     }
 
-    /// Whether less is used than may be.
+    /// Checks that the usage is below the limit.
     pub fn check(quota: QuotaKind, used: u64, limit: u64) -> Result<(), OverQuota> {
         if used < limit {
             return Ok(());
@@ -162,7 +162,7 @@ impl Quota {
 }
 
 impl QuotaOverride {
-    /// Reads `execs=8,containers=20`.
+    /// Parses `execs=8,containers=20`.
     pub fn parse(text: &str) -> Result<Self, QuotaError> {
         let mut this = Self::default();
         for part in text.split(',') {
@@ -176,7 +176,7 @@ impl QuotaOverride {
         Ok(this)
     }
 
-    /// What was chosen, by quota.
+    /// The overridden quotas and their values.
     pub fn chosen(&self) -> impl Iterator<Item = (QuotaKind, u64)> {
         let count = |count: Option<usize>| count.map(|count| count as u64);
         let of = move |quota, this: &Self| match quota {
@@ -191,7 +191,7 @@ impl QuotaOverride {
         all.filter_map(move |quota| Some((quota, of(quota, &this)?)))
     }
 
-    /// Sets one, and answers whether it was set before.
+    /// Sets one quota; returns whether it was set before.
     pub fn set(&mut self, quota: QuotaKind, value: &str) -> Result<bool, QuotaError> {
         let wrong = |expected| QuotaError::Value {
             quota,
@@ -227,7 +227,7 @@ impl QuotaKind {
         Self::OutputBytes,
     ];
 
-    /// Its name in settings, answers and metrics.
+    /// The name in settings, answers and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Containers => "containers",
@@ -238,7 +238,7 @@ impl QuotaKind {
         }
     }
 
-    /// The quota of this name.
+    /// Parses the name of a quota.
     pub fn parse(name: &str) -> Result<Self, QuotaError> {
         let mut all = Self::ALL.into_iter();
         all.find(|quota| quota.as_str() == name)

@@ -6,7 +6,7 @@ const DAY_MS: u64 = 86_400_000;
 /// Days of 400 years of the Gregorian calendar, after which it repeats.
 const ERA_DAYS: u64 = 146_097;
 
-/// Writes milliseconds since 1970 as `2026-07-28T12:34:56.789Z`.
+/// Formats milliseconds since 1970 as `2026-07-28T12:34:56.789Z`.
 pub fn rfc3339(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / DAY_MS);
     let ms = unix_ms % DAY_MS;
@@ -15,7 +15,7 @@ pub fn rfc3339(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Reads a time with any offset, such as `2026-07-28T14:34:56+02:00`; `None` if it is none or
+/// Parses a time with any offset, such as `2026-07-28T14:34:56+02:00`; `None` if it is invalid or
 /// before 1970.
 pub fn parse_rfc3339(text: &str) -> Option<u64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
@@ -34,7 +34,7 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
     Some(u64::try_from(utc).ok()? * 1000 + milliseconds(fraction)?)
 }
 
-/// Numbers of fixed widths between separators.
+/// Parses numbers of fixed widths between separators.
 fn numbers<const N: usize>(text: &str, separator: char, widths: [usize; N]) -> Option<[u64; N]> {
     let mut parts = text.split(separator);
     let mut numbers = [0; N];
@@ -48,7 +48,7 @@ fn numbers<const N: usize>(text: &str, separator: char, widths: [usize; N]) -> O
     parts.next().is_none().then_some(numbers)
 }
 
-/// Thousandths of a second; further digits are cut off.
+/// Parses thousandths of a second; further digits are ignored.
 fn milliseconds(fraction: &str) -> Option<u64> {
     let is_legal = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
     let padded: String = fraction.chars().chain("00".chars()).take(3).collect();
@@ -67,7 +67,7 @@ fn offset_seconds(offset: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * seconds)
 }
 
-/// Days from 1970-01-01 to a date, if there is such a date.
+/// Days from 1970-01-01 to a date, if the date exists.
 fn days_until(year: u64, month: u64, day: u64) -> Option<u64> {
     let year_from_march = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
@@ -78,8 +78,8 @@ fn days_until(year: u64, month: u64, day: u64) -> Option<u64> {
     (date(days) == (year, month, day)).then_some(days)
 }
 
-/// The date of a day counted from 1970-01-01. A year is taken to begin on the first of
-/// March, so that the leap day is its last.
+/// The date of a day counted from 1970-01-01. Years begin on the first of March here, so that the
+/// leap day is the last day.
 fn date(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468;
     let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);

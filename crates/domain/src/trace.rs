@@ -1,43 +1,43 @@
-//! Which trace a request belongs to: the W3C trace context.
+//! The W3C trace context of a request.
 
 use std::fmt;
 
-/// The longest `traceparent` that is looked at. Later versions may append to the 55 characters
-/// of today's.
+/// The longest `traceparent` that is parsed. Later versions may append to the 55 characters of the
+/// current one.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// The length of today's `traceparent`: version, trace, parent and flags.
+/// The length of the current `traceparent`: version, trace, parent and flags.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// A trace, across all services that a request passes.
+/// Identifies a trace across all services that a request passes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// What a caller says of the trace that its request belongs to.
+/// The caller's trace context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
     /// The caller's span; zeros if the trace begins here.
     pub parent_id: [u8; 8],
-    /// Whether the caller records it.
+    /// Whether the caller records the trace.
     pub is_sampled: bool,
 }
 
 impl TraceId {
-    /// Its bytes.
+    /// The raw bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
 impl TraceContext {
-    /// Whether it begins here: nobody else knows of it.
+    /// Whether the trace begins here.
     pub fn is_new(&self) -> bool {
         self.parent_id == [0; 8]
     }
 
-    /// A new trace, of random bytes, that nobody else knows of.
+    /// A new trace with a random id.
     pub fn new(random: [u8; 16]) -> Self {
         Self {
             trace_id: TraceId(random),
@@ -46,8 +46,8 @@ impl TraceContext {
         }
     }
 
-    /// Reads a `traceparent`, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.
-    /// As the standard says, one that is malformed is as if there were none.
+    /// Parses a `traceparent`, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.
+    /// As the standard says, a malformed one is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > TRACEPARENT_BYTES_MAX || !text.is_ascii() {
             return None;
@@ -72,7 +72,7 @@ impl TraceContext {
     }
 }
 
-/// Exactly so many bytes in lower-case hexadecimal digits.
+/// Parses exactly `N` bytes in lower-case hexadecimal digits.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 2 * N || !text.bytes().all(is_digit) {

@@ -1,19 +1,19 @@
-//! Whether whoever asked for something is still there.
+//! Whether the caller of a request still waits.
 //!
-//! A front end hands the service an [`Abandonment`] with each request whose answer names
-//! something new, and keeps the [`Waiting`] that belongs to it until the answer is given. The
-//! service decides what is undone when nobody waits any more, and passes its decision on to
-//! the engine as an `Abandonment` of the call: an engine looks at it between two steps.
+//! A front end passes an [`Abandonment`] with each request whose answer names something new, and
+//! keeps the [`Waiting`] that belongs to it until the answer is delivered. The service decides what
+//! is undone when nobody waits any more, and passes its decision to the engine as an `Abandonment`
+//! of the call, which the engine checks between two steps.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::EngineError;
 
-/// Tells that whoever asked is gone. The default is somebody who always waits.
+/// Says whether the caller is gone. The default is never abandoned.
 #[derive(Debug, Clone, Default)]
 pub struct Abandonment(CancellationToken);
 
-/// Whoever asked waits for as long as this exists.
+/// The caller waits as long as this exists.
 #[derive(Debug)]
 #[must_use = "dropping it abandons the request"]
 pub struct Waiting(DropGuard);
@@ -26,19 +26,19 @@ impl Abandonment {
         (Self(token), waiting)
     }
 
-    /// What a key leads back to is never abandoned.
+    /// A request with an idempotency key is never abandoned: its caller can ask again.
     #[must_use]
     pub fn unless(self, has_key: bool) -> Self {
         if has_key { Self::default() } else { self }
     }
 
-    /// Part of the same request: abandoned together with it, or before.
+    /// A token for a part of the request: abandoned together with it, or earlier.
     #[must_use]
     pub fn part(&self) -> Self {
         Self(self.0.child_token())
     }
 
-    /// Nobody waits any more.
+    /// Marks the request as abandoned.
     pub fn abandon(&self) {
         self.0.cancel();
     }
@@ -48,12 +48,12 @@ impl Abandonment {
         self.0.is_cancelled()
     }
 
-    /// Waits until whoever asked is gone.
+    /// Waits until the request is abandoned.
     pub async fn abandoned(&self) {
         self.0.cancelled().await;
     }
 
-    /// Lets an engine go on with its next step, unless nobody waits for the result.
+    /// Fails if nobody waits for the result; engines call it between two steps.
     pub fn check(&self) -> Result<(), EngineError> {
         if self.is_abandoned() {
             return Err(EngineError::Abandoned);
@@ -63,7 +63,7 @@ impl Abandonment {
 }
 
 impl Waiting {
-    /// The answer was given: nothing is abandoned any more.
+    /// The answer was delivered: the request can no longer be abandoned.
     pub fn answered(self) {
         let _ = self.0.disarm();
     }

@@ -1,92 +1,92 @@
-//! What can go wrong in an engine, sorted by what the reader can do about it.
+//! Errors of engines, grouped by what the reader can do about them.
 
 use std::sync::Arc;
 
 use hotcell_domain::ContainerId;
 
-/// Why an engine could not do it.
+/// Why a call to an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// There is no such container (any more).
+    /// The container does not exist (any more).
     #[error("container {id} does not exist")]
     NotFound {
-        /// Which.
+        /// The container that was named.
         id: ContainerId,
     },
     /// The image is not on this host.
     #[error("image {image} is not on this host; pull it first")]
     NoImage {
-        /// Which.
+        /// The image that was named.
         image: String,
     },
-    /// The engine cannot make such a container at all.
+    /// The engine does not support such a container.
     #[error("this engine has no {what}")]
     Unsupported {
-        /// What was asked for.
+        /// The unsupported feature.
         what: String,
     },
     /// The host cannot enforce a limit that must be enforced.
     #[error("this host cannot limit {limit}; run `hotcell doctor` to see why")]
     Unlimited {
-        /// Which limit.
+        /// The name of the limit.
         limit: &'static str,
     },
-    /// Something ran out.
+    /// A resource is used up.
     #[error("engine is out of {resource}")]
     Exhausted {
-        /// What.
+        /// The name of the resource.
         resource: &'static str,
     },
     /// The engine itself does not answer. It may be back for the next call.
     #[error("{engine} does not answer: {hint}")]
     Unavailable {
-        /// Which engine.
+        /// The engine's name.
         engine: &'static str,
-        /// What the operator can do.
+        /// How the operator can fix it.
         hint: &'static str,
-        /// How the call failed.
+        /// The error of the call.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// An image cannot be had, or not be used.
+    /// An image cannot be obtained or used.
     #[error("image {image} cannot be used: {reason}")]
     Image {
-        /// Its reference, as it was asked for.
+        /// The reference, as it was requested.
         image: String,
-        /// What the reader can do about it.
+        /// Classifies the cause by what the reader can do.
         fault: ImageFault,
-        /// Why not.
+        /// The cause, for the caller.
         reason: String,
-        /// What the engine said, for the operator.
+        /// The engine's error, for the operator.
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    /// Nobody waits for it any more, so it was not done.
+    /// Nobody waits for the result any more, so the work was stopped.
     #[error("nobody waits for it any more")]
     Abandoned,
-    /// The engine did not do a step; the cause is for the operator.
+    /// A step failed; the cause is for the operator.
     #[error("could not {step}")]
     Engine {
-        /// What was being done.
+        /// Completes "could not …".
         step: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Why an image cannot be had, by what the reader can do about it.
+/// Why an image cannot be used, by what the reader can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFault {
-    /// Its registry does not know it.
+    /// Its registry does not have it.
     Unknown,
-    /// Its registry cannot be reached, or fails. The next try may do better.
+    /// Its registry cannot be reached, or fails. A retry may succeed.
     Unreachable,
-    /// Its registry wants other credentials.
+    /// Its registry requires other credentials.
     Forbidden,
     /// It is broken, too large, or not for this host.
     Unusable,
 }
 
 impl EngineError {
-    /// An error that several wait for, for one of them. All name the same cause.
+    /// A copy of an error for one of several callers that wait for the same result.
     pub(crate) fn shared(error: Arc<Self>) -> Self {
         match &*error {
             Self::NoImage { image } => Self::NoImage {
@@ -131,7 +131,7 @@ impl EngineError {
     }
 }
 
-/// An error with all its sources, as one line.
+/// Formats an error with all its sources in one line.
 pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! What the command line, `--engine auto`, `serve` and `doctor` need to know of an engine
+//! The properties of an engine that the command line, `--engine auto`, `serve` and `doctor` need
 //! before it is opened.
 
 use std::error::Error;
@@ -14,68 +14,67 @@ use hotcell_domain::EngineId;
 use crate::error::error_chain;
 use crate::{Container, Engine, Garbage, SweepMode};
 
-/// What to do when an engine fails that was found.
+/// The advice for an engine that was found but fails.
 pub(crate) const ASK_DOCTOR: &str = "`hotcell doctor` tells what is missing and how to fix it";
 
-/// One kind of engine. [`crate::ENGINES`] lists them all, in the order in which `auto` tries
-/// them, and nobody else knows their names.
+/// A kind of engine. [`crate::ENGINES`] lists all of them, in the order in which `auto` tries them;
+/// no other code knows their names.
 #[async_trait]
 pub trait EngineKind: fmt::Debug + Send + Sync {
-    /// The name that users write: `--engine NAME`.
+    /// The name on the command line: `--engine NAME`.
     fn name(&self) -> &'static str;
 
     /// The heading of its diagnosis.
     fn title(&self) -> &'static str;
 
-    /// What it is, in half a line for the help.
+    /// A short description for the help.
     fn summary(&self) -> &'static str;
 
-    /// The image of containers whose caller and operator name none.
+    /// The default image if neither caller nor operator names one.
     fn default_image(&self) -> &'static str;
 
-    /// Opens the engine and makes sure that it works. On `Err` nothing is left behind.
+    /// Opens the engine and checks that it works. On `Err` nothing is left behind.
     async fn open(&self, setup: &EngineSetup) -> Result<Arc<dyn Engine>, EngineMissing>;
 
-    /// Lists what it holds of a state directory. Nothing is changed, and a server may be using it.
+    /// Lists its objects of a state directory. Changes nothing; a server may be using it.
     async fn look(&self, setup: &EngineSetup) -> Result<EngineView, EngineMissing>;
 
-    /// Finds out whether `open` would work here, and what containers would lack. Leaves
-    /// nothing behind.
+    /// Tests whether `open` would work here, and what containers would lack. Leaves nothing behind.
     async fn diagnose(&self, setup: &EngineSetup) -> Diagnosis;
 }
 
-/// What engines are opened with.
+/// The setup that engines are opened with.
 #[derive(Debug, Clone)]
 pub struct EngineSetup {
     /// The server's state directory.
     pub state: PathBuf,
-    /// Creates the state directory, or refuses one that others can write to. An engine calls
-    /// it before it writes there.
+    /// Creates the state directory, or rejects one that others can write to. An engine calls it
+    /// before it writes there.
     pub prepare_state: fn(&Path) -> Result<(), Box<dyn Error + Send + Sync>>,
-    /// Where unpacked images are.
+    /// The directory of unpacked images.
     pub images: PathBuf,
-    /// The program that becomes the launcher when it is started as one.
+    /// The program to start as the launcher.
     pub launcher: PathBuf,
     /// The agent's static binary.
     pub agent: &'static [u8],
-    /// The OCI runtime to ask for; absent: the engine's own choice.
+    /// The OCI runtime to use; `None`: the engine's default.
     pub runtime: Option<String>,
-    /// Refuse to create a container whose limits cannot all be enforced.
+    /// Refuse to create a container if one of its limits cannot be enforced.
     pub require_limits: bool,
     /// Allow an unencrypted connection to an engine on another host.
     pub allow_plain_tcp: bool,
-    /// The credentials of registries.
+    /// Credentials for registries.
     pub credentials: Credentials,
 }
 
-/// What an engine holds of a state directory.
+/// An engine's objects of a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineView {
-    /// Which engine this is.
+    /// The engine's name and address.
     pub identity: EngineId,
-    /// What [`Engine::list`] would list.
+    /// The containers that [`Engine::list`] would return.
     pub containers: Vec<Container>,
-    /// Workspaces that belong to no container.
+    /// Workspaces without a container.
     pub workspaces_unowned: Vec<String>,
 }
 
@@ -85,12 +84,12 @@ pub struct EngineView {
 pub struct EngineMissing {
     /// The cause.
     pub reason: String,
-    /// The next step.
+    /// How the operator can fix it.
     pub fix: String,
 }
 
 impl EngineMissing {
-    /// One whose cause is an error, told with all its sources.
+    /// Formats the error with all its sources as the reason.
     pub fn new(error: &(dyn Error + 'static), fix: impl Into<String>) -> Self {
         Self {
             reason: error_chain(error),
@@ -99,16 +98,16 @@ impl EngineMissing {
     }
 }
 
-/// What `doctor` tells of an engine.
+/// The result of `doctor` for an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
     /// Whether containers can be created with it.
     pub works: bool,
-    /// What it is, or why it cannot be used.
+    /// A description of the engine, or why it cannot be used.
     pub found: String,
-    /// What containers lack; absent if they lack nothing.
+    /// What containers lack; `None` if nothing.
     pub follows: Option<String>,
-    /// What the operator can do about it.
+    /// How the operator can fix it.
     pub fix: Option<String>,
 }
 
@@ -134,7 +133,7 @@ impl Diagnosis {
     }
 }
 
-/// Removes what an earlier process left. What stays does not keep an engine from being used.
+/// Removes leftovers of earlier processes. Failures do not prevent the engine from being used.
 pub(crate) async fn sweep(engine: &dyn Engine) {
     if let Err(error) = engine.sweep(Garbage::Containers, SweepMode::Remove).await {
         tracing::warn!(%error, "could not remove leftovers of an earlier run");

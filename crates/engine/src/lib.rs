@@ -1,8 +1,8 @@
-//! What starts containers: the [`Engine`] trait, and one directory per engine. The suite
+//! Container engines: the [`Engine`] trait, and one directory per engine. The conformance suite
 //! that every engine must pass is in `testkit`.
 //!
-//! An engine makes a container whose PID 1 is our agent and opens a byte stream to
-//! it. Everything else (execs, files) is agent protocol and the same everywhere.
+//! An engine creates a container whose PID 1 is our agent, and opens byte streams to it. Everything
+//! else (execs, files) uses the agent protocol and is the same for every engine.
 
 #![forbid(unsafe_code)]
 
@@ -37,21 +37,21 @@ pub use ready_image::{Pull, ReadyImage};
 pub use stored_spec::StoredSpec;
 pub use stream::AgentStream;
 
-/// Starts containers, opens streams to their agents and ends them.
+/// Creates containers, opens streams to their agents and removes them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// Which engine this is among all that a server may run on. Two values with the same
-    /// identity hold the same containers.
+    /// Identifies the engine among all that a server may run on. Two engines with the same identity
+    /// have the same containers.
     fn identity(&self) -> EngineId;
 
-    /// What its containers can have, and what enforces their limits, as far as that can be
-    /// told without making one.
+    /// What its containers support, and what enforces their limits, as far as known without
+    /// creating one.
     async fn capabilities(&self) -> Result<Capabilities, EngineError>;
 
-    /// The image of a container to be, pulled if it is missing and `pull` allows it.
+    /// Returns the image for a container, pulled if it is missing and `pull` allows it.
     ///
-    /// Those who want the same image at once share one pull, which stops when the last of
-    /// them is gone: its future dropped, or its request abandoned.
+    /// Concurrent requests for the same image share one pull, which stops when the last of them is
+    /// gone: its future dropped, or its request abandoned.
     async fn fetch_image(
         &self,
         spec: &Admitted<ContainerSpec>,
@@ -59,13 +59,13 @@ pub trait Engine: Send + Sync + 'static {
         abandonment: &Abandonment,
     ) -> Result<ReadyImage, EngineError>;
 
-    /// Makes the container and starts its agent; when it returns, `open` works. The image is
-    /// what [`Engine::fetch_image`] returned for the same spec.
+    /// Creates the container and starts its agent; when it returns, `open` works. The image is what
+    /// [`Engine::fetch_image`] returned for the same spec.
     ///
-    /// Idempotent: creating an id that already runs is `Ok` and tells its state. Once nobody
-    /// waits any more, the engine stops at its next step with [`EngineError::Abandoned`]. On
-    /// `Err`, and when the future is dropped, nothing is left behind: no mount, no
-    /// cgroup, no process, no file.
+    /// Idempotent: creating an id that already runs is `Ok` and returns its state. Once nobody
+    /// waits any more, the engine stops at its next step with [`EngineError::Abandoned`]. On `Err`,
+    /// and when the future is dropped, nothing is left behind: no mount, no cgroup, no process, no
+    /// file.
     async fn create(
         &self,
         id: &ContainerId,
@@ -74,54 +74,53 @@ pub trait Engine: Send + Sync + 'static {
         abandonment: &Abandonment,
     ) -> Result<Container, EngineError>;
 
-    /// Ends whatever runs in the container and starts its agent again, as it was made: its
+    /// Ends all processes of the container and starts its agent again, as it was created: its
     /// workspace stays, everything else is new. When it returns, `open` works.
     ///
-    /// On `Err`, abandoned or dropped, the workspace is as it was, and whether an agent runs
-    /// is not known. One that was half made, or of which only the workspace is
-    /// left, cannot be started again.
+    /// On `Err`, if abandoned, or if dropped, the workspace is unchanged, and it is unknown whether
+    /// an agent runs. A half-created container, or one of which only the workspace is left, cannot
+    /// be restarted.
     async fn restart(
         &self,
         id: &ContainerId,
         abandonment: &Abandonment,
     ) -> Result<Container, EngineError>;
 
-    /// Opens a byte stream to the container's agent. Streams are independent; closing
-    /// one changes nothing in the container.
+    /// Opens a byte stream to the container's agent. Streams are independent; closing one does not
+    /// affect the container.
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError>;
 
-    /// Tells how a container is.
+    /// Returns the state of a container.
     async fn inspect(&self, id: &ContainerId) -> Result<Container, EngineError>;
 
-    /// Every container this engine holds, also those another process made.
+    /// All containers of this engine, including those that other processes created.
     async fn list(&self) -> Result<Vec<Container>, EngineError>;
 
-    /// Ends the container at once and removes all of it: processes, mounts, cgroup,
-    /// files. A container that does not exist is `NotFound`; one that was half made or
-    /// half removed is removed. A graceful end is the agent's `Shutdown`, before this.
+    /// Ends the container at once and removes everything it has: processes, mounts, cgroup, files.
+    /// A container that does not exist is `NotFound`; a half-created or half-removed one is
+    /// removed. For a graceful end, call the agent's `Shutdown` first.
     async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError>;
 
-    /// Waits until the container's agent has ended.
+    /// Waits until the container's agent has exited.
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError>;
 
-    /// Brings to the disk what this engine needs to find these containers and to start them
-    /// again after a power cut. One that is gone needs nothing, and what a daemon keeps is the
-    /// daemon's affair.
+    /// Syncs to disk what this engine needs to find these containers and restart them after a power
+    /// cut. A container that is gone needs nothing; a daemon syncs its own data.
     async fn sync(&self, _ids: &[ContainerId]) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// What a container takes of the disk, as its host sees it; `None` if only its agent can tell.
+    /// The disk usage of a container, measured from the host; `None` if only its agent can tell.
     async fn disk_use(&self, _id: &ContainerId) -> Result<Option<DiskUse>, EngineError> {
         Ok(None)
     }
 
-    /// Removes garbage, or counts it. One thing that cannot be removed is logged and does not
-    /// keep the others from being removed.
+    /// Removes garbage, or counts it. A failure for one object is logged and does not affect the
+    /// others.
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError>;
 }
 
-/// Fetches the image of a container and makes the container of it.
+/// Fetches the image of a container, then creates the container.
 pub async fn fetch_and_create(
     engine: &(impl Engine + ?Sized),
     id: &ContainerId,
@@ -133,66 +132,67 @@ pub async fn fetch_and_create(
     engine.create(id, spec, image, &abandonment).await
 }
 
-/// What containers of an engine can have.
+/// What containers of an engine support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Whether they can be made of this host's own files: `host` and `rootfs:PATH`.
+    /// Whether they can use this host's files as images: `host` and `rootfs:PATH`.
     pub host_images: bool,
-    /// Whether they can reach a network.
+    /// Whether they can have a network.
     pub network: bool,
     /// What enforces their limits.
     pub enforced: Enforced,
-    /// How large their host is. What an engine cannot tell is this host's.
+    /// The size of their host. Values that an engine does not report are this host's.
     pub host_size: HostSize,
 }
 
-/// What a container takes of the disk.
+/// The disk usage of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Of everything that it can write to but memory.
+    /// Bytes of everything that it can write to, except memory.
     pub bytes: u64,
     /// Files, directories and links.
     pub files: u64,
-    /// There is more than can be measured: more files than it may have, or too many levels.
+    /// Whether there is more than was measured: too many files, or too many levels.
     pub is_beyond_measure: bool,
-    /// Something runs in it besides its agent, and may write.
+    /// Whether processes other than the agent run, which may write.
     pub is_busy: bool,
 }
 
-/// What dead processes and unused images leave.
+/// The kinds of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Garbage {
-    /// Containers that were to end with their owner, half-made ones, and what only they used.
+    /// Containers that should have ended with their owner, half-created ones, and objects that only
+    /// they used.
     Containers,
-    /// Parts of images that no image and no container needs, and images of which no
-    /// container was made for `unused_for`, if that is set. In an engine that others use too,
-    /// only what we pulled is removed.
+    /// Parts of images that no image and no container needs, and images from which no container was
+    /// created for `unused_for`, if that is set. In a shared engine, only images that we pulled are
+    /// removed.
     Images {
-        /// `None` keeps every whole image.
+        /// `None` keeps every complete image.
         unused_for: Option<Duration>,
     },
 }
 
-/// Whether garbage is removed.
+/// Whether garbage is removed or only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepMode {
-    /// It is only counted.
+    /// Only count.
     Count,
-    /// It is removed.
+    /// Remove.
     Remove,
 }
 
-/// How much garbage there was.
+/// The amount of garbage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Whole images.
+    /// Complete images.
     pub images: usize,
-    /// Everything else.
+    /// All other objects.
     pub leftovers: usize,
 }
 
 impl Swept {
-    /// So many things that are no images.
+    /// Garbage without images.
     pub fn leftovers(leftovers: usize) -> Self {
         Self {
             images: 0,
@@ -201,30 +201,30 @@ impl Swept {
     }
 }
 
-/// A container as its engine sees it.
+/// A container, as its engine reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its id.
+    /// The id that the service chose.
     pub id: ContainerId,
-    /// Where it is in its life: `Running`, or `Stopped` or `Failed` if its agent ended.
+    /// The phase: `Running`, or `Stopped` or `Failed` if its agent exited.
     pub phase: Phase,
-    /// When it ends. One that is not made yet may end with whoever makes it.
+    /// When it ends. One that is still being created may end with its creator.
     pub lifetime: Lifetime,
-    /// What stands behind its limits.
+    /// What enforces its limits.
     pub enforced: Enforced,
-    /// Processes the kernel killed because memory ran out, so far.
+    /// Number of processes that the OOM killer has killed.
     pub oom_kills: u64,
-    /// Memory in use, where it is known.
+    /// Memory in use, if known.
     pub memory_bytes: Option<u64>,
-    /// Processor time used so far, where it is known.
+    /// CPU time used so far, if known.
     pub cpu_time: Option<Duration>,
-    /// The digest of the image it was made of, if that has one.
+    /// The digest of its image, if it has one.
     pub image_digest: Option<String>,
-    /// The engine's own name of that image, which stays the same while tags move. One that
-    /// was built on this host has it too.
+    /// The engine's own id of that image, which does not change when tags move. Images built on
+    /// this host have one, too.
     pub image_id: Option<String>,
-    /// The user ids that files of its workspace have on disk, if the engine keeps them itself.
+    /// Which user ids the files of its workspace have on disk, if the engine stores them itself.
     pub file_ids: Option<FileIds>,
-    /// What it was asked to be, but for its variables, if the engine remembers that.
+    /// The requested spec without its variables, if the engine remembers it.
     pub spec: Option<ContainerSpec>,
 }

@@ -1,4 +1,4 @@
-//! Ids for what an engine creates on its own account.
+//! Ids for containers that an engine creates for itself.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use hotcell_domain::ContainerId;
 
 use crate::EngineError;
 
-/// A container id that nobody has and nobody can guess.
+/// A unique, unpredictable container id.
 pub(crate) fn new_container_id() -> Result<ContainerId, EngineError> {
     let mut random = [0; 10];
     getrandom::fill(&mut random).map_err(EngineError::engine("draw random numbers"))?;

@@ -1,4 +1,4 @@
-//! How far the pull of an image is, for whoever waits for a container of it.
+//! Progress of an image pull, for callers that wait for a container.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::fmt;
 use hotcell_domain::Reference;
 use tokio::sync::watch;
 
-/// Layers whose progress is counted. An image has no more; an engine may say anything.
+/// Most layers whose progress is counted. Real images have fewer; an engine may report anything.
 const LAYERS_MAX: usize = 256;
 
-/// How far a pull is.
+/// The progress of a pull.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullProgress {
-    /// Which image.
+    /// The image that is pulled.
     pub image: Reference,
-    /// Bytes that are here.
+    /// Bytes downloaded.
     pub done_bytes: u64,
-    /// Bytes that are to be fetched, as far as it is known.
+    /// Bytes to download, as far as known.
     pub total_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Progress {
         (Self(Some(sender)), updates)
     }
 
-    /// Tells it. Returns at once.
+    /// Reports progress. Does not block.
     pub fn send(&self, pulling: PullProgress) {
         if let Some(sender) = &self.0 {
             sender.send_replace(Some(pulling));
@@ -58,11 +58,11 @@ impl Progress {
     }
 }
 
-/// Adds up what is told of single layers.
+/// Sums up the progress of single layers.
 #[derive(Debug)]
 pub(crate) struct LayerTotals {
     image: Reference,
-    /// Bytes so far, and of how many, by the name that the teller has for the layer.
+    /// Bytes so far and in total, by the reporter's name of the layer.
     layers: BTreeMap<String, (u64, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl LayerTotals {
         Self { image, layers }
     }
 
-    /// A layer is so far; `None` means that all of it is here.
+    /// Sets the progress of a layer; `None` means complete.
     pub(crate) fn set(&mut self, layer: &str, done: Option<u64>, total: Option<u64>) {
         if !self.layers.contains_key(layer) && self.layers.len() >= LAYERS_MAX {
             return;
@@ -82,7 +82,7 @@ impl LayerTotals {
         *known_done = done.unwrap_or(*known_total).min(*known_total);
     }
 
-    /// All of them together.
+    /// The progress of all layers together.
     pub(crate) fn sum(&self) -> PullProgress {
         let add = |all: u64, one: u64| all.saturating_add(one);
         let layers = || self.layers.values();

@@ -1,5 +1,5 @@
-//! Pulls under way: those who want the same image at once share one, its progress and its
-//! end. It stops when the last of them is gone.
+//! Pulls in progress: concurrent requests for the same image share one pull, its progress and its
+//! result. It stops when the last of them is gone.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,11 +13,11 @@ use tokio::task::AbortHandle;
 use crate::progress::{Progress, ProgressReceiver};
 use crate::{Abandonment, EngineError, ImageFault};
 
-/// Pulls under way, by what is pulled. Bounded by those who wait.
+/// Pulls in progress, by source. Bounded by the number of waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct Pulls(Mutex<HashMap<Source, Weak<Pull>>>);
 
-/// How a pull ended.
+/// The result of a pull.
 type PullResult = Result<(), Arc<EngineError>>;
 
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl Drop for Pull {
 }
 
 impl Pulls {
-    /// Waits for the pull of this image that is under way, else for `pull`, which reports its
-    /// progress to what it is given.
+    /// Waits for a pull of this image that is in progress, or else runs `pull`, which reports its
+    /// progress to its argument.
     pub(crate) async fn join<W>(
         &self,
         source: &Source,
@@ -98,7 +98,7 @@ impl Pulls {
     }
 }
 
-/// Why an image is not there, for whoever asked for a container of it.
+/// Translates an image error for a caller who requested a container.
 pub(crate) fn pull_error(reference: &Reference, error: ImageError) -> EngineError {
     let fault = match &error {
         ImageError::NotHere { .. } => {
@@ -133,8 +133,8 @@ pub(crate) fn pull_error(reference: &Reference, error: ImageError) -> EngineErro
     }
 }
 
-/// What is told of it. What a resolver, a socket or a helper of the operator's said goes with
-/// the source to the log.
+/// The reason for callers. Text from resolvers, sockets or credential helpers stays in the source,
+/// for the log.
 fn for_callers(error: &ImageError) -> String {
     if let ImageError::Unreachable { registry, .. } = error {
         return format!("registry {registry} cannot be reached from this host");

@@ -1,4 +1,4 @@
-//! An image that a container can be made of right now.
+//! An image from which a container can be created right now.
 
 use std::any::Any;
 use std::fmt;
@@ -7,16 +7,16 @@ use hotcell_domain::{Admitted, ContainerSpec, ImageRef};
 
 use crate::{EngineError, Progress};
 
-/// What to do about an image that the engine does not have.
+/// What to do if the engine does not have an image.
 #[derive(Debug, Clone, Copy)]
 pub enum Pull<'a> {
-    /// Pull it from its registry, and report how far that is.
+    /// Pull it from its registry, and report the progress.
     IfMissing(&'a Progress),
-    /// Ask no registry, change nothing, and answer [`EngineError::NoImage`].
+    /// Ask no registry, change nothing, and return [`EngineError::NoImage`].
     Never,
 }
 
-/// An image that an engine has, and what that engine needs to make a container of it.
+/// An image that an engine has, with what that engine needs to create a container from it.
 ///
 /// Only the engine that returned it from [`crate::Engine::fetch_image`] can use it, and only
 /// for a spec that names the same image: policy admitted that one and no other. The embedded
@@ -28,8 +28,8 @@ pub struct ReadyImage {
 }
 
 impl ReadyImage {
-    /// The image of `spec`. `id` is the engine's own name of it, which stays the same while
-    /// tags move; an engine or an image without one has `None`.
+    /// The image of `spec`. `id` is the engine's own id of it, which does not change when tags
+    /// move; `None` if the engine or the image has none.
     pub fn new(
         spec: &Admitted<ContainerSpec>,
         id: Option<String>,
@@ -42,12 +42,12 @@ impl ReadyImage {
         }
     }
 
-    /// The engine's own name of the image, as in [`crate::Container::image_id`].
+    /// The engine's own id of the image, as in [`crate::Container::image_id`].
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// What the engine put into it, if it is for a container of this spec.
+    /// The engine's payload, if it is for a container of this spec.
     pub fn payload<T: Any>(&self, spec: &Admitted<ContainerSpec>) -> Result<&T, EngineError> {
         let payload = self.payload.downcast_ref();
         let is_of_spec = self.admitted == spec.value().image;

@@ -1,13 +1,13 @@
-//! What a container was made to be, as its engine remembers it: so that a server without a row
-//! of it knows its image and its limits.
+//! The spec of a container, as its engine stores it, so that a server without its row knows its
+//! image and limits.
 
 use hotcell_domain::{
     Bytes, ContainerSpec, CpuMillis, Env, ImageRef, Lifetime, Limits, Network, Pids,
 };
 use serde::{Deserialize, Serialize};
 
-/// A spec without its variables, which may be secret, and its lifetime, which engines tell
-/// apart.
+/// A spec without its variables, which may be secret, and without its lifetime, which engines store
+/// separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredSpec {
     image: String,
@@ -15,7 +15,7 @@ pub struct StoredSpec {
     cpu_millis: u32,
     pids: u32,
     tmp_bytes: u64,
-    /// Absent in what was stored before there was a limit.
+    /// Missing in specs that were stored before there was a disk limit.
     #[serde(default = "default_disk_bytes")]
     disk_bytes: u64,
     has_network: bool,
@@ -27,7 +27,7 @@ fn default_disk_bytes() -> u64 {
 }
 
 impl StoredSpec {
-    /// Returns what an engine keeps of a spec.
+    /// The part of a spec that an engine stores.
     pub fn of(spec: &ContainerSpec) -> Self {
         Self {
             image: spec.image.to_string(),
@@ -41,7 +41,7 @@ impl StoredSpec {
         }
     }
 
-    /// The spec; `None` if it makes no sense, which ours never do.
+    /// The spec; `None` if it is invalid, which ours never is.
     pub fn spec(&self, lifetime: Lifetime) -> Option<ContainerSpec> {
         Some(ContainerSpec {
             image: ImageRef::parse(&self.image).ok()?,
@@ -63,18 +63,18 @@ impl StoredSpec {
         })
     }
 
-    /// The limits, or the default if they make no sense.
+    /// The limits, or the defaults if they are invalid.
     pub(crate) fn limits(&self) -> Limits {
         let spec = self.spec(Lifetime::UntilDestroyed);
         spec.map_or_else(Limits::default, |spec| spec.limits)
     }
 
-    /// It, as a label or a file holds it.
+    /// The form for a label or a file.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads it back; `None` if it is not one.
+    /// Parses a stored spec; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

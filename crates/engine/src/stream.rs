@@ -1,4 +1,4 @@
-//! A byte stream to an agent, whatever carries it.
+//! A byte stream to an agent, over any transport.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ trait Duplex: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
 impl AgentStream {
-    /// Wraps what an engine opened.
+    /// Wraps a stream that an engine opened.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
         Self(Box::pin(stream))
     }

@@ -1,15 +1,15 @@
-//! What was made and not yet handed over.
+//! A created container that is not handed over yet.
 
-/// A container that its caller has not taken yet. Dropped, it is removed again, unless it
-/// was there before: a caller that went away leaves nothing behind.
+/// A container that its caller has not taken yet. Dropping it removes the container, unless it
+/// existed before: a caller that went away leaves nothing behind.
 pub(crate) struct Uncommitted<T> {
     value: Option<T>,
-    /// Removes it; must not block.
+    /// Removes the container; must not block.
     undo: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl<T> Uncommitted<T> {
-    /// One that was made for this caller.
+    /// A container that was created for this caller.
     pub(crate) fn made(value: T, undo: impl FnOnce() + Send + 'static) -> Self {
         Self {
             value: Some(value),
@@ -17,7 +17,7 @@ impl<T> Uncommitted<T> {
         }
     }
 
-    /// One that existed before.
+    /// A container that existed before.
     pub(crate) fn existing(value: T) -> Self {
         Self {
             value: Some(value),
@@ -25,7 +25,7 @@ impl<T> Uncommitted<T> {
         }
     }
 
-    /// Hands it over: from here on it stays.
+    /// Hands the container over: from here on it stays.
     pub(crate) fn commit(mut self) -> T {
         self.undo = None;
         self.value.take().expect("only `commit` takes it, once")

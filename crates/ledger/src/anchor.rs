@@ -1,35 +1,35 @@
-//! How far the chain was, noted where the ledger's files are not.
+//! The anchor: how far the hash chain was, stored outside of the ledger's files.
 //!
-//! It is noted after the events are on the disk, so it may lag behind the files but never lead
-//! them: a ledger that ends before its anchor has lost its end.
+//! It is stored after the events are on disk, so it may lag behind the files but is never ahead of
+//! them: a ledger that ends before its anchor was truncated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::chain::Link;
 
-/// How far the chain was.
+/// A known position of the hash chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
-    /// The last event that is certainly on the disk.
+    /// The last event that is known to be on disk.
     pub last: Link,
-    /// The first event that retention has left. What is missing before it was removed by us.
+    /// The first event that retention has kept. Retention removed everything before it.
     pub first_kept: u64,
 }
 
-/// Why an anchor is not noted or not known.
+/// Why the anchor could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct AnchorError(pub String);
 
-/// Where the anchor is noted. Called by a thread that may wait.
+/// Stores the anchor. Called by a thread that may block.
 pub trait AnchorStore: Send + Sync + 'static {
-    /// The anchor; `None` if none was ever noted.
+    /// Reads the anchor; `None` if none was ever stored.
     fn load(&self) -> Result<Option<Anchor>, AnchorError>;
-    /// Notes it. It survives the death of this process.
+    /// Stores the anchor. It survives the death of this process.
     fn save(&self, anchor: Anchor) -> Result<(), AnchorError>;
 }
 
-/// An anchor for tests and benchmarks, gone with its process. Clones share it.
+/// An anchor in memory, for tests and benchmarks. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryAnchor(Arc<Mutex<Option<Anchor>>>);
 

@@ -1,22 +1,22 @@
-//! How an operation was asked for, as much of it as may be kept.
+//! The arguments of an operation, as far as they may be recorded.
 //!
-//! Content never goes in: of input and files only sizes, of variables only names. Texts are
-//! redacted before they are cut, so that no half of a secret is left where the cut was.
+//! Content is never recorded: only the sizes of input and files, only the names of variables. Texts
+//! are redacted before they are truncated, so that no part of a secret is left at the end.
 
 use std::fmt::Write as _;
 
 use crate::redact::{redact, redact_argv};
 
-/// All arguments of an event together, as JSON.
+/// Limit on all arguments of an event, as JSON.
 const ARGUMENTS_BYTES_MAX: usize = 4 << 10;
 
-/// One text.
+/// Limit on one text.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Entries of one list.
+/// Most entries of one list.
 const ENTRIES_MAX: usize = 64;
 
-/// How an operation was asked for.
+/// The arguments of an operation.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     json: String,
@@ -31,14 +31,14 @@ impl Arguments {
         });
     }
 
-    /// A command line, a word each.
+    /// A command line as a list of words.
     pub fn argv(&mut self, key: &'static str, argv: &[String]) {
         let shown = redact_argv(argv.iter().take(ENTRIES_MAX).map(String::as_str));
         let left = argv.len().saturating_sub(ENTRIES_MAX);
         self.list(key, shown.iter(), left);
     }
 
-    /// Names, such as those of variables: nothing of their values.
+    /// Names, such as those of variables, without values.
     pub fn names<'a>(&mut self, key: &'static str, names: impl Iterator<Item = &'a str>) {
         let names: Vec<_> = names.collect();
         if !names.is_empty() {
@@ -47,7 +47,7 @@ impl Arguments {
         }
     }
 
-    /// Paths, as they were named.
+    /// Paths, as the caller named them.
     pub fn paths<'a>(&mut self, key: &'static str, paths: impl ExactSizeIterator<Item = &'a [u8]>) {
         let left = paths.len().saturating_sub(ENTRIES_MAX);
         let paths: Vec<_> = paths
@@ -64,7 +64,7 @@ impl Arguments {
         });
     }
 
-    /// A switch that is on. One that is off is left out.
+    /// A flag, if it is set. One that is not set is left out.
     pub fn flag(&mut self, key: &'static str, value: bool) {
         if value {
             self.field(key, |json| json.push_str("true"));
@@ -89,7 +89,7 @@ impl Arguments {
         });
     }
 
-    /// Adds a field if there is room for it; else the event says that something is left out.
+    /// Adds a field if it fits; otherwise the event says that something is left out.
     fn field(&mut self, key: &'static str, push: impl FnOnce(&mut String)) {
         let mut field = String::new();
         push(&mut field);
@@ -140,7 +140,7 @@ fn push_list<T: AsRef<str>>(json: &mut String, entries: impl Iterator<Item = T>)
         }
         push_string(json, entry.as_ref(), TEXT_BYTES_MAX);
         if json.len() > 2 * ARGUMENTS_BYTES_MAX {
-            // It is cut to less than this anyway.
+            // The text is truncated to less than this anyway.
             break;
         }
     }
@@ -158,7 +158,7 @@ pub(crate) fn push_string(json: &mut String, text: &str, bytes_max: usize) {
             '\n' => json.push_str("\\n"),
             '\t' => json.push_str("\\t"),
             '\r' => json.push_str("\\r"),
-            // A terminal may obey those of eight bits too.
+            // A terminal may also obey 8-bit control characters.
             control if control.is_control() => {
                 let _ = write!(json, "\\u{:04x}", u32::from(control));
             }

@@ -1,4 +1,4 @@
-//! What makes the order of events unchangeable.
+//! The hash chain, which makes changes to the order or content of events detectable.
 //!
 //! ```text
 //! {"hash":"<64 hex>","seq":7,"time":"…",…}\n
@@ -6,8 +6,8 @@
 //! hash = SHA-256(hash of the line before ‖ body)
 //! ```
 //!
-//! The body is the line's bytes from `"seq"` to the closing brace. So a line is checked without
-//! reading it as JSON, and every byte of it counts.
+//! The body is the line's bytes from `"seq"` to the closing brace. So a line is verified without
+//! parsing JSON, and every byte of it counts.
 
 use std::fmt;
 
@@ -18,20 +18,20 @@ const AFTER_HASH: &[u8] = b"\",";
 const BEFORE_SEQ: &[u8] = b"\"seq\":";
 const BODY_START: usize = BEFORE_HASH.len() + 64 + AFTER_HASH.len();
 
-/// The hash of a line and of all before it.
+/// The hash of a line and of all lines before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
-/// A place in the chain: an event and its hash. Before the first event, 0 and [`Hash::ZERO`].
+/// A position in the chain: an event and its hash. Before the first event, 0 and [`Hash::ZERO`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// The event's number, counted from 1.
     pub seq: u64,
-    /// Its hash.
+    /// The hash of the event's line.
     pub hash: Hash,
 }
 
-/// A line, taken apart but not yet checked.
+/// A line split into its parts, but not verified yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) link: Link,
@@ -39,7 +39,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Hash {
-    /// What comes before the first event.
+    /// The hash before the first event.
     pub const ZERO: Self = Self([0; 32]);
 
     /// The hash of a body that follows this hash.
@@ -50,7 +50,7 @@ impl Hash {
         Self(hasher.finalize().into())
     }
 
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut hash = [0; 32];
         let (pairs, rest) = text.as_chunks::<2>();
@@ -64,7 +64,7 @@ impl Hash {
     }
 }
 
-/// Only the digits that we write: another way to write the same hash is a change.
+/// Accepts only lower-case digits, as we write them: any other spelling of a hash is a change.
 fn digit(character: u8) -> Option<u8> {
     match character {
         b'0'..=b'9' => Some(character - b'0'),
@@ -74,13 +74,13 @@ fn digit(character: u8) -> Option<u8> {
 }
 
 impl Link {
-    /// Before the first event.
+    /// The position before the first event.
     pub const START: Self = Self {
         seq: 0,
         hash: Hash::ZERO,
     };
 
-    /// Adds a line to `lines`. `rest` is the event's fields after its number, with the closing
+    /// Appends a line to `lines`. `rest` has the event's fields after its number, with the closing
     /// brace.
     pub(crate) fn append(self, rest: &[u8], lines: &mut Vec<u8>) -> Self {
         let seq = self.seq + 1;
@@ -100,7 +100,7 @@ impl Link {
 }
 
 impl<'a> Parts<'a> {
-    /// Takes a line without its newline apart; `None` if it is not one of ours.
+    /// Splits a line without its newline; `None` if it is not one of ours.
     pub(crate) fn of(line: &'a [u8]) -> Option<Self> {
         let rest = line.strip_prefix(BEFORE_HASH)?;
         let (hash, rest) = rest.split_at_checked(64)?;
@@ -116,7 +116,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Whether it is the line after `before`, unchanged.
+    /// Whether it is the unchanged line that follows `before`.
     pub(crate) fn follows(&self, before: &Hash) -> bool {
         before.then(self.body) == self.link.hash
     }

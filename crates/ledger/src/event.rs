@@ -1,4 +1,4 @@
-//! What is recorded of an operation.
+//! The audit event of an operation.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::Arguments;
 use crate::arguments::push_string;
 use crate::redact::redact;
 
-/// The longest target, and the longest of the other words of an event.
+/// The longest target or other word of an event.
 const WORD_BYTES_MAX: usize = 1024;
 
-/// What happened. New names go at the end of their group, and old ones are never reused.
+/// What happened. New names are added at the end of their group; old ones are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is named like its word")]
 pub enum EventName {
@@ -38,6 +38,7 @@ pub enum EventName {
     FsList,
     CodeRun,
     McpCall,
+    CodeMemory,
     PolicyDenied,
     AuthFailed,
     SystemStart,
@@ -47,7 +48,7 @@ pub enum EventName {
     SystemReload,
     SystemStatus,
     SystemMetrics,
-    /// Events could not be written for a while, and some are missing.
+    /// Events could not be written for a while, and some were dropped.
     LedgerGap,
 }
 
@@ -61,46 +62,46 @@ pub enum Outcome {
     Abandoned,
 }
 
-/// Who asked, and with what.
+/// Who caused an event.
 #[derive(Debug, Clone, Copy)]
 pub enum Who<'a> {
-    /// A caller.
+    /// An identified caller.
     Caller(&'a Caller),
-    /// The owner of what this is about; nobody asked just now.
+    /// The owner of the object; no caller requested it.
     Owner(&'a str),
-    /// Somebody who could not prove who they are.
+    /// A client that failed to authenticate.
     Nobody,
-    /// The server by itself.
+    /// The server itself.
     Server,
 }
 
-/// What is recorded of an operation.
+/// The audit event of an operation.
 #[derive(Debug)]
 pub struct Event<'a> {
-    /// What happened.
+    /// The name of the event.
     pub name: EventName,
-    /// When it ended.
+    /// When the operation ended.
     pub unix_ms: u64,
-    /// Who asked.
+    /// Who caused the event.
     pub who: Who<'a>,
-    /// A container, an exec, an image, an address, as it was named.
+    /// A container, exec, image or address, as the caller named it.
     pub target: &'a str,
-    /// What was created by it: a container's or an exec's id.
+    /// The id of the container or exec that was created.
     pub created: Option<&'a str>,
-    /// How it was asked for.
+    /// The recorded arguments.
     pub arguments: Arguments,
-    /// How it ended.
+    /// The outcome of the operation.
     pub outcome: Outcome,
-    /// Why, if it did not end well.
+    /// The error code, if it failed.
     pub code: Option<&'static str>,
-    /// How long it took.
+    /// The duration of the operation.
     pub duration: Duration,
-    /// Bytes of content that went to the caller or came from it.
+    /// Bytes of content sent to or received from the caller.
     pub bytes: u64,
 }
 
 impl<'a> Event<'a> {
-    /// Something that went well, took no time and has no arguments.
+    /// A successful event without duration and arguments.
     pub fn new(name: EventName, unix_ms: u64, who: Who<'a>, target: &'a str) -> Self {
         Self {
             name,
@@ -116,7 +117,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Its fields after its number, with the closing brace.
+    /// The fields after the sequence number, with the closing brace.
     pub(crate) fn fields(&self) -> String {
         let mut fields = String::with_capacity(512);
         // Writing to a string cannot fail.
@@ -160,14 +161,14 @@ impl Who<'_> {
     }
 }
 
-/// A field that is a name of ours. It is not redacted: `token:ci` looks like a secret and is
-/// a principal, without whom an event says little.
+/// A field with one of our own names. It is not redacted: the principal `token:ci` looks like a
+/// secret, but an event without its principal says little.
 fn name(fields: &mut String, key: &str, value: &str) {
     let _ = write!(fields, ",\"{key}\":");
     push_string(fields, value, WORD_BYTES_MAX);
 }
 
-/// A field that is a word, if it is there.
+/// A field with a word, if there is one.
 fn word(fields: &mut String, key: &str, value: Option<&str>) {
     let Some(value) = value else { return };
     let _ = write!(fields, ",\"{key}\":");
@@ -175,7 +176,7 @@ fn word(fields: &mut String, key: &str, value: Option<&str>) {
 }
 
 impl Outcome {
-    /// As it is written.
+    /// The form in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -187,7 +188,7 @@ impl Outcome {
 }
 
 impl EventName {
-    /// As it is written.
+    /// The form in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ContainerSpawn => "CONTAINER_SPAWN",
@@ -212,6 +213,7 @@ impl EventName {
             Self::FsList => "FS_LIST",
             Self::CodeRun => "CODE_RUN",
             Self::McpCall => "MCP_CALL",
+            Self::CodeMemory => "CODE_MEMORY",
             Self::PolicyDenied => "POLICY_DENIED",
             Self::AuthFailed => "AUTH_FAILED",
             Self::SystemStart => "SYSTEM_START",
@@ -225,9 +227,9 @@ impl EventName {
         }
     }
 
-    /// Whether it only ends what runs, or tells that it has ended. Whoever must end something must
-    /// be able to, also while events cannot be written: such an event waits until they can be, and
-    /// nobody waits for it.
+    /// Whether the operation only ends something, or reports an end. Ending things must work even
+    /// while events cannot be written: then such an event stays queued, and the operation does not
+    /// wait for it.
     pub fn only_ends(self) -> bool {
         matches!(
             self,
@@ -235,7 +237,7 @@ impl EventName {
         )
     }
 
-    /// Whether it only looks: recorded where the operator wants that, or when it was denied.
+    /// Whether the operation only reads. Recorded only if configured, or if it was denied.
     pub fn is_read(self) -> bool {
         matches!(
             self,
@@ -246,6 +248,7 @@ impl EventName {
                 | Self::ExecList
                 | Self::FsStat
                 | Self::FsList
+                | Self::CodeMemory
                 | Self::SystemStatus
                 | Self::SystemMetrics
         )

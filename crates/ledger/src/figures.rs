@@ -1,40 +1,40 @@
-//! What an operator can see of the ledger.
+//! Metrics of the ledger.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts since the start, and what there is now.
+/// Counters since the start, and current values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerFigures {
-    /// Events that were written.
+    /// Events written.
     pub events: u64,
-    /// Their bytes.
+    /// Bytes of these events.
     pub bytes: u64,
-    /// Events that found the queue full.
+    /// Events dropped because the queue was full.
     pub left_out: u64,
-    /// Segments that were compressed.
+    /// Segments compressed.
     pub sealed_segments: u64,
-    /// Steps that failed, by name.
+    /// Failed steps, by name.
     pub failures: [(&'static str, u64); Step::ALL.len()],
-    /// Events that wait to be written.
+    /// Events waiting to be written.
     pub queued: u64,
-    /// Events that are written and that the anchor does not know of yet.
+    /// Events that are written but not yet covered by the anchor.
     pub unanchored: u64,
     /// Whether events cannot be written now.
     pub is_failing: bool,
 }
 
-/// How long something took.
+/// A measured duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
-    /// An event, from when it was recorded to when it was with the kernel.
+    /// From recording an event until it was handed to the kernel.
     Written(Duration),
-    /// A sync of the disk.
+    /// A sync to disk.
     Synced(Duration),
 }
 
-/// What can fail.
+/// Steps that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Write,
@@ -78,14 +78,14 @@ pub(crate) struct Tally {
     left_out: AtomicU64,
     sealed_segments: AtomicU64,
     failures: [AtomicU64; Step::ALL.len()],
-    /// Numbers of events.
+    /// Sequence numbers of events.
     written: AtomicU64,
     anchored: AtomicU64,
     observer: OnceLock<Box<dyn Fn(Timing) + Send + Sync>>,
 }
 
 impl Tally {
-    /// What the chain had at the start.
+    /// Sets the sequence numbers that the chain had at the start.
     pub(crate) fn resume(&self, written: u64, anchored: u64) {
         self.written.store(written, Ordering::Relaxed);
         self.anchored.store(anchored, Ordering::Relaxed);

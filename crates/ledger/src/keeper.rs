@@ -1,4 +1,5 @@
-//! The thread that waits for the disk: syncs, notes the anchor, seals, removes what is old.
+//! The keeper thread, which waits for the disk: syncs, stores the anchor, compresses and removes
+//! segments.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,28 +16,28 @@ use crate::retention;
 use crate::seal::seal;
 use crate::segment::SegmentId;
 
-/// How long an event may be with the kernel before it is synced: what a power cut can cost.
+/// The longest time between write and sync of an event: a power cut can lose this much.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long an event may be on the disk before the anchor knows.
+/// The longest time between the sync of an event and the next anchor.
 const ANCHOR_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked for what is too old, or could not be sealed.
+/// How often old segments are removed, and failed compressions retried.
 const TIDY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Notes that wait for this thread.
+/// Messages queued for this thread.
 pub(crate) const NOTES_MAX: usize = 64;
 
-/// What the writer says.
+/// A message from the writer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Note {
-    /// There is something to sync.
+    /// There are events to sync.
     Written,
-    /// Nothing more will be written to this segment.
+    /// This segment is complete and can be sealed.
     Seal(SegmentId),
 }
 
-/// What was written last.
+/// The position of the last written event.
 #[derive(Debug, Clone)]
 pub(crate) struct Position {
     pub(crate) last: Link,
@@ -49,14 +50,14 @@ pub(crate) struct Keeper {
     pub(crate) anchor: Box<dyn AnchorStore>,
     pub(crate) anchored: Option<Anchor>,
     pub(crate) first_kept: u64,
-    /// Segments that are to be sealed.
+    /// Segments waiting to be sealed.
     pub(crate) unsealed: VecDeque<SegmentId>,
-    /// The file that was synced last: a new one needs its directory synced too.
+    /// The file that was synced last: for a new one, the directory is synced, too.
     pub(crate) synced: Option<(SegmentId, u64)>,
 }
 
 impl Keeper {
-    /// Works until the writer is gone.
+    /// Runs until the writer is gone.
     pub(crate) fn run(mut self, notes: &Receiver<Note>) {
         let (mut anchor_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
@@ -82,7 +83,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for a note, and then for those that share a sync with it. Answers whether the
+    /// Waits for a message, and for further ones that can share the same sync. Returns whether the
     /// writer is gone.
     fn gather(&mut self, notes: &Receiver<Note>, wait: Duration) -> bool {
         let mut until = Instant::now() + wait;
@@ -105,7 +106,7 @@ impl Keeper {
         last == self.anchored.map(|anchor| anchor.last) || last.is_none()
     }
 
-    /// Brings what was written to the disk, and answers up to where it is there.
+    /// Syncs what was written; returns the last event that is on disk.
     fn sync(&mut self) -> Option<Link> {
         let position = self.shared.take_position()?;
         let now = (position.id, position.last.seq);
@@ -133,11 +134,11 @@ impl Keeper {
     fn sync_all(&self, position: &Position, is_new: bool) -> io::Result<()> {
         position.file.sync_data()?;
         if is_new {
-            // The segment before may have been filled since the last time.
+            // The previous segment may have been completed since the last sync.
             for id in &self.unsealed {
                 match File::open(id.open_path(&self.shared.settings.directory)) {
                     Ok(file) => file.sync_data()?,
-                    // Somebody has removed it: `verify` finds that.
+                    // Removed by someone else: `verify` reports that.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -168,7 +169,7 @@ impl Keeper {
         }
     }
 
-    /// Seals what waits for it, then removes what is too old or too much.
+    /// Seals complete segments, then removes excess ones.
     fn tidy(&mut self) {
         let directory = self.shared.settings.directory.clone();
         while let Some(id) = self.unsealed.front().copied() {
@@ -185,7 +186,7 @@ impl Keeper {
         }
     }
 
-    /// The anchor hears of it first: what is missing later was removed by us.
+    /// The anchor is stored first, so that `verify` knows that retention removed the segments.
     fn remove_excess(&mut self) -> io::Result<()> {
         let Some(position) = self.shared.position() else {
             return Ok(());

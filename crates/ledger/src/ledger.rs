@@ -1,4 +1,4 @@
-//! The ledger as the service sees it.
+//! The ledger's interface for the service.
 
 use std::fmt;
 use std::fs::File;
@@ -24,18 +24,18 @@ use crate::{AnchorStore, LedgerSettings, OnFailure};
 /// How long an operation waits for its event, or for room in the queue.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// One event for every operation. Clones share it; when the last is dropped, everything that
-/// was recorded is on the disk.
+/// Records one event per operation. Clones share the ledger; when the last one is dropped, all
+/// recorded events are on disk.
 #[derive(Clone)]
 pub struct Ledger(Arc<Threads>);
 
-/// An event that is on its way.
+/// A recorded event that is not written yet.
 #[derive(Debug)]
 #[must_use = "an operation is answered when its event is written"]
 pub struct Ticket(oneshot::Receiver<()>);
 
-/// The event is not with the kernel. It waits in the queue and is written when that is possible
-/// again.
+/// The event has not been handed to the kernel. It stays queued and is written when that is
+/// possible again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the audit log cannot be written")]
 pub struct NotRecorded;
@@ -47,19 +47,19 @@ struct Threads {
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the threads and the handles share.
+/// State that threads and handles share.
 pub(crate) struct Shared {
     pub(crate) settings: LedgerSettings,
     pub(crate) queue: Queue,
     pub(crate) tally: Tally,
     position: Mutex<Option<Position>>,
-    /// Whether the keeper will look at the position without being told again.
+    /// Whether the keeper has been notified since it last read the position.
     is_keeper_told: AtomicBool,
     is_failing: AtomicBool,
     failures: Mutex<[Option<String>; 2]>,
 }
 
-/// What can fail.
+/// The parts that can fail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     Write,
@@ -67,8 +67,8 @@ pub(crate) enum Part {
 }
 
 impl Ledger {
-    /// Opens the ledger in its directory, making it if need be, and continues its chain.
-    /// Only one process may have it open.
+    /// Opens the ledger in its directory, which is created if needed, and continues its chain. Only
+    /// one process may have it open.
     pub fn open(settings: LedgerSettings, anchor: Box<dyn AnchorStore>) -> Result<Self, OpenError> {
         let known = anchor.load().map_err(OpenError::Anchor)?;
         let opened = open::open(&settings.directory, known)?;
@@ -101,8 +101,8 @@ impl Ledger {
         })))
     }
 
-    /// Records an event. It is formatted here and written by another thread, in the order in
-    /// which events come here.
+    /// Records an event. It is formatted here and written by another thread, in the order of these
+    /// calls.
     pub fn record(&self, event: &Event<'_>) -> Ticket {
         let (written, ticket) = oneshot::channel();
         let fields = event.fields();
@@ -115,8 +115,7 @@ impl Ledger {
         Ticket(ticket)
     }
 
-    /// Whether an operation that leaves an event may begin. Waits a little while too many events
-    /// wait.
+    /// Whether an operation that must be recorded may begin. Waits briefly while the queue is long.
     pub async fn admit(&self) -> Result<(), NotRecorded> {
         if self.0.shared.settings.on_failure == OnFailure::Continue {
             return Ok(());
@@ -133,8 +132,8 @@ impl Ledger {
         found.map_err(|_| NotRecorded)
     }
 
-    /// Waits until an event is with the kernel. Where operations go on without their events,
-    /// it does not wait for a ledger that fails.
+    /// Waits until an event has been handed to the kernel. If operations continue without the audit
+    /// log, it does not wait while the ledger fails.
     pub async fn recorded(&self, ticket: Ticket) -> Result<(), NotRecorded> {
         let goes_on = self.0.shared.settings.on_failure == OnFailure::Continue;
         if goes_on && self.is_failing() {
@@ -147,29 +146,29 @@ impl Ledger {
         }
     }
 
-    /// Writes what waits, brings it to the disk and notes the anchor; waits for it. What is
-    /// recorded afterwards is lost. For the end of a process, where some task may still hold the
-    /// ledger.
+    /// Writes all queued events, syncs them and stores the anchor; blocks until that is done.
+    /// Events recorded afterwards are lost. Called at the end of a process, when some task may
+    /// still hold the ledger.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Whether events cannot be written now.
+    /// Whether events cannot be written at the moment.
     pub fn is_failing(&self) -> bool {
         self.0.shared.is_failing.load(Ordering::Acquire)
     }
 
-    /// Whether events cannot be written now, and operations are refused for it.
+    /// Whether operations are refused because events cannot be written.
     pub fn is_stopped(&self) -> bool {
         self.is_failing() && self.0.shared.settings.on_failure == OnFailure::Stop
     }
 
-    /// Events that wait to be written.
+    /// Number of events waiting to be written.
     pub fn queue_length(&self) -> usize {
         self.0.shared.queue.len()
     }
 
-    /// Counts, and what there is now.
+    /// The current metrics.
     pub fn figures(&self) -> LedgerFigures {
         LedgerFigures {
             queued: self.queue_length() as u64,
@@ -178,17 +177,17 @@ impl Ledger {
         }
     }
 
-    /// Tells `observer` how long each event and each sync takes. The first observer stays.
+    /// Calls `observer` with the duration of each event and each sync. The first observer stays.
     pub fn observe(&self, observer: impl Fn(Timing) + Send + Sync + 'static) {
         self.0.shared.tally.set_observer(Box::new(observer));
     }
 
-    /// Whether operations that only look are recorded too.
+    /// Whether read-only operations are recorded, too.
     pub fn records_reads(&self) -> bool {
         self.0.shared.settings.records_reads
     }
 
-    /// What the start found of the chain that it continues.
+    /// The state of the chain that was found at the start.
     pub fn resumed(&self) -> &Resumed {
         &self.0.resumed
     }
@@ -229,18 +228,18 @@ impl Shared {
         position.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same for the keeper, which wants to be told of what comes after.
+    /// Takes the position for the keeper, which then wants to be notified again.
     pub(crate) fn take_position(&self) -> Option<Position> {
         self.is_keeper_told.store(false, Ordering::SeqCst);
         self.position()
     }
 
-    /// Whether the keeper was told since it looked last; from now on it is.
+    /// Whether the keeper has been notified since it last looked; marks it as notified.
     pub(crate) fn is_keeper_told(&self) -> bool {
         self.is_keeper_told.swap(true, Ordering::SeqCst)
     }
 
-    /// Notes that a part fails, or does so no more, and tells the operator when that changes.
+    /// Records that a part fails or works again, and logs the change.
     pub(crate) fn set_failure(&self, part: Part, error: Option<&io::Error>) {
         if error.is_none() && !self.is_failing.load(Ordering::Acquire) {
             return;

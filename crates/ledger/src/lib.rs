@@ -1,13 +1,13 @@
-//! The ledger: one event for every operation, in an order that cannot be changed unseen.
+//! The ledger: one event per operation, in a tamper-evident order.
 //!
 //! ```text
 //! AUDIT/00000000000000000001.jsonl.zst    sealed segments, named by their first event
 //! AUDIT/00000000000000004711.jsonl        the segment that is being written
 //! ```
 //!
-//! Each line is JSON and begins with the SHA-256 of the line before and of its own bytes
-//! ([`chain`]). How far the chain was is also noted elsewhere, in the [`Anchor`], so that a
-//! ledger whose end was cut off is told from one that just ended there.
+//! Each line is JSON and begins with a SHA-256 over the previous line's hash and its own bytes
+//! ([`chain`]). The position of the chain is also stored elsewhere, in the [`Anchor`], so that a
+//! truncated ledger can be told from one that just ends there.
 //!
 //! # Who writes
 //!
@@ -16,14 +16,14 @@
 //!                                              └─▶ keeper thread: fsync, anchor, seal, retention
 //! ```
 //!
-//! An operation is answered once its event is with the kernel: SIGKILL loses nothing that was
-//! acknowledged. The writer takes everything that waits and writes it with one call, so callers
-//! that finish together share it. It never waits for the disk: a second thread syncs every
-//! `keeper::SYNC_INTERVAL`, which is what a power cut can cost.
+//! An operation is answered once its event has been handed to the kernel: SIGKILL loses nothing
+//! that was acknowledged. The writer takes all queued events and writes them with one call, so
+//! operations that end together share it. It never waits for the disk: a second thread syncs every
+//! `keeper::SYNC_INTERVAL`, which is what a power cut can lose.
 //!
-//! The finishing task does not write by itself. That would save the way to another thread and
-//! back (`xtask bench ledger` measures it), but write(2) of an appending file waits for the file
-//! system's journal when a disk is slow, and would hold up a thread that serves others.
+//! The operation's own task does not write. That would save the hand-over to another thread and
+//! back (`xtask bench ledger` measures it), but an appending write(2) waits for the filesystem's
+//! journal if the disk is slow, and would block a thread that serves others.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Finding the end of the chain at start.
+//! Finds the end of the chain at start.
 //!
-//! A last line without its end was never acknowledged: it is cut off. If the end is not where
-//! the anchor says, the chain goes on after the anchor, in a segment of its own: the gap stays
-//! in the files, and `verify` finds it for as long as they are kept.
+//! An incomplete last line was never acknowledged: it is cut off. If the files do not end where the
+//! anchor says, the chain continues after the anchor, in a new segment: the gap stays in the files,
+//! and `verify` reports it as long as they are kept.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File};
@@ -19,12 +19,12 @@ use crate::writer::Current;
 /// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The disk.
+    /// A disk error.
     #[error("could not {step} of the audit log")]
     Io {
-        /// What was being done.
+        /// Completes "could not … of the audit log".
         step: &'static str,
-        /// Why it failed.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The anchor cannot be read.
@@ -32,12 +32,12 @@ pub enum OpenError {
     Anchor(#[source] AnchorError),
 }
 
-/// What the start found.
+/// What was found at the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resumed {
-    /// Bytes of a last line without its end, which were cut off.
+    /// Bytes of an incomplete last line, which were cut off.
     pub torn_bytes: u64,
-    /// Whether the files do not end where the anchor says: `verify` tells more.
+    /// Whether the files do not end where the anchor says; `verify` reports the details.
     pub is_broken: bool,
 }
 
@@ -49,16 +49,17 @@ pub(crate) struct Opened {
     pub(crate) resumed: Resumed,
 }
 
-/// What the last segment holds.
+/// The contents of the last segment.
 struct End {
     header: Header,
     last: Link,
     length: u64,
-    /// Events in it, whole or not.
+    /// Number of events in it, including an incomplete one.
     lines: u64,
     torn_bytes: u64,
     is_whole: bool,
-    /// Whether the anchor's event is in it as the anchor says, or is not its business.
+    /// Whether it agrees with the anchor: it has the anchor's event with the same hash, or the
+    /// anchor points elsewhere.
     has_anchor: bool,
 }
 
@@ -101,7 +102,7 @@ pub(crate) fn open(directory: &Path, anchor: Option<Anchor>) -> Result<Opened, O
     })
 }
 
-/// The segments that were begun. One without its first line was not: its server died first.
+/// The segments with at least a header. One without it was left by a server that died.
 fn begun(directory: &Path) -> io::Result<Vec<SegmentId>> {
     let mut segments = list(directory)?;
     while let Some(last) = segments.last() {
@@ -114,7 +115,7 @@ fn begun(directory: &Path) -> io::Result<Vec<SegmentId>> {
     Ok(segments)
 }
 
-/// The chain goes on after the anchor and after everything that is there.
+/// Continues the chain after the anchor and after all existing events.
 fn broken(anchored: Link, newest: u64, unsealed: VecDeque<SegmentId>) -> Opened {
     let is_broken = anchored.seq > 0 || newest > 0;
     if is_broken {
@@ -145,7 +146,7 @@ fn make(directory: &Path) -> io::Result<()> {
         .create(directory)
 }
 
-/// Reads the last segment to its end; `None` if it does not begin as a segment does.
+/// Reads the last segment to its end; `None` if it does not begin with a header.
 fn read_end(directory: &Path, id: SegmentId, anchor: Link) -> io::Result<Option<End>> {
     let mut reader = SegmentReader::open(directory, id)?;
     let header = match reader.next()? {

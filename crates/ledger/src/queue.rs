@@ -1,4 +1,4 @@
-//! Events on their way to the writer.
+//! The queue of events for the writer.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// Events that wait. Each operation waits for its own, so there are seldom more than
-/// operations; one more than this is counted and left out, and the ledger says so.
+/// Most queued events. Each operation waits for its own event, so there are rarely more events than
+/// operations; further ones are dropped and counted, which the ledger records.
 pub(crate) const QUEUE_EVENTS_MAX: usize = 16 << 10;
 
-/// With more events waiting, operations that would add one wait before they begin.
+/// Above this length, operations that would add an event wait before they begin.
 pub(crate) const QUEUE_EVENTS_HIGH: usize = QUEUE_EVENTS_MAX / 2;
 
-/// How long the writer waits before it tries again.
+/// The writer's pause before a retry.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// An event that is not written yet.
+/// A queued event.
 pub(crate) struct Waiting {
-    /// Its fields after its number.
+    /// The fields after the sequence number.
     pub(crate) fields: String,
     /// When it was recorded.
     pub(crate) since: Instant,
-    /// Who is told when it is written.
+    /// Notified when the event is written.
     pub(crate) written: oneshot::Sender<()>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     events: VecDeque<Waiting>,
-    /// Events that found the queue full.
+    /// Events dropped because the queue was full.
     left_out: u64,
     is_closed: bool,
 }
@@ -45,7 +45,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, or counts it if there is no room.
+    /// Adds an event, or counts it as dropped if the queue is full.
     pub(crate) fn push(&self, event: Waiting) {
         let mut state = self.state();
         if state.events.len() >= QUEUE_EVENTS_MAX {
@@ -69,8 +69,8 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for events and takes all of them, with how many were left out; `None` when it is
-    /// closed and empty.
+    /// Waits for events and takes all of them, with the number of dropped ones; `None` when the
+    /// queue is closed and empty.
     pub(crate) fn take(&self) -> Option<(VecDeque<Waiting>, u64)> {
         let mut state = self.state();
         while state.events.is_empty() && state.left_out == 0 {
@@ -88,7 +88,7 @@ impl Queue {
         ))
     }
 
-    /// Puts events back, in front of those that came meanwhile.
+    /// Puts events back, before those that arrived meanwhile.
     pub(crate) fn put_back(&self, mut events: VecDeque<Waiting>, left_out: u64) {
         let mut state = self.state();
         events.append(&mut state.events);
@@ -96,7 +96,7 @@ impl Queue {
         state.left_out += left_out;
     }
 
-    /// Waits a little before the next attempt; whether it was closed meanwhile.
+    /// Waits before a retry; returns whether the queue was closed meanwhile.
     pub(crate) fn pause(&self) -> bool {
         let state = self.state();
         if state.is_closed {

@@ -1,4 +1,5 @@
-//! Removing what is too old or too much. Only sealed segments go, the oldest first.
+//! Removes segments that are too old or too many. Only sealed segments are removed, the oldest
+//! first.
 
 use std::fs;
 use std::io;
@@ -8,8 +9,8 @@ use std::time::SystemTime;
 use crate::LedgerSettings;
 use crate::segment::{SegmentId, list};
 
-/// The segments that must go, oldest first, and the first event that is left then. `current` is
-/// being written.
+/// The segments to remove, oldest first, and the first event that is left then. `current` is being
+/// written.
 pub(crate) fn excess(
     settings: &LedgerSettings,
     current: SegmentId,
@@ -47,7 +48,7 @@ fn size(directory: &Path, id: SegmentId) -> u64 {
     size(id.open_path(directory)) + size(id.sealed_path(directory))
 }
 
-/// Removes a segment, whichever form it has.
+/// Removes a segment, sealed or not.
 pub(crate) fn remove(directory: &Path, id: SegmentId) -> io::Result<()> {
     for path in [id.open_path(directory), id.sealed_path(directory)] {
         match fs::remove_file(path) {

@@ -1,8 +1,8 @@
-//! Sealing: a segment that nobody writes to any more is compressed.
+//! Seals segments: compresses those that are complete.
 //!
-//! The encoder is `ruzstd`, which the image crate uses for reading; it needs no C compiler and
-//! adds little to the binary. It is young, so each frame is read back and compared before the
-//! plain file goes.
+//! The encoder is `ruzstd`, which the image crate uses for decoding; it needs no C compiler and
+//! adds little to the binary. It is young, so each frame is decoded and compared before the
+//! uncompressed file is removed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,11 +15,11 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::segment::SegmentId;
 
-/// How much of a segment is compressed at a time: what sealing needs of memory.
+/// How much of a segment is compressed at a time, which bounds the memory for sealing.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// Compresses a segment and removes the plain one. A crash at any moment leaves one of the two
-/// whole, and the next call goes on.
+/// Compresses a segment and removes the uncompressed file. A crash at any moment leaves at least
+/// one of the two complete, and the next call continues.
 pub(crate) fn seal(directory: &Path, id: SegmentId) -> io::Result<()> {
     let (plain, sealed) = (id.open_path(directory), id.sealed_path(directory));
     if !plain.exists() {
@@ -57,7 +57,7 @@ fn compress(from: &Path, to: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-/// One frame, which has been read back.
+/// Compresses one frame and verifies it by decoding.
 fn frame(piece: &[u8]) -> io::Result<Vec<u8>> {
     let compress = || compress_to_vec(piece, CompressionLevel::Fastest);
     let frame = catch_unwind(compress).map_err(|_| io::Error::other("the encoder panicked"))?;

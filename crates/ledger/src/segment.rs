@@ -1,8 +1,8 @@
 //! Segments: the files of the ledger.
 //!
-//! A segment begins with a line that says where it stands in the chain, and is named by its
-//! first event. A sealed one is compressed: zstd frames of a bounded size, one after another,
-//! which `zstdcat` reads.
+//! A segment begins with a header line that gives its position in the chain, and is named after its
+//! first event. A sealed one is compressed: zstd frames of a bounded size, one after another, which
+//! `zstdcat` reads.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,23 +13,23 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::chain::{Hash, Link};
 
-/// No line is longer; what looks like one is damage.
+/// The longest line; a longer one is damaged.
 pub(crate) const LINE_BYTES_MAX: usize = 32 << 10;
 
 const OPEN_SUFFIX: &str = ".jsonl";
 const SEALED_SUFFIX: &str = ".jsonl.zst";
 const NEW_SUFFIX: &str = ".jsonl.zst.new";
 
-/// A segment's first event: its name.
+/// The sequence number of a segment's first event, which names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u64);
 
-/// What a segment's first line says.
+/// The header line of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The event before its first, and that event's hash.
+    /// The event before its first one, with its hash.
     pub(crate) before: Link,
-    /// When it was begun.
+    /// When it was created.
     pub(crate) unix_ms: u64,
 }
 
@@ -55,7 +55,7 @@ impl SegmentId {
     }
 }
 
-/// The segments in a directory, oldest first. One that is being sealed is there once.
+/// The segments in a directory, oldest first. One that is being sealed is listed once.
 pub(crate) fn list(directory: &Path) -> io::Result<Vec<SegmentId>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -72,14 +72,14 @@ pub fn is_segment_name(name: &str) -> bool {
     SegmentId::of(name).is_some()
 }
 
-/// Visits each segment's file, oldest first, with its name and the length of what is whole in it. A
-/// server may go on writing. One that retention removes meanwhile is an error.
+/// Visits each segment's file, oldest first, with its name and the length of its complete lines. A
+/// server may be writing. If retention removes a segment meanwhile, that is an error.
 pub fn segment_files<E: From<io::Error>>(
     directory: &Path,
     mut visit: impl FnMut(&str, File, u64) -> Result<(), E>,
 ) -> Result<(), E> {
     for id in list(directory)? {
-        // It may be sealed between the two.
+        // It may be sealed between the two attempts.
         let (path, file) = match File::open(id.open_path(directory)) {
             Ok(file) => (id.open_path(directory), file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -102,7 +102,7 @@ pub fn segment_files<E: From<io::Error>>(
     Ok(())
 }
 
-/// The length of a file without a last line that has no end.
+/// The length of a file without an incomplete last line.
 fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
     let from = length.saturating_sub(LINE_BYTES_MAX as u64 + 1);
     let mut end = vec![0; usize::try_from(length - from).unwrap_or(0)];
@@ -112,7 +112,7 @@ fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
 }
 
 impl Header {
-    /// Its line.
+    /// Formats the header.
     pub(crate) fn line(&self) -> String {
         format!(
             "{{\"ledger\":1,\"after_seq\":{},\"after_hash\":\"{}\",\"time\":\"{}\"}}\n",
@@ -122,7 +122,7 @@ impl Header {
         )
     }
 
-    /// Reads its line without the newline.
+    /// Parses the header without its newline.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_slice(line).ok()?;
         if json["ledger"] != 1 {
@@ -144,13 +144,13 @@ pub(crate) struct SegmentReader {
     is_sealed: bool,
 }
 
-/// What a reader finds.
+/// The result of reading a line.
 pub(crate) enum Found<'a> {
     /// A line, without its newline.
     Line(&'a [u8]),
-    /// The last line has no end: whoever wrote it died, or is writing it now.
+    /// The last line is incomplete: its writer died, or is writing it now.
     Torn(usize),
-    /// A line that is too long to be one.
+    /// A line that is too long to be valid.
     TooLong,
     End,
 }
@@ -158,7 +158,7 @@ pub(crate) enum Found<'a> {
 impl SegmentReader {
     /// Opens a segment, sealed or not.
     pub(crate) fn open(directory: &Path, id: SegmentId) -> io::Result<Self> {
-        // It may be sealed between the two.
+        // It may be sealed between the two attempts.
         let not_found = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         match File::open(id.open_path(directory)) {
             Ok(file) => Ok(Self::new(Box::new(file), false)),
@@ -178,7 +178,7 @@ impl SegmentReader {
         }
     }
 
-    /// Whether nobody writes to it any more.
+    /// Whether it is sealed, so that nothing more is written to it.
     pub(crate) fn is_sealed(&self) -> bool {
         self.is_sealed
     }
@@ -197,7 +197,7 @@ impl SegmentReader {
     }
 }
 
-/// Frames of zstd, one after another.
+/// Decodes consecutive zstd frames.
 struct Frames<R: BufRead> {
     bytes: Option<R>,
     frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
@@ -211,7 +211,7 @@ impl<R: BufRead> Frames<R> {
         }
     }
 
-    /// Begins the next frame; whether there is one.
+    /// Begins the next frame; false if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         let Some(mut bytes) = self.bytes.take() else {
             return Ok(false);

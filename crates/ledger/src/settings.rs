@@ -1,39 +1,39 @@
-//! What the operator chose.
+//! Settings of the ledger.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What becomes of operations while events cannot be written.
+/// What happens to operations while events cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// Operations that leave an event are refused.
+    /// Operations that must be recorded are refused.
     #[default]
     Stop,
-    /// They go on. Events wait for the disk; those that find the queue full are counted.
+    /// Operations continue. Events stay queued; those that do not fit are dropped and counted.
     Continue,
 }
 
-/// What the operator chose.
+/// Settings of the ledger.
 #[derive(Debug, Clone)]
 pub struct LedgerSettings {
-    /// Where segments are.
+    /// The directory of segments.
     pub directory: PathBuf,
-    /// A segment that is longer is sealed.
+    /// A segment is sealed at this size.
     pub segment_bytes: u64,
-    /// A segment that is older is sealed.
+    /// A segment is sealed at this age.
     pub segment_age: Duration,
-    /// Sealed segments that are older are removed; `None`: never.
+    /// Sealed segments are removed at this age; `None`: never.
     pub retention: Option<Duration>,
-    /// What all segments may take of the disk; `None`: no bound. Removes sealed ones only.
+    /// Disk space for all segments; `None`: no limit. Only sealed ones are removed.
     pub bytes_max: Option<u64>,
-    /// What becomes of operations while events cannot be written.
+    /// What happens to operations while events cannot be written.
     pub on_failure: OnFailure,
-    /// Whether operations that only look are recorded too.
+    /// Whether read-only operations are recorded, too.
     pub records_reads: bool,
 }
 
 impl LedgerSettings {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(directory: PathBuf) -> Self {
         Self {
             directory,

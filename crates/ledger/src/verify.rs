@@ -1,7 +1,7 @@
-//! Checking that the ledger is whole.
+//! Verifies the ledger.
 //!
-//! Every line is hashed and nothing is read as JSON. After a fault it goes on from what the
-//! line says of itself, so each fault is found where it is and once.
+//! Every line is hashed, and no JSON is parsed. After a fault, verification continues with what the
+//! line says about itself, so each fault is reported once and where it is.
 
 use std::fmt;
 use std::io;
@@ -11,55 +11,55 @@ use crate::anchor::Anchor;
 use crate::chain::{Link, Parts};
 use crate::segment::{Found, Header, SegmentId, SegmentReader, list};
 
-/// Faults that are told; more are only counted.
+/// Most faults that are reported; further ones are only counted.
 const FAULTS_MAX: usize = 100;
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    /// Events that are there.
+    /// Number of events.
     pub events: u64,
-    /// Segments that are there.
+    /// Number of segments.
     pub segments: usize,
-    /// The first event that is there.
+    /// The first event.
     pub first_seq: Option<u64>,
-    /// The last event, with the hash that stands for all before it.
+    /// The last event, whose hash covers all before it.
     pub head: Link,
-    /// Bytes of a last line that has no end: its server died, or is writing it now.
+    /// Bytes of an incomplete last line: its server died, or is writing it now.
     pub torn_bytes: usize,
-    /// Whether there was an anchor. Without one, a ledger whose end was cut off looks whole.
+    /// Whether there was an anchor. Without one, truncation cannot be detected.
     pub is_anchored: bool,
-    /// What is wrong, the first of it.
+    /// The first faults.
     pub faults: Vec<Fault>,
-    /// How much is wrong.
+    /// Number of faults.
     pub faults_count: u64,
 }
 
-/// Something that is wrong, and where.
+/// A fault and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// The events that it is about, from and to.
+    /// The first and the last event that it is about.
     pub events: (u64, u64),
-    /// The segment's first event and the line in the segment, where it has a place.
+    /// The segment's first event and the line in the segment, if the fault has a position.
     pub place: Option<(u64, u64)>,
 }
 
-/// What can be wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The event, or its hash, is not what was written.
+    /// The event or its hash was changed.
     Changed,
-    /// The line is no event.
+    /// The line is not an event.
     Damaged,
-    /// Events that were written are not there.
+    /// Events are missing.
     Missing,
-    /// The event stands where it does not belong.
+    /// The event is out of order.
     OutOfPlace,
-    /// The end is not there: the anchor knows of more.
+    /// The end is missing: the anchor is further.
     Truncated,
-    /// The whole chain was written anew: it has not the hash that the anchor knows.
+    /// The whole chain was rewritten: the anchor's event has another hash.
     Rewritten,
     /// A segment cannot be read.
     Unreadable,
@@ -68,14 +68,14 @@ pub enum FaultKind {
 struct Walk {
     verdict: Verdict,
     anchor: Option<Anchor>,
-    /// Where the walk is: the last event by what it says of itself.
+    /// The last event, by what its line says about itself.
     last: Option<Link>,
-    /// Whether the hash of the last event is not known.
+    /// Whether the hash of the last event is unknown.
     is_lost: bool,
     place: (u64, u64),
 }
 
-/// Checks all segments, oldest first. The anchor must have been read before.
+/// Verifies all segments, oldest first. The anchor must have been read before.
 pub fn verify(directory: &Path, anchor: Option<Anchor>) -> io::Result<Verdict> {
     let segments = list(directory)?;
     let mut walk = Walk::new(anchor, segments.len());
@@ -112,7 +112,7 @@ impl Walk {
         let read = SegmentReader::open(directory, id)
             .and_then(|mut reader| self.read(&mut reader, id, is_newest));
         match read {
-            // Retention may have removed it just now; what should be there is looked for below.
+            // Retention may have just removed it; missing events are detected below.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.last.is_none() => {}
             Err(_) => {
                 let next = self.last.map_or(id.0, |last| last.seq + 1);
@@ -148,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// A segment's first line says after which event it goes on.
+    /// Checks a segment's header, which names the event that it continues after.
     fn header(&mut self, line: &[u8], id: SegmentId) {
         let before = Header::parse(line).map(|header| header.before);
         let Some(before) = before.filter(|before| before.seq + 1 == id.0) else {
@@ -209,7 +209,7 @@ impl Walk {
         self.compare_with_anchor(parts.link);
     }
 
-    /// An event that was missed before is only in the wrong place.
+    /// An event that was reported as missing is only out of order.
     fn out_of_place(&mut self, seq: u64) {
         let is_it = |fault: &Fault| fault.kind == FaultKind::Missing && fault.events == (seq, seq);
         if let Some(missed) = self.verdict.faults.iter().position(is_it) {
@@ -254,14 +254,14 @@ impl Walk {
 }
 
 impl Verdict {
-    /// Whether nothing is wrong.
+    /// Whether there are no faults.
     pub fn is_whole(&self) -> bool {
         self.faults_count == 0
     }
 }
 
 impl FaultKind {
-    /// The word for programs.
+    /// The name for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Changed => "changed",
@@ -285,7 +285,7 @@ impl fmt::Display for Fault {
         }
         f.write_str(match self.kind {
             FaultKind::Changed => {
-                "do not follow from what is before: changed, or the event before was"
+                "was changed, or the event before it: its hash does not follow from what is before"
             }
             FaultKind::Damaged => "cannot be read: the line is damaged",
             FaultKind::Missing => "missing",

@@ -1,4 +1,4 @@
-//! Reading events, for people and programs.
+//! Reads events, for people and programs.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::segment::{Found, LINE_BYTES_MAX, SegmentId, SegmentReader, list};
 
-/// How much is read at a time of a segment that is followed.
+/// Bytes read at a time while following a segment.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Shows every event, oldest first, until `visit` breaks. Lines that cannot be read are left
-/// out: [`verify`](crate::verify()) tells of them.
+/// Visits every event, oldest first, until `visit` breaks. Unreadable lines are skipped:
+/// [`verify`](crate::verify()) reports them.
 pub fn events(directory: &Path, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<()> {
     for id in list(directory)? {
         if read(directory, id, &mut visit)?.is_break() {
@@ -49,7 +49,7 @@ fn read(
     }
 }
 
-/// The newest `count` events, oldest of them first, and what comes after them.
+/// The newest `count` events, oldest first, and a [`Tail`] that continues after them.
 pub fn newest(directory: &Path, count: usize) -> io::Result<(Vec<Vec<u8>>, Tail)> {
     let tail = Tail::at_end(directory)?;
     let mut found: VecDeque<Vec<u8>> = VecDeque::new();
@@ -86,9 +86,9 @@ pub fn newest(directory: &Path, count: usize) -> io::Result<(Vec<Vec<u8>>, Tail)
 pub struct Tail {
     directory: PathBuf,
     current: Option<(SegmentId, File)>,
-    /// Bytes of a line that has no end yet.
+    /// Bytes of an incomplete line.
     partial: Vec<u8>,
-    /// Events of the segment that were passed.
+    /// Number of events read from the segment.
     lines: u64,
     is_at_header: bool,
 }
@@ -118,25 +118,25 @@ impl Tail {
                 self.is_at_header = true;
                 Ok(())
             }
-            // Sealed: what comes is in the next one.
+            // It has been sealed: new events are in the next segment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Shows what has come since.
+    /// Visits the events since the last call.
     pub fn more(&mut self, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
         loop {
             self.drain(&mut visit)?;
             let current = self.current.as_ref().map_or(0, |(id, _)| id.0);
             let next = list(&self.directory)?.into_iter().find(|id| id.0 > current);
             let Some(next) = next else { return Ok(()) };
-            // It may have got its last lines while we looked.
+            // The segment may have received its last lines meanwhile.
             self.drain(&mut visit)?;
             let before = current;
             self.open(next)?;
             if self.current.as_ref().is_none_or(|(id, _)| id.0 == before) {
-                // Already sealed again: read it as a whole.
+                // It is already sealed: read it as a whole.
                 let _ = read(&self.directory, next, &mut |line| {
                     visit(line);
                     ControlFlow::Continue(())
@@ -146,7 +146,7 @@ impl Tail {
         }
     }
 
-    /// Stands at the end of a sealed segment.
+    /// Moves to the end of a sealed segment.
     fn skip_to(&mut self, id: SegmentId) -> io::Result<()> {
         let file = File::open(id.sealed_path(&self.directory))?;
         io::copy(&mut &file, &mut io::sink())?;

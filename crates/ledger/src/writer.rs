@@ -1,8 +1,8 @@
 //! The thread that writes events.
 //!
-//! It takes everything that waits, chains it and hands it to the kernel with one call. If that
-//! fails, the file is cut back to its last whole event, the events stay in the queue, and it
-//! tries again until there is room.
+//! It takes all queued events, chains them and hands them to the kernel with one call. If that
+//! fails, the file is truncated to its last complete event, the events stay queued, and it retries
+//! until there is space.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,9 +22,8 @@ use crate::ledger::{Part, Shared};
 use crate::queue::Waiting;
 use crate::segment::{Header, SegmentId};
 
-/// How much room of the disk is taken at a time before it is needed, and how much of it is left
-/// at least: what was taken is there when others have filled the disk, so kills and reads can
-/// still be recorded.
+/// Disk space is preallocated in steps of this size, and a part of it is always left: it is
+/// available even if others have filled the disk, so kills and reads can still be recorded.
 const ROOM_STEP_BYTES: u64 = 2 << 20;
 const ROOM_LEFT_BYTES: u64 = 1 << 20;
 
@@ -32,21 +31,21 @@ const ROOM_LEFT_BYTES: u64 = 1 << 20;
 pub(crate) struct Current {
     pub(crate) id: SegmentId,
     pub(crate) file: Arc<File>,
-    /// Up to here it is whole.
+    /// The length of its complete lines.
     pub(crate) length: u64,
-    /// Up to here it has room on the disk.
+    /// The length that is allocated on disk.
     pub(crate) room: u64,
-    /// Whether there may be a part of an event after that.
+    /// Whether a partial event may follow the complete lines.
     pub(crate) is_torn: bool,
     pub(crate) begun_unix_ms: u64,
 }
 
-/// What the thread works with.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keeper: SyncSender<Note>,
     pub(crate) last: Link,
-    /// `None` if the next event begins a segment.
+    /// `None` if the next event starts a segment.
     pub(crate) current: Option<Current>,
 }
 
@@ -60,7 +59,7 @@ impl Writer {
                     for event in events {
                         let tally = &self.shared.tally;
                         tally.observe(Timing::Written(event.since.elapsed()));
-                        // Whoever asked may have gone.
+                        // The receiver may be gone.
                         let _ = event.written.send(());
                     }
                 }
@@ -96,7 +95,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has the segment synced, and sealed if it is long or old enough.
+    /// Notifies the keeper to sync the segment, and to seal it if it is large or old enough.
     fn tell_keeper(&mut self, now: u64) {
         let Some(current) = &self.current else { return };
         let settings = &self.shared.settings;
@@ -107,7 +106,7 @@ impl Writer {
         self.shared.written(self.last, &current.file, id);
         if is_full || is_old {
             self.current = None;
-            // The bound is generous; a keeper that is stuck on a slow disk is waited for.
+            // The queue is long enough; a keeper that is blocked by a slow disk is waited for.
             let _ = self.keeper.send(Note::Seal(id));
         } else if !self.shared.is_keeper_told() {
             let _ = self.keeper.try_send(Note::Written);
@@ -116,7 +115,7 @@ impl Writer {
 }
 
 impl Current {
-    /// Writes lines, or nothing: what is there of them is cut off before the next attempt.
+    /// Writes all lines or none: a partial write is truncated before the next attempt.
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.is_torn {
             self.file.set_len(self.length)?;
@@ -133,7 +132,7 @@ impl Current {
         Ok(())
     }
 
-    /// Takes room for what will be written. A disk that gives none is no fault yet.
+    /// Preallocates space. A failure is not an error yet.
     fn take_room(&mut self) {
         if self.length + ROOM_LEFT_BYTES > self.room {
             let taken = fallocate(
@@ -148,7 +147,7 @@ impl Current {
         }
     }
 
-    /// Whether it still has a name: what is written to a deleted file is lost.
+    /// Whether the file still has a name: data written to a deleted file is lost.
     fn is_there(&self) -> bool {
         let is_there = self.file.metadata().is_ok_and(|found| found.nlink() > 0);
         if !is_there {
@@ -158,7 +157,7 @@ impl Current {
     }
 }
 
-/// The segment to write to, begun if need be.
+/// The segment to write to, created if needed.
 fn current<'a>(
     current: &'a mut Option<Current>,
     shared: &Shared,
@@ -176,7 +175,7 @@ fn begin(shared: &Shared, before: Link, unix_ms: u64) -> io::Result<Current> {
     let id = SegmentId(before.seq + 1);
     let directory = &shared.settings.directory;
     let path = id.open_path(directory);
-    // What is there under this name is what a failed attempt left: it has no event.
+    // An existing file of this name was left by a failed attempt: it has no events.
     let file = File::options()
         .append(true)
         .create(true)
@@ -200,7 +199,7 @@ fn unix_ms() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// An event that says that others are missing.
+/// The event that reports dropped events.
 fn gap(left_out: u64, unix_ms: u64) -> String {
     let mut event = Event::new(EventName::LedgerGap, unix_ms, Who::Server, "ledger");
     event.arguments.number("events_left_out", left_out);

@@ -1,4 +1,4 @@
-//! The task that sends spans, many at a time.
+//! The task that sends spans in batches.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,22 +13,23 @@ use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
 use crate::exporter::{ExporterError, Item, Tally};
+use crate::headers::Headers;
 use crate::message::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use crate::span::Span;
 
-/// Spans that are sent at once, and how long the first of them waits for others.
+/// Most spans per batch, and how long the first one waits for others.
 const BATCH_SPANS_MAX: usize = 512;
 const BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a collector may take to accept a connection, and to answer.
+/// Timeouts for connecting to a collector, and for its response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a batch is sent, and the pause after the first time; each is twice as long.
+/// Attempts to send a batch, and the pause after the first; it doubles each time.
 const ATTEMPTS_MAX: u32 = 3;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Of a collector's answer, this much is read.
+/// Most bytes of a collector's response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -37,29 +38,34 @@ pub(crate) struct Sender {
     client: Client,
     url: Url,
     tally: Arc<Tally>,
-    /// Whether the last batch was lost: the operator is told of changes only.
+    /// Whether the last batch was lost: only changes are logged.
     is_failing: bool,
 }
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 enum Refusal {
-    /// It may be taken later.
+    /// A temporary failure: it may be accepted later.
     Later(String),
     Never(String),
 }
 
 impl Sender {
-    pub(crate) fn new(endpoint: &Endpoint, tally: Arc<Tally>) -> Result<Self, ExporterError> {
-        // Whoever was first decides for the whole process; all of them would do.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        headers: &Headers,
+        tally: Arc<Tally>,
+    ) -> Result<Self, ExporterError> {
+        // The first provider in the process is used; any of them would do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers.map())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .pool_max_idle_per_host(1)
             .redirect(Policy::none());
         if endpoint.is_plain_http() {
-            // The certificates of this host would take memory for nothing.
+            // Without TLS, loading this host's certificates would only waste memory.
             builder = builder.tls_certs_only([]);
         }
         Ok(Self {
@@ -70,7 +76,7 @@ impl Sender {
         })
     }
 
-    /// Sends until the last handle is gone and everything was sent.
+    /// Sends until the last handle is gone and everything is sent.
     pub(crate) async fn run(mut self, mut items: mpsc::Receiver<Item>) {
         while let Some(first) = items.recv().await {
             let (batch, flushed) = gather(first, &mut items).await;
@@ -78,7 +84,7 @@ impl Sender {
                 self.send(batch).await;
             }
             if let Some(flushed) = flushed {
-                // Whoever asked may have gone.
+                // The receiver may be gone.
                 let _ = flushed.send(());
             }
         }
@@ -107,7 +113,7 @@ impl Sender {
         self.tally.exported.fetch_add(taken, Ordering::Relaxed);
     }
 
-    /// Answers how many spans were refused of a batch that was taken.
+    /// Sends a batch, with retries; returns how many of its spans were rejected.
     async fn post_repeatedly(&self, body: Vec<u8>) -> Result<u64, String> {
         let mut pause = ATTEMPT_PAUSE;
         for _ in 1..ATTEMPTS_MAX {
@@ -126,7 +132,7 @@ impl Sender {
     async fn post(&self, body: Vec<u8>) -> Result<u64, Refusal> {
         let request = self.client.post(self.url.clone()).body(body);
         let sent = request.header(CONTENT_TYPE, PROTOBUF).send().await;
-        // Without its URL, which the operator knows.
+        // Without the URL, which the operator knows.
         let mut answer = sent.map_err(|error| Refusal::Later(shown(&error.without_url())))?;
         let status = answer.status();
         if !status.is_success() {
@@ -144,19 +150,19 @@ impl Sender {
             }
             read.extend_from_slice(&piece);
         }
-        // A collector that took everything need not say so.
+        // A collector that accepted everything may send an empty response.
         let told = ExportTraceServiceResponse::decode(&read[..]).unwrap_or_default();
         let rejected = told.partial_success.map_or(0, |part| part.rejected_spans);
         Ok(u64::try_from(rejected).unwrap_or(0))
     }
 }
 
-/// As OTLP says.
+/// Whether OTLP allows a retry after this status.
 fn may_work_later(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// An error with its causes.
+/// Formats an error with its sources.
 fn shown(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -167,7 +173,7 @@ fn shown(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Waits for spans that can be sent together with the first.
+/// Collects spans that can be sent together with the first one.
 async fn gather(
     first: Item,
     items: &mut mpsc::Receiver<Item>,

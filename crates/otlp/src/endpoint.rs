@@ -1,18 +1,18 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use reqwest::Url;
 
-/// The longest address.
+/// The longest URL.
 const URL_BYTES_MAX: usize = 2048;
 
-/// Where traces are posted, below the collector's address.
+/// The path for traces, below the collector's base URL.
 const PATH: &str = "v1/traces";
 
-/// The address of a collector that speaks OTLP over HTTP.
+/// The URL of a collector that accepts OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
-/// A text that is not such an address.
+/// The text is not a valid collector URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318, without user, query or fragment"
@@ -20,7 +20,7 @@ pub struct Endpoint(Url);
 pub struct EndpointError;
 
 impl Endpoint {
-    /// Reads the base address of a collector, or that of its traces.
+    /// Parses the base URL of a collector, or the URL for traces.
     pub fn parse(text: &str) -> Result<Self, EndpointError> {
         if text.len() > URL_BYTES_MAX {
             return Err(EndpointError);

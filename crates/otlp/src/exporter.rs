@@ -1,4 +1,4 @@
-//! The handle that records spans, and what becomes of them.
+//! The handle that records spans, and counts what happens to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,32 +8,33 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::Sender;
 use crate::endpoint::Endpoint;
+use crate::headers::Headers;
 use crate::span::Span;
 
-/// Spans that wait to be sent. One more is dropped.
+/// Most spans waiting to be sent. Further ones are dropped.
 const QUEUE_SPANS_MAX: usize = 2048;
 
-/// Why there can be no exporter.
+/// Why the exporter could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("could not make an HTTP client for traces")]
 pub struct ExporterError(#[from] pub(crate) reqwest::Error);
 
-/// Sends spans to a collector. Clones share it; when the last is dropped, the task ends with what
-/// it has.
+/// Sends spans to a collector. Clones share it; when the last one is dropped, the task sends the
+/// remaining spans and ends.
 #[derive(Debug, Clone)]
 pub struct Exporter {
     queue: mpsc::Sender<Item>,
     tally: Arc<Tally>,
 }
 
-/// What became of spans, since the start.
+/// Spans since the start, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// The collector took them.
+    /// Accepted by the collector.
     pub exported: u64,
-    /// They found the queue full.
+    /// Dropped because the queue was full.
     pub dropped: u64,
-    /// The collector could not be reached, or refused them.
+    /// Not sent because the collector could not be reached or rejected them.
     pub failed: u64,
 }
 
@@ -44,32 +45,33 @@ pub(crate) struct Tally {
     pub(crate) failed: AtomicU64,
 }
 
-/// What the task is given.
+/// An item for the task.
 #[derive(Debug)]
 pub(crate) enum Item {
     Span(Box<Span>),
-    /// Send everything before, then say so.
+    /// Send all earlier spans, then notify.
     Flush(oneshot::Sender<()>),
 }
 
 impl Exporter {
-    /// Starts the task that sends. Needs a tokio runtime. The collector need not be there.
-    pub fn start(endpoint: &Endpoint) -> Result<Self, ExporterError> {
+    /// Starts the task, which sends these headers with each request. Needs a tokio runtime. The
+    /// collector need not be reachable.
+    pub fn start(endpoint: &Endpoint, headers: &Headers) -> Result<Self, ExporterError> {
         let (queue, items) = mpsc::channel(QUEUE_SPANS_MAX);
         let tally = Arc::new(Tally::default());
-        let sender = Sender::new(endpoint, Arc::clone(&tally))?;
+        let sender = Sender::new(endpoint, headers, Arc::clone(&tally))?;
         tokio::spawn(sender.run(items));
         Ok(Self { queue, tally })
     }
 
-    /// Has a span sent, or counts it as dropped. Never waits.
+    /// Queues a span, or counts it as dropped. Never blocks.
     pub fn record(&self, span: Span) {
         if self.queue.try_send(Item::Span(Box::new(span))).is_err() {
             self.tally.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// What became of the spans so far.
+    /// The counts so far.
     pub fn counts(&self) -> SpanCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SpanCounts {
@@ -79,8 +81,8 @@ impl Exporter {
         }
     }
 
-    /// Waits until what was recorded before is sent or given up, or until `wait_max` is over.
-    /// Answers whether it came to the end.
+    /// Waits until all recorded spans are sent or given up, for at most `wait_max`. Returns whether
+    /// that happened in time.
     pub async fn flush(&self, wait_max: Duration) -> bool {
         let flush = async {
             let (done, is_done) = oneshot::channel();

@@ -10,9 +10,9 @@ const KIND_INTERNAL: i32 = 1;
 const KIND_SERVER: i32 = 2;
 const STATUS_ERROR: i32 = 2;
 
-/// The lowest bit of W3C's trace flags.
+/// The lowest bit of the W3C trace flags.
 const FLAG_SAMPLED: u32 = 0x001;
-/// It is known whether the parent is remote, and it is.
+/// The parent span is known to be in another process.
 const FLAGS_REMOTE_IS_KNOWN: u32 = 0x100;
 const FLAG_PARENT_IS_REMOTE: u32 = 0x200;
 

@@ -1,42 +1,42 @@
-//! A span: something that was done, from when to when.
+//! A span: one step of an operation, with start and end.
 
 use std::borrow::Cow;
 
 use hotcell_domain::TraceId;
 
-/// Of a longer value of an attribute, this much is sent.
+/// Longer attribute values are truncated to this.
 pub(crate) const VALUE_BYTES_MAX: usize = 256;
 
-/// Something that was done as a part of a trace.
+/// A part of a trace.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// The trace.
+    /// The trace that the span belongs to.
     pub trace_id: TraceId,
-    /// This span.
+    /// The id of this span.
     pub span_id: [u8; 8],
-    /// The span that it is a part of; zeros if the trace begins with it.
+    /// The parent span; zeros if the trace begins with this one.
     pub parent_id: [u8; 8],
-    /// Whether its parent belongs to another program.
+    /// Whether the parent span is in another process.
     pub has_remote_parent: bool,
-    /// What was done.
+    /// The name of the operation or step.
     pub name: Cow<'static, str>,
-    /// Whether a caller asked for it.
+    /// Whether a caller requested it.
     pub kind: SpanKind,
     /// When it began, in nanoseconds since 1970.
     pub start_unix_ns: u64,
-    /// When it was over.
+    /// When it ended.
     pub end_unix_ns: u64,
-    /// More about it: words and numbers that are no secrets.
+    /// Attributes, which must not contain secrets.
     pub attributes: Vec<(&'static str, String)>,
     /// Whether it failed.
     pub is_error: bool,
 }
 
-/// Whose work a span is.
+/// The role of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// An answer to a caller.
+    /// Handles a caller's request.
     Server,
-    /// A step on the way.
+    /// An internal step.
     Internal,
 }

@@ -15,8 +15,8 @@ use rustix::mount::{
     OpenTreeFlags, UnmountFlags,
 };
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType, recvmsg,
 };
 use rustix::process::Rlimit;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
@@ -340,10 +340,56 @@ fn limit_for_execs(resource: rustix::process::Resource, value: u64) -> io::Resul
     )?)
 }
 
+/// A second address of the loopback interface. glibc does not resolve names to IPv4 addresses for
+/// programs that ask for configured families only (`AI_ADDRCONFIG`) while 127.0.0.1 is the only one.
+const LOOPBACK_ADDRESS: [u8; 4] = [127, 77, 255, 254];
+
+/// The loopback interface is the first of a new network namespace.
+const LOOPBACK_INDEX: u32 = 1;
+
 fn loopback(child: &InChild) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    sys::loopback_up(child, socket.as_fd())
+    sys::loopback_up(child, socket.as_fd())?;
+    // NETLINK_ROUTE is protocol 0.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    rustix::net::send(&socket, &new_address(), SendFlags::empty())?;
+    let mut answer = [0; 64];
+    let (count, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
+    check_acknowledgement(&answer[..count])
+}
+
+/// The message `RTM_NEWADDR`. Unlike an ioctl, it adds an address without a name of its own.
+fn new_address() -> [u8; 40] {
+    const NEW_ADDRESS: u16 = 20;
+    const REQUEST_ACK_CREATE_EXCLUSIVE: u16 = 0x605;
+    const INET_32_HOST: [u8; 4] = [2, 32, 0, 254];
+    const LOCAL: u16 = 2;
+    const ADDRESS: u16 = 1;
+    let mut message = [0; 40];
+    message[0..4].copy_from_slice(&40_u32.to_ne_bytes());
+    message[4..6].copy_from_slice(&NEW_ADDRESS.to_ne_bytes());
+    message[6..8].copy_from_slice(&REQUEST_ACK_CREATE_EXCLUSIVE.to_ne_bytes());
+    message[16..20].copy_from_slice(&INET_32_HOST);
+    message[20..24].copy_from_slice(&LOOPBACK_INDEX.to_ne_bytes());
+    for (at, kind) in [(24, LOCAL), (32, ADDRESS)] {
+        message[at..at + 2].copy_from_slice(&8_u16.to_ne_bytes());
+        message[at + 2..at + 4].copy_from_slice(&kind.to_ne_bytes());
+        message[at + 4..at + 8].copy_from_slice(&LOOPBACK_ADDRESS);
+    }
+    message
+}
+
+/// An answer is a message `NLMSG_ERROR`, whose error is 0 if there was none.
+fn check_acknowledgement(answer: &[u8]) -> io::Result<()> {
+    const ERROR: u16 = 2;
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok());
+    let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok());
+    match (kind.map(u16::from_ne_bytes), error.map(i32::from_ne_bytes)) {
+        (Some(ERROR), Some(0)) => Ok(()),
+        (Some(ERROR), Some(error)) => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+        _ => Err(Errno::PROTO.into()),
+    }
 }
 
 fn new_session(child: &InChild) -> io::Result<()> {

@@ -1,8 +1,8 @@
-//! Project quotas: the kernel limits what all files with one project id take of a filesystem.
+//! Project quotas: the kernel limits the disk usage of all files with one project id.
 //!
-//! A directory hands its project id on to whatever is made in it. Nobody in a container can change
-//! it: the kernel allows that in the first user namespace alone, and our seccomp filter refuses the
-//! request besides.
+//! New files and directories inherit the project id of their directory. Nobody in a container can
+//! change it: the kernel allows that only in the initial user namespace, and our seccomp filter
+//! also refuses the request.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +14,8 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::sys;
 
-/// Project ids of probes: below those of containers, which are their ranges of user ids.
+/// Project ids of probes: below those of containers, which are the first ids of their user id
+/// ranges.
 const PROBE_PROJECT_FIRST: u32 = 0x6fff_0000;
 
 const PROBE_BYTES: u64 = 64 << 10;
@@ -24,7 +25,7 @@ const PROBE_LIMIT: ProjectUse = ProjectUse {
     files: PROBE_FILES,
 };
 
-/// What the files of a project take, and may take.
+/// Usage or limit of a project's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProjectUse {
     /// Bytes on the disk.
@@ -33,32 +34,32 @@ pub struct ProjectUse {
     pub files: u64,
 }
 
-/// Gives an empty directory a project id, which everything inherits that is made in it, and limits
-/// what that may take. On `Err` a limit may be set for the id, but the directory is not limited.
+/// Sets the project id of an empty directory, which everything in it inherits, and its limit. On
+/// `Err` a limit may be set for the id, but the directory is not limited.
 pub fn limit(directory: &Path, project: u32, limit: ProjectUse) -> io::Result<()> {
     let directory = File::open(directory)?;
     sys::set_project_limits(directory.as_fd(), project, limit.bytes, limit.files)?;
     sys::set_project(directory.as_fd(), project)
 }
 
-/// What the files of a project take.
+/// The disk usage of a project's files.
 pub fn used(directory: &Path, project: u32) -> io::Result<ProjectUse> {
     let (bytes, files) = sys::project_use(File::open(directory)?.as_fd(), project)?;
     Ok(ProjectUse { bytes, files })
 }
 
-/// Lifts the limits of a project whose files are gone.
+/// Removes the limits of a project whose files are gone.
 pub fn lift(directory: &Path, project: u32) -> io::Result<()> {
     sys::set_project_limits(File::open(directory)?.as_fd(), project, 0, 0)
 }
 
-/// Tries whether quotas hold in a directory, by writing beyond one. `scratch` is made there and
+/// Tests whether quotas work in a directory, by writing beyond one. `scratch` is created there and
 /// removed.
 pub fn probe(scratch: &Path) -> io::Result<()> {
     let project = PROBE_PROJECT_FIRST | (std::process::id() & 0xffff);
     fs::create_dir(scratch)?;
     let tried = limit(scratch, project, PROBE_LIMIT).and_then(|()| {
-        // Capabilities are each thread's own.
+        // In a thread of its own, because capabilities are per thread.
         std::thread::scope(|scope| {
             let tried = scope.spawn(|| try_limits(scratch)).join();
             tried.unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
@@ -66,13 +67,13 @@ pub fn probe(scratch: &Path) -> io::Result<()> {
     });
     let removed = fs::remove_dir_all(scratch);
     if let Some(parent) = scratch.parent() {
-        // Where there are no quotas there is nothing to lift.
+        // Without quotas there is nothing to remove.
         let _ = lift(parent, project);
     }
     tried.and(removed)
 }
 
-/// Writes beyond the limits, as a container would: quotas do not hold for who has
+/// Writes beyond the limits, like a container would: quotas do not apply to a process with
 /// `CAP_SYS_RESOURCE`.
 fn try_limits(scratch: &Path) -> io::Result<()> {
     let mut sets = capabilities(None)?;
@@ -106,7 +107,7 @@ fn is_over(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a directory has a project id, and hands it on.
+/// The project id that new files in a directory inherit, if it has one.
 pub fn project_of(directory: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     sys::project(directory)
 }

@@ -46,7 +46,7 @@ fn user_namespace(disk_ids: DiskIds, ids: &IdMap) -> io::Result<File> {
     };
     let last = disk_ids.inner.checked_add(disk_ids.count.saturating_sub(1));
     let last = last.ok_or(io::ErrorKind::InvalidInput)?;
-    // One line maps ids that follow each other outside too.
+    // One line can only map ids that are also consecutive outside.
     let has_gap = matches!(ids, IdMap::Range { user: Some(_), .. })
         && disk_ids.count > 1
         && (disk_ids.inner..=last).contains(&USER_ID);

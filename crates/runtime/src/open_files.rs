@@ -1,26 +1,25 @@
-//! The processes of a container as the host sees them, and the files that they hold open although
-//! nobody can find them any more.
+//! The processes of a container, as the host sees them, and the deleted files that they hold open.
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Processes that are looked at; a container's own limit is lower.
+/// Most processes that are examined; a container's own limit is lower.
 const PROCESSES_MAX: usize = 4096;
 
-/// Open files that are looked at. What a container has more of is not seen.
+/// Most open files that are examined. Further ones are not counted.
 const FILES_MAX: usize = 16 << 10;
 
 /// The unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
-/// Whether a process has children. What cannot be told counts as having some.
+/// Whether a process has children. If unknown, it counts as having some.
 pub fn has_children(pid: u32) -> bool {
     children(pid).is_none_or(|children| !children.is_empty())
 }
 
-/// What deleted files on a device take of it that are held open by the descendants of a process.
-/// Files that are mapped but not open, or on their way through a socket, are not seen.
+/// The disk usage of deleted files on a device that descendants of a process hold open. Files that
+/// are only mapped, or in flight through a socket, are not counted.
 pub fn deleted_bytes(pid: u32, device: u64) -> u64 {
     let mut seen = HashSet::new();
     let mut left = FILES_MAX;
@@ -53,7 +52,7 @@ fn descendants(pid: u32) -> Vec<u32> {
     while let Some(pid) = found.get(next)
         && found.len() < PROCESSES_MAX
     {
-        // A process that has ended has no children; the ones it had are its keeper's.
+        // A process that has exited has no children; they were reparented to its keeper.
         let children = children(*pid).unwrap_or_default();
         found.extend(children);
         next += 1;

@@ -110,8 +110,8 @@ pub enum IdMap {
     Range {
         /// The host id of the container's root.
         base: u32,
-        /// The host's id of [`USER_ID`], if it is not the one in the range: several containers
-        /// can then own the same files.
+        /// The host id of [`USER_ID`], if it is not in the range: several containers can then own
+        /// the same files.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<u32>,
     },
@@ -151,13 +151,13 @@ pub struct Limits {
 /// What enforces each limit of one container on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// Of `memory_bytes`.
+    /// What enforces `memory_bytes`.
     pub memory: Enforcement,
-    /// Of `cpu_millis`.
+    /// What enforces `cpu_millis`.
     pub cpus: Enforcement,
-    /// Of `pids`.
+    /// What enforces `pids`.
     pub pids: Enforcement,
-    /// Of disk space and files, for which whoever makes the workspace provides.
+    /// What enforces disk space and files; set by whoever creates the workspace.
     #[serde(default)]
     pub disk: Enforcement,
 }
@@ -173,7 +173,7 @@ pub enum Enforcement {
     Rlimit,
     /// By a project quota of the filesystem, for the container as a whole.
     ProjectQuota,
-    /// By looking at it: what goes over is noticed within seconds and ended.
+    /// By measuring: excess is noticed within seconds, and execs are ended.
     Watched,
     /// Not at all.
     #[default]
@@ -189,8 +189,8 @@ impl Enforced {
         disk: Enforcement::None,
     };
 
-    /// The first limit that nothing enforces for the container as a whole. Disk space that is
-    /// watched is enforced: whatever goes over is ended.
+    /// The first limit that nothing enforces for the whole container. Watched disk space counts as
+    /// enforced: execs that exceed it are ended.
     pub fn missing(&self) -> Option<&'static str> {
         let limits = [
             ("memory", self.memory),

@@ -451,7 +451,7 @@ struct FileAttributes {
     _padding: [u8; 8],
 }
 
-/// What is made in a directory inherits its project id.
+/// New files in a directory inherit its project id.
 const INHERIT_PROJECT: u32 = 0x200;
 
 fn attributes(file: BorrowedFd<'_>) -> io::Result<FileAttributes> {
@@ -465,7 +465,7 @@ fn attributes(file: BorrowedFd<'_>) -> io::Result<FileAttributes> {
     Ok(found)
 }
 
-/// Gives a directory a project id that what is made in it inherits.
+/// Sets the project id of a directory, which everything created in it inherits.
 pub(crate) fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     /// `FS_IOC_FSSETXATTR`: `_IOW('X', 32, struct fsxattr)`.
     const SET: libc::Ioctl = 0x401c_5820;
@@ -481,7 +481,7 @@ pub(crate) fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result
     }))
 }
 
-/// The project id that a directory hands on.
+/// The project id that files in a directory inherit.
 pub(crate) fn project(directory: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let found = attributes(directory)?;
     Ok((found.flags & INHERIT_PROJECT != 0).then_some(found.project))
@@ -490,7 +490,7 @@ pub(crate) fn project(directory: BorrowedFd<'_>) -> io::Result<Option<u32>> {
 /// The unit of the kernel's limits of disk space.
 const QUOTA_BLOCK_BYTES: u64 = 1024;
 
-/// Limits what the files of a project take of a filesystem; 0: no limit.
+/// Limits the disk usage of a project's files; 0: no limit.
 pub(crate) fn set_project_limits(
     filesystem: BorrowedFd<'_>,
     project: u32,
@@ -509,7 +509,7 @@ pub(crate) fn set_project_limits(
     quotactl(filesystem, SET_QUOTA, project, &mut limits)
 }
 
-/// Bytes and files of a project.
+/// The disk usage of a project: bytes and files.
 pub(crate) fn project_use(filesystem: BorrowedFd<'_>, project: u32) -> io::Result<(u64, u64)> {
     const GET_QUOTA: c_uint = 0x0080_0007;
     let mut found = DiskQuota::default();

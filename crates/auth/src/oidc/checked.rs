@@ -1,8 +1,8 @@
-//! Tokens that were checked before: a signature is checked once, not at each request.
+//! A cache of verified tokens, so that a signature is verified once and not at each request.
 //!
-//! What that means for revocation: nothing changes. A signed token cannot be revoked anyhow;
-//! `exp` ends it, here as without. When the issuer withdraws a key, everything that was checked
-//! with older keys is forgotten.
+//! This does not affect revocation: a signed token cannot be revoked anyway; it ends at `exp`, with
+//! and without the cache. When the issuer's keys change, all tokens verified with the old keys are
+//! dropped from the cache.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use hotcell_domain::Caller;
 use sha2::{Digest, Sha256};
 
-/// Tokens that are remembered: half of them newer, half of them older.
+/// Most cached tokens in each half, the newer and the older one.
 const HALF_MAX: usize = 2048;
 
-/// Who checked tokens belong to. When the newer half is full it becomes the older one, and
-/// what nobody has asked for since is forgotten.
+/// The callers of verified tokens. When the newer half is full, it becomes the older one; entries
+/// of the old one that were not used since are dropped.
 #[derive(Default)]
 pub(super) struct Checked {
     halves: Mutex<Halves>,
@@ -27,7 +27,7 @@ struct Halves {
     older: HashMap<TokenHash, Owner>,
 }
 
-/// The SHA-256 of a whole token: nothing that we keep can be used as one.
+/// The SHA-256 of a whole token: nothing in the cache can be used as a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TokenHash([u8; 32]);
 
@@ -44,7 +44,7 @@ impl TokenHash {
 }
 
 impl Checked {
-    /// Whose a token is, if it was checked with the same keys and has not ended.
+    /// The caller of a token, if it was verified with the same keys and has not expired.
     pub(super) fn find(&self, hash: TokenHash, generation: u64, now_unix_s: u64) -> Option<Caller> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.begin(generation);
@@ -55,7 +55,7 @@ impl Checked {
         (owner.ends_unix_s > now_unix_s).then(|| owner.caller.clone())
     }
 
-    /// Remembers whose a token is.
+    /// Caches the caller of a token.
     pub(super) fn remember(
         &self,
         hash: TokenHash,

@@ -1,4 +1,4 @@
-//! What a token claims, once its signature is known to be right.
+//! Checks the claims of a token whose signature is valid.
 
 use hotcell_domain::{Caller, Name, Principal};
 use serde::Deserialize;
@@ -8,16 +8,17 @@ use super::settings::{ADMIN_SCOPE, OidcSettings};
 use crate::Failure;
 use crate::token::hex;
 
-/// By how much the issuer's clock and ours may differ.
+/// Tolerated difference between the issuer's clock and ours.
 const LEEWAY_S: u64 = 60;
 
-/// The oldest token, whatever its `exp` says: a token cannot be revoked, so it must be short.
+/// The highest age of a token, whatever its `exp` says: a token cannot be revoked, so it must be
+/// short-lived.
 const TOKEN_AGE_S_MAX: u64 = 24 * 60 * 60;
 
 /// The longest subject.
 const SUBJECT_BYTES_MAX: usize = 1024;
 
-/// Bytes of a principal's hash: too many for two subjects to meet by chance.
+/// Bytes of the hash in a principal: enough to avoid collisions.
 const PRINCIPAL_BYTES: usize = 16;
 
 #[derive(Debug, Deserialize)]
@@ -41,17 +42,17 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// Who a token is for.
+/// The subject of a token.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     pub(super) caller: Caller,
-    /// What people call it, for logs alone: the issuer may let users choose it.
+    /// A readable name, only for logs: the issuer may let users choose it.
     pub(super) display: Option<Name>,
-    /// From this second on it is nobody's.
+    /// When the token expires.
     pub(super) ends_unix_s: u64,
 }
 
-/// Reads claims that are signed, and checks that they are for us and for now.
+/// Parses signed claims, and checks that they are for this server and valid now.
 pub(super) fn check(
     claims: &[u8],
     settings: &OidcSettings,
@@ -93,7 +94,7 @@ pub(super) fn check(
 }
 
 impl Claims {
-    /// When it ends, if it is valid now.
+    /// Returns when the token expires, if it is valid now.
     fn check_time(&self, now_unix_s: u64) -> Result<u64, Failure> {
         let ends = seconds(self.exp)?.saturating_add(LEEWAY_S);
         if ends <= now_unix_s {
@@ -130,7 +131,7 @@ impl OneOrMore {
     }
 }
 
-/// A time in whole seconds. Issuers may write fractions.
+/// Converts a time to whole seconds. Issuers may send fractions.
 fn seconds(time: f64) -> Result<u64, Failure> {
     const FAR_FUTURE: f64 = 1e11;
     if !(0.0..=FAR_FUTURE).contains(&time) {
@@ -144,10 +145,10 @@ fn seconds(time: f64) -> Result<u64, Failure> {
     Ok(time as u64)
 }
 
-/// A subject is unique at its issuer alone, and may hold anything: so both are hashed.
+/// A subject is unique only at its issuer, and may contain any text: so both are hashed.
 fn principal(issuer: &str, subject: &str) -> Principal {
     let mut hash = Sha256::new();
-    // An issuer is a URL, in which there is no NUL.
+    // An issuer is a URL, which contains no NUL.
     for part in [issuer.as_bytes(), &[0], subject.as_bytes()] {
         hash.update(part);
     }
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Claims that are good but for what `change` says.
+    /// Checks valid claims with this change applied.
     fn checked(change: &Value) -> Result<Subject, Failure> {
         let mut claims = json!({
             "iss": "https://id.example",

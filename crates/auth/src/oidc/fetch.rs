@@ -1,4 +1,4 @@
-//! Documents of an issuer: bounded in time and size, and from where they were asked for.
+//! Fetches an issuer's documents, with limits on time and size, and without redirects.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use super::key::Key;
 use super::settings::{IssuerUrl, OidcSettings};
 
-/// The longest document.
+/// The largest document.
 const DOCUMENT_BYTES_MAX: usize = 256 << 10;
 
-/// How long a connection may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a document may take in all.
+/// Timeout for the whole request.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the keys of an issuer could not be fetched.
@@ -24,17 +24,17 @@ pub enum FetchError {
     /// It cannot be reached, or does not answer.
     #[error("could not fetch {what} of the issuer")]
     Http {
-        /// Which document.
+        /// The name of the document.
         what: &'static str,
-        /// What went wrong.
+        /// The error of the HTTP client.
         source: reqwest::Error,
     },
-    /// It answers something else.
+    /// The answer is invalid.
     #[error("{what} of the issuer: {reason}")]
     Document {
-        /// Which document.
+        /// The name of the document.
         what: &'static str,
-        /// What is wrong with it.
+        /// Describes the problem.
         reason: String,
     },
 }
@@ -52,7 +52,7 @@ pub(super) struct Fetcher {
 
 impl Fetcher {
     pub(super) fn new() -> Result<Self, reqwest::Error> {
-        // Whoever was first decides for the whole process; all of them would do.
+        // The first provider in the process is used; any of them would do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("hotcell/", env!("CARGO_PKG_VERSION")))
@@ -63,7 +63,7 @@ impl Fetcher {
         Ok(Self { client })
     }
 
-    /// The keys that the issuer signs with now.
+    /// The keys that the issuer currently signs with.
     pub(super) async fn keys(&self, settings: &OidcSettings) -> Result<Vec<Key>, FetchError> {
         let what = "the configuration";
         let url = match &settings.config_url {

@@ -10,7 +10,7 @@ use crate::Failure;
 /// The longest key id.
 const KEY_ID_BYTES_MAX: usize = 256;
 
-/// A token whose form is right. Nothing in it is to be believed before [`Self::claims`].
+/// A well-formed token. Nothing in it can be trusted before [`Self::claims`].
 pub(super) struct Jws<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Jws<'a> {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood. We understand none.
+    /// Extensions that must be supported. We support none.
     crit: Option<serde_json::Value>,
     /// Set in tokens that are encrypted, compressed or not encoded.
     enc: Option<serde_json::Value>,
@@ -61,11 +61,11 @@ impl<'a> Jws<'a> {
         })
     }
 
-    /// The key in `keys` that this token says it is signed with.
+    /// The key in `keys` that this token names as its signing key.
     pub(super) fn key<'k>(&self, keys: &'k [Key]) -> Option<&'k Key> {
         let id = self.key_id.as_deref();
         let mut fitting = keys.iter().filter(|key| key.fits(self.algorithm, id));
-        // One that names no key is taken only where there is no choice.
+        // A token that names no key is accepted only if exactly one key fits.
         fitting.next().filter(|_| fitting.next().is_none())
     }
 

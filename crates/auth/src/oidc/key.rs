@@ -1,7 +1,7 @@
-//! The public keys of an issuer, and the signatures that they can check.
+//! The public keys of an issuer, and signature verification.
 //!
-//! There is no symmetric key and no `none` here: a token that asks for one finds no
-//! algorithm, and so does one that names another than its key is for.
+//! There are no symmetric keys and no `none` here: a token that asks for them matches no algorithm,
+//! nor does one that names another algorithm than its key is for.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,10 +11,10 @@ use ring::signature::{
 };
 use serde::Deserialize;
 
-/// Keys of one issuer; more are left out.
+/// Most keys of one issuer; further ones are ignored.
 const KEYS_MAX: usize = 64;
 
-/// How a token is signed.
+/// Signature algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -28,7 +28,7 @@ pub(super) enum Algorithm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     id: Option<String>,
-    /// The one algorithm that the issuer has meant it for, if it says so.
+    /// The only algorithm that the issuer allows for it, if specified.
     only: Option<Algorithm>,
     material: Material,
 }
@@ -41,7 +41,7 @@ enum Material {
     Ed25519(Vec<u8>),
 }
 
-/// A key as an issuer writes it (RFC 7517).
+/// A key in the issuer's format (RFC 7517).
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -75,7 +75,7 @@ impl Algorithm {
 }
 
 impl Key {
-    /// The keys in a document. Those that are not for signatures of ours are left out.
+    /// Parses a key set. Keys for other purposes or algorithms are ignored.
     pub(super) fn parse_set(document: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         let set: JwkSet = serde_json::from_slice(document)?;
         let parsed = set.keys.into_iter().take(KEYS_MAX);
@@ -112,8 +112,8 @@ impl Key {
         })
     }
 
-    /// Whether a token with this algorithm and key id can be signed by it. A token that names
-    /// no key may be any key's.
+    /// Whether a token with this algorithm and key id can be signed by this key. A token without a
+    /// key id may be signed by any key.
     pub(super) fn fits(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
         let is_named = id.is_none() || self.id.as_deref() == id;
         let is_meant = self.only.is_none_or(|only| only == algorithm);
@@ -161,7 +161,7 @@ fn bytes(text: Option<&String>) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text?).ok()
 }
 
-/// A point on a curve, not compressed.
+/// An uncompressed point on a curve.
 fn point(jwk: &Jwk, coordinate_bytes: usize) -> Option<Vec<u8>> {
     let (x, y) = (bytes(jwk.x.as_ref())?, bytes(jwk.y.as_ref())?);
     let is_whole = x.len() == coordinate_bytes && y.len() == coordinate_bytes;

@@ -1,7 +1,7 @@
-//! The keys of the issuer, as they are known now.
+//! The cached keys of the issuer.
 //!
 //! ```text
-//! fresh (10 minutes) ──▶ old: used, and fetched again behind the requests ──▶ too old (24 hours): nobody gets in
+//! fresh (10 min) ──▶ old: used, refreshed in the background ──▶ too old (24 h): all refused
 //! unknown key id ──▶ fetched at once, at most every 30 seconds, by one request; a few wait for it
 //! ```
 
@@ -16,16 +16,16 @@ use super::key::Key;
 use super::settings::OidcSettings;
 use crate::{Clock, Failure};
 
-/// Younger keys are not asked for again, unless a token names one that is not there.
+/// Younger keys are not fetched again, unless a token names an unknown key.
 const FRESH: Duration = Duration::from_mins(10);
 
 /// Older keys are not used: the issuer may have withdrawn them.
 const STALE_MAX: Duration = Duration::from_hours(24);
 
-/// Two attempts to fetch are this far apart.
+/// The shortest interval between two fetches.
 const FETCH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Requests that wait for keys; more are refused.
+/// Requests that may wait for keys; further ones are refused.
 const WAITING_MAX: usize = 32;
 
 /// The keys of one issuer.
@@ -34,7 +34,7 @@ pub(super) struct Keys {
     settings: OidcSettings,
     clock: Arc<dyn Clock>,
     known: RwLock<Option<Known>>,
-    /// When a fetch was last begun. Whoever fetches holds it.
+    /// When the last fetch began. Held during a fetch.
     begun: Mutex<Option<Duration>>,
     waiting: Arc<Semaphore>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Keys {
 struct Known {
     keys: Arc<Vec<Key>>,
     fetched: Duration,
-    /// Counts the times that the keys have changed.
+    /// Incremented when the keys change.
     generation: u64,
 }
 
@@ -59,19 +59,19 @@ impl Keys {
         }
     }
 
-    /// Which keys are known: what was checked with others must be checked again. None if
-    /// nothing may be believed now.
+    /// The generation of the keys: tokens verified with another one must be verified again. `None`
+    /// if there are no usable keys.
     pub(super) fn generation(&self) -> Option<u64> {
         self.usable().map(|known| known.generation)
     }
 
-    /// Whether it is time to fetch behind the requests.
+    /// Whether the keys should be refreshed in the background.
     pub(super) fn is_old(&self) -> bool {
         self.known()
             .is_none_or(|known| self.age(known.fetched) > FRESH)
     }
 
-    /// The key that a token says it is signed with, and of which generation it is.
+    /// The key that a token names, and the generation of the keys.
     pub(super) async fn find(self: &Arc<Self>, token: &Jws<'_>) -> Result<(Key, u64), Failure> {
         if let Some(key) = self.find_known(token) {
             return Ok(key);
@@ -80,14 +80,15 @@ impl Keys {
             return Err(Failure::UnknownKey);
         };
         let keys = Arc::clone(self);
-        // A client that hangs up ends its request, and must not end the fetch with it: whoever did
-        // that again and again would keep us from ever learning a key. So the place is kept, too.
+        // In a task of its own: a client that disconnects drops its request, and must not cancel
+        // the fetch; otherwise, by doing so again and again, it could prevent us from ever getting
+        // a key. So the permit is held by the task, too.
         let fetch = tokio::spawn(async move {
-            // The reason is in the log; the request is refused in any case.
+            // The cause is logged; the request is refused in any case.
             let _ = keys.fetch().await;
             drop(place);
         });
-        // Only a panic is lost here, and the panic hook has told it.
+        // Fails only after a panic, which the panic hook has reported.
         let _ = fetch.await;
         match (self.find_known(token), self.usable()) {
             (Some(key), _) => Ok(key),
@@ -96,7 +97,8 @@ impl Keys {
         }
     }
 
-    /// Fetches the keys, unless somebody has just tried. Whoever comes meanwhile waits for it.
+    /// Fetches the keys, unless that was tried recently. Concurrent callers wait for the same
+    /// fetch.
     pub(super) async fn fetch(&self) -> Result<(), FetchError> {
         let mut begun = self.begun.lock().await;
         if begun.is_some_and(|begun| self.age(begun) < FETCH_INTERVAL) {

@@ -1,5 +1,5 @@
-//! Access tokens that an OIDC issuer has signed: this server is an OAuth 2.1 resource
-//! server, and logs nobody in itself.
+//! Access tokens that an OIDC issuer has signed: this server is an OAuth 2.1 resource server, and
+//! does not log in anyone itself.
 //!
 //! ```text
 //! token ─ checked before? ─ no ─▶ jws (form) ─▶ keys (issuer's, cached) ─▶ signature ─▶ claims ─▶ Caller
@@ -32,7 +32,7 @@ pub use self::settings::{ADMIN_SCOPE, IssuerUrl, IssuerUrlError, OidcSettings, U
 /// The longest token.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// Knows callers by tokens of one issuer.
+/// Verifies tokens of one issuer.
 #[derive(Clone)]
 pub struct Oidc {
     shared: Arc<Shared>,
@@ -47,12 +47,12 @@ struct Shared {
 }
 
 impl Oidc {
-    /// Nothing is fetched yet.
+    /// Does not fetch anything yet.
     pub fn new(settings: OidcSettings) -> Result<Self, reqwest::Error> {
         Self::with_clock(settings, Arc::new(SystemClock::default()))
     }
 
-    /// The same, by another clock.
+    /// Like [`Oidc::new`], with another clock.
     pub fn with_clock(
         settings: OidcSettings,
         clock: Arc<dyn Clock>,
@@ -74,7 +74,7 @@ impl Oidc {
         self.shared.keys.fetch().await
     }
 
-    /// Keys that are old are fetched again, while requests go on with them.
+    /// Refreshes old keys in the background, while requests continue to use them.
     fn renew_keys(&self) {
         if self.shared.keys.generation().is_none() || !self.shared.keys.is_old() {
             return;
@@ -82,7 +82,7 @@ impl Oidc {
         if !self.shared.is_fetching.swap(true, Ordering::AcqRel) {
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
-                // The reason is in the log, and the old keys are used meanwhile.
+                // The cause is logged, and the old keys are used meanwhile.
                 let _ = shared.keys.fetch().await;
                 shared.is_fetching.store(false, Ordering::Release);
             });

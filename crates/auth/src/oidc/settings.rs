@@ -1,38 +1,38 @@
-//! What the operator says about the issuer.
+//! Settings of the issuer.
 
 use reqwest::Url;
 
-/// The scope that everybody needs unless the operator names others.
+/// The scope that every client needs by default.
 pub const USE_SCOPE: &str = "hotcell:use";
 
-/// The scope of the admin tools and the metrics.
+/// The scope for the admin tools and the metrics.
 pub const ADMIN_SCOPE: &str = "hotcell:admin";
 
 /// The longest URL of an issuer.
 const URL_BYTES_MAX: usize = 512;
 
-/// Where access tokens come from, and which ones are for us.
+/// The issuer of access tokens, and the requirements on tokens.
 #[derive(Debug, Clone)]
 pub struct OidcSettings {
-    /// Who signs them.
+    /// The URL that identifies the issuer.
     pub issuer: IssuerUrl,
-    /// Where its configuration is, if not at the usual place.
+    /// The URL of its configuration, if not the default.
     pub config_url: Option<IssuerUrl>,
-    /// A token must be for one of these.
+    /// The accepted audiences; a token must have one of these.
     pub audiences: Vec<String>,
-    /// A token must have all of these scopes.
+    /// The scopes that a token must have, all of them.
     pub required_scopes: Vec<String>,
 }
 
-/// The address of an issuer or of one of its documents: with TLS, unless it is on this host.
+/// The URL of an issuer or of one of its documents: with TLS, unless it is on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerUrl {
-    /// As it was written: an issuer's name is compared byte by byte.
+    /// The original spelling: an issuer is compared byte by byte.
     text: String,
     url: Url,
 }
 
-/// A text that cannot be such an address.
+/// The text is not a valid issuer URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be an https URL without user, query or fragment; http is accepted for loopback addresses only"
@@ -40,7 +40,7 @@ pub struct IssuerUrl {
 pub struct IssuerUrlError;
 
 impl IssuerUrl {
-    /// Reads an address that an operator or an issuer wrote.
+    /// Parses a URL from an operator or an issuer.
     pub fn parse(text: &str) -> Result<Self, IssuerUrlError> {
         if text.len() > URL_BYTES_MAX {
             return Err(IssuerUrlError);
@@ -61,7 +61,7 @@ impl IssuerUrl {
             .ok_or(IssuerUrlError)
     }
 
-    /// As it was written.
+    /// The original spelling.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -70,7 +70,7 @@ impl IssuerUrl {
         &self.url
     }
 
-    /// Where the configuration of this issuer usually is.
+    /// The default URL of this issuer's configuration.
     pub(super) fn usual_config_url(&self) -> Result<Self, IssuerUrlError> {
         let issuer = self.text.trim_end_matches('/');
         Self::parse(&format!("{issuer}/.well-known/openid-configuration"))

@@ -1,17 +1,17 @@
-//! Files that are always whole: written beside their place and moved there. They belong to whom
-//! their directory belongs to: root may run the command of a server that runs as another user,
-//! which could not read the file of tokens otherwise, and would go on with revoked ones.
+//! Atomic file replacement: files are written under a temporary name and renamed. They get the
+//! owner of their directory: if root runs the command for a server of another user, that server
+//! must be able to read the token file; otherwise it would continue to accept revoked tokens.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
-/// Only the server's user may read what is written here.
+/// Only the server's user may read these files.
 pub(super) const MODE: u32 = 0o600;
 
-/// Puts `content` in place of the file, and on disk. The caller makes sure that nobody else
-/// writes the same file now. On `Err` the old content is there.
+/// Replaces the content of a file and syncs it. The caller ensures that nobody else writes the file
+/// at the same time. On `Err` the old content is unchanged.
 pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("json.new");
     match std::fs::remove_file(&beside) {
@@ -30,7 +30,7 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     directory.sync_all()
 }
 
-/// Gives a file to the owner of its directory.
+/// Gives a file the owner of its directory.
 pub(super) fn give(file: &File, directory: &File) -> io::Result<()> {
     let (owner, ours) = (directory.metadata()?, file.metadata()?);
     if owner.uid() == ours.uid() {

@@ -15,13 +15,13 @@ use super::secret::{Secret, SecretHash};
 const FILE: &str = "tokens.json";
 const LOCK: &str = "tokens.lock";
 
-/// The one version of the file that there is.
+/// The only version of the file format.
 const VERSION: u32 = 1;
 
-/// Tokens that one server knows.
+/// Most tokens of one server.
 const TOKENS_MAX: usize = 100_000;
 
-/// The longest file: all of them, with the longest names.
+/// Larger than a file with the most tokens and the longest names.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// The tokens of a state directory.
@@ -30,65 +30,65 @@ pub struct TokenFile {
     directory: PathBuf,
 }
 
-/// What is kept of a token.
+/// The stored data of a token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRecord {
-    /// What the operator calls it.
+    /// The name that the operator chose.
     pub name: TokenName,
     sha256: String,
-    /// Whether it has the admin tools and the metrics.
+    /// Whether it gives access to the admin tools and the metrics.
     pub admin: bool,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created_unix_s: u64,
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub expires_unix_s: Option<u64>,
 }
 
-/// A token to be made.
+/// A token to create.
 #[derive(Debug, Clone)]
 pub struct NewToken {
-    /// What the operator calls it.
+    /// The name that the operator chose.
     pub name: TokenName,
-    /// Whether it has the admin tools and the metrics.
+    /// Whether it gives access to the admin tools and the metrics.
     pub admin: bool,
     /// The time now, in seconds since 1970.
     pub now_unix_s: u64,
-    /// When it ends.
+    /// When it expires.
     pub expires_unix_s: Option<u64>,
 }
 
-/// Why tokens could not be read or changed. Nothing has changed then.
+/// Why tokens could not be read or changed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    /// The name is taken.
+    /// A token of this name exists.
     #[error("there is a token named {0}; revoke it first, or choose another name")]
     Exists(TokenName),
-    /// The name is free.
+    /// There is no token of this name.
     #[error("there is no token named {0}")]
     Missing(TokenName),
-    /// There are too many.
+    /// There are too many tokens.
     #[error("there are {TOKENS_MAX} tokens, which is the limit; revoke one first")]
     Full,
-    /// The file is not what we wrote.
+    /// The file is invalid.
     #[error("{path} cannot be understood: {reason}")]
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Describes the problem.
         reason: String,
     },
-    /// The system refused.
+    /// A file operation failed.
     #[error("could not {step}")]
     System {
-        /// What was tried.
+        /// Completes "could not …".
         step: &'static str,
-        /// Why it failed.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// By which a changed file is told from an unchanged one.
+/// Identifies a version of the file, to detect changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileStamp {
     inode: u64,
@@ -112,12 +112,12 @@ impl TokenFile {
         }
     }
 
-    /// All tokens in the order of their making; none if there is no file.
+    /// All tokens, oldest first; none if there is no file.
     pub fn read(&self) -> Result<Vec<TokenRecord>, TokenFileError> {
         Ok(self.read_stamped()?.0)
     }
 
-    /// Makes a token and answers its text, which is kept nowhere.
+    /// Creates a token and returns its text, which is not stored.
     pub fn add(&self, new: NewToken) -> Result<Secret, TokenFileError> {
         let secret = Secret::random();
         let secret = secret.map_err(|error| system("get random bytes")(io::Error::other(error)))?;
@@ -140,7 +140,7 @@ impl TokenFile {
         Ok(secret)
     }
 
-    /// Forgets a token.
+    /// Deletes a token.
     pub fn revoke(&self, name: &TokenName) -> Result<(), TokenFileError> {
         self.edit(|tokens| {
             let before = tokens.len();
@@ -156,7 +156,7 @@ impl TokenFile {
         &self.directory
     }
 
-    /// What the file is now, without reading it.
+    /// The current version of the file, without reading it.
     pub(super) fn stamp(&self) -> Result<Option<FileStamp>, TokenFileError> {
         match std::fs::metadata(self.path()) {
             Ok(found) => Ok(Some(FileStamp::of(&found))),
@@ -165,7 +165,7 @@ impl TokenFile {
         }
     }
 
-    /// The tokens, and what the file was that they were read from.
+    /// The tokens, and the version of the file that they were read from.
     pub(super) fn read_stamped(
         &self,
     ) -> Result<(Vec<TokenRecord>, Option<FileStamp>), TokenFileError> {
@@ -199,7 +199,7 @@ impl TokenFile {
         Ok(content.tokens)
     }
 
-    /// Changes the tokens while no other process does.
+    /// Changes the tokens under a lock, so that no other process does at the same time.
     fn edit(
         &self,
         change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), TokenFileError>,
@@ -215,8 +215,8 @@ impl TokenFile {
         atomic::replace(&self.path(), &content).map_err(system("write the tokens"))
     }
 
-    /// Only a lock that was made here is given away: what the server's user may have put in its
-    /// place can lead anywhere.
+    /// Changes the owner only of a lock file that was created here: the server's user may have
+    /// replaced an existing one by a link to anything.
     fn open_lock(&self) -> io::Result<File> {
         let path = self.directory.join(LOCK);
         let mut options = OpenOptions::new();
@@ -246,12 +246,12 @@ impl TokenFile {
 }
 
 impl TokenRecord {
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub fn is_expired(&self, now_unix_s: u64) -> bool {
         self.expires_unix_s.is_some_and(|end| end <= now_unix_s)
     }
 
-    /// By which [`super::token_uses`] knows it.
+    /// The key in [`super::token_uses`].
     pub fn id(&self) -> u64 {
         self.hash().map_or(0, SecretHash::id)
     }
@@ -355,7 +355,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for writer in 0..8 {
-                // Each has a descriptor of its own, as a process would.
+                // Each has its own descriptor, like separate processes.
                 let file = TokenFile::in_directory(directory.path());
                 scope.spawn(move || {
                     for number in 0..8 {

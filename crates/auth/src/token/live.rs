@@ -1,9 +1,9 @@
-//! The tokens as a running server knows them.
+//! The tokens of a running server.
 //!
-//! A request looks, at most twice a second, whether the file is another one, and reads it then:
-//! a revoked token is refused within a second, without a restart and without a message from
-//! the command line that could get lost. Looking is one `stat`; an idle server does nothing.
-//! Watching with inotify would save that, and would miss changes on network file systems.
+//! At most twice a second, a request checks whether the file has changed, and reads it if so: a
+//! revoked token is refused within a second, without a restart and without a notification that
+//! could get lost. The check is one `stat`; an idle server does nothing. Watching with inotify
+//! would save that, but misses changes on network filesystems.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use super::secret::{Secret, SecretHash};
 use super::uses;
 use crate::{Authenticate, Clock as _, Failure, SystemClock};
 
-/// How often the file is looked at, at most.
+/// The shortest interval between two checks of the file.
 const LOOK_INTERVAL_MS: u64 = 500;
 
-/// A last use is noted again when it is this much older.
+/// The last use is recorded again only after this many seconds.
 const USE_GRAIN_S: u64 = 60;
 
 /// How long uses are collected before they are written.
 const USES_WRITE_DELAY: Duration = Duration::from_secs(5);
 
-/// The longest header value that is looked at.
+/// The longest header value that is examined.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 
-/// Named tokens, and perhaps one that the operator chose.
+/// The named tokens, and the one of `--bearer-token`, if it is set.
 #[derive(Clone)]
 pub struct Tokens {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Shared {
     has_new_uses: AtomicBool,
 }
 
-/// By [`SecretHash::id`], so that their number does not matter.
+/// Tokens by [`SecretHash::id`], so that a lookup does not depend on their number.
 type TokenSet = HashMap<u64, Token>;
 
 struct Token {
@@ -74,12 +74,12 @@ impl Tokens {
         })
     }
 
-    /// Whether nobody can get in.
+    /// Whether there are no tokens, so that nobody can log in.
     pub fn is_empty(&self) -> bool {
         self.shared.chosen.is_none() && self.count() == 0
     }
 
-    /// How many tokens have a name.
+    /// The number of named tokens.
     pub fn count(&self) -> usize {
         self.shared.set().len()
     }
@@ -87,12 +87,12 @@ impl Tokens {
     async fn look_if_due(&self) {
         if self.shared.is_look_due() {
             let shared = Arc::clone(&self.shared);
-            // Only a panic is lost here, and the panic hook has told it.
+            // Fails only after a panic, which the panic hook has reported.
             let _ = tokio::task::spawn_blocking(move || shared.look()).await;
         }
     }
 
-    /// Notes a use. Nothing is written now, and nothing at all if it is hardly news.
+    /// Records a use. It is written later, and not at all if the last recorded use is recent.
     fn note_use(&self, token: &Token, now_unix_s: u64) {
         let before = token.used_unix_s.load(Ordering::Relaxed);
         if now_unix_s < before + USE_GRAIN_S {
@@ -144,7 +144,7 @@ impl Shared {
         Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// True for one request in each interval.
+    /// True for one request per interval.
     fn is_look_due(&self) -> bool {
         let now = u64::try_from(self.clock.steady().as_millis()).unwrap_or(u64::MAX);
         let due = self.next_look_ms.load(Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Shared {
         now >= due && takes(due).is_ok()
     }
 
-    /// Takes over what the file says. One that cannot be read leaves the tokens as they are.
+    /// Reads the file if it has changed. If it cannot be read, the tokens stay unchanged.
     fn look(&self) {
         if let Err(error) = self.try_look() {
             let error: &dyn std::error::Error = &error;
@@ -172,7 +172,7 @@ impl Shared {
         }
         let read = self.file.read_stamped();
         if matches!(read, Err(TokenFileError::Broken { .. })) {
-            // It is told once, not at each look.
+            // Logged once, not at each check.
             *stamp = found;
         }
         let (records, new_stamp) = read?;
@@ -228,7 +228,8 @@ fn token_set(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> TokenSet {
     records.into_iter().filter_map(token).collect()
 }
 
-/// The owner of `--bearer-token`. Its principal has no colon, so no named token has it.
+/// The caller of `--bearer-token`. Its principal has no colon, so it differs from every named
+/// token's.
 fn chosen_caller() -> Caller {
     let name = Name::parse("token").expect("it is short and printable");
     Caller {

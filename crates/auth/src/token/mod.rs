@@ -1,4 +1,4 @@
-//! Named tokens: what they look like, where their hashes are kept, and which one a request has.
+//! Named tokens: their format, the storage of their hashes, and their verification.
 //!
 //! ```text
 //! hotcell token add ─▶ STATE/tokens.json (0600, under STATE/tokens.lock) ─▶ server, within half a second

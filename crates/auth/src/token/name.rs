@@ -1,4 +1,4 @@
-//! What an operator calls a token.
+//! The name of a token.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a token.
 const TOKEN_NAME_BYTES_MAX: usize = 64;
 
-/// 1 to 64 letters, digits, `.`, `_`, `-` and `@`, the first a letter or a digit: it stands in
+/// 1 to 64 letters, digits, `.`, `_`, `-` and `@`, the first a letter or a digit: it appears in
 /// logs, in files and on the command line, and must look the same in all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TokenName(String);
 
-/// A text that cannot be the name of a token.
+/// The text is not a valid token name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a token's name is 1 to {TOKEN_NAME_BYTES_MAX} letters, digits, `.`, `_`, `-` or `@`, and begins with a letter or a digit"
@@ -22,7 +22,7 @@ pub struct TokenName(String);
 pub struct TokenNameError;
 
 impl TokenName {
-    /// Reads a name that an operator chose.
+    /// Parses a name that an operator chose.
     pub fn parse(text: &str) -> Result<Self, TokenNameError> {
         let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
         let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -36,7 +36,7 @@ impl TokenName {
         &self.0
     }
 
-    /// Who owns what is made with this token.
+    /// The principal that owns what is created with this token.
     pub fn principal(&self) -> Principal {
         let name = Name::parse(&format!("token:{}", self.0));
         Principal::new(name.expect("it is short and printable"))

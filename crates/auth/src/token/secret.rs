@@ -1,9 +1,8 @@
 //! The text of a token, and its hash.
 //!
-//! `hct_`, 64 hexadecimal digits (256 random bits) and 8 of a checksum. The prefix and the
-//! checksum let scanners and redaction recognise a token without asking anybody. A plain
-//! SHA-256 is the right hash for it: nobody can try 2²⁵⁶ texts, so a slow one would only slow
-//! the server.
+//! A token is `hct_`, 64 hexadecimal digits (256 random bits) and 8 of a checksum. By the prefix
+//! and the checksum, scanners and redaction recognize a token. A plain SHA-256 is the right hash:
+//! nobody can try 2²⁵⁶ texts, so a slow hash would only slow down the server.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -11,31 +10,31 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What each token of `hotcell token add` begins with.
+/// The prefix of every token of `hotcell token add`.
 pub(crate) const PREFIX: &str = "hct_";
 
-/// Random bytes of a token.
+/// Number of random bytes in a token.
 const RANDOM_BYTES: usize = 32;
 
-/// Bytes of its checksum.
+/// Number of bytes of its checksum.
 const CHECKSUM_BYTES: usize = 4;
 
-/// Lengths of a token that an operator chooses.
+/// Bounds on the length of a token that an operator chooses.
 const CHOSEN_BYTES_MIN: usize = 16;
 const CHOSEN_BYTES_MAX: usize = 4096;
 
-/// The text of a token. It is not shown by `Debug`.
+/// The text of a token. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// A text that cannot be a token.
+/// The text is not a valid token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a bearer token is {CHOSEN_BYTES_MIN} to {CHOSEN_BYTES_MAX} letters, digits or any of `-._~+/=`; make one with `openssl rand -hex 32`"
 )]
 pub struct SecretError;
 
-/// The SHA-256 of a token's text: all that is kept of it.
+/// The SHA-256 of a token: the only part that is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct SecretHash([u8; 32]);
 
@@ -49,7 +48,7 @@ impl Secret {
         Ok(Self(body + &checksum))
     }
 
-    /// Reads a token that an operator chose.
+    /// Validates a token that an operator chose.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let is_legal =
             (CHOSEN_BYTES_MIN..=CHOSEN_BYTES_MAX).contains(&text.len()) && is_b64token(text);
@@ -92,19 +91,19 @@ impl SecretHash {
         hex(&self.0)
     }
 
-    /// The part by which a token is looked up. It says nothing of the token's text.
+    /// The part with which a token is looked up. It reveals nothing about the token's text.
     pub(crate) fn id(self) -> u64 {
         let (id, _) = self.0.split_first_chunk().expect("it is longer");
         u64::from_be_bytes(*id)
     }
 
-    /// Whether both are the same, found out in the same time whatever the answer.
+    /// Compares in constant time.
     pub(crate) fn is(self, other: Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-/// Whether a text is what RFC 6750 lets follow `Bearer`.
+/// Whether a text may follow `Bearer` (RFC 6750).
 fn is_b64token(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte))

@@ -9,11 +9,11 @@ use super::atomic;
 
 const FILE: &str = "token-uses.json";
 
-/// A file that is longer is not ours: this many bytes are more than all tokens take.
+/// A larger file is not ours: all tokens together need less.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// When tokens were last used: by [`super::TokenRecord::id`], in seconds since 1970. What
-/// cannot be read was never used: nothing depends on it.
+/// The last uses: by [`super::TokenRecord::id`], in seconds since 1970. If the file cannot be read,
+/// it is empty: nothing depends on it.
 pub fn token_uses(directory: &Path) -> HashMap<u64, u64> {
     read(&directory.join(FILE)).unwrap_or_default()
 }

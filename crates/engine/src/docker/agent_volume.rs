@@ -290,7 +290,7 @@ async fn download(
     read.await
 }
 
-/// Judged by the bits with which engines tell a file's type; a regular file has none of them.
+/// Whether it is a regular file: the bits with which engines mark other file types are not set.
 fn is_plain_file(found: &PathStatResponse) -> bool {
     const KINDS: u32 = 1 << 31 | 1 << 27 | 0b111 << 24 | 1 << 21 | 1 << 19;
     found.file_mode & KINDS == 0

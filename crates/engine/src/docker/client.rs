@@ -1,5 +1,5 @@
-//! Calls to the engine's API. Each has a timeout, and each failure is sorted by what can be done
-//! about it.
+//! Calls to the engine's API. Each has a timeout, and failures are classified by what can be done
+//! about them.
 //!
 //! Each call opens its own connection, so an engine that was restarted is found again.
 
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Sorts a failure.
+    /// Classifies a failure.
     pub(super) fn fault(&self, step: &'static str, mut error: ApiError) -> Fault {
         if let ApiError::JsonDataError { contents, .. } = &mut error {
             // It contains the whole response, which does not belong in a log.
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// The failure that a truncated stream of responses stands for.
+    /// The failure for a stream of responses that was cut off.
     pub(super) fn cut(&self, step: &'static str) -> Fault {
         let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         self.fault(step, ApiError::IOError { err: cut })
@@ -135,12 +135,12 @@ impl Client {
 }
 
 impl Fault {
-    /// The engine's message, for the operator and for sorting.
+    /// The engine's message, for the operator and for classification.
     pub(super) fn text(&self) -> String {
         self.source.to_string()
     }
 
-    /// Whether the engine tried and failed.
+    /// Whether the engine tried and failed, so that another attempt may succeed.
     pub(super) fn is_worth_another_try(&self) -> bool {
         self.kind == FaultKind::Refused
     }

@@ -39,7 +39,7 @@ pub enum Host {
     Tcp(String),
     /// Mutual TLS, as `host:port`.
     Tls {
-        /// `host:port`.
+        /// The address, as `host:port`.
         address: String,
         /// Our certificate and the trusted authority.
         tls: Tls,
@@ -65,7 +65,7 @@ pub struct Tls {
 pub struct HostError;
 
 impl Flavor {
-    /// The engine's name as users write it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
@@ -73,7 +73,7 @@ impl Flavor {
         }
     }
 
-    /// What to do when it does not answer.
+    /// Advice for when it does not answer.
     pub fn hint(self) -> &'static str {
         match self {
             Self::Docker => {
@@ -87,8 +87,8 @@ impl Flavor {
 }
 
 impl Host {
-    /// Reads an address as `DOCKER_HOST` has it; `tcp` becomes TLS if there is a
-    /// directory with `ca.pem`, `cert.pem` and `key.pem`.
+    /// Parses an address in the format of `DOCKER_HOST`; `tcp` becomes TLS if there is a directory
+    /// with `ca.pem`, `cert.pem` and `key.pem`.
     pub fn parse(text: &str, certificates: Option<&Path>) -> Result<Self, HostError> {
         if let Some(path) = text.strip_prefix("unix://") {
             let path = PathBuf::from(path);
@@ -142,7 +142,7 @@ impl Host {
     }
 }
 
-/// As it is logged, stored and shown: never with credentials that an address may contain.
+/// The form for logs, the store and users: without credentials that an address may contain.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bare = |address: &str| {

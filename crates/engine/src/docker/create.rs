@@ -103,8 +103,8 @@ impl DockerInner {
         &self.agent_volume
     }
 
-    /// See [`crate::Engine::create`]. Between two steps it checks whether anybody still waits for the
-    /// container, which stays locked until it is taken or undone.
+    /// See [`crate::Engine::create`]. Between two steps it checks whether the request was
+    /// abandoned. The container stays locked until it is taken or undone.
     pub(super) async fn create(
         self: &Arc<Self>,
         id: &ContainerId,
@@ -136,7 +136,7 @@ impl DockerInner {
         }
     }
 
-    /// A container that exists already; one that is half created is removed first.
+    /// A container that already exists. A half-created one is removed first.
     async fn existing(&self, id: &ContainerId) -> Result<Option<Container>, EngineError> {
         let found = match self.inspect(id).await {
             Err(EngineError::NotFound { .. }) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Where Docker and Podman are, and why they cannot be reached.
+//! Finds the sockets of Docker and Podman, or the reason why they cannot be reached.
 
 use std::path::{Path, PathBuf};
 
@@ -20,17 +20,17 @@ pub(super) struct ReachableEngine {
 /// Why an engine of this kind cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnreachableEngine {
-    /// There is nothing at the usual places.
+    /// There is no socket at the usual paths.
     #[error("no socket found")]
     NoSocket,
     /// We have no permission to use its socket.
     #[error("we may not use {host}")]
     Denied { host: Host },
-    /// It does not answer, or not as an engine does.
+    /// It does not answer, or the answer is not an engine's.
     #[error("{host} does not answer: {cause}")]
     Silent {
         host: Host,
-        /// The innermost reason, which is the one that helps.
+        /// The innermost cause, which helps most.
         cause: String,
     },
     /// The variable that names its address cannot be parsed.
@@ -40,13 +40,13 @@ pub(super) enum UnreachableEngine {
         value: String,
         error: HostError,
     },
-    /// Whoever can listen on the way there gets root on that host.
+    /// The connection is not encrypted: whoever can intercept it becomes root on that host.
     #[error("{host} is another host, and the way there is not encrypted")]
     Plain { host: Host },
 }
 
 impl UnreachableEngine {
-    /// What the operator can do about it.
+    /// How the operator can fix it.
     pub(super) fn fix(&self, flavor: Flavor) -> &'static str {
         match (self, flavor) {
             (Self::Denied { .. }, Flavor::Docker) => {
@@ -152,7 +152,7 @@ fn hosts(
     Ok(of_user.into_iter().chain([of_host]).collect())
 }
 
-/// Where Docker's own client keeps its certificates, if it is told to use them.
+/// The directory of Docker's client certificates, if `DOCKER_TLS_VERIFY` asks for them.
 fn certificates(flavor: Flavor, variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let told = |name: &str| variable(name).filter(|value| !value.is_empty());
     if flavor != Flavor::Docker || told("DOCKER_TLS_VERIFY").is_none() {

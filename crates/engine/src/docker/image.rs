@@ -20,13 +20,13 @@ use crate::{Abandonment, EngineError, ImageFault, Progress, Pull};
 /// A pull fails after this long without progress.
 const PULL_SILENCE_MAX: Duration = Duration::from_mins(2);
 
-/// Volumes that an image may declare.
+/// Most volumes that an image may declare.
 const VOLUMES_MAX: usize = 32;
 
 /// An image that the engine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LocalImage {
-    /// The engine's own name of it, which no tag can change.
+    /// The engine's id of the image, which no tag can change.
     pub(super) id: String,
     /// The registry's digest, if it came from one.
     pub(super) digest: Option<String>,
@@ -38,7 +38,7 @@ impl LocalImage {
         let is_bare = self.id.len() == 64 && self.id.bytes().all(|byte| byte.is_ascii_hexdigit());
         match &self.digest {
             Some(digest) => digest.clone(),
-            // As Podman writes it.
+            // Podman writes the id without its algorithm.
             None if is_bare => format!("sha256:{}", self.id),
             None => self.id.clone(),
         }
@@ -128,7 +128,7 @@ impl DockerInner {
     }
 }
 
-/// Whether policy lets this image be used. One without a registry digest was built on this host.
+/// Whether policy allows the image. One without a registry digest was built on this host.
 fn is_usable(source: &Source, found: &LocalImage) -> bool {
     source.local || found.digest.is_some()
 }
@@ -146,7 +146,7 @@ async fn inspect(client: &Client, reference: &str) -> Result<Option<LocalImage>,
     Ok(Some(LocalImage { id, digest }))
 }
 
-/// The agent runs inside as PID 1, so the image must be for its architecture.
+/// Checks the image's architecture: the agent runs inside as PID 1.
 fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let ours = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -165,7 +165,7 @@ fn check_architecture(reference: &str, image: &ImageInspect) -> Result<(), Engin
     }
 }
 
-/// The agent is started with the image's variables and reports them, so they are bounded.
+/// Bounds the image's environment, which the agent is started with and reports.
 fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let env = image.config.as_ref().and_then(|config| config.env.as_ref());
     let env = env.map(Vec::as_slice).unwrap_or_default();
@@ -181,7 +181,7 @@ fn check_environment(reference: &str, image: &ImageInspect) -> Result<(), Engine
     })
 }
 
-/// The engine creates each declared volume for each container, so they are bounded.
+/// Bounds the volumes that the image declares: the engine creates each one for each container.
 fn check_volumes(reference: &str, image: &ImageInspect) -> Result<(), EngineError> {
     let config = image.config.as_ref();
     let volumes = config.and_then(|config| config.volumes.as_ref());
@@ -215,7 +215,7 @@ async fn pull(
         .map_err(|fault| unobtainable(&reference, fault))
 }
 
-/// The credentials that we would use ourselves; the engine sends them to the registry.
+/// The credentials in the engine's format; the engine sends them to the registry.
 fn shown(login: Login) -> DockerCredentials {
     match login {
         Login::Password { user, password } => DockerCredentials {
@@ -254,7 +254,8 @@ async fn ask_for(
     }
 }
 
-/// Docker reports bytes while it downloads and while it extracts; Podman reports none.
+/// Adds a progress message. Docker reports bytes while it downloads and extracts; Podman reports
+/// none.
 fn count(totals: &mut LayerTotals, message: &CreateImageInfo) {
     let Some(layer) = message.id.as_deref() else {
         return;

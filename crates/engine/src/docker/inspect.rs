@@ -19,7 +19,7 @@ use super::{dialect, names, usage};
 use crate::stored_spec::StoredSpec;
 use crate::{Container, Enforced, Enforcement, EngineError, HostSize};
 
-/// What the engine's host supports.
+/// Properties of the engine's host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DaemonInfo {
     /// What enforces a container's limits.
@@ -61,7 +61,7 @@ impl DaemonInfo {
             Some(true) => Enforcement::Cgroup,
             Some(false) | None => Enforcement::None,
         };
-        // What memory does not hold goes to swap, unless that is limited too.
+        // Memory beyond the limit would go to swap, unless that is limited, too.
         let memory = info.memory_limit.zip(info.swap_limit);
         let mut store = info.driver_status.iter().flatten().flatten();
         let options = info.security_options.iter().flatten();
@@ -70,7 +70,7 @@ impl DaemonInfo {
                 memory: by_cgroup(memory.map(|(memory, swap)| memory && swap)),
                 cpus: by_cgroup(info.cpu_cfs_quota),
                 pids: by_cgroup(info.pids_limit),
-                // Volumes have no limit that every driver knows.
+                // There is no volume limit that every driver supports.
                 disk: Enforcement::Watched,
             },
             is_rootless: options
@@ -83,8 +83,8 @@ impl DaemonInfo {
         }
     }
 
-    /// The size of its host. The engine does not report how many processes the host can have,
-    /// and a zero means that it does not know.
+    /// The size of the engine's host. The engine does not report how many processes the host can
+    /// have, and reports zero for unknown values.
     pub(super) fn host_size(self, this_host: HostSize) -> HostSize {
         let told = |memory: &u64| *memory > 0;
         HostSize {
@@ -100,13 +100,13 @@ impl DaemonInfo {
         }
     }
 
-    /// Refuses a container with a limit that the host cannot enforce.
+    /// Rejects a container with a limit that the host cannot enforce.
     pub(super) fn check(self, config: &DockerConfig, limits: &Limits) -> Result<(), EngineError> {
         self.check_cpus(config.flavor, limits.cpus)?;
         self.check_enforced(config)
     }
 
-    /// Refuses all containers if limits must be enforced and cannot be.
+    /// Rejects all containers if limits must be enforced but cannot be.
     pub(super) fn check_enforced(self, config: &DockerConfig) -> Result<(), EngineError> {
         match self.enforced.missing() {
             Some(limit) if config.require_limits => Err(EngineError::Unlimited { limit }),
@@ -114,7 +114,7 @@ impl DaemonInfo {
         }
     }
 
-    /// Docker refuses more cores than its host has, with a message that does not help callers.
+    /// Rejects more cores than the host has: Docker's own message does not help callers.
     fn check_cpus(self, flavor: Flavor, cpus: CpuMillis) -> Result<(), EngineError> {
         match (flavor, self.cores) {
             (Flavor::Docker, Some(cores)) if cpus.get() > cores.saturating_mul(1000) => {
@@ -175,7 +175,7 @@ impl DockerInner {
         self.describe(id, found, usage).await
     }
 
-    /// A container that was just created; its usage is not worth a request.
+    /// A container that was just created; its resource usage is not worth a request.
     pub(super) async fn inspect_new(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let found = self.find_container(id).await?;
         let found = found.ok_or_else(|| EngineError::NotFound { id: id.clone() })?;
@@ -206,7 +206,7 @@ impl DockerInner {
         })
     }
 
-    /// What is left when the engine has no container of this id: a volume, or nothing.
+    /// The leftovers of a container that the engine no longer has: its volume, or nothing.
     async fn inspect_remains(&self, id: &ContainerId) -> Result<Container, EngineError> {
         let name = names::of(id);
         let volume = self
@@ -219,8 +219,8 @@ impl DockerInner {
         }
     }
 
-    /// See [`crate::Engine::list`]. Reports usage only where this host's kernel tells it: the engine
-    /// would need one call per container.
+    /// See [`crate::Engine::list`]. Reports resource usage only if this host's kernel knows it: the
+    /// engine would need one call per container.
     pub(super) async fn list(&self) -> Result<Vec<Container>, EngineError> {
         let step = "list the containers";
         let filter = names::filter_containers(&self.config.scope);
@@ -278,7 +278,7 @@ impl DockerInner {
     }
 }
 
-/// What a list reports about a container.
+/// The properties of a container that a list contains.
 struct Summary {
     phase: Phase,
     lifetime: Lifetime,
@@ -288,7 +288,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// A volume without its container: it is being created, or was removed halfway.
+    /// A volume without its container: the container is being created, or was removed halfway.
     const REMAINS: Self = Self {
         phase: Phase::Creating,
         lifetime: Lifetime::WithOwner,
@@ -320,7 +320,7 @@ fn spec(labels: Option<&names::Labels>) -> Option<ContainerSpec> {
     stored.spec(lifetime(labels))
 }
 
-/// When a container with these labels ends.
+/// Whether a container with these labels ends with its owner.
 fn lifetime(labels: Option<&names::Labels>) -> Lifetime {
     match labels.and_then(|labels| labels.get(names::LIFETIME_LABEL)) {
         Some(ends) if ends == names::WITH_OWNER => Lifetime::WithOwner,
@@ -346,7 +346,7 @@ pub(super) fn phase(state: Option<&ContainerState>) -> Phase {
     }
 }
 
-/// The same from a list, which contains the exit code only as text.
+/// The phase from a list, which contains the exit code only as text.
 fn summary_phase(container: &ContainerSummary) -> Phase {
     use ContainerSummaryStateEnum as State;
     let ended_well = container

@@ -1,4 +1,4 @@
-//! How Docker and Podman are found, opened and diagnosed.
+//! Finds, opens and diagnoses Docker and Podman.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 /// The file in the state directory that lists the images that we pulled: only these are removed.
 const PULLED_FILE: &str = "pulled-images.json";
 
-/// The row of Docker or of Podman.
+/// The entry of Docker or Podman in the list of engines.
 #[derive(Debug)]
 pub(crate) struct DockerKind(pub(crate) Flavor);
 
@@ -45,7 +45,7 @@ impl EngineKind for DockerKind {
         "python:3.12-slim"
     }
 
-    /// Creates no container to try it: that would take an image.
+    /// Does not create a container to test the engine: that would require an image.
     async fn open(&self, setup: &EngineSetup) -> Result<Arc<dyn Engine>, EngineMissing> {
         let found = self.find(setup).await?;
         refuse_unknown_runtime(setup, &found.about)?;
@@ -177,7 +177,7 @@ fn tell(found: &ReachableEngine) -> String {
     )
 }
 
-/// What the profile asks for and this engine does not give.
+/// Parts of the container profile that this engine does not support.
 fn lacks(about: &About) -> Vec<&'static str> {
     let enforced = about.enforced;
     [

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 /// Held while a container is created or removed.
 pub(super) type Lock = OwnedMutexGuard<()>;
 
-/// The locks that somebody holds or waits for.
+/// The locks that are held or waited for.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     held: Mutex<HashMap<ContainerId, Weak<AsyncMutex<()>>>>,

@@ -62,7 +62,7 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// An engine at that address, which is not contacted yet.
+    /// An engine at this address, which is not contacted yet.
     pub fn new(config: DockerConfig) -> Self {
         Self {
             inner: Arc::new(DockerInner::new(config)),
@@ -79,10 +79,10 @@ impl Docker {
         self
     }
 
-    /// Has images pulled with these credentials. Without, with those of this user.
+    /// Sets the credentials for pulls. The default is those of this user.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
-        // Nobody else has it yet, and the first are the only ones.
+        // Nobody else has it yet, so the credentials cannot have been set by another task.
         let _ = self.inner.credentials().set(credentials);
         self
     }
@@ -170,7 +170,7 @@ impl Engine for Docker {
         self.inner.exited(id).await
     }
 
-    /// Unused volumes with agents of other versions are garbage too.
+    /// Also removes unused volumes with agents of other versions.
     async fn sweep(&self, garbage: Garbage, mode: SweepMode) -> Result<Swept, EngineError> {
         match (garbage, mode) {
             (Garbage::Containers, SweepMode::Remove) => self.inner.sweep().await,

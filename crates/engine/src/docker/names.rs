@@ -13,10 +13,10 @@ pub(super) const SCOPE_LABEL: &str = "io.hotcell.scope";
 /// The version of Hotcell that created an object.
 const VERSION_LABEL: &str = "io.hotcell.version";
 
-/// What a container or volume is for.
+/// The purpose of a container or volume.
 const ROLE_LABEL: &str = "io.hotcell.role";
 
-/// When a container ends.
+/// Whether a container ends with its owner.
 pub(super) const LIFETIME_LABEL: &str = "io.hotcell.lifetime";
 
 /// The digest of a container's image, or its id if it came from no registry.
@@ -34,7 +34,7 @@ pub(super) const MADE_LABEL: &str = "io.hotcell.made";
 /// The role of the volume with the agent, and of the container that fills it.
 const AGENT_ROLE: &str = "agent";
 
-/// The role of a container of ours, and of its volume.
+/// The role of a container for a caller, and of its volume.
 const CONTAINER_ROLE: &str = "container";
 
 /// [`LIFETIME_LABEL`] of a container that ends with its owner, and of any other.

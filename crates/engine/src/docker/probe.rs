@@ -9,8 +9,8 @@ use super::config::{Flavor, Host};
 use super::inspect::DaemonInfo;
 use crate::{Enforced, EngineError};
 
-/// Timeout of the questions. A busy engine takes seconds, and a server that is started together
-/// with it must not give it up.
+/// Timeout of a request. A busy engine takes seconds, and a server that is started together with it
+/// must not give up too early.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an engine reports about itself.
@@ -24,7 +24,7 @@ pub(super) struct About {
     pub(super) is_rootless: bool,
     /// The version of cgroups: `1` or `2`.
     pub(super) cgroup_version: String,
-    /// The OCI runtimes it knows, in order.
+    /// The OCI runtimes that it knows, sorted.
     pub(super) runtimes: Vec<String>,
     /// Its default OCI runtime.
     pub(super) default_runtime: String,

@@ -18,42 +18,44 @@ use super::names;
 use crate::EngineError;
 use crate::stored_spec::StoredSpec;
 
-/// The user that the agent starts as where its execs may be root. It switches to the container's
-/// user at once: engines cannot give capabilities to an ordinary user, but that one can keep them.
+/// The user that the agent starts as if its execs may run as root. It switches to the container's
+/// user at once: engines cannot give capabilities to an ordinary user, but a process that switches
+/// can keep them.
 const AGENT_ROOT: &str = "0:0";
 
-/// The capabilities that the agent starts with in this case: those that it needs to run execs as
-/// another user, and to drop all others.
+/// The capabilities that the agent then starts with: those that it needs to run execs as another
+/// user, and to drop all others.
 const AGENT_CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
 
 /// The abstract name of the agent's socket: see the agent's `handshake`.
 pub(super) const AGENT_SOCKET: &str = "hotcell-agent";
 
-/// The user that the agent accepts. Nothing in the container can become it: nothing
-/// there has a capability or can gain one. No image is known to use it.
+/// The user that the agent accepts connections from. Nothing in the container can become it: no
+/// process there has a capability or can gain one. No image is known to use it.
 pub(super) const CONNECT_UID: u32 = 65533;
 
-/// Where Podman mounts a tmpfs of any size into a read-only root unless it is told of another.
+/// The directories of a read-only root where Podman mounts an unlimited tmpfs, unless something
+/// else is mounted there.
 const PODMANS_TMPFS: [&str; 2] = ["/run", "/var/tmp"];
 
-/// What Docker masks by itself outside of `/proc`, besides a directory of each core.
+/// The paths that Docker masks by default outside of `/proc`, besides one directory per core.
 const SYS_MASKED: [&str; 2] = ["/sys/devices/virtual/powercap", "/sys/firmware"];
 
-/// As many cores have theirs masked at most.
+/// Most cores whose directories are masked.
 const MASKED_CORES_MAX: u32 = 1024;
 
-/// Processes of one user id of the host, over all containers. Only where the engine would
-/// else ask for more than a host may allow.
+/// `RLIMIT_NPROC`: processes of one host user, over all containers. Only set if the engine would
+/// otherwise request more than a host may allow.
 const USER_PROCESSES: u64 = 16_384;
 
-/// Processes of the host behind one in gVisor, and those that gVisor itself has.
+/// Host processes per process in gVisor, and those that gVisor needs for itself.
 const SANDBOX_PIDS_FACTOR: i64 = 4;
 const SANDBOX_PIDS: i64 = 256;
 
-/// What the engine keeps of the agent's few words.
+/// Log size that the engine keeps of the agent's few messages.
 const LOG_SIZE: &str = "256k";
 
-/// Whether this engine can make such a container at all; its image if so.
+/// Rejects specs that this engine cannot run; returns the image.
 pub(super) fn check(spec: &Admitted<ContainerSpec>) -> Result<Source, EngineError> {
     let unsupported = |what: &str| EngineError::Unsupported { what: what.into() };
     match &spec.value().image {
@@ -70,13 +72,13 @@ pub(super) fn check(spec: &Admitted<ContainerSpec>) -> Result<Source, EngineErro
     }
 }
 
-/// The agent's volume, and where it is to be in a container.
+/// The agent's volume and its mount point in a container.
 pub(super) struct Agent<'a> {
     pub(super) volume: &'a str,
     pub(super) mount: &'a AgentMount,
 }
 
-/// What the engine is asked for. The spec has passed [`check`].
+/// The engine's request body. The spec has passed [`check`].
 pub(super) fn body(
     config: &DockerConfig,
     host: DaemonInfo,
@@ -106,14 +108,14 @@ pub(super) fn body(
         env: Some(vec![profile.home_variable()]),
         entrypoint: Some(agent_command(host, agent.mount, id, &profile)),
         cmd: Some(Vec::new()),
-        // An image's own would be run inside, by the engine, for ever.
+        // The engine would otherwise run the image's health check inside, for ever.
         healthcheck: Some(HealthConfig {
             test: Some(vec!["NONE".to_owned()]),
             ..HealthConfig::default()
         }),
         image: Some(image.id.clone()),
         working_dir: Some(profile.workspace.to_owned()),
-        // The agent is deaf to the usual one, and an engine that stops would wait for it.
+        // The agent ignores SIGTERM, and an engine that shuts down would wait for it.
         stop_signal: Some("SIGKILL".to_owned()),
         labels: Some(labels(config, id, spec, image)),
         host_config: Some(mounted(
@@ -207,6 +209,8 @@ fn sealed(config: &DockerConfig, host: DaemonInfo, profile: &Profile) -> HostCon
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         network_mode: Some(network(profile.network).to_owned()),
+        dns: dns(config.flavor, profile.network),
+        sysctls: sysctls(config.flavor, profile.network),
         memory: Some(memory),
         memory_swap: Some(memory),
         nano_cpus: Some(i64::from(profile.limits.cpus.get()) * 1_000_000),
@@ -229,7 +233,7 @@ fn sealed(config: &DockerConfig, host: DaemonInfo, profile: &Profile) -> HostCon
     }
 }
 
-/// Podman masks these paths besides those that it masks by itself.
+/// Security options. Podman masks these paths in addition to its own.
 fn security(flavor: Flavor, profile: &Profile) -> Vec<String> {
     let mut options = Vec::new();
     if profile.no_new_privileges {
@@ -241,7 +245,7 @@ fn security(flavor: Flavor, profile: &Profile) -> Vec<String> {
     options
 }
 
-/// Docker masks these paths and no others, so its own list is part of it.
+/// The masked paths. Docker masks only these, so the list includes Docker's own defaults.
 fn masked(flavor: Flavor, host: DaemonInfo, profile: &Profile) -> Option<Vec<String>> {
     if flavor == Flavor::Podman {
         return None;
@@ -261,14 +265,28 @@ fn proc_masked(profile: &Profile) -> Vec<String> {
     paths.collect()
 }
 
-/// A sandbox with a kernel of its own runs each process in several of the host's, and needs
-/// some for itself; without them it dies.
+/// The limit on host processes. A sandbox with its own kernel runs each process as several of the
+/// host's, and dies if it has none left for itself.
 fn pids(host: DaemonInfo, profile: &Profile) -> i64 {
     let pids = i64::from(profile.limits.pids.get());
     if host.has_own_kernel {
         return pids * SANDBOX_PIDS_FACTOR + SANDBOX_PIDS;
     }
     pids
+}
+
+/// The name server of a container without a network: the agent listens there if the container may
+/// reach something. Podman refuses the option without a network, and leaves the image's file alone.
+fn dns(flavor: Flavor, network: Network) -> Option<Vec<String>> {
+    let is_ours = flavor == Flavor::Docker && network == Network::None;
+    is_ours.then(|| vec!["127.0.0.1".to_owned()])
+}
+
+/// The agent listens for names on their own ports. Docker allows that by itself.
+fn sysctls(flavor: Flavor, network: Network) -> Option<HashMap<String, String>> {
+    let is_needed = flavor == Flavor::Podman && network == Network::None;
+    let low_ports = ("net.ipv4.ip_unprivileged_port_start", "0");
+    is_needed.then(|| HashMap::from([low_ports].map(|(name, value)| (name.into(), value.into()))))
 }
 
 fn network(network: Network) -> &'static str {
@@ -290,7 +308,7 @@ fn tmpfs(flavor: Flavor, profile: &Profile) -> HashMap<String, String> {
     mounts
 }
 
-/// A size as the API writes it.
+/// Converts a size to the API's type.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -309,11 +327,11 @@ fn ulimits(flavor: Flavor, host: DaemonInfo, profile: &Profile) -> Vec<Resources
         ("rtprio", 0),
         ("nice", 0),
     ];
-    // An engine that is an ordinary user may not ask for more than the user has.
+    // A rootless engine cannot raise limits above those of its user.
     if !host.is_rootless {
         limits.push(("memlock", process.locked_bytes_max));
         limits.push(("sigpending", process.pending_signals_max));
-        // Podman asks for a million by itself, which some hosts refuse.
+        // Podman requests a million by default, which some hosts refuse.
         if flavor == Flavor::Podman {
             limits.push(("nproc", USER_PROCESSES));
         }
@@ -326,13 +344,13 @@ pub(super) struct Volume<'a> {
     pub(super) name: &'a str,
     pub(super) target: &'a str,
     pub(super) is_read_only: bool,
-    /// What it was made with. Docker makes it again, with these, where it was removed before
-    /// the container was made; Podman makes it without any.
+    /// The labels it was created with. If the volume was removed before the container is created,
+    /// Docker creates it again with these labels; Podman, without any.
     pub(super) labels: names::Labels,
 }
 
-/// The same container with these volumes, which take nothing over from the image: Podman
-/// keeps that promise only to those who ask in the older of the two ways.
+/// Adds the volumes to a container, without copying the image's content into them. Podman
+/// guarantees that only with `Binds`, the older of the two options.
 pub(super) fn mounted(flavor: Flavor, volumes: &[Volume<'_>], host: HostConfig) -> HostConfig {
     match flavor {
         Flavor::Docker => HostConfig {

@@ -137,8 +137,8 @@ impl PulledImages {
 }
 
 impl DockerInner {
-    /// See [`crate::Garbage::Images`]. Removes images that we pulled, that no container of anybody
-    /// uses, and that have no other tag.
+    /// See [`crate::Garbage::Images`]. Removes images that we pulled, that no container uses (ours
+    /// or not), and that have no other tag.
     pub(super) async fn sweep_images(
         &self,
         unused_for: Option<Duration>,
@@ -180,7 +180,7 @@ impl DockerInner {
         if users.await?.is_empty() {
             return Ok(Needed::No);
         }
-        // It was used until now, however long ago the container was made.
+        // The image was in use until now, however old its container is.
         self.pulled().note_use(&image.id);
         Ok(Needed::Yes)
     }

@@ -1,4 +1,4 @@
-//! Removing containers, in whatever state they are.
+//! Removes containers in any state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::locks::Lock;
 use super::{agent_volume, dialect, inspect, names};
 use crate::{EngineError, Swept};
 
-/// Attempts to remove what somebody else is removing at the same time.
+/// Attempts to remove an object that someone else is removing at the same time.
 const BUSY_TRIES_MAX: u32 = 1200;
 
 /// The pause between two of these attempts.
@@ -58,7 +58,7 @@ impl DockerInner {
         self.destroy(id).await
     }
 
-    /// Removes what a failed `create` left; in the background if the engine does not answer.
+    /// Removes leftovers of a failed `create`; in the background if the engine does not answer.
     pub(super) async fn undo_now_or_later(self: &Arc<Self>, id: &ContainerId, lock: Lock) {
         match self.undo(id).await {
             Ok(()) | Err(EngineError::NotFound { .. }) => drop(lock),
@@ -66,9 +66,9 @@ impl DockerInner {
         }
     }
 
-    /// Removes a container that nobody took, in the background.
+    /// Removes a container that was created but not taken, in the background.
     pub(super) fn undo_later(self: Arc<Self>, id: ContainerId, lock: Lock) {
-        // Without a runtime the process is about to exit, and `sweep` of the next one removes it.
+        // Without a runtime the process is about to exit, and the next server's `sweep` removes it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -215,7 +215,7 @@ impl DockerInner {
         Ok(swept)
     }
 
-    /// Whether a container has a volume.
+    /// Whether any container uses a volume.
     async fn is_mounted(&self, volume: &str) -> Result<bool, EngineError> {
         let filter = HashMap::from([("volume".to_owned(), vec![volume.to_owned()])]);
         let options = ListContainersOptionsBuilder::default()

@@ -1,4 +1,4 @@
-//! Starting a container again that its engine still has.
+//! Restarts a container that the engine still has.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::names;
 use crate::{Abandonment, Container, EngineError};
 
 impl DockerInner {
-    /// See [`crate::Engine::restart`]. Its volumes are as they were: the engine keeps them
-    /// for as long as there is a container that names them.
+    /// See [`crate::Engine::restart`]. Its volumes are unchanged: the engine keeps them as long as
+    /// a container refers to them.
     pub(super) async fn restart(
         self: &Arc<Self>,
         id: &ContainerId,
@@ -24,7 +24,7 @@ impl DockerInner {
         drop(self.take_ready(id));
         match self.inspect(id).await?.phase {
             Phase::Running => self.kill(id).await?,
-            // Half made, or a workspace that has lost its container.
+            // Half created, or a workspace whose container is gone.
             Phase::Creating => {
                 let step = "start the container again";
                 return Err(EngineError::engine(step)("there is no whole container"));
@@ -41,7 +41,7 @@ impl DockerInner {
         self.inspect_new(id).await
     }
 
-    /// Kills all of it and waits for its end. One that has ended meanwhile is as good.
+    /// Kills all processes and waits for the exit. A container that has already exited is fine.
     async fn kill(self: &Arc<Self>, id: &ContainerId) -> Result<(), EngineError> {
         let name = names::of(id);
         let options = KillContainerOptionsBuilder::default()

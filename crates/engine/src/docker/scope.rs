@@ -1,4 +1,4 @@
-//! Whose containers are ours in an engine that others use too.
+//! The scope that distinguishes our containers from others in a shared engine.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::new_id::new_container_id;
 /// The file in the state directory that holds the scope.
 const SCOPE_FILE: &str = "scope";
 
-/// The scope of a state directory: drawn once, then the same for as long as the state exists.
+/// The scope of a state directory: random, and the same for as long as the state exists.
 pub(super) fn scope(state: &Path) -> Result<String, EngineError> {
     if let Some(known) = known_scope(state)? {
         return Ok(known);
@@ -32,7 +32,8 @@ pub(super) fn known_scope(state: &Path) -> Result<Option<String>, EngineError> {
     Ok((!known.is_empty()).then_some(known))
 }
 
-/// Writes it and syncs it: if a power cut lost it, nobody would find what the engine holds.
+/// Writes and syncs the scope: if a power cut lost it, nobody would find our containers in the
+/// engine.
 fn write(state: &Path, path: &Path, scope: &str) -> io::Result<()> {
     let new = state.join(format!("{SCOPE_FILE}.new"));
     let mut file = File::create(&new)?;

@@ -25,8 +25,8 @@ use crate::EngineError;
 /// Timeout from the request for a stream to the agent's first answer on it.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an agent's last bytes may take to arrive after its container has exited. The engine
-/// closes the stream sooner than this, or has forgotten to.
+/// How long the last bytes of an agent may take after its container has exited. Usually the engine
+/// closes the stream earlier; sometimes it never does.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Bytes of the bridge's error message that are kept.
@@ -57,8 +57,8 @@ pub(super) struct ExecStream {
     is_over: bool,
 }
 
-/// Opens a stream to the agent of a running container, whose binary is at that path inside, and
-/// waits for its greeting.
+/// Opens a stream to the agent of a running container and waits for its greeting. `agent` is the
+/// path of the agent's binary in the container.
 pub(super) async fn open(
     client: &Client,
     name: &str,
@@ -103,7 +103,7 @@ pub(super) async fn open(
 }
 
 impl OpenError {
-    /// Whether it failed quickly, in a container that exists.
+    /// Whether the attempt failed quickly, in a container that exists.
     pub(super) fn is_worth_another_try(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.is_worth_another_try(),
@@ -134,7 +134,7 @@ impl From<OpenError> for EngineError {
 }
 
 impl ExecStream {
-    /// Ends with the container.
+    /// Ends the stream when the container exits.
     pub(super) fn watched(mut self, watch: Arc<Watch>) -> Self {
         self.over = Box::pin(async move {
             if watch.ended().await != State::Destroyed {
@@ -153,8 +153,8 @@ impl ExecStream {
         }
     }
 
-    /// What answered instead of an agent: the engine itself, most likely, to say why it could
-    /// not run the bridge.
+    /// Describes an answer that is not an agent's: mostly the engine's message why it could not run
+    /// the bridge.
     async fn not_an_agent(&mut self, first: u8) -> String {
         self.note(&[first]);
         let mut rest = [0; COMPLAINT_BYTES_MAX];
@@ -169,7 +169,7 @@ impl ExecStream {
         format!("the way to the agent ended: {}", said.trim())
     }
 
-    /// Whether it has ended already, as far as can be told without waiting.
+    /// Whether the stream has already ended, without waiting.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.unread.is_empty() {
             return false;
@@ -178,7 +178,7 @@ impl ExecStream {
         matches!(self.poll_fill(&mut cx), Poll::Ready(Ok(false) | Err(_)))
     }
 
-    /// Waits until there is something unread; false at the end.
+    /// Waits for unread data; false at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         while self.unread.is_empty() {
             match self.output.as_mut().poll_next(cx) {

@@ -16,16 +16,16 @@ use hotcell_domain::ContainerId;
 use super::client::Client;
 use super::names;
 
-/// Where cgroups are.
+/// The mount point of cgroups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Timeout of the engine's count.
+/// Timeout for counting events of the engine.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much later than the kill an engine may record it.
 const OOM_EVENT_LAG: Duration = Duration::from_millis(300);
 
-/// Events that are counted at most; engines remember fewer.
+/// Most events that are counted; engines remember fewer.
 const EVENTS_MAX: u64 = 1024;
 
 /// How far an engine's clock may be behind ours.
@@ -35,11 +35,11 @@ const CLOCK_SKEW_SECONDS_MAX: u64 = 24 * 60 * 60;
 pub(super) struct Usage {
     pub(super) oom_kills: u64,
     pub(super) memory_bytes: Option<u64>,
-    /// Where it is a process of this host in a unified cgroup.
+    /// Known if the container runs on this host in a cgroup of version 2.
     pub(super) cpu_time: Option<Duration>,
 }
 
-/// The first processes of inspected containers: a list does not contain them.
+/// The PIDs of inspected containers, which the engine's list does not contain.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: Mutex<HashMap<ContainerId, (i32, String)>>,
@@ -82,7 +82,7 @@ pub(super) fn is_in_group(pid: i32, id: &str) -> bool {
     groups.is_ok_and(|groups| memory_group(&groups, id).is_some())
 }
 
-/// Usage of a container; `None` if it does not run or cannot be told.
+/// Usage of a container; fields are `None` if it does not run or the value is unknown.
 pub(super) async fn of(client: &Client, found: &ContainerInspectResponse) -> Usage {
     let Some((pid, id)) = process(found) else {
         return Usage::default();

@@ -32,20 +32,20 @@ const NOTICE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a killed container may take to exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause after an engine did not answer.
+/// The pause after the engine did not answer.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The state of a container, as far as it matters to those who wait.
+/// The state of a container, as far as waiting tasks need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Runs,
-    /// It exited by itself: its last bytes may still be on their way.
+    /// It exited by itself: the last bytes of its streams may still arrive.
     Ended,
-    /// We destroyed it: nobody listens any more.
+    /// We destroyed it: nobody reads its streams any more.
     Destroyed,
 }
 
-/// A container that somebody waits for. The watcher ends when all of these are dropped.
+/// A container that a task waits for. The watcher ends when all of these are dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     state: watch::Sender<State>,
@@ -59,11 +59,11 @@ pub(super) struct Watches {
 }
 
 impl Watch {
-    /// Waits for the exit, and returns its kind.
+    /// Waits for the exit; returns whether it ended by itself or was destroyed.
     pub(super) async fn ended(&self) -> State {
         let mut state = self.state.subscribe();
         let ended = state.wait_for(|state| *state != State::Runs).await;
-        // The sender is ours, so it still exists.
+        // We hold the sender, so the channel is open.
         ended.map_or(State::Ended, |state| *state)
     }
 
@@ -106,8 +106,8 @@ impl Watches {
         self.end(id, State::Destroyed);
     }
 
-    /// Notifies everybody that a container has exited; whoever waits later waits for what is started
-    /// in it then.
+    /// Notifies everybody that a container has exited. Later callers wait for the exit of the next
+    /// start.
     pub(super) fn ended(&self, id: &ContainerId) {
         self.end(id, State::Ended);
     }
@@ -162,7 +162,7 @@ impl DockerInner {
             return self.ask_for_end(id).await;
         };
         gone(process).await?;
-        // What the engine says next shall be true.
+        // The engine must have noticed the exit, too, before it is asked about the container again.
         let noticed = tokio::time::timeout(NOTICE_TIMEOUT, self.ask_for_end(id)).await;
         noticed.unwrap_or(Ok(()))
     }
@@ -195,7 +195,7 @@ impl DockerInner {
         }
     }
 
-    /// Any exit code means that it has exited, and so does a container that was removed meanwhile.
+    /// Any exit code means that it has exited, and so does "no such container".
     fn ended_by(
         &self,
         step: &'static str,
@@ -218,8 +218,8 @@ impl DockerInner {
     }
 }
 
-/// The container's first process, if it is one of this host. Its cgroup is read after it
-/// is held, so that no other process can be taken for it.
+/// A pidfd of the container's first process, if it runs on this host. Its cgroup is checked after
+/// the pidfd is open, so that a reused PID cannot be mistaken for it.
 fn process(found: &ContainerInspectResponse) -> Option<OwnedFd> {
     let (pid, id) = usage::process(found)?;
     let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
@@ -256,7 +256,7 @@ mod tests {
         one.end(State::Ended);
         assert_eq!(one.ended().await, State::Destroyed);
         assert_eq!(two.ended().await, State::Destroyed);
-        // Whoever asks later watches what has the name then.
+        // A later caller watches the container that has the name then.
         assert!(watches.of(&id()).1);
     }
 

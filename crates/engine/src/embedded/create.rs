@@ -1,9 +1,10 @@
-//! Making a container, step by step, and taking it apart.
+//! Creates a container step by step, and removes it.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,11 +22,14 @@ use crate::stored_spec::StoredSpec;
 use crate::uncommitted::Uncommitted;
 use crate::{Abandonment, Container, EngineError, ReadyImage};
 
-/// How long a killed container may take to be gone. The kernel needs milliseconds,
-/// unless a process in it is stuck in a device.
+/// How long a killed container may take to exit. The kernel needs milliseconds, unless a process is
+/// stuck in a device driver.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes and unmakes containers, one step after the other.
+/// How many launchers may die during one launch.
+const LAUNCHER_DEATHS_MAX: u32 = 4;
+
+/// Creates and removes containers, one step after the other.
 #[derive(Debug)]
 pub(super) struct EmbeddedInner {
     config: EmbeddedConfig,
@@ -33,6 +37,8 @@ pub(super) struct EmbeddedInner {
     tree: Tree,
     id_ranges: IdRanges,
     launcher: Mutex<Arc<Launcher>>,
+    /// Whether a launcher has started a container, so that others can.
+    has_launched: AtomicBool,
     images: OnceLock<Images>,
     credentials: OnceLock<Credentials>,
     pulls: Pulls,
@@ -47,7 +53,10 @@ impl EmbeddedInner {
             id_ranges: IdRanges::open(&config.home, &home)?,
             home,
             tree: tree.map_err(EngineError::engine("make the directory of workspaces"))?,
-            launcher: Mutex::new(start_launcher(&config)?),
+            launcher: Mutex::new(
+                start_launcher(&config).map_err(EngineError::engine("start the launcher"))?,
+            ),
+            has_launched: AtomicBool::new(false),
             images: OnceLock::new(),
             credentials: OnceLock::new(),
             pulls: Pulls::default(),
@@ -72,7 +81,7 @@ impl EmbeddedInner {
         self.config.cgroups
     }
 
-    /// Whether quotas of the filesystem limit what containers take of the disk, once it is known.
+    /// Whether filesystem quotas limit the disk usage of containers, once known.
     pub(super) fn known_disk_quotas(&self) -> &OnceLock<bool> {
         &self.disk_quotas
     }
@@ -99,8 +108,8 @@ impl EmbeddedInner {
     ) -> Result<Uncommitted<Container>, EngineError> {
         spec::check(spec.value())?;
         let container_root = image.payload(spec)?;
-        // Before anything is locked: the child of its probe has copies of our descriptors, and
-        // would hold the lock for a moment longer than we live.
+        // Before anything is locked: the child of the probe inherits our descriptors, and could
+        // hold the lock a moment longer than we live.
         self.tree.file_ids();
         self.has_disk_quotas();
         let lock = self.home.claim(id)?;
@@ -116,7 +125,7 @@ impl EmbeddedInner {
             Ok(record) => {
                 let container = started(id, record);
                 let (inner, id) = (Arc::clone(self), id.clone());
-                // Whoever drops it may be a thread that must not wait.
+                // In a thread, because the caller that drops it may be one that must not block.
                 Ok(Uncommitted::made(container, move || {
                     std::thread::spawn(move || inner.destroy_or_warn(&id, &lock));
                 }))
@@ -180,7 +189,7 @@ impl EmbeddedInner {
         log.map_err(EngineError::engine("make the agent's log"))
     }
 
-    /// Starts init. A launcher that died is replaced once.
+    /// Starts init. A launcher that died is replaced; the caller may try again if they keep dying.
     pub(super) fn launch(
         &self,
         id: &ContainerId,
@@ -188,23 +197,37 @@ impl EmbeddedInner {
         log: &File,
         listener: &UnixListener,
     ) -> Result<Launched, EngineError> {
-        let launcher = self.launcher();
-        match launcher.launch(spec, log.as_fd(), &[listener.as_fd()]) {
-            Err(LaunchError::Gone { .. }) => {
-                let uncommitted = self.replace_launcher(&launcher)?;
-                end_unrecorded(id)?;
-                uncommitted.launch(spec, log.as_fd(), &[listener.as_fd()])
+        let mut launcher = self.launcher();
+        for _ in 0..LAUNCHER_DEATHS_MAX {
+            match launcher.launch(spec, log.as_fd(), &[listener.as_fd()]) {
+                Ok(made) => {
+                    self.has_launched.store(true, Ordering::Relaxed);
+                    return Ok(made);
+                }
+                Err(LaunchError::Gone { .. }) => {}
+                // It died before it was ready, or this host never lets one be.
+                Err(LaunchError::Start { .. }) if self.has_launched.load(Ordering::Relaxed) => {}
+                Err(other) => return Err(EngineError::engine("start the container")(other)),
             }
-            other => other,
+            match self.replace_launcher(&launcher) {
+                Ok(next) => launcher = next,
+                // The next round finds the old one dead, and tries again.
+                Err(error) => tracing::warn!(%error, "could not start another launcher"),
+            }
+            end_unrecorded(id)?;
         }
-        .map_err(EngineError::engine("start the container"))
+        Err(EngineError::Unavailable {
+            engine: "embedded",
+            hint: "something on this host keeps ending its launcher",
+            source: "the launcher ended each time".into(),
+        })
     }
 
     fn launcher(&self) -> Arc<Launcher> {
         Arc::clone(&self.launcher.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace_launcher(&self, dead: &Arc<Launcher>) -> Result<Arc<Launcher>, EngineError> {
+    fn replace_launcher(&self, dead: &Arc<Launcher>) -> Result<Arc<Launcher>, LaunchError> {
         let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&launcher, dead) {
             *launcher = start_launcher(&self.config)?;
@@ -241,8 +264,8 @@ impl EmbeddedInner {
         Ok(true)
     }
 
-    /// Whether nobody makes or unmakes a container, its owner is gone and it was to end with
-    /// it; or whoever made it died half way.
+    /// Whether a container is abandoned: nobody is creating or removing it, and either it should
+    /// have ended with its owner, who is gone, or its creator died halfway.
     pub(super) fn is_abandoned(&self, id: &ContainerId) -> Result<bool, EngineError> {
         Ok(self.lock_abandoned(id)?.is_some())
     }
@@ -277,7 +300,7 @@ impl EmbeddedInner {
         remove_tree::tree(&directory).map_err(EngineError::engine("remove the container's files"))
     }
 
-    /// Clears a locked directory of what a process that died while it made the container left in it.
+    /// Removes from a locked directory what a creator that died left in it.
     fn clear(&self, id: &ContainerId) -> Result<(), EngineError> {
         let directory = self.home.directory(id);
         let step = "clear the container's directory";
@@ -291,14 +314,11 @@ impl EmbeddedInner {
     }
 }
 
-fn start_launcher(config: &EmbeddedConfig) -> Result<Arc<Launcher>, EngineError> {
-    let launcher = Launcher::start(&config.launcher, config.agent);
-    Ok(Arc::new(
-        launcher.map_err(EngineError::engine("start the launcher"))?,
-    ))
+fn start_launcher(config: &EmbeddedConfig) -> Result<Arc<Launcher>, LaunchError> {
+    Launcher::start(&config.launcher, config.agent).map(Arc::new)
 }
 
-/// Ends what runs of a container.
+/// Ends the processes of a container.
 pub(super) fn end_recorded(id: &ContainerId, record: &Record) -> Result<(), EngineError> {
     end(record.pidfd()?)?;
     if record.restarts {
@@ -307,13 +327,13 @@ pub(super) fn end_recorded(id: &ContainerId, record: &Record) -> Result<(), Engi
     remove_cgroup(&record.cgroup)
 }
 
-/// Ends what may run of a container that no record tells of.
+/// Ends the processes of a container that has no record.
 fn end_unrecorded(id: &ContainerId) -> Result<(), EngineError> {
     end(init_process::init_of(id).map_err(EngineError::engine("search for the container"))?)?;
     remove_cgroup(&cgroup::HostCgroups::detect().find(id.as_str()))
 }
 
-/// Kills the container's init, and with it its process namespace, and waits for it.
+/// Kills the container's init, and with it the whole PID namespace, and waits for the exit.
 fn end(pidfd: Option<OwnedFd>) -> Result<(), EngineError> {
     let Some(pidfd) = pidfd else {
         return Ok(());

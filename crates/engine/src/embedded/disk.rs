@@ -1,9 +1,8 @@
-//! What limits the disk space of containers, and how much they use.
+//! The disk limit of containers, and their disk usage.
 //!
-//! Where the filesystem of the workspaces has project quotas, the kernel refuses to write more. The
-//! project id of a container is the first id of its range of user ids, which nothing else on this
-//! host has. Elsewhere the service watches what [`crate::Engine::disk_use`] tells, and ends what
-//! goes over.
+//! If the filesystem of the workspaces has project quotas, the kernel refuses further writes. The
+//! project id of a container is the first id of its user id range, which is unique on this host.
+//! Otherwise the service measures with [`crate::Engine::disk_use`] and ends execs over the limit.
 
 use std::fs;
 use std::io;
@@ -21,11 +20,11 @@ use super::home::Record;
 use super::tree::{NodeId, QUOTA_PROBE};
 use crate::{DiskUse, EngineError};
 
-/// Names that are looked at beyond a container's limit, so that growth is seen above it.
+/// Files that are counted beyond a container's limit, so that growth above the limit is seen.
 const FILES_BEYOND: u64 = 10_000;
 
 impl EmbeddedInner {
-    /// What limits new containers.
+    /// What enforces the disk limit of new containers.
     pub(super) fn disk_enforcement(&self) -> Enforcement {
         if self.has_disk_quotas() {
             Enforcement::ProjectQuota
@@ -34,10 +33,10 @@ impl EmbeddedInner {
         }
     }
 
-    /// Whether project quotas hold here, which is tried once.
+    /// Whether project quotas work here; probed once.
     pub(super) fn has_disk_quotas(&self) -> bool {
         *self.known_disk_quotas().get_or_init(|| {
-            // Only root has project ids of its own: its ranges of user ids.
+            // Only root has unique project ids: its user id ranges.
             if !geteuid().is_root() {
                 tracing::info!("disk limits are watched: only root can set project quotas");
                 return false;
@@ -59,7 +58,7 @@ impl EmbeddedInner {
         })
     }
 
-    /// Limits a new workspace as well as can be, and tells by what.
+    /// Sets the limit of a new workspace, if possible; returns what enforces it.
     pub(super) fn limit_disk(&self, node: &NodeId, ids: IdMap, limits: &Limits) -> Enforcement {
         if !self.has_disk_quotas() {
             return Enforcement::Watched;
@@ -83,11 +82,11 @@ impl EmbeddedInner {
         }
     }
 
-    /// The same for a workspace that has files. After a restart of the host its filesystem may be
-    /// mounted without quotas.
+    /// Sets the limit of an existing workspace again. After a restart of the host, the filesystem
+    /// may be mounted without quotas.
     pub(super) fn limit_disk_again(&self, record: &Record) -> Enforcement {
         if record.enforced.disk != Enforcement::ProjectQuota {
-            // Files that exist have no project id.
+            // Its files have no project id.
             return Enforcement::Watched;
         }
         let limits = record.spec.as_ref().map(crate::StoredSpec::limits);
@@ -97,8 +96,8 @@ impl EmbeddedInner {
         }
     }
 
-    /// Lifts the limit of a container whose workspace is gone. One that stays is replaced when its
-    /// id is used again.
+    /// Removes the limit of a container whose workspace is gone. If that fails, the limit is
+    /// replaced when the id is used again.
     pub(super) fn lift_disk_limit(&self, record: Option<&Record>) {
         let Some(record) = record else { return };
         if record.enforced.disk == Enforcement::ProjectQuota
@@ -115,7 +114,7 @@ impl EmbeddedInner {
             return Err(EngineError::NotFound { id: id.clone() });
         };
         let step = "measure the disk space of the container";
-        // Before the measuring: what starts meanwhile is seen the next time.
+        // Read before the disk is measured: a process that starts meanwhile counts the next time.
         let is_busy = record.is_alive() && open_files::has_children(record.pid);
         let used = match record.enforced.disk {
             Enforcement::ProjectQuota => self.counted(&record, is_busy),
@@ -127,7 +126,7 @@ impl EmbeddedInner {
         used.map_err(EngineError::engine(step))
     }
 
-    /// As the kernel counts it.
+    /// The usage that the kernel counts for the quota.
     fn counted(&self, record: &Record, is_busy: bool) -> io::Result<DiskUse> {
         let project = project(record.ids).ok_or(io::ErrorKind::NotFound)?;
         let used = disk_quota::used(self.tree().path(), project)?;

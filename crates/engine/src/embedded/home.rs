@@ -1,4 +1,4 @@
-//! The engine's directory and what it remembers of each container.
+//! The engine's directory, and the record of each container.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,19 +17,19 @@ use super::tree::{FileIds, NodeId};
 use crate::EngineError;
 use crate::stored_spec::StoredSpec;
 
-/// A record is a few hundred bytes; more is not one of ours.
+/// A record has a few hundred bytes; a larger file is not one of ours.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 
-/// What the launcher was asked for is less than the longest message to it.
+/// Larger than the longest message to the launcher.
 const LAUNCH_BYTES_MAX: u64 = 256 << 10;
 
-/// Where containers live.
+/// The directory of containers.
 #[derive(Debug)]
 pub(super) struct Home {
     containers: PathBuf,
 }
 
-/// What is known of a container whose init was started.
+/// The record of a container whose init was started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) pid: u32,
@@ -37,56 +37,56 @@ pub(super) struct Record {
     pub(super) cgroup: ContainerCgroups,
     pub(super) enforced: Enforced,
     pub(super) ids: IdMap,
-    /// Its workspace; `None` if that is in the container's own directory, with shifted ids, as
-    /// it was before there was a tree.
+    /// The node of its workspace; `None` if the workspace is in the container's own directory, with
+    /// shifted ids, as before there was a tree.
     #[serde(default)]
     pub(super) node: Option<NodeId>,
-    /// The ids of its files on disk, as the format of the node says. Kept here too, so that a list
-    /// reads one file for each container.
+    /// The ids of its files on disk, as in the node's format. Also stored here, so that a list
+    /// reads only one file per container.
     #[serde(default)]
     pub(super) file_ids: Option<FileIds>,
     pub(super) owner: Owner,
-    /// The manifest of its image, if it is made of one.
+    /// The manifest of its image, if it was created from one.
     #[serde(default)]
     pub(super) manifest: Option<String>,
-    /// What its image's name stood for in the registry.
+    /// The digest that its image's name had in the registry.
     #[serde(default)]
     pub(super) image_digest: Option<String>,
-    /// What it was asked to be.
+    /// The spec that was requested.
     #[serde(default)]
     pub(super) spec: Option<StoredSpec>,
-    /// Its init is being started again: one may run that is not named here.
+    /// Set while init is being restarted: one may run that is not recorded here.
     #[serde(default)]
     pub(super) restarts: bool,
 }
 
-/// Who made a container.
+/// The process that created a container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Owner {
     pid: u32,
     start_time: u64,
-    /// The container ends with this process.
+    /// Whether the container ends with this process.
     binding: bool,
 }
 
-/// A record as it is written down.
+/// A record in its stored form.
 #[derive(Serialize, Deserialize)]
 struct SavedRecord {
-    /// Whose it is: a record in another's directory is nobody's.
+    /// The container's id: a record in another container's directory is ignored.
     id: String,
-    /// Process ids mean nothing once the host has restarted.
+    /// PIDs are invalid once the host has restarted.
     boot_id: String,
     record: Record,
 }
 
-/// Held while a container is made or unmade. Whoever holds it knows that a directory
-/// without a state is what a crash left. Given up when dropped, or when we die.
+/// Held while a container is created or removed. While it is held, a directory without a record is
+/// the leftover of a crash. Released when dropped, or when the process dies.
 #[derive(Debug)]
 pub(super) struct ContainerLock {
     _directory: File,
 }
 
-/// The agent's socket by a path short enough for `sun_path`, whatever the home is.
+/// The agent's socket under a path that is short enough for `sun_path`, whatever the home is.
 pub(super) struct Socket {
     directory: File,
 }
@@ -109,13 +109,13 @@ impl Home {
         Ok(Self { containers })
     }
 
-    /// The same without making anything; `None` if it is not there.
+    /// Opens the directory without creating anything; `None` if it does not exist.
     pub(super) fn to_look_at(home: &Path) -> Option<Self> {
         let containers = home.join("containers");
         containers.exists().then_some(Self { containers })
     }
 
-    /// The directories in which names of containers are, and that above them.
+    /// The directories that contain names of containers, and their parent.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let home = self.path().to_owned();
         vec![self.containers.clone(), home.join("ids"), home]
@@ -145,7 +145,7 @@ impl Home {
             .collect())
     }
 
-    /// Makes the container's directory if it is missing, and locks it.
+    /// Creates the container's directory if it is missing, and locks it.
     pub(super) fn claim(&self, id: &ContainerId) -> Result<ContainerLock, EngineError> {
         loop {
             match fs::DirBuilder::new().mode(0o700).create(self.directory(id)) {
@@ -160,12 +160,12 @@ impl Home {
         }
     }
 
-    /// Locks a container; waits for whoever makes or unmakes it. `None` if there is none.
+    /// Locks a container; waits while it is created or removed. `None` if there is none.
     pub(super) fn lock(&self, id: &ContainerId) -> Result<Option<ContainerLock>, EngineError> {
         self.lock_with(id, FlockOperation::LockExclusive)
     }
 
-    /// Locks a container that nobody makes or unmakes right now.
+    /// Locks a container, unless it is being created or removed.
     pub(super) fn try_lock(&self, id: &ContainerId) -> Result<Option<ContainerLock>, EngineError> {
         self.lock_with(id, FlockOperation::NonBlockingLockExclusive)
     }
@@ -179,7 +179,7 @@ impl Home {
         let lock = || -> io::Result<Option<ContainerLock>> {
             let directory = File::open(&path)?;
             rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, operation))?;
-            // While we waited it may have been removed, and even made anew.
+            // While we waited, it may have been removed and even created again.
             let (ours, there) = (directory.metadata()?, fs::metadata(&path)?);
             let same = (ours.dev(), ours.ino()) == (there.dev(), there.ino());
             Ok(same.then_some(ContainerLock {
@@ -197,12 +197,12 @@ impl Home {
         }
     }
 
-    /// What is known of a container. `Ok(None)` if it is being made, or was when its creator
-    /// died; `NotFound` if there is none.
+    /// The record of a container. `Ok(None)` if it is being created, or its creator died;
+    /// `NotFound` if there is none.
     pub(super) fn read(&self, id: &ContainerId) -> Result<Option<Record>, EngineError> {
         let directory = self.directory(id);
         match read_bounded(&directory.join("state.json"), RECORD_BYTES_MAX) {
-            // One that cannot be read is as good as none: what is left can still be found.
+            // An unreadable record counts as missing: leftovers can still be found.
             Ok(text) => Ok(SavedRecord::parse(&text, id)),
             Err(error) if !is_no_file(&error) => {
                 Err(EngineError::engine("read the container's state")(error))
@@ -212,13 +212,13 @@ impl Home {
         }
     }
 
-    /// Remembers a new container. The disk may have it later, see [`Home::sync`].
+    /// Stores the record of a new container. It reaches the disk later, see [`Home::sync`].
     pub(super) fn save(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
         self.write(id, record, |_| Ok(()))
     }
 
-    /// Remembers a container: as it was before, or as it is now, whenever we die or the power
-    /// is cut.
+    /// Replaces a record atomically: after a crash or a power cut, either the old or the new one
+    /// exists.
     pub(super) fn replace(&self, id: &ContainerId, record: &Record) -> Result<(), EngineError> {
         self.write(id, record, File::sync_data)
     }
@@ -246,7 +246,7 @@ impl Home {
         write().map_err(EngineError::engine("save the container's state"))
     }
 
-    /// Remembers how a container's init is started.
+    /// Stores how a container's init is started.
     pub(super) fn save_launch(
         &self,
         id: &ContainerId,
@@ -259,7 +259,7 @@ impl Home {
         write().map_err(EngineError::engine("save how the container is started"))
     }
 
-    /// How a container's init is started; `None` if that is not known.
+    /// How a container's init is started; `None` if unknown.
     pub(super) fn launch(&self, id: &ContainerId) -> Result<Option<LaunchSpec>, EngineError> {
         let path = self.directory(id).join("launch.json");
         match read_bounded(&path, LAUNCH_BYTES_MAX) {
@@ -289,7 +289,7 @@ impl SavedRecord {
         let saved = serde_json::from_slice::<Self>(text).ok()?;
         let mut record = Some(saved.record).filter(|_| saved.id == id.as_str())?;
         if saved.boot_id != boot_id() {
-            // No process has this number.
+            // No process has this PID.
             (record.pid, record.owner.pid) = (0, 0);
         }
         Some(record)
@@ -307,7 +307,7 @@ impl Owner {
         }
     }
 
-    /// When the container ends.
+    /// Whether the container ends with its owner.
     pub(super) fn lifetime(&self) -> Lifetime {
         if self.binding {
             Lifetime::WithOwner
@@ -323,7 +323,7 @@ impl Owner {
 }
 
 impl Record {
-    /// The ids of its files on disk; `None` if an earlier version did not note them.
+    /// The ids of its files on disk; `None` if an earlier version did not record them.
     pub(super) fn file_ids(&self) -> Option<FileIds> {
         match self.node {
             Some(_) => self.file_ids,
@@ -340,7 +340,7 @@ impl Record {
         hotcell_runtime::alive(self.pid, self.start_time)
     }
 
-    /// A handle on its init, unless that has ended.
+    /// A pidfd of its init; `None` if that has exited.
     pub(super) fn pidfd(&self) -> Result<Option<OwnedFd>, EngineError> {
         hotcell_runtime::open_pidfd(self.pid, self.start_time)
             .map_err(EngineError::engine("find the container's process"))
@@ -351,8 +351,8 @@ pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Whether a read failed because there is no file to read, and not for want of
-/// descriptors, say: then the container may well run.
+/// Whether a read failed because there is no file, and not, for example, for lack of descriptors:
+/// then the container may well run.
 fn is_no_file(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -363,7 +363,7 @@ fn is_no_file(error: &io::Error) -> bool {
 pub(super) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
-    // Whatever lies there in place of a file must not hold us up.
+    // Whatever is there instead of a file must not block us.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     File::from(rustix::fs::open(path, flags, Mode::empty())?)
         .take(bytes_max)

@@ -1,9 +1,9 @@
-//! Ranges of host ids, one for each container that host root makes.
+//! Ranges of host user ids, one for each container that root creates.
 //!
-//! A range is taken by a link named after it that points to the container's directory: made
-//! by one system call, so two makers never take the same, and readable after a crash. A
-//! link whose container is gone is nobody's. Containers outlive servers, so no process holds
-//! a range: its directory does.
+//! A range is taken by a symlink with its number that points to the container's directory. It is
+//! created by one system call, so two servers never take the same range, and it survives a crash. A
+//! symlink to a directory that is gone is free. Containers outlive servers, so a range is held by a
+//! directory, not by a process.
 //!
 //! ```text
 //! /run/hotcell/ids/N ─▶ HOME/containers/ID    for all servers of this host, until it restarts
@@ -28,21 +28,21 @@ use rustix::process::geteuid;
 use super::home::Home;
 use crate::EngineError;
 
-/// Where all servers of a host see which ranges are taken. Gone when the host restarts.
+/// The ranges that are in use, for all servers of a host. Empty after a restart of the host.
 const HOST_DIRECTORY: &str = "/run/hotcell/ids";
 
-/// Which container has which range.
+/// Assigns ranges to containers.
 #[derive(Debug)]
 pub(super) struct IdRanges {
     directory: PathBuf,
-    /// The same for all servers of this host; `None` where only root has ranges, or they
-    /// cannot be shared.
+    /// The directory that all servers of this host share; `None` if we are not root, or it cannot
+    /// be shared.
     host: Option<PathBuf>,
-    /// The host's id of the user that containers share, once somebody needs it.
+    /// The host id of the user that containers share, once it is needed.
     shared_user: OnceLock<u32>,
 }
 
-/// Who has a range.
+/// The holder of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Holder {
     Container(ContainerId),
@@ -67,7 +67,7 @@ impl Holder {
         }
     }
 
-    /// What exists for as long as the holder has its range.
+    /// The directory that exists as long as the holder has its range.
     fn directory(&self, home: &Home) -> PathBuf {
         match self {
             Self::Container(id) => home.directory(id),
@@ -77,7 +77,7 @@ impl Holder {
 }
 
 impl IdRanges {
-    /// Opens the ranges of a home, and takes again what its containers have.
+    /// Opens the ranges of a home, and claims those of its containers again.
     pub(super) fn open(path: &Path, home: &Home) -> Result<Self, EngineError> {
         let is_root = geteuid().is_root();
         let host = is_root.then(|| PathBuf::from(HOST_DIRECTORY));
@@ -110,17 +110,16 @@ impl IdRanges {
         Ok(id_ranges)
     }
 
-    /// Takes a free range for a container, and answers its base.
+    /// Takes a free range for a container; returns its first id.
     pub(super) fn take(&self, id: &ContainerId, home: &Home) -> Result<u32, EngineError> {
-        // A range that is nobody's is given away in two steps.
+        // Replacing a stale symlink takes two steps.
         let _lock = self
             .lock()
             .map_err(EngineError::engine("lock the user id ranges"))?;
         self.take_locked(&Holder::Container(id.clone()), home)
     }
 
-    /// The host's id of the user that the containers of a home share. It stays the same for as
-    /// long as the home is there.
+    /// The host id of the user that the containers of a home share. It never changes for a home.
     pub(super) fn shared_user(&self, home: &Home) -> Result<u32, EngineError> {
         if let Some(user) = self.shared_user.get() {
             return Ok(*user);
@@ -149,7 +148,7 @@ impl IdRanges {
     }
 
     fn take_locked(&self, holder: &Holder, home: &Home) -> Result<u32, EngineError> {
-        // Where to begin matters little, only that not everyone begins at the same.
+        // Any start will do, as long as not everyone begins at the same slot.
         let first = holder.name().bytes().fold(0_u32, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u32::from(byte))
         });
@@ -167,15 +166,15 @@ impl IdRanges {
         })
     }
 
-    /// One lock for all servers of the host, else for those of this home.
+    /// One lock for all servers of the host, or else for those of this home.
     fn lock(&self) -> io::Result<File> {
         let directory = File::open(self.host.as_ref().unwrap_or(&self.directory))?;
         rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
         Ok(directory)
     }
 
-    /// Takes the ranges of containers that an earlier server of this home made, which may
-    /// have been before the host was restarted.
+    /// Claims the ranges of containers that an earlier server of this home created, perhaps before
+    /// a restart of the host.
     fn take_again(&self, home: &Home) -> io::Result<()> {
         let Some(host) = &self.host else {
             return Ok(());
@@ -217,10 +216,10 @@ impl IdRanges {
         Ok(symlink(new.name(), &link).is_ok())
     }
 
-    /// Gives a container's range back.
+    /// Releases a container's range.
     pub(super) fn give_back(&self, base: u32, id: &ContainerId, home: &Home) {
         let slot = base.wrapping_sub(RANGE_FIRST) / RANGE_LEN;
-        // One that stays is nobody's as soon as its container is gone.
+        // A symlink that cannot be removed is free once its container is gone.
         let remove = |directory: &Path, holder: &Path| {
             let link = directory.join(slot.to_string());
             if fs::read_link(&link).is_ok_and(|found| found == holder) {
@@ -234,15 +233,15 @@ impl IdRanges {
     }
 }
 
-/// Whom of this home a link names, if it is still there.
+/// The holder in this home that a symlink names, if it still exists.
 fn holder(link: &Path, home: &Home) -> Option<Holder> {
     let holder = fs::read_link(link).ok()?;
     let holder = Holder::parse(holder.to_str()?)?;
     holder.directory(home).exists().then_some(holder)
 }
 
-/// Points a link of the host to a container's directory; false if it points to another that
-/// is there. One that points to `same` already is fine. For who holds the lock.
+/// Points a shared symlink to a container's directory; false if it points to another one that
+/// exists. A symlink that already points to `same` is fine. The caller holds the lock.
 fn claim(link: &Path, ours: &Path, same: &Path) -> io::Result<bool> {
     match symlink(ours, link) {
         Ok(()) => return Ok(true),
@@ -253,7 +252,7 @@ fn claim(link: &Path, ours: &Path, same: &Path) -> io::Result<bool> {
     if holder == same {
         return Ok(true);
     }
-    // What cannot be told is taken for somebody's.
+    // If it is unknown whether it exists, it counts as in use.
     if !matches!(holder.try_exists(), Ok(false)) {
         return Ok(false);
     }
@@ -272,8 +271,8 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     Ok(parent.join(path.file_name().unwrap_or_default()))
 }
 
-/// Makes a directory that is ours alone. One of somebody else's is not used: whoever writes
-/// there decides who has which ids.
+/// Creates a directory that only we can access. Another user's directory is rejected: whoever can
+/// write there decides who has which ids.
 fn make_private(directory: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(directory)?;
@@ -311,12 +310,12 @@ mod tests {
         let (other_home, other) = server(&base.path().join("two"), &host);
         make(&home, &id(1));
         make(&other_home, &id(1));
-        // The same container id would begin at the same range.
+        // The same container id would start its search at the same slot.
         let ours = id_ranges.take(&id(1), &home).unwrap();
         let theirs = other.take(&id(1), &other_home).unwrap();
         assert_ne!(ours, theirs);
 
-        // Given back, it is free for everybody; and nobody gives back another's.
+        // A released range is free for everyone, and nobody can release another's.
         other.give_back(ours, &id(1), &other_home);
         make(&other_home, &id(2));
         assert_ne!(other.take(&id(1), &other_home).unwrap(), ours);
@@ -368,7 +367,7 @@ mod tests {
         let (other_home, other) = server(&base.path().join("two"), &host);
         assert_ne!(other.shared_user(&other_home).unwrap(), user);
 
-        // After a restart of the host too, and no container gets a range with it.
+        // The same after a restart of the host, and no container gets a range that contains it.
         fs::remove_dir_all(&host).unwrap();
         let (home, id_ranges) = server(&base.path().join("one"), &host);
         assert_eq!(id_ranges.shared_user(&home).unwrap(), user);

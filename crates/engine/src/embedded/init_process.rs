@@ -1,5 +1,5 @@
-//! Finding a container's init when no record names it: its creator died between
-//! starting it and writing that down.
+//! Finds a container's init that no record names: its creator died between starting it and writing
+//! the record.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use hotcell_runtime::LAUNCHER_ARGV0;
 /// How long a process may take from its clone to its init program.
 const INIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two looks at it.
+/// Poll interval.
 const INIT_PAUSE: Duration = Duration::from_millis(1);
 
-/// How init is started, in a form that no other process on the host has.
+/// The command line of init, which no other process on the host has.
 pub(super) fn argv(id: &ContainerId) -> Vec<String> {
     [
         "hotcell-agent",
@@ -29,10 +29,10 @@ pub(super) fn argv(id: &ContainerId) -> Vec<String> {
     .to_vec()
 }
 
-/// A handle on the init of a container, if it runs.
+/// A pidfd of a container's init, if it runs.
 ///
-/// A process inside a container can give itself any command line, but only init is
-/// number 1 of its namespace, and containers cannot make namespaces.
+/// A process inside a container can set any command line, but only init has PID 1 in its namespace,
+/// and containers cannot create namespaces.
 pub(super) fn init_of(id: &ContainerId) -> io::Result<Option<OwnedFd>> {
     await_starting_inits()?;
     let wanted = argv(id).join("\0");
@@ -45,9 +45,9 @@ pub(super) fn init_of(id: &ContainerId) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Waits for the first processes of containers that are not yet init: each of them
-/// becomes one, or ends, and before that it cannot be told whose it is. Its launcher may
-/// be dead, so nobody else waits for it.
+/// Waits for the first processes of containers that have not executed init yet: each will do so or
+/// exit, and before that it is unknown which container it belongs to. Its launcher may be dead, so
+/// nobody else waits for it.
 fn await_starting_inits() -> io::Result<()> {
     let is_starting = |pid: &u32| {
         let own_name = command(*pid).strip_suffix(b"\0") == Some(LAUNCHER_ARGV0.as_bytes());
@@ -68,12 +68,12 @@ fn pids() -> io::Result<Vec<u32>> {
     Ok(std::fs::read_dir("/proc")?.filter_map(number).collect())
 }
 
-/// Its command line; empty if it is gone.
+/// The command line of a process; empty if it is gone.
 fn command(pid: u32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
-/// Whether it is number 1 of a namespace below ours.
+/// Whether the process has PID 1 in a namespace below ours.
 fn is_init(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));

@@ -1,4 +1,4 @@
-//! How the embedded engine is opened, and tried before it is relied on.
+//! Opens the embedded engine, and tests whether it works.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{
     EngineView, Garbage, SweepMode, fetch_and_create,
 };
 
-/// The row of the embedded engine.
+/// The entry of the embedded engine in the list.
 #[derive(Debug)]
 pub(crate) struct EmbeddedKind;
 
@@ -60,7 +60,7 @@ impl EngineKind for EmbeddedKind {
     async fn diagnose(&self, setup: &EngineSetup) -> Diagnosis {
         let home = setup.state.join("doctor");
         let tried = try_one(setup, home.clone()).await;
-        // Only what is empty goes; a doctor that runs at the same time keeps its own.
+        // Removes only empty directories; a concurrent doctor keeps its own.
         let _ = std::fs::remove_file(home.join("tree/mapped.json"));
         for directory in ["containers", "ids", "tree", ""] {
             let _ = std::fs::remove_dir(home.join(directory));
@@ -101,7 +101,7 @@ fn config(setup: &EngineSetup, home: PathBuf, tree: PathBuf) -> EmbeddedConfig {
     }
 }
 
-/// Where containers and workspaces of a state directory are.
+/// The directories of containers and of workspaces in a state directory.
 fn homes(setup: &EngineSetup) -> (PathBuf, PathBuf) {
     (setup.state.join("run"), setup.state.join("tree"))
 }

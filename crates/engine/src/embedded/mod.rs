@@ -1,4 +1,4 @@
-//! The embedded engine: containers out of the kernel's own parts, without a daemon.
+//! The embedded engine: containers made of kernel features, without a daemon.
 //!
 //! ```text
 //! HOME/ids/N                 who has the Nth range of user ids
@@ -11,9 +11,8 @@
 //! TREE/n_…/fs/               the container's /workspace
 //! ```
 //!
-//! The directory is made first and removed last, so whatever exists of a container
-//! has one: a process that dies at any line leaves something that `list` shows and
-//! `destroy` removes.
+//! The directory is created first and removed last, so whatever exists of a container has one: a
+//! process that dies at any line leaves something that `list` shows and `destroy` removes.
 
 mod create;
 mod disk;
@@ -53,71 +52,71 @@ use crate::{
 pub(crate) use self::kind::EmbeddedKind;
 pub use self::tree::FileIds;
 
-/// The engine's name as users write it.
+/// The name on the command line.
 const NAME: &str = "embedded";
 
-/// What the embedded engine needs to know of its surroundings.
+/// Settings of the embedded engine.
 #[derive(Debug, Clone)]
 pub struct EmbeddedConfig {
-    /// Where its containers' directories are.
+    /// The directory of its containers.
     pub home: PathBuf,
-    /// Where their workspaces are.
+    /// The directory of their workspaces.
     pub tree: PathBuf,
-    /// The program that becomes the launcher when it is started as one.
+    /// The program to start as the launcher.
     pub launcher: PathBuf,
     /// The agent's static binary.
     pub agent: &'static [u8],
-    /// Put containers into cgroups, where the host has them. Without, their limits
-    /// are rlimits at best.
+    /// Put containers into cgroups, if the host has them. Without cgroups, limits are rlimits at
+    /// best.
     pub cgroups: bool,
-    /// Refuse to make a container whose limits cannot all be enforced.
+    /// Refuse to create a container if one of its limits cannot be enforced.
     pub require_limits: bool,
 }
 
-/// Makes containers out of namespaces, cgroups and seccomp.
+/// Creates containers with namespaces, cgroups and seccomp.
 #[derive(Debug)]
 pub struct Embedded {
     inner: Arc<EmbeddedInner>,
 }
 
 impl Embedded {
-    /// Opens the engine's home, makes it if it is missing, and starts the launcher.
+    /// Opens the engine's home, creates it if it is missing, and starts the launcher.
     pub fn open(config: EmbeddedConfig) -> Result<Self, EngineError> {
         Ok(Self {
             inner: Arc::new(EmbeddedInner::open(config)?),
         })
     }
 
-    /// Lets containers be made of these images. Without, only of the host and of directories.
+    /// Enables OCI images from this store. Without it, only `host` and `rootfs:PATH` work.
     #[must_use]
     pub fn with_images(self, images: Images) -> Self {
-        // Nobody else has it yet, and the first is the only one.
+        // Nobody else has it yet, so it cannot have been set by another task.
         let _ = self.inner.images().set(images);
         self
     }
 
-    /// Pulls images with these credentials. Without, with those of this user.
+    /// Sets the credentials for pulls. The default is those of this user.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
-        // Nobody else has it yet, and the first are the only ones.
+        // Nobody else has it yet, so it cannot have been set by another task.
         let _ = self.inner.credentials().set(credentials);
         self
     }
 
-    /// The images that containers can be made of.
+    /// The store of OCI images.
     pub fn images(&self) -> Option<&Images> {
         self.inner.images().get()
     }
 
-    /// Removes an image that no container is made of.
+    /// Removes an image that no container uses.
     pub async fn remove_image(&self, reference: &Reference) -> Result<Collected, ImageError> {
         let reference = reference.clone();
         self.with_store(move |images, in_use| images.remove(&reference, in_use))
             .await
     }
 
-    /// Removes what no image and no container needs; with `idle`, also images of which no
-    /// container was made for so long.
+    /// Removes what no image and no container needs; with `idle`, also images from which no
+    /// container was created for this long.
     pub async fn collect_images(&self, idle: Option<Duration>) -> Result<Collected, ImageError> {
         self.with_store(move |images, in_use| images.gc(in_use, idle))
             .await
@@ -129,8 +128,8 @@ impl Embedded {
             .await
     }
 
-    /// How many containers something is true of. One of which that cannot be said is logged
-    /// and keeps the others from nothing.
+    /// Counts the containers for which the predicate holds. A failure for one of them is logged and
+    /// does not affect the others.
     async fn count<F>(&self, is_counted: F) -> Result<usize, EngineError>
     where
         F: Fn(&EmbeddedInner, &ContainerId) -> Result<bool, EngineError> + Send + 'static,
@@ -169,7 +168,7 @@ impl Embedded {
                 images: swept.images,
                 leftovers: swept.layers + swept.partial,
             }),
-            // What is used now is looked at the next time.
+            // The store is in use; the next sweep removes the rest.
             Err(ImageError::Busy) => Ok(Swept::default()),
             Err(error) => Err(EngineError::engine("remove images")(error)),
         }
@@ -187,7 +186,7 @@ impl Embedded {
         done.await.unwrap_or(Err(ImageError::Cancelled))
     }
 
-    /// The kernel's calls are short but not asynchronous.
+    /// Runs work on a blocking thread: the kernel's calls are short but synchronous.
     async fn blocking<T, F>(&self, work: F) -> Result<T, EngineError>
     where
         T: Send + 'static,
@@ -261,7 +260,7 @@ impl Engine for Embedded {
         let (answer, answered) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
         let (asked, spec, abandonment) = (id.clone(), spec.clone(), abandonment.clone());
-        // The work goes on when our caller is dropped; the answer that nobody takes then
+        // The work continues if the caller's future is dropped; an answer that nobody takes then
         // removes the container. The image is held until the record names it.
         tokio::task::spawn_blocking(move || {
             drop(answer.send(inner.create(&asked, &spec, &image, &abandonment)));
@@ -354,10 +353,10 @@ impl Engine for Embedded {
     }
 }
 
-/// What is in the directories of an engine that somebody else may be using.
+/// The contents of an engine's directories, which a server may be using.
 fn look(home: &Path, tree: &Path) -> Result<EngineView, EngineError> {
-    // Before the containers: a container's directory is made before its workspace and removed
-    // after it.
+    // Workspaces are read before containers: a container's directory is created before its
+    // workspace and removed after it.
     let nodes = Tree::to_look_at(tree).map(|tree| tree.nodes()).transpose();
     let nodes = nodes.map_err(EngineError::engine("list the workspaces"))?;
     let home = Home::to_look_at(home);
@@ -379,7 +378,7 @@ fn list(home: &Home) -> Result<Vec<Container>, EngineError> {
     for id in home.ids()? {
         match home.read(&id) {
             Ok(record) => containers.push(describe(&id, record)),
-            // It went while we looked.
+            // It was removed meanwhile.
             Err(EngineError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -387,7 +386,7 @@ fn list(home: &Home) -> Result<Vec<Container>, EngineError> {
     Ok(containers)
 }
 
-/// A container as its record and its cgroup tell it, for which files are read.
+/// Describes a container by its record and its cgroup, which reads files.
 fn describe(id: &ContainerId, record: Option<Record>) -> Container {
     let Some(record) = record else {
         return Container {
@@ -418,8 +417,8 @@ fn describe(id: &ContainerId, record: Option<Record>) -> Container {
     }
 }
 
-/// A container whose agent was started just now. Its cgroup is new and has counted nothing, so
-/// nobody waits until that is read.
+/// Describes a container that was just started. Its new cgroup has counted nothing yet, so it is
+/// not read.
 fn started(id: &ContainerId, record: Record) -> Container {
     let lifetime = record.owner.lifetime();
     Container {

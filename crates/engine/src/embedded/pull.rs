@@ -1,4 +1,4 @@
-//! Pulls an image for a container, and what whoever asked for that hears of it.
+//! Pulls an image for a container, and reports the progress.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::progress::LayerTotals;
 use crate::pulls::pull_error;
 use crate::{EngineError, Progress};
 
-/// Pulls what was let in, unless somebody else just did.
+/// Pulls an admitted image, unless another pull has just done so.
 pub(super) async fn pull(
     images: &Images,
     source: &Admitted<Source>,
@@ -24,7 +24,7 @@ pub(super) async fn pull(
         .map_err(|error| pull_error(reference, error))
 }
 
-/// Passes on how far all layers are together.
+/// Reports the progress of all layers together.
 fn report(image: Reference, progress: Progress) -> Report {
     use hotcell_image::Progress as Step;
     let totals = Mutex::new(LayerTotals::new(image));

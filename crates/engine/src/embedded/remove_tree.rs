@@ -1,10 +1,10 @@
-//! Removing a directory that something hostile filled.
+//! Removes a directory with hostile content.
 //!
-//! A tree may be deeper than there are descriptors or stack, and its directories may
-//! forbid their owner to look inside. So nothing recurses: each directory found is
-//! moved up to the top under a new name, emptied there and removed, and every step
-//! names one entry of an open directory without following links. A btrfs subvolume is a top
-//! of its own, because nothing but another subvolume can be moved out of it.
+//! A tree may be deeper than there are descriptors or stack, and its directories may deny their
+//! owner access. So nothing recurses: each directory found is moved up to the top under a new name,
+//! emptied there and removed, and every step names one entry of an open directory without following
+//! links. A btrfs subvolume is treated as a top of its own, because only another subvolume can be
+//! moved out of it.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -16,7 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Removes a directory and all it holds. A missing one is fine.
+/// Removes a directory and its contents. A missing one is fine.
 pub(super) fn tree(path: &Path) -> io::Result<()> {
     let top = match open_directory(CWD, path) {
         Ok(top) => top,
@@ -27,7 +27,7 @@ pub(super) fn tree(path: &Path) -> io::Result<()> {
     ignore_missing(rmdir(path)).map_err(Into::into)
 }
 
-/// Removes all that a directory holds.
+/// Removes the contents of a directory.
 pub(super) fn contents(path: &Path) -> io::Result<()> {
     empty_top(&open_directory(CWD, path)?)
 }
@@ -41,12 +41,12 @@ fn empty_top(top: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What an entry of a directory is to us.
+/// The kind of a directory entry.
 #[derive(PartialEq, Eq)]
 enum Kind {
     Directory,
-    /// The root of a filesystem within the filesystem: btrfs moves no directory out of one,
-    /// but one out of another.
+    /// The root of a btrfs subvolume: no directory can be moved out of it, but a subvolume can be
+    /// moved out of another.
     Subvolume,
     Other,
 }
@@ -54,12 +54,13 @@ enum Kind {
 /// Removes what is below one directory.
 struct Remover<'a> {
     top: BorrowedFd<'a>,
-    /// Directories that were moved up so far.
+    /// Number of directories moved up so far.
     moved: u64,
 }
 
 impl Remover<'_> {
-    /// Removes what a directory shows: the top, or a subvolume in it. False if that was nothing.
+    /// Removes the entries that a scan of the top, or of a subvolume in it, returns. False if there
+    /// were none.
     fn empty_once(&mut self, at: BorrowedFd<'_>) -> io::Result<bool> {
         let names = names(at)?;
         for name in &names {
@@ -73,7 +74,7 @@ impl Remover<'_> {
         Ok(!names.is_empty())
     }
 
-    /// Removes `name` from `at`, after moving the directories it holds up to `at`.
+    /// Removes `name` from `at`, after moving its subdirectories up to `at`.
     fn empty(&mut self, at: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
         let directory = open_directory(at, name)?;
         for inner in names(directory.as_fd())? {
@@ -97,13 +98,13 @@ impl Remover<'_> {
             Err(Errno::NOTEMPTY | Errno::ACCESS) => {}
             Err(error) => return Err(error.into()),
         }
-        // Moving a directory rewrites its `..`, so it must be writable itself.
+        // Moving a directory rewrites its `..`, so it must itself be writable.
         let _ = chmodat(from, name, Mode::RWXU, AtFlags::empty());
         move_up(from, name, to, &mut self.moved)
     }
 
-    /// Empties a subvolume of the top as if it were a top itself, and removes it. Those that
-    /// it holds are moved up before, so there is never more than one within another here.
+    /// Empties a subvolume at the top as if it were a top itself, and removes it. Nested subvolumes
+    /// are moved up before, so there is never more than one level.
     fn remove_subvolume(&mut self, name: &CStr) -> io::Result<()> {
         let subvolume = open_writable(self.top, name)?;
         while self.empty_once(subvolume.as_fd())? {}
@@ -116,16 +117,17 @@ impl Remover<'_> {
     }
 }
 
-/// Opens a subvolume that may have been made read-only by whoever filled it.
+/// Opens a subvolume, which may have been made read-only.
 fn open_writable(at: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let subvolume = open_directory(at, name)?;
-    // On another filesystem than btrfs it is a plain directory with an odd number.
+    // On a filesystem other than btrfs, it is a plain directory that happens to have this inode
+    // number.
     let _ = hotcell_runtime::make_subvolume_writable(subvolume.as_fd());
     let _ = rustix::fs::fchmod(&subvolume, Mode::RWXU);
     Ok(subvolume)
 }
 
-/// Removes a directory; one that holds more than `names` tells at once is looked at again.
+/// Removes a directory. If it still has entries, the next scan finds it again.
 fn remove_if_empty(at: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
@@ -137,8 +139,8 @@ fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     std::os::fd::AsRawFd::as_raw_fd(&one) == std::os::fd::AsRawFd::as_raw_fd(&other)
 }
 
-/// Moves a directory up to `top`, under a name that is free: an earlier remover that died
-/// may have left some.
+/// Moves a directory up to `top`, under an unused name: an earlier removal that died may have left
+/// some.
 fn move_up(
     from: BorrowedFd<'_>,
     name: &CStr,
@@ -161,7 +163,7 @@ fn open_directory<P: rustix::path::Arg + Copy>(
 ) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(at, path, flags, Mode::empty()) {
-        // Its owner took the permission away; the owner is us.
+        // Its owner, which is us, has removed the permission.
         Err(Errno::ACCESS) => {
             chmodat(at, path, Mode::RWXU, AtFlags::empty())?;
             openat(at, path, flags, Mode::empty())
@@ -175,7 +177,7 @@ fn open_directory<P: rustix::path::Arg + Copy>(
 }
 
 fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
-    /// Names held at once; a larger directory is read again when these are gone.
+    /// Names read at once; a larger directory is read again after these are removed.
     const NAMES_MAX: usize = 4096;
     let entries = Dir::read_from(directory)?.filter_map(|entry| match entry {
         Ok(entry) if [c".", c".."].contains(&entry.file_name()) => None,
@@ -184,7 +186,7 @@ fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     Ok(entries.take(NAMES_MAX).collect::<Result<_, _>>()?)
 }
 
-/// The number that the root of every subvolume has, and no other directory of btrfs.
+/// The inode number of every subvolume's root, and of no other directory of btrfs.
 const SUBVOLUME_INODE: u64 = 256;
 
 fn kind(at: BorrowedFd<'_>, name: &CStr) -> io::Result<Kind> {
@@ -301,8 +303,8 @@ mod tests {
         assert!(!top.exists());
     }
 
-    /// What an overlay's upper layer holds: whiteouts, opaque directories that are closed, and
-    /// overlayfs' own directory that nobody may enter.
+    /// The contents of an overlay's upper layer: whiteouts, inaccessible opaque directories, and
+    /// overlayfs' own work directory.
     #[test]
     fn the_remains_of_an_overlay_are_removed() {
         let base = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Starting a container again: its init has ended, by itself or with its host, and its
-//! directory tells how it was started.
+//! Restarts a container whose init has exited, by itself or with its host. Its directory says how
+//! init is started.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ impl EmbeddedInner {
         };
         let launch = self.with_workspace(launch, &record)?;
         end_recorded(id, &record)?;
-        // Whoever dies before the next record leaves an init that only a search finds.
+        // If we die before the next record, an init is left that only a search finds.
         record.restarts = true;
         self.home().replace(id, &record)?;
         self.remove_socket(id)?;

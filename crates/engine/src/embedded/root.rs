@@ -1,4 +1,4 @@
-//! What a container's root is made of.
+//! The root filesystem of a container.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,10 +10,10 @@ use hotcell_runtime::Root;
 use super::home::Home;
 use crate::EngineError;
 
-/// A root that stays as it is while this is held, and as long as a record names its image.
+/// A root filesystem that does not change while this is held, or while a record names its image.
 pub(super) struct ContainerRoot {
     pub(super) root: Root,
-    /// The image, if it is one.
+    /// The OCI image, if it is one.
     pub(super) image: Option<Image>,
     _hold: Option<GcHold>,
 }
@@ -26,7 +26,7 @@ impl ContainerRoot {
     }
 }
 
-/// Finds what a container's root is made of.
+/// Finds the root filesystem for a container.
 pub(super) fn find(
     images: Option<&Images>,
     spec: &Admitted<ContainerSpec>,
@@ -73,13 +73,13 @@ fn layers(images: &Images, image: &Image) -> Root {
     }
 }
 
-/// The manifests of the images that containers are made of.
+/// The manifests of the images that containers use.
 pub(super) fn images_in_use(home: &Home) -> io::Result<BTreeSet<Digest>> {
     let mut manifests = BTreeSet::new();
     for id in home.ids().map_err(io::Error::other)? {
         match home.read(&id) {
             Ok(record) => manifests.extend(record.and_then(|record| record.image())),
-            // It went while we looked.
+            // It was removed meanwhile.
             Err(EngineError::NotFound { .. }) => {}
             Err(error) => return Err(io::Error::other(error)),
         }

@@ -1,4 +1,4 @@
-//! From what a caller wants to what the launcher makes.
+//! Translates a spec into the launcher's request.
 
 use hotcell_agent_client::bounds;
 use hotcell_domain::{
@@ -12,7 +12,7 @@ use super::init_process;
 use super::workspace::Workspace;
 use crate::EngineError;
 
-/// What `runtime` seals containers with is what the profile says.
+/// `runtime` seals containers as the profile says.
 const _: () = {
     let process = ProcessLimits::DEFAULT;
     assert!(
@@ -24,13 +24,13 @@ const _: () = {
     );
 };
 
-/// What images may set, and what agents may tell of it, are the same.
+/// The limits on an image's variables equal those on what an agent may report.
 const _: () = assert!(
     IMAGE_ENV_BYTES_MAX == bounds::IMAGE_ENV_BYTES_MAX
         && IMAGE_VARIABLES_MAX == bounds::IMAGE_ENV_MAX
 );
 
-/// Whether this engine can make such a container at all.
+/// Rejects specs that this engine cannot run.
 pub(super) fn check(spec: &ContainerSpec) -> Result<(), EngineError> {
     if spec.network != Network::None {
         return Err(EngineError::Unsupported {
@@ -40,7 +40,7 @@ pub(super) fn check(spec: &ContainerSpec) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What the launcher is asked for. The spec has passed [`check`].
+/// The launcher's request. The spec has passed [`check`].
 pub(super) fn launch(
     id: &ContainerId,
     spec: &ContainerSpec,
@@ -75,8 +75,8 @@ pub(super) fn launch(
     }
 }
 
-/// The image's variables: the agent tells them to whoever starts execs. Its user, its
-/// directory and its entry point have no effect: the profile decides on those.
+/// The image's variables, which the agent reports to the server. Its user, directory and entry
+/// point have no effect: the profile determines those.
 fn environment(image: Option<&Image>) -> Vec<String> {
     let env = image.map(|image| &image.config.env[..]).unwrap_or_default();
     let variable = |(name, value): &(String, String)| format!("{name}={value}");

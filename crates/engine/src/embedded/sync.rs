@@ -1,7 +1,7 @@
-//! Bringing containers to the disk.
+//! Syncs containers to disk.
 //!
-//! Their files are written without waiting for it, which would take longer than all the rest
-//! of making a container.
+//! Their files are written without syncing, which would take longer than all other steps of
+//! creating a container.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ use super::home::Home;
 use super::tree::{NodeId, Tree};
 
 impl Home {
-    /// Brings to the disk what is needed to find containers and to start them again. One that
-    /// is gone, or goes meanwhile, needs nothing.
+    /// Syncs what is needed to find containers and restart them. A container that is gone, or is
+    /// removed meanwhile, needs nothing.
     pub(super) fn sync(&self, ids: &[ContainerId]) -> io::Result<()> {
         for id in ids {
             let directory = self.directory(id);
-            // The files before the names by which they are found.
+            // The files before their directory entries.
             for path in ["launch.json", "state.json", "."] {
                 sync_if_there(&directory.join(path))?;
             }
@@ -31,8 +31,8 @@ impl Home {
 }
 
 impl Tree {
-    /// Brings to the disk that containers have workspaces, and in which format; what is in them
-    /// their programs sync.
+    /// Syncs the existence and the format of workspaces; their contents are synced by the programs
+    /// that write them.
     pub(super) fn sync(&self, ids: &[ContainerId]) -> io::Result<()> {
         for id in ids {
             let directory = self.directory(&NodeId::of(id));
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a file has no place on the disk yet, as far as that can be told here.
+    /// Whether a file has no blocks on disk yet, as far as can be told here.
     fn is_delayed(path: &Path) -> bool {
         let mut filefrag = std::process::Command::new("/usr/sbin/filefrag");
         let told = filefrag.arg("-v").arg(path).output();

@@ -1,4 +1,4 @@
-//! Where workspaces are on disk, and in which format.
+//! The workspaces on disk, and their format.
 //!
 //! ```text
 //! TREE/mapped.json    this host has been seen to map ids here since it was started
@@ -9,8 +9,8 @@
 //!   work/             on the same filesystem, for whatever `fs` is made of
 //! ```
 //!
-//! A container's directory is made before its node and removed after it, so whoever looks for
-//! what a crash left finds a container, or a node that belongs to none.
+//! A container's directory is created before its node and removed after it, so every leftover of a
+//! crash is either found by its container or is a node without one.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,36 +26,36 @@ use serde::{Deserialize, Serialize};
 use super::home::{boot_id, read_bounded};
 use super::remove_tree;
 
-/// The files that describe a node or a tree are a line long.
+/// The size limit of files that describe a node or a tree, which have one line.
 const DESCRIPTION_BYTES_MAX: u64 = 4 << 10;
 
-/// The end of the name of a directory in which quotas are tried.
+/// The name suffix of a directory in which quotas are probed.
 pub(super) const QUOTA_PROBE: &str = "-quota";
 
-/// That ids can be mapped, as it was seen.
+/// Records that ids can be mapped.
 const MAPPED: &str = "mapped.json";
 
-/// A workspace's name: `n_` and the digits of the container that it was made for.
+/// The name of a workspace: `n_` and the digits of the container that it was created for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct NodeId(ContainerId);
 
-/// How a workspace lies on the disk.
+/// How a workspace is stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Format {
     pub(super) ids: FileIds,
     pub(super) layer: Layer,
 }
 
-/// The user ids that files of a workspace have on disk. A workspace keeps them for its life.
+/// The user ids that files of a workspace have on disk. They never change for a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileIds {
-    /// The ids that they have inside; the mount maps them to the container's.
+    /// The ids that they have in the container; the mount maps them to host ids.
     Plain,
-    /// The host ids behind the container's, which has a range to itself.
+    /// The host ids of the container, which has its own range.
     Shifted,
-    /// The same, but the id of the container's user is one for all containers of a tree.
+    /// Like `Shifted`, but all containers of a tree share one host id for their user.
     Owner,
 }
 
@@ -63,7 +63,7 @@ pub enum FileIds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Layer {
-    /// A directory with all the files.
+    /// A directory with all files.
     Plain,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Tree {
     file_ids: OnceLock<FileIds>,
 }
 
-/// When and where ids could be mapped. Another kernel or filesystem is tried again.
+/// When and where mapping ids worked. A different kernel or filesystem is probed again.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Mapped {
     boot_id: String,
@@ -91,7 +91,7 @@ impl Tree {
         })
     }
 
-    /// The same without making anything; `None` if it is not there.
+    /// Opens the tree without creating anything; `None` if it does not exist.
     pub(super) fn to_look_at(path: &Path) -> Option<Self> {
         let file_ids = OnceLock::new();
         let path = path.to_owned();
@@ -106,15 +106,15 @@ impl Tree {
         self.path.join(node.name())
     }
 
-    /// Where the files of a workspace are.
+    /// The directory of a workspace's files.
     pub(super) fn fs(&self, node: &NodeId) -> PathBuf {
         self.directory(node).join("fs")
     }
 
-    /// What new workspaces get: plain ids if they can be mapped here, which is tried.
+    /// The format of new workspaces: plain ids if mapping works here, which is probed.
     pub(super) fn file_ids(&self) -> FileIds {
         *self.file_ids.get_or_init(|| {
-            // An ordinary user owns whatever it makes, and may map nothing.
+            // An ordinary user owns everything it creates, and cannot map ids.
             if !geteuid().is_root() {
                 return FileIds::Owner;
             }
@@ -135,7 +135,7 @@ impl Tree {
         })
     }
 
-    /// Only success is remembered: a failure may have been a matter of the moment.
+    /// Only success is recorded: a failure may have been temporary.
     fn try_mapping(&self) -> Result<(), probe::ProbeError> {
         let now = Mapped {
             boot_id: boot_id(),
@@ -152,7 +152,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a workspace without files for a container with these ids.
+    /// Creates an empty workspace for a container with these ids.
     pub(super) fn make(&self, node: &NodeId, format: Format, ids: IdMap) -> io::Result<()> {
         let directory = self.directory(node);
         let private = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
@@ -162,7 +162,7 @@ impl Tree {
         let fs = self.fs(node);
         fs::DirBuilder::new().mode(0o755).create(&fs)?;
         match (format.ids, ids) {
-            // The container's user is ourselves.
+            // The container's user is our own user.
             (_, IdMap::Single | IdMap::Subordinate { .. }) => Ok(()),
             (FileIds::Plain, IdMap::Range { .. }) => chown(&fs, Some(USER_ID), Some(USER_ID)),
             (FileIds::Shifted | FileIds::Owner, IdMap::Range { .. }) => {
@@ -175,7 +175,7 @@ impl Tree {
         read_json(&self.directory(node).join("format.json"))
     }
 
-    /// Removes a workspace. One that is not there is fine.
+    /// Removes a workspace. A missing one is fine.
     pub(super) fn remove(&self, node: &NodeId, ids: IdMap) -> io::Result<()> {
         remove_foreign(&self.fs(node), ids)?;
         remove_tree::tree(&self.directory(node))
@@ -196,7 +196,8 @@ impl Tree {
             let pid = pid.map(|pid| pid.strip_suffix(QUOTA_PROBE).unwrap_or(pid));
             let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-                // Its child may live a moment longer: the next sweep removes what that made.
+                // The probe's child may live a moment longer: the next sweep removes what it
+                // created.
                 if let Err(error) = remove_tree::tree(&self.path.join(name)) {
                     tracing::debug!(%error, "the directory of a probe stays for now");
                 }
@@ -215,12 +216,12 @@ impl Tree {
 }
 
 impl NodeId {
-    /// The node that is made for a container.
+    /// The node that is created for a container.
     pub(super) fn of(container: &ContainerId) -> Self {
         Self(container.clone())
     }
 
-    /// The container that it was made for.
+    /// The container that it was created for.
     pub(super) fn container(&self) -> &ContainerId {
         &self.0
     }
@@ -250,7 +251,7 @@ impl TryFrom<String> for NodeId {
 }
 
 impl FileIds {
-    /// As `format.json` and callers read it.
+    /// The name in `format.json` and for callers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -259,14 +260,14 @@ impl FileIds {
         }
     }
 
-    /// What the mount of the workspace has to map.
+    /// The ids that the mount of the workspace must map.
     pub(super) fn mapped(self) -> Option<DiskIds> {
         (self == Self::Plain).then_some(DiskIds::PLAIN)
     }
 }
 
-/// Removes what belongs to ids that are not ours to remove as. What is ours goes first:
-/// where a host forbids user namespaces nothing else was ever made.
+/// Removes files that belong to ids as which we cannot remove them directly. Our own files are
+/// removed first: if a host forbids user namespaces, there are no others.
 pub(super) fn remove_foreign(files: &Path, ids: IdMap) -> io::Result<()> {
     match ids {
         IdMap::Range { .. } | IdMap::Single => Ok(()),

@@ -1,5 +1,5 @@
-//! The workspace of a container: its node in the tree, or the directory that containers had
-//! before there was one.
+//! The workspace of a container: its node in the tree, or the directory that containers had before
+//! there was a tree.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,18 @@ use super::home::Record;
 use super::tree::{FileIds, Format, Layer, NodeId, remove_foreign};
 use crate::{EngineError, SweepMode};
 
-/// A new workspace, and the ids of the container that may write to it.
+/// A new workspace, and the ids of its container.
 pub(super) struct Workspace {
     pub(super) node: NodeId,
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) ids: IdMap,
-    /// What limits it.
+    /// What enforces its disk limit.
     pub(super) disk: Enforcement,
 }
 
 impl EmbeddedInner {
-    /// Makes a container's workspace.
+    /// Creates a container's workspace.
     pub(super) fn make_workspace(
         &self,
         id: &ContainerId,
@@ -48,8 +48,8 @@ impl EmbeddedInner {
         })
     }
 
-    /// Who the container's users are outside: as host root a range of ids of its own, but for
-    /// its user where that is one for all.
+    /// The host ids of the container's users. As root: a range of its own, except for the
+    /// container's user if all containers share that.
     fn choose_ids(&self, id: &ContainerId, file_ids: FileIds) -> Result<IdMap, EngineError> {
         match ids::choose(|| ids::RANGE_FIRST) {
             IdMap::Range { .. } => Ok(IdMap::Range {
@@ -63,8 +63,8 @@ impl EmbeddedInner {
         }
     }
 
-    /// How a container is started again: with the workspace that its record names, in the
-    /// format which that has.
+    /// The launcher's request for a restart, with the workspace of the record in its existing
+    /// format.
     pub(super) fn with_workspace(
         &self,
         launch: LaunchSpec,
@@ -87,7 +87,7 @@ impl EmbeddedInner {
         fs::symlink_metadata(self.tree().directory(&NodeId::of(id))).is_ok()
     }
 
-    /// Removes the workspace of a container that has ended, wherever it is.
+    /// Removes the workspace of a container that has ended, in either place.
     pub(super) fn remove_workspace(
         &self,
         id: &ContainerId,
@@ -106,12 +106,13 @@ impl EmbeddedInner {
         remove().map_err(EngineError::engine("remove the workspace"))
     }
 
-    /// Counts or removes workspaces that belong to no container. One that cannot be removed is
-    /// logged and keeps the others from nothing.
+    /// Counts or removes workspaces without a container. A failure for one of them is logged and
+    /// does not affect the others.
     pub(super) fn sweep_workspaces(&self, mode: SweepMode) -> Result<usize, EngineError> {
         let step = "look for workspaces without a container";
         let nodes = self.tree().nodes().map_err(EngineError::engine(step))?;
-        // Their container's directory was made before them: what has none by now is left over.
+        // A container's directory is created before its workspace: a workspace without one is a
+        // leftover.
         let is_left = |node: &NodeId| !self.home().directory(node.container()).exists();
         let mut left: Vec<_> = nodes.into_iter().filter(is_left).collect();
         if !left.is_empty() {
@@ -135,7 +136,7 @@ impl EmbeddedInner {
         for id in self.home().ids()? {
             match self.home().read(&id) {
                 Ok(record) => named.extend(record.and_then(|record| record.node)),
-                // It went while we looked.
+                // It was removed meanwhile.
                 Err(EngineError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }

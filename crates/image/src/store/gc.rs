@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use hotcell_domain::{Digest, Reference};
 
+use super::lock::Locked;
 use super::record::{layers_of, read};
 use super::{RefRecord, Store, remove};
 use crate::bounds::{PARTIAL_AGE_MAX, PARTIAL_BYTES_MAX};
@@ -97,10 +98,10 @@ impl Store {
         })
     }
 
-    fn exclusive(&self) -> Result<fs::File, ImageError> {
+    fn exclusive(&self) -> Result<Locked, ImageError> {
         let lock = self.lock_file()?;
         match lock.try_lock() {
-            Ok(()) => Ok(lock),
+            Ok(()) => Ok(Locked(lock)),
             Err(TryLockError::WouldBlock) => Err(ImageError::Busy),
             Err(TryLockError::Error(error)) => Err(ImageError::disk("lock the image store")(error)),
         }

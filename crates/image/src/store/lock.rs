@@ -11,7 +11,18 @@ use crate::bounds::LOCK_PAUSE;
 /// Held during a fetch. Released when the last clone is dropped, or when the process dies.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
-    _file: Arc<File>,
+    _file: Arc<Locked>,
+}
+
+/// A locked file, unlocked when dropped.
+#[derive(Debug)]
+pub(super) struct Locked(pub(super) File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing is not enough: a child between fork and exec still has the file open.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Lock {
@@ -30,7 +41,7 @@ impl Lock {
             match file.try_lock() {
                 Ok(()) => {
                     let lock = Self {
-                        _file: Arc::new(file),
+                        _file: Arc::new(Locked(file)),
                     };
                     return Ok((lock, has_waited));
                 }
@@ -41,5 +52,24 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(ImageError::disk(step)(error)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_has_the_file_open_does_not_keep_the_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(file.path()).unwrap();
+        let ours = open();
+        ours.try_lock().unwrap();
+        let of_child = ours.try_clone().unwrap();
+        let locked = Locked(ours);
+        assert!(open().try_lock().is_err());
+        drop(locked);
+        open().try_lock().unwrap();
+        drop(of_child);
     }
 }

@@ -29,6 +29,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 pub use self::gc::Collected;
 pub(crate) use self::lock::Lock;
+use self::lock::Locked;
 pub use self::record::{Config, Image, Origin};
 pub(crate) use self::record::{ImageRecord, RefRecord, now_s};
 use crate::ImageError;
@@ -45,7 +46,7 @@ pub(crate) struct Store {
 /// Prevents the removal of layers. Released when dropped, or when the process dies.
 #[derive(Debug)]
 pub struct GcHold {
-    _lock: File,
+    _lock: Locked,
 }
 
 /// A path in `new` that is removed unless it is moved.
@@ -88,7 +89,9 @@ impl Store {
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
         });
         held.map_err(ImageError::disk("lock the image store"))?;
-        Ok(GcHold { _lock: lock })
+        Ok(GcHold {
+            _lock: Locked(lock),
+        })
     }
 
     /// Joins whoever fetches the same content; also returns whether it had to wait.

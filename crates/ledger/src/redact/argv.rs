@@ -1,12 +1,12 @@
-//! Command lines, where a secret may be the word after the one that says so.
+//! Redacts command lines, in which a secret may be the word after its flag.
 
 use std::borrow::Cow;
 
 use super::keys::is_sensitive;
 use super::{HIDDEN, redact};
 
-/// How programs take passwords by short flags: the program, the flag, whether the password may
-/// be the next word, whether it may be a part of the flag's word.
+/// Short flags for passwords: the program, the flag, whether the password may be the next word, and
+/// whether it may be attached to the flag.
 const FLAGS: [(&str, &str, bool, bool); 22] = [
     ("mysql", "-p", false, true),
     ("mysqldump", "-p", false, true),
@@ -32,7 +32,7 @@ const FLAGS: [(&str, &str, bool, bool); 22] = [
     ("ldapmodify", "-w", true, false),
 ];
 
-/// Programs of which only this command takes a password: elsewhere `-p` is a port.
+/// Programs that take a password only with the subcommand `login`: elsewhere `-p` is a port.
 const LOGIN: [&str; 3] = ["docker", "podman", "az"];
 
 /// Programs that take `user:password`.
@@ -42,7 +42,7 @@ const USER_FLAGS: [(&str, &[&str]); 3] = [
     ("https", &["-a", "--auth"]),
 ];
 
-/// What is known from the words before.
+/// What is known from the previous words.
 #[derive(Default)]
 struct Context<'a> {
     program: &'a str,
@@ -50,7 +50,7 @@ struct Context<'a> {
     next: Next,
 }
 
-/// What the next word is.
+/// The meaning of the next word.
 #[derive(Default, Clone, Copy, PartialEq)]
 enum Next {
     #[default]
@@ -60,8 +60,7 @@ enum Next {
     User,
 }
 
-/// The words of a command line without their secrets. A word with spaces is taken for a line of
-/// a shell.
+/// Redacts the words of a command line. A word with spaces is treated as a shell command.
 pub fn redact_argv<'a>(argv: impl Iterator<Item = &'a str>) -> Vec<Cow<'a, str>> {
     let mut context = Context::default();
     argv.map(|word| {
@@ -82,7 +81,7 @@ fn hide_next<'a>(context: &mut Context<'_>) -> Cow<'a, str> {
     Cow::Borrowed(HIDDEN)
 }
 
-/// A line of a shell: first as a text, then word by word.
+/// Redacts a shell command: first as a text, then word by word.
 fn line(text: &str) -> Cow<'_, str> {
     let hidden = redact(text);
     let mut context = Context::default();
@@ -94,7 +93,7 @@ fn line(text: &str) -> Cow<'_, str> {
         if bare.is_empty() {
             shown.push_str(piece);
         } else {
-            // What was hidden or is in quotes with spaces was seen as a text already.
+            // Redacted parts, and quoted parts with spaces, were already handled as text.
             let hidden = context.hide_bare(bare);
             shown.push_str(&word.replacen(bare, &hidden, 1));
             shown.push_str(space);
@@ -123,7 +122,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Hides what only the words before tell.
+    /// Redacts a word that only the previous words mark as a secret.
     fn hide_bare<'b>(&mut self, word: &'b str) -> Cow<'b, str>
     where
         'b: 'a,
@@ -174,7 +173,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// `user:password` without the password.
+/// Redacts the password in `user:password`.
 fn user(word: &str) -> Cow<'_, str> {
     match word.split_once(':') {
         Some((name, password)) if !password.is_empty() => Cow::Owned(format!("{name}:{HIDDEN}")),

@@ -1,4 +1,4 @@
-//! Which names say that a secret follows.
+//! Names after which a secret follows.
 
 /// Last words of names of secrets.
 const WORDS: [&str; 19] = [
@@ -23,7 +23,7 @@ const WORDS: [&str; 19] = [
     "passwords",
 ];
 
-/// Ends of names that are written without separators, such as `PGPASSWORD`.
+/// Suffixes of names without separators, such as `PGPASSWORD`.
 const ENDS: [&str; 12] = [
     "password",
     "passwd",
@@ -39,7 +39,7 @@ const ENDS: [&str; 12] = [
     "cookie",
 ];
 
-/// What makes a key of a `key`.
+/// Words that, before `key`, make it the name of a secret.
 const BEFORE_KEY: [&str; 10] = [
     "api",
     "access",
@@ -53,7 +53,7 @@ const BEFORE_KEY: [&str; 10] = [
     "auth",
 ];
 
-/// Whether what follows this name is a secret.
+/// Whether the value of this name is a secret.
 pub(super) fn is_sensitive(name: &str) -> bool {
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     if name.is_empty() || name.len() > 128 {
@@ -68,7 +68,7 @@ pub(super) fn is_sensitive(name: &str) -> bool {
     }
 }
 
-/// Whether the rest of the line is its value, as in a header.
+/// Whether the value extends to the end of the line, as in a header.
 pub(super) fn is_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with("authorization") || name.ends_with("cookie")

@@ -1,9 +1,8 @@
-//! Hides secrets in texts that are kept.
+//! Redacts secrets in texts that are stored.
 //!
-//! By key: what follows `password=`, `--token`, `"api_key":`, `Authorization:` and the like.
-//! By value: what looks like a key of a known service, a JWT, a private key, the credentials in
-//! a URL. It errs on the side of hiding. `corpus.txt` has what must be hidden and what must
-//! stay.
+//! By name: the value of `password=`, `--token`, `"api_key":`, `Authorization:` and the like. By
+//! value: keys of known services, JWTs, private keys, credentials in URLs. In doubt, it redacts.
+//! `corpus.txt` lists what must be redacted and what must stay.
 
 mod argv;
 mod keys;
@@ -14,13 +13,13 @@ use std::borrow::Cow;
 
 pub use argv::redact_argv;
 
-/// What stands where a secret was.
+/// The replacement for a secret.
 pub const HIDDEN: &str = "[redacted]";
 
-/// How much of one text is looked at; the rest is left out.
+/// How much of a text is scanned; the rest is dropped.
 const WINDOW_BYTES: usize = 8 << 10;
 
-/// A text without its secrets.
+/// Returns the text with secrets redacted.
 pub fn redact(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
         return Cow::Borrowed(text);
@@ -33,13 +32,15 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Most words are short, such as `ls` or `/workspace`, and cannot hold a secret.
+/// Whether a text is too short or simple to contain a secret, like most words, such as `ls` or
+/// `/workspace`.
 fn is_plain(text: &str) -> bool {
     let can_hold = |byte: u8| matches!(byte, b'=' | b':' | b'@' | b'-' | b' ' | b'\n');
     text.len() < 16 && !text.bytes().any(can_hold)
 }
 
-/// The text, or its beginning up to the last whole word: half a secret is not recognized.
+/// The text, or its beginning up to the last complete word: a partial secret would not be
+/// recognized.
 fn window(text: &str) -> Cow<'_, str> {
     if text.len() <= WINDOW_BYTES {
         return Cow::Borrowed(text);

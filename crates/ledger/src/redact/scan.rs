@@ -1,4 +1,4 @@
-//! One pass over a text that hides what must be hidden.
+//! Redacts a text in one pass.
 
 use super::HIDDEN;
 use super::keys::{is_header, is_sensitive};
@@ -9,24 +9,24 @@ const PRIVATE: &str = "PRIVATE KEY";
 const END_PEM: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// Words after which a credential follows.
+/// Authentication schemes, which are followed by a credential.
 const SCHEMES: [&str; 3] = ["bearer", "basic", "digest"];
 
-/// A credential after a scheme is at least so long: `basic` is also a word.
+/// The shortest credential after a scheme: `basic` is also an ordinary word.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
-/// Slack's address for posting is a secret from here on.
+/// In URLs of Slack webhooks, everything after this is secret.
 const SLACK_HOOK: &str = "hooks.slack.com/";
 
 struct Scan<'a> {
     text: &'a str,
     at: usize,
     hidden: String,
-    /// The quote that we are in, if any.
+    /// The quote that is currently open, if any.
     quote: Option<u8>,
 }
 
-/// The text without its secrets.
+/// Returns the text with secrets redacted.
 pub(super) fn hide(text: &str) -> String {
     let mut scan = Scan {
         text,
@@ -86,12 +86,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A name, a word, a number, a key.
+    /// Handles a name, a word, a number or a key.
     fn run(&mut self) {
         let rest = self.rest();
         let length = rest.bytes().take_while(|&byte| is_run(byte)).count();
         let run = &rest[..length];
-        // A sentence may end with it.
+        // It may be at the end of a sentence.
         let bare = run.trim_start_matches('-').trim_end_matches('.');
         if is_secret(bare) {
             let dashes = length - run.trim_start_matches('-').len();
@@ -109,7 +109,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// What follows the name of a secret.
+    /// Handles the value after the name of a secret.
     fn value(&mut self, is_flag: bool, is_header: bool) {
         let rest = self.rest();
         let Some((gap, by_space)) = separator(rest) else {
@@ -122,7 +122,7 @@ impl<'a> Scan<'a> {
         if by_space && after.starts_with('-') {
             return;
         }
-        // The quote that closes the name in JSON is behind us then.
+        // Then the quote that closes the JSON name has been passed.
         if rest.starts_with(['"', '\'']) && self.quote.is_some() {
             self.quote = None;
         }
@@ -143,7 +143,7 @@ impl<'a> Scan<'a> {
             }
             _ if is_header => self.hide(self.line_length()),
             _ => {
-                // `password: Bearer abc`: the scheme is no secret, what follows is.
+                // In `password: Bearer abc` the scheme is not secret, but what follows is.
                 let word = self.word_length();
                 if is_scheme(&self.rest()[..word]) {
                     self.keep(word);
@@ -154,7 +154,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// What follows `Bearer`.
+    /// Handles the credential after `Bearer`.
     fn credential(&mut self) {
         let rest = self.rest();
         let gap = rest.bytes().take_while(|&byte| byte == b' ').count();
@@ -171,7 +171,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The part of a URL from `://`: credentials before its host are hidden.
+    /// Handles a URL from `://` on: redacts credentials before its host.
     fn url(&mut self) {
         let is_web = self.hidden.ends_with("http") || self.hidden.ends_with("https");
         self.keep(3);
@@ -179,7 +179,7 @@ impl<'a> Scan<'a> {
         let end = rest
             .find(|c: char| c.is_whitespace() || "/?#\"'`<>".contains(c))
             .unwrap_or(rest.len());
-        // A password may have a `/` that nobody escaped.
+        // A password may contain an unescaped `/`.
         let authority = if rest[..end].contains('@') {
             &rest[..end]
         } else {
@@ -201,13 +201,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// How far a word without quotes goes.
+    /// The length of an unquoted word.
     fn word_length(&self) -> usize {
         let is_end = |c: char| c.is_whitespace() || "\"'`,;&|)}]<>".contains(c);
         self.rest().find(is_end).unwrap_or(self.rest().len())
     }
 
-    /// To the end of the line or of the quote that we are in.
+    /// The length up to the end of the line or of the open quote.
     fn line_length(&self) -> usize {
         let quote = self.quote.map(char::from);
         let is_end = |c: char| c == '\n' || c == '\r' || Some(c) == quote;
@@ -215,7 +215,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether what follows the colon in `http://host:8080/x@y` is no port.
+/// Whether the text after the colon in `http://host:8080/x@y` is not a port.
 fn is_password(text: &str) -> bool {
     let port = text.split('/').next().unwrap_or_default();
     port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit())
@@ -227,9 +227,9 @@ fn is_scheme(word: &str) -> bool {
         .any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
-/// How long the text between a name and its value is, and whether it is nothing but space.
+/// The length of the text between a name and its value, and whether it is only whitespace.
 fn separator(rest: &str) -> Option<(usize, bool)> {
-    // The name may be in quotes.
+    // The name may be quoted.
     let name_end = usize::from(rest.starts_with(['"', '\'']));
     let spaces = |text: &str| {
         text.bytes()
@@ -248,7 +248,7 @@ fn separator(rest: &str) -> Option<(usize, bool)> {
     (after < rest.len()).then_some((after, sign == 0))
 }
 
-/// How much is inside a quote, up to its end that is not escaped.
+/// The length up to the closing quote that is not escaped.
 fn quoted_length(rest: &str, quote: u8) -> usize {
     let mut is_escaped = false;
     for (at, byte) in rest.bytes().enumerate() {
@@ -262,7 +262,7 @@ fn quoted_length(rest: &str, quote: u8) -> usize {
     rest.len()
 }
 
-/// The length of a private key's block, to its end or that of the text.
+/// The length of a private key block, up to its end or that of the text.
 fn private_key(rest: &str) -> Option<usize> {
     let title = rest.strip_prefix(BEGIN_PEM)?;
     let title_end = title.find(DASHES)?;

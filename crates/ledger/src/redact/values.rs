@@ -1,6 +1,6 @@
-//! Which texts are secrets by the look of them.
+//! Recognizes secrets by their form.
 
-/// How a known kind of secret begins, and how long it is at least.
+/// Prefixes of known kinds of secrets, and their minimum length.
 const BEGINNINGS: [(&str, usize); 49] = [
     ("ghp_", 20),
     ("gho_", 20),
@@ -56,7 +56,7 @@ const BEGINNINGS: [(&str, usize); 49] = [
 /// Identifiers of AWS keys: four letters, then sixteen upper-case letters and digits.
 const AWS: [&str; 7] = ["AKIA", "ASIA", "AGPA", "AIDA", "AROA", "ANPA", "ABIA"];
 
-/// Whether a run of letters, digits, `_`, `-` and `.` is a secret by itself.
+/// Whether a run of letters, digits, `_`, `-` and `.` is a secret.
 pub(super) fn is_secret(run: &str) -> bool {
     let known = BEGINNINGS.iter();
     let begins = known

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use hotcell_domain::TraceContext;
-use hotcell_otlp::{Endpoint, Exporter, Span, SpanKind};
+use hotcell_otlp::{Endpoint, Exporter, Headers, Span, SpanKind};
 use hotcell_testkit::collector::Collector;
 
 /// Only for tests that hang.
@@ -9,7 +9,8 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 fn exporter(url: &str) -> Exporter {
     let endpoint = Endpoint::parse(url).expect("an address");
-    Exporter::start(&endpoint).expect("a client")
+    let headers = Headers::parse("authorization=Bearer%20key").expect("a header");
+    Exporter::start(&endpoint, &headers).expect("a client")
 }
 
 fn span(name: &'static str) -> Span {
@@ -48,6 +49,7 @@ async fn a_span_arrives_as_the_official_schema_has_it() {
     let [spawn, create] = &spans[..] else {
         panic!("{spans:?}")
     };
+    assert_eq!(collector.authorization().as_deref(), Some("bearer key"));
     assert_eq!(spawn.resource["service.name"], "hotcell");
     assert_eq!(spawn.resource["service.version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(

@@ -48,12 +48,17 @@ pub struct Launcher {
 struct Connection {
     /// `None` once the launcher has failed to answer.
     socket: Option<OwnedFd>,
+    /// Whether it has said that it can start containers.
+    is_ready: bool,
     process: Child,
 }
 
 impl Launcher {
     /// Starts `program` (usually `/proc/self/exe`) as the launcher. It will run the bytes of `init`
     /// as PID 1 of each container.
+    ///
+    /// Does not wait until the launcher is ready, which takes some milliseconds: the first
+    /// [`Launcher::launch`] does, and fails with [`LaunchError::Start`] if it never is.
     pub fn start(program: &Path, init: &[u8]) -> Result<Self, LaunchError> {
         let start = |source| LaunchError::Start { source };
         let (ours, theirs) = socketpair(
@@ -69,28 +74,19 @@ impl Launcher {
             .stdout(Stdio::null())
             .spawn()
             .map_err(start)?;
-        let mut connection = Connection {
+        let connection = Connection {
             socket: Some(ours),
+            is_ready: false,
             process,
         };
         // Done while the launcher starts; each takes about a millisecond.
         let init = sealed(init).map_err(start)?;
-        let answer = connection
-            .call(&(), &[init.as_fd()])
-            .map_err(|error| match error {
-                LaunchError::Gone { source } => start(source),
-                other @ (LaunchError::Start { .. }
-                | LaunchError::InvalidSpec { .. }
-                | LaunchError::Step { .. }
-                | LaunchError::Ended { .. }) => other,
-            })?;
-        match answer {
-            (Reply::Ready, _) => Ok(Self {
-                connection: Mutex::new(connection),
-            }),
-            (Reply::Failed(error), _) => Err(LaunchError::from(error)),
-            (Reply::Launched { .. }, _) => Err(start(io::ErrorKind::InvalidData.into())),
+        if let Some(socket) = &connection.socket {
+            wire::send(socket, &(), &[init.as_fd()]).map_err(start)?;
         }
+        Ok(Self {
+            connection: Mutex::new(connection),
+        })
     }
 
     /// Starts a container and returns once its init program runs.
@@ -166,14 +162,28 @@ impl Connection {
                 let reason = "the spec is too long".to_owned();
                 return Err(LaunchError::InvalidSpec { reason });
             }
-            return Err(self.gone(error));
+            return Err(if self.is_ready {
+                self.gone(error)
+            } else {
+                self.never_ready(error)
+            });
         }
-        let answer = wait(socket).and_then(|()| wire::receive::<Reply>(socket));
-        match answer {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(self.gone(io::ErrorKind::UnexpectedEof.into())),
-            Err(error) => Err(self.gone(error)),
+        if !self.is_ready {
+            match receive(socket) {
+                Ok((Reply::Ready, _)) => self.is_ready = true,
+                Ok((Reply::Launched { .. } | Reply::Failed(_), _)) => {
+                    return Err(self.never_ready(io::ErrorKind::InvalidData.into()));
+                }
+                Err(error) => return Err(self.never_ready(error)),
+            }
         }
+        receive(socket).map_err(|error| self.gone(error))
+    }
+
+    /// It has not become a launcher, and another one would not either.
+    fn never_ready(&mut self, source: io::Error) -> LaunchError {
+        let _ = self.gone(io::ErrorKind::NotConnected.into());
+        LaunchError::Start { source }
     }
 
     /// Drops the connection: a late answer would otherwise be taken for the next one.
@@ -192,6 +202,12 @@ impl Drop for Connection {
         self.socket = None;
         let _ = self.process.wait();
     }
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    wait(socket)?;
+    let answer = wire::receive(socket)?;
+    answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 fn wait(socket: &OwnedFd) -> io::Result<()> {

@@ -1,8 +1,8 @@
 //! The launcher: a small process with one thread that starts every container.
 //!
-//! After a clone in a process with threads one must neither allocate nor lock, so the server
-//! starts its own program a second time, as the launcher, before it does anything else. The
-//! two talk over one socket:
+//! After a clone, a multi-threaded process must neither allocate nor lock, so the server starts its
+//! own program a second time, as the launcher, before it does anything else. The two communicate
+//! over one socket:
 //!
 //! ```text
 //! server                      launcher
@@ -12,7 +12,7 @@
 //!   │◀── pid, pidfd, cgroup ──────│  or why not
 //! ```
 //!
-//! The launcher ends when the socket does; containers live on as children of the host's init.
+//! The launcher exits when the socket closes; containers continue as children of the host's init.
 
 mod client;
 mod error;
@@ -23,10 +23,10 @@ pub use client::{Launched, Launcher};
 pub use error::LaunchError;
 pub use server::run_launcher;
 
-/// `argv[0]` of the launcher: a process with this name is one.
+/// `argv[0]` of the launcher, by which a process knows that it is one.
 pub const LAUNCHER_ARGV0: &str = "hotcell-launcher";
 
-/// The most descriptors that a container can be given, besides its log.
+/// Most descriptors that can be passed to a container, besides its log.
 pub const FDS_MAX: usize = 16;
 
 /// Whether this process was started as the launcher. If so, call [`run_launcher`] before starting

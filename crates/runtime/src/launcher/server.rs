@@ -29,11 +29,20 @@ const FIRST_FOREIGN_FD: i32 = 3;
 pub fn run_launcher() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
+        // The server died before it had read that the launcher is ready.
+        Err(error) if is_hang_up(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hotcell-launcher: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
 }
 
 fn serve() -> io::Result<()> {
@@ -48,13 +57,14 @@ fn serve() -> io::Result<()> {
     let _ = sys::join_session_keyring();
     let children = sys::child_signals()?;
     let socket = start::private(&io::stdin())?;
+    // While the server fills the file of the init program.
+    let (host, filters) = (host(), Rc::new(SeccompFilters::compile()));
     let Some(((), mut fds)) = wire::receive(&socket)? else {
         return Ok(());
     };
     let init = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    let filters = Rc::new(SeccompFilters::compile());
     let launcher = LaunchServer {
-        host: host(),
+        host,
         init,
         filters,
     };

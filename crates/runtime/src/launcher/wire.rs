@@ -21,7 +21,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 160 * 1024;
 
 const MESSAGE_FDS_MAX: usize = FDS_MAX + 1;
 
-/// What the launcher sends.
+/// A message from the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// Sent once, when the launcher can start containers.

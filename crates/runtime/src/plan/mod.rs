@@ -1,8 +1,8 @@
-//! What the first process of a container does between its clone and its exec.
+//! The plan: what the first process of a container does between clone and exec.
 //!
-//! A plan is compiled before the clone; afterwards the child only interprets it, and
-//! everything that a step needs is already here: nothing allocates or locks between clone
-//! and exec. Each step has a name, so that a failure says what could not be done.
+//! A plan is compiled before the clone; afterwards the child only interprets it, and everything
+//! that a step needs is already prepared: nothing allocates or locks between clone and exec. Each
+//! step has a name, so that an error says what could not be done.
 //!
 //! ```text
 //! join cgroups ▶ new keyring ▶ await go: ids are mapped ▶ open sources (still the caller's user)

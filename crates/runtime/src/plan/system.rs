@@ -125,6 +125,7 @@ impl Builder {
         for (name, value) in USER_LIMITS {
             self.limit_user(name, value);
         }
+        self.allow_low_ports();
         for name in PROC_READ_ONLY {
             self.protect(name);
         }
@@ -179,6 +180,16 @@ impl Builder {
         if kind_of(&Path::new("/proc/sys/user").join(name)).is_some() {
             let path = c_path(format!("proc/sys/user/{name}")).expect("our own names hold no NUL");
             self.step("limit the user namespace", Op::Set { path, value });
+        }
+    }
+
+    /// The agent listens for names on their own ports, which nobody outside can reach.
+    fn allow_low_ports(&mut self) {
+        let name = "net/ipv4/ip_unprivileged_port_start";
+        if kind_of(&Path::new("/proc/sys").join(name)).is_some() {
+            let path = c_path(format!("proc/sys/{name}")).expect("our own names hold no NUL");
+            let value = c"0";
+            self.step("allow low ports", Op::Set { path, value });
         }
     }
 

@@ -1,4 +1,4 @@
-//! What programs do to files, once: a filesystem whose ids are mapped must do it all.
+//! Typical file operations, for testing a filesystem with mapped ids.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-/// Makes, removes, makes again and renames files in a directory. For a process between clone
-/// and exec too.
+/// Creates, removes, creates again and renames files in a directory. May be called between clone
+/// and exec.
 pub(crate) fn use_in(directory: &CStr) -> io::Result<()> {
     let mode = Mode::from_raw_mode(0o755);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -26,7 +26,7 @@ pub(crate) fn use_in(directory: &CStr) -> io::Result<()> {
     Ok(rustix::fs::renameat(&at, c"file", &at, c"d/moved")?)
 }
 
-/// Whether what [`use_in`] left in a directory belongs to a user.
+/// Checks that the files that [`use_in`] left in a directory belong to a user.
 pub(super) fn has_owner(directory: &Path, id: u32) -> io::Result<()> {
     for name in ["d", "d/moved"] {
         let found = std::fs::symlink_metadata(directory.join(name))?;

@@ -23,7 +23,7 @@ use crate::seccomp::SeccompFilters;
 use crate::spec::{Enforced, IdMap, Limits, Scratch, USER_ID};
 use crate::start::{self, NAMESPACES, StartError};
 
-/// Directories of probes begin with this; the number of their process follows.
+/// The name prefix of probes' directories; the PID follows.
 pub const SCRATCH: &str = "probe-";
 
 /// Whether all namespaces of a container can be created, with mounts in them.
@@ -53,9 +53,9 @@ pub fn overlay(dir: &Path) -> Result<(), ProbeError> {
     isolated(builder)
 }
 
-/// Whether files in `dir`, an existing directory, can have plain ids on disk: with its ids
-/// mapped, a container's user makes, removes and renames files there, and they belong to
-/// [`USER_ID`] on disk. For host root. Leaves `dir` as it was.
+/// Whether files in `dir`, an existing directory, can have plain ids on disk: with mapped ids, a
+/// container's user creates, removes and renames files there, and they belong to [`USER_ID`] on
+/// disk. Only for host root. Leaves `dir` unchanged.
 pub fn mapped_ids(dir: &Path) -> Result<(), ProbeError> {
     let owner = (Some(USER_ID), Some(USER_ID));
     let scratch = ScratchDir::make(dir, &["fs"], owner)?;
@@ -182,7 +182,8 @@ struct ScratchDir {
 }
 
 impl ScratchDir {
-    /// Makes one in `parent`, and `names` in it, each owned by `owner`; "" is itself.
+    /// Creates a directory in `parent`, and `names` in it, each owned by `owner`; "" is the
+    /// directory itself.
     fn make(
         parent: &Path,
         names: &[&str],
@@ -190,7 +191,7 @@ impl ScratchDir {
     ) -> Result<Self, ProbeError> {
         let make = || -> io::Result<Self> {
             let path = fs::canonicalize(parent)?.join(format!("{SCRATCH}{}", std::process::id()));
-            // An earlier process with our number may have died here.
+            // An earlier process with the same PID may have died here.
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path)?;
             let made = Self { path };

@@ -139,10 +139,13 @@ fn a_program_that_cannot_run_is_a_failed_start() {
 
 #[test]
 fn a_program_that_is_no_launcher_is_refused() {
-    let error = hotcell_runtime::Launcher::start(Path::new("/bin/true"), &shell())
-        .err()
-        .unwrap();
-    assert!(matches!(error, LaunchError::Start { .. }), "{error}");
+    for program in ["/bin/true", "/bin/there-is-none"] {
+        let launcher = hotcell_runtime::Launcher::start(Path::new(program), &shell());
+        // At the latest when it should start a container.
+        let started = launcher.and_then(|launcher| TestContainer::new("").start(&launcher));
+        let error = started.err().unwrap();
+        assert!(matches!(error, LaunchError::Start { .. }), "{error}");
+    }
 }
 
 #[test]
