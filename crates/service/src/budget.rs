@@ -1,4 +1,4 @@
-//! What all containers reserve together, so that they cannot use up the host.
+//! The sum of the limits that all containers reserve, bounded so that they cannot use up the host.
 //!
 //! A container reserves its limits from before it is created until nothing is left of it, whether
 //! it belongs to the pool, to a caller, or is being removed. Reservations are by id, so a warm
@@ -118,7 +118,7 @@ impl Budget {
         self.holdings().totals
     }
 
-    /// Changes what may be held. What is held already stays, also if it is more.
+    /// Changes the limits. Existing reservations stay, even if they exceed the new limits.
     pub(crate) fn set_totals(&self, totals: Option<Totals>) {
         self.holdings().totals = totals;
         // There may be more room now.

@@ -1,12 +1,12 @@
-//! What a container takes of the disk, and what follows when that is more than it may take.
+//! The disk usage of a container, and what happens when it exceeds the disk limit.
 //!
 //! ```text
-//! within ──▶ over: what runs is ended with `disk_limit`, writes are refused
-//!    ▲         │    what is started then may run, so that it can delete, and is ended if it writes
+//! within ──▶ over: running execs are ended with `disk_limit`, writes are refused
+//!    ▲         │    new execs may run, so that they can delete files; they are ended if they write
 //!    └─────────┘    far over: nothing is started; files can still be deleted through the server
 //! ```
 //!
-//! Where quotas of a filesystem hold, the kernel refuses to write more, and nothing is ever over.
+//! With filesystem quotas, the kernel refuses further writes, so the limit is never exceeded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,48 +19,48 @@ use tokio::time::Instant;
 use crate::ServiceError;
 use crate::container::LiveContainer;
 
-/// How often a container that may write is looked at.
+/// How often a container that may be writing is measured.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A look that takes long is followed by a pause that is so many times as long: nobody's files cost
-/// more than a quarter of a core.
+/// After a slow measurement, the pause is this many times as long: no container's files cost more
+/// than a quarter of a core.
 const PAUSE_PER_LOOK: u32 = 3;
 
-/// How old an answer may be for somebody who has just deleted files.
+/// How old a measurement may be for a caller that has just deleted files.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// What may be written while a container is over its limit, by programs that delete.
+/// How much an exec may write while its container is over the limit: deleting needs a little.
 const BYTES_MORE: u64 = 1 << 20;
 const FILES_MORE: u64 = 64;
 
-/// A quarter of the limit beyond it is far over.
+/// Usage beyond the limit by this fraction of it (a quarter) is far over.
 const FAR_OVER: u64 = 4;
 
-/// What is known of a container's use of the disk.
+/// What is known about a container's disk usage.
 #[derive(Debug, Default)]
 pub(crate) struct DiskState {
-    /// Counts what may have written since: execs that were started, files that were sent.
+    /// Counts events that may have written files since: started execs, uploads, deletions.
     writes: AtomicU64,
     seen: Mutex<Seen>,
-    /// Held by who looks: one at a time.
+    /// Held during a measurement: one at a time.
     pub(crate) looking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     used: Option<DiskUse>,
-    /// What had been written when this was seen; `None` while something runs that may write.
+    /// The value of `writes` at the last measurement; `None` while processes run that may write.
     settled_at: Option<u64>,
-    /// When it was looked at, and what had been written before.
+    /// When it was last measured, and `writes` at that time.
     looked: Option<(Instant, u64)>,
     next_look: Option<Instant>,
-    /// Processor time that the container had used before the last look, where its engine tells.
+    /// The container's CPU time before the last measurement, if its engine reports it.
     cpu_time: Option<Duration>,
-    /// What it took when something was last ended.
+    /// The usage when execs were last ended.
     over: Option<DiskUse>,
 }
 
-/// Files are being written to a container: it is looked at until they are.
+/// An upload of files to a container, which is measured as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Writing {
     disk: Arc<DiskState>,
@@ -78,13 +78,13 @@ impl Writing {
         }
     }
 
-    /// Another piece is sent, unless it is over its limit by now.
+    /// Allows the next chunk, unless the container is over its limit by now.
     pub(crate) fn go_on(&self) -> Result<(), ServiceError> {
         self.disk.may_write();
         self.disk.check_write(&self.limits)
     }
 
-    /// Names the limit in an error that follows from it.
+    /// Names the limit in an error that it caused.
     pub(crate) fn explain(&self, mut error: ServiceError) -> ServiceError {
         let mut cause = &mut error;
         if let ServiceError::Batch { cause: inner, .. } = cause {
@@ -99,7 +99,7 @@ impl Writing {
         error
     }
 
-    /// Some filesystems say that a quota is used up, others that the disk is full.
+    /// Some filesystems report a used-up quota as such, others as a full disk.
     fn is_limit(&self, reason: &str) -> bool {
         reason.contains("the disk quota is used up")
             || (self.has_quota && reason.contains("the disk is full"))
@@ -112,41 +112,41 @@ impl Drop for Writing {
     }
 }
 
-/// What follows from a look.
+/// The consequence of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// Within the limit: none.
     Within,
-    /// It is over its limit and does not grow.
+    /// Over the limit, but not growing.
     Over,
-    /// What runs is ended.
+    /// Running execs must be ended.
     End,
-    /// It is within its limit again.
+    /// Within the limit again.
     Recovered,
 }
 
 impl DiskState {
-    /// Something is about to run or to be written in it, or was deleted: it is looked at again.
+    /// Records that files may be written or deleted, so that the container is measured again.
     pub(crate) fn may_write(&self) {
         self.writes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether it has to be looked at now.
+    /// Whether it must be measured now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let seen = self.seen();
         let is_settled = seen.settled_at == Some(self.writes.load(Ordering::Acquire));
         !is_settled && seen.next_look.is_none_or(|next| next <= now)
     }
 
-    /// Whether what is known is fresh enough for somebody who has just deleted files.
+    /// Whether the last measurement is recent enough for a caller that has just deleted files.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         let (looked, writes) = (self.seen().looked, self.writes());
         looked.is_some_and(|(at, before)| before == writes && now.duration_since(at) < FRESH)
     }
 
-    /// Whether the last look still holds: nothing was written through the server since, and nothing in
-    /// the container has run for a moment, going by its processor time. A warmed interpreter waits
-    /// in a container for as long as it lives.
+    /// Whether the last measurement is still valid: nothing was written through the server since,
+    /// and, judging by its CPU time, nothing has run in the container. Processes alone say nothing:
+    /// a warm interpreter waits in its container for ever.
     pub(crate) fn has_rested(&self, cpu_time: Option<Duration>) -> bool {
         let writes = self.writes();
         let mut seen = self.seen();
@@ -159,12 +159,12 @@ impl DiskState {
         has_rested
     }
 
-    /// What has been written so far, for [`DiskState::saw`].
+    /// The current count of writes, for [`DiskState::saw`].
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
     }
 
-    /// Notes what was seen. `writes` is from before the look, which took so long.
+    /// Records a measurement. `writes` is the count from before it, `took` its duration.
     pub(crate) fn saw(
         &self,
         used: DiskUse,
@@ -187,14 +187,14 @@ impl DiskState {
         verdict
     }
 
-    /// A look failed: it is tried again after a pause.
+    /// Records a failed measurement, which is repeated after a pause.
     pub(crate) fn did_not_see(&self) {
         let mut seen = self.seen();
         seen.next_look = Some(Instant::now() + LOOK_INTERVAL);
         seen.cpu_time = None;
     }
 
-    /// What it takes, if that is known.
+    /// The last measured usage.
     pub(crate) fn used(&self) -> Option<DiskUse> {
         self.seen().used
     }
@@ -203,7 +203,7 @@ impl DiskState {
         self.seen().over.is_some()
     }
 
-    /// Refuses to write files while it is over its limit.
+    /// Refuses file writes while the container is over its limit.
     pub(crate) fn check_write(&self, limits: &Limits) -> Result<(), ServiceError> {
         let seen = self.seen();
         match seen.used.filter(|_| seen.over.is_some()) {
@@ -212,7 +212,7 @@ impl DiskState {
         }
     }
 
-    /// Refuses to start anything while it is far over its limit.
+    /// Refuses new execs while the container is far over its limit.
     pub(crate) fn check_start(&self, limits: &Limits) -> Result<(), ServiceError> {
         let used = self.seen().used;
         match used.filter(|used| is_far_over(*used, limits)) {
@@ -246,7 +246,7 @@ fn is_far_over(used: DiskUse, limits: &Limits) -> bool {
         || used.files > far(limits.files())
 }
 
-/// What was beyond measure before may have grown.
+/// Whether usage has grown by more than deleting needs. Becoming too much to measure counts, too.
 fn has_grown(used: DiskUse, before: DiskUse) -> bool {
     used.bytes > before.bytes.saturating_add(BYTES_MORE)
         || used.files > before.files.saturating_add(FILES_MORE)
@@ -256,14 +256,14 @@ fn has_grown(used: DiskUse, before: DiskUse) -> bool {
 fn exhausted(used: DiskUse, limits: &Limits, consequence: &str) -> ServiceError {
     ServiceError::Exhausted {
         reason: format!(
-            "the container is over its disk limit of {}: {consequence} until files are deleted ({})",
+            "the container is over its disk limit of {}: {consequence} until files are deleted ({}); fs_delete deletes them, kill ends the container",
             limit_in_words(limits),
             use_in_words(used)
         ),
     }
 }
 
-/// Both parts of the limit.
+/// Describes both parts of the limit.
 pub(crate) fn limit_in_words(limits: &Limits) -> String {
     format!("{} and {} files", limits.disk, limits.files())
 }
@@ -278,7 +278,7 @@ fn use_in_words(used: DiskUse) -> String {
     format!("it uses {at_least}{mib} MiB and {} files", used.files)
 }
 
-/// What an exec is told that was ended.
+/// The reason in the result of an exec that was ended.
 pub(crate) fn why_ended(limits: &Limits) -> String {
     format!(
         "the container went over its disk limit of {}; delete files with fs_delete or `rm`, then run it again",

@@ -1,8 +1,8 @@
-//! Watches what containers take of the disk, where no quota of a filesystem limits it.
+//! Measures the disk usage of containers that no filesystem quota limits.
 //!
-//! Only containers in which something may write are looked at, and the host walks through the files
-//! of not more than a few at once, so that neither thousands of idle ones nor one with many files
-//! costs much. What an agent measures costs its container.
+//! Only containers in which something may write are measured, and the host walks the files of only
+//! a few at once, so that neither thousands of idle containers nor one with many files cost much.
+//! If the agent measures, its container pays for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::container::LiveContainer;
 use crate::disk::{LOOK_INTERVAL, Verdict, Writing};
 use crate::{Inner, ServiceError};
 
-/// Containers whose files the host walks through at once.
+/// Containers whose files the host walks concurrently.
 pub(crate) const WALKS_MAX: usize = 2;
 
-/// How long one may take to be measured.
+/// How long one measurement may take.
 const LOOK_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Names that an agent looks at beyond its container's limit, so that growth is seen above it.
+/// Files that an agent counts beyond its container's limit, so that growth above the limit is seen.
 const FILES_BEYOND: u64 = 10_000;
 
 impl Inner {
-    /// Looks at what may write, every second.
+    /// Measures containers that may be writing, every second.
     pub(crate) fn start_disk_watch(self: &Arc<Self>) {
         self.every(LOOK_INTERVAL / 2, |inner| async move {
             inner.look_at_disks();
@@ -41,7 +41,7 @@ impl Inner {
                 continue;
             }
             let inner = Arc::clone(self);
-            // One that takes long keeps no other from being looked at.
+            // In a task of its own, so that a slow one does not delay the others.
             self.environment.tasks.spawn(async move {
                 if let Ok(one) = container.disk().looking.try_lock() {
                     inner.look_at_disk(&container, one).await;
@@ -50,7 +50,7 @@ impl Inner {
         }
     }
 
-    /// Measures a container, for who holds its lock, and acts on it.
+    /// Measures a container, whose lock the caller holds, and enforces the limit.
     async fn look_at_disk(&self, container: &LiveContainer, _one: MutexGuard<'_, ()>) {
         let (disk, limits) = (container.disk(), &container.row.spec.limits);
         let (began, writes) = (Instant::now(), disk.writes());
@@ -92,7 +92,7 @@ impl Inner {
         inspected.ok().and_then(|container| container.cpu_time)
     }
 
-    /// As its host sees it, else as its agent tells.
+    /// Lets the engine measure if it can, else the agent.
     async fn measure_disk(&self, container: &LiveContainer) -> Result<DiskUse, ServiceError> {
         let engine = &self.environment.engine;
         let walking = self.disk_walks.acquire().await;
@@ -124,7 +124,7 @@ impl Inner {
         })
     }
 
-    /// Ends execs with `disk_limit`, and what execs left behind that have ended.
+    /// Ends execs with `disk_limit`, and background processes of ended execs.
     async fn end_what_runs(&self, container: &LiveContainer) {
         container.execs().end_over_disk();
         let connection = container.connection();
@@ -137,8 +137,8 @@ impl Inner {
         }
     }
 
-    /// Refuses to write files to a container that is over its disk limit. Whoever has just deleted
-    /// some is not refused for what was seen before.
+    /// Refuses file writes to a container that is over its disk limit. It is measured again first,
+    /// because the caller may have just deleted files.
     pub(crate) async fn has_disk(
         &self,
         container: &LiveContainer,
@@ -151,7 +151,7 @@ impl Inner {
         Ok(Writing::new(container))
     }
 
-    /// The same for execs.
+    /// Like [`Inner::has_disk`], for new execs.
     pub(crate) async fn may_start(&self, container: &LiveContainer) -> Result<(), ServiceError> {
         let (disk, limits) = (container.disk(), &container.row.spec.limits);
         if disk.check_start(limits).is_err() {
@@ -160,7 +160,7 @@ impl Inner {
         disk.check_start(limits)
     }
 
-    /// Looks at what was over its limit a moment ago.
+    /// Measures a container again that was over its limit.
     async fn look_again(&self, container: &LiveContainer) {
         let one = container.disk().looking.lock().await;
         if !container.disk().is_fresh(Instant::now()) {
@@ -170,12 +170,12 @@ impl Inner {
 }
 
 impl LiveContainer {
-    /// Whether its disk space has to be watched. What is not known is.
+    /// Whether its disk usage must be measured. If the enforcement is unknown, it is.
     fn is_watched(&self) -> bool {
         self.phase() == Phase::Running && !self.has_disk_quota()
     }
 
-    /// Whether the kernel refuses to write more than it may have.
+    /// Whether the kernel refuses writes beyond the limit.
     pub(crate) fn has_disk_quota(&self) -> bool {
         let enforcement = self.enforced().map(|enforced| enforced.disk);
         enforcement == Some(Enforcement::ProjectQuota)

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// How long a stop waits for the sync.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a sync is due, and the lock of whoever does it.
+/// Whether a sync is due, and the lock that is held during one.
 #[derive(Default)]
 pub(crate) struct Durable {
     wanted: Notify,

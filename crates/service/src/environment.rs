@@ -1,5 +1,5 @@
-//! What the service is handed instead of taking it: the time, chance, the engine, the
-//! store; and what all parts of it share.
+//! Dependencies that are passed to the service (clock, randomness, engine, store), and state that
+//! all its parts share.
 
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,22 +21,23 @@ use crate::status::WHOLE;
 use crate::tasks::Tasks;
 use crate::trace::OperationSpan;
 
-/// Attempts to remove a container, and the pause after the first; each is longer by as much.
+/// Attempts to remove a container, and the pause after the first; each further pause is longer by
+/// that much.
 const DESTROYS_MAX: u32 = 5;
 const DESTROY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long all of them together may take.
+/// How long all attempts together may take.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Tells the time. Waiting is tokio's, which tests can pause.
+/// The wall clock. Waiting uses tokio's time, which tests can pause.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Milliseconds since 1970.
     fn unix_ms(&self) -> u64;
 }
 
-/// Gives random bytes that nobody can guess.
+/// A source of unpredictable random bytes.
 pub trait Random: Debug + Send + Sync + 'static {
-    /// Ten of them.
+    /// Ten random bytes.
     fn bytes(&self) -> [u8; 10];
 }
 
@@ -48,10 +49,10 @@ pub struct SystemClock;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRandom;
 
-/// What every part of the service may use. It holds no container, so containers may hold it.
+/// What all parts of the service share. It holds no containers, so containers may hold it.
 pub(crate) struct Environment {
     pub(crate) engine: Arc<dyn Engine>,
-    /// Which engine that is.
+    /// The name and address of the engine.
     pub(crate) engine_id: EngineId,
     pub(crate) store: Store,
     pub(crate) settings: SharedSettings,
@@ -59,11 +60,11 @@ pub(crate) struct Environment {
     pub(crate) random: Arc<dyn Random>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: Tasks,
-    /// The execs that have not ended.
+    /// The index of live execs.
     pub(crate) execs: LiveExecs,
     pub(crate) space: Space,
     pub(crate) spawn_rates: SpawnRates,
-    /// What containers hold of what they may have together.
+    /// The limits that all containers reserve together.
     pub(crate) budget: Budget,
 }
 
@@ -77,20 +78,19 @@ impl SharedSettings {
 }
 
 impl Environment {
-    /// What a principal may have, as the operator has it now.
+    /// The current quota of a principal.
     pub(crate) fn quota_of(&self, principal: &Principal) -> Quota {
         self.settings().quotas.of(principal)
     }
 
-    /// The settings as they are now. An operation that needs several takes one snapshot, so
-    /// that they fit together.
+    /// The current settings. An operation that needs several of them takes one snapshot, so that
+    /// they are consistent.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         let settings = self.settings.0.read();
         Arc::clone(&settings.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces them for all operations that begin from now on. The ledger and the collector of
-    /// traces stay.
+    /// Replaces the settings for all later operations. The ledger and the trace exporter stay.
     pub(crate) fn replace_settings(&self, settings: Settings) {
         let before = self.settings();
         let settings = Settings {
@@ -107,7 +107,7 @@ impl Environment {
         *shared = Arc::new(settings);
     }
 
-    /// The span of an operation, if spans are wanted.
+    /// Begins the span of an operation, if traces are exported.
     pub(crate) fn begin_span(&self, trace: TraceContext) -> Option<Arc<OperationSpan>> {
         let settings = self.settings();
         let exporter = settings.traces.as_ref()?;
@@ -115,7 +115,7 @@ impl Environment {
         OperationSpan::begin(exporter, trace, random, self.clock.unix_ms())
     }
 
-    /// A trace for an operation whose caller names none.
+    /// A new trace, for an operation whose caller has none.
     pub(crate) fn new_trace(&self) -> TraceContext {
         let mut random = [0; 16];
         random[..10].copy_from_slice(&self.random.bytes());
@@ -123,7 +123,7 @@ impl Environment {
         TraceContext::new(random)
     }
 
-    /// Tells the ledger how an exec ended: its principal, its id and its container's.
+    /// Records the end of an exec in the ledger. `ids`: principal, exec and container.
     pub(crate) fn record_exec_end(
         &self,
         ids: (&str, &str, &str),
@@ -137,7 +137,7 @@ impl Environment {
         })
     }
 
-    /// Tells the ledger what the server does by itself.
+    /// Records an action of the server itself in the ledger.
     pub(crate) async fn record_own(&self, name: EventName, note: impl FnOnce(&mut Arguments)) {
         let settings = self.settings();
         let Some(ledger) = &settings.ledger else {
@@ -148,8 +148,8 @@ impl Environment {
         let _ = Recording::of(ledger, &event).written().await;
     }
 
-    /// Removes a container. One that is not there is removed already. An engine that does
-    /// not answer is not asked again: each answer may take its time.
+    /// Removes a container. A missing one counts as removed. If the engine is unavailable, it is
+    /// not asked again: each answer may take a long time.
     pub(crate) async fn destroy(&self, id: &ContainerId) -> Result<(), EngineError> {
         let destroyed = tokio::time::timeout(DESTROY_TIMEOUT, self.try_to_destroy(id)).await;
         let late = "it took too long";
@@ -185,7 +185,7 @@ impl Random for SystemRandom {
     }
 }
 
-/// A duration as the clock counts.
+/// Converts a duration to milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
-//! Why the service did not do it, sorted by what the caller can do about it.
+//! The errors of the service, grouped by what the caller can do about them.
 //!
-//! What a model reads of these is decided in `mcp`. A `source` is for the operator.
+//! `mcp` decides what a model reads of them. A `source` is for the operator.
 
 use hotcell_agent_client::AgentError;
 use hotcell_domain::{OverQuota, PolicyError};
@@ -9,102 +9,102 @@ use hotcell_store::StoreError;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The request cannot be right.
+    /// The request is invalid.
     #[error("{reason}")]
     Invalid {
-        /// What is wrong with which argument.
+        /// Names the argument and what is wrong with it.
         reason: String,
     },
-    /// There is no such thing, or it belongs to somebody else.
+    /// It does not exist, or belongs to another principal.
     #[error("there is no {what} {name}")]
     NotFound {
         /// `container`, `exec`, `file`, `image`.
         what: &'static str,
-        /// As the caller named it.
+        /// The name that the caller used.
         name: String,
     },
-    /// It is there already.
+    /// The name is taken.
     #[error("{what} {name} exists already")]
     AlreadyExists {
         /// `alias`, `file`.
         what: &'static str,
-        /// As the caller named it.
+        /// The name that the caller used.
         name: String,
     },
-    /// It is not as the caller thought.
+    /// The current state does not allow it.
     #[error("{reason}")]
     Conflict {
-        /// How it is.
+        /// Describes the current state.
         reason: String,
-        /// The file's etag as it is now, if that was the reason and there is a file.
+        /// The file's current etag, if an etag did not match and the file exists.
         current_etag: Option<String>,
     },
-    /// The container's boundary, or a registry.
+    /// The container's boundary or a registry forbids it.
     #[error("{reason}")]
     Denied {
-        /// What forbids it.
+        /// Names what forbids it.
         reason: String,
     },
-    /// A rule of the operator's. It was told to the operator.
+    /// A policy rule forbids it. The denial has been logged for the operator.
     #[error(transparent)]
     Refused(PolicyError),
-    /// A bound, the disk, the process table.
+    /// A limit is reached: a bound, the disk, the process table.
     #[error("{reason}")]
     Exhausted {
-        /// Which, and how large it is.
+        /// Names the limit and its size.
         reason: String,
     },
-    /// The caller's principal has as much as it may have.
+    /// The caller's principal has used up a quota.
     #[error(transparent)]
     OverQuota(OverQuota),
-    /// An operation of a batch failed, so the batch was not done.
+    /// An operation of a batch failed, so the batch was not applied.
     #[error("operation {}: {cause}", index + 1)]
     Batch {
-        /// Which operation, counted from 0.
+        /// The index of the operation, from 0.
         index: usize,
-        /// Whether nothing was changed; else the cause says what is left where.
+        /// Whether nothing was changed; if not, the cause says what is left and where.
         is_undone: bool,
-        /// Why.
+        /// The error of that operation.
         cause: Box<ServiceError>,
     },
-    /// It took too long.
+    /// A timeout.
     #[error("{reason}")]
     Deadline {
-        /// What did.
+        /// Names what took too long.
         reason: String,
     },
-    /// The engine, the container or this server is not there now.
+    /// The engine, the container or this server is not available now.
     #[error("{reason}")]
     Unavailable {
-        /// What is not there.
+        /// Names what is not available.
         reason: String,
-        /// Why.
+        /// The cause, for the operator.
         source: Option<Source>,
     },
-    /// Not now, and to wait does not help: a container that is kept but does not run here,
-    /// a registry that cannot be reached.
+    /// Not available, and waiting does not help: a container that is kept but does not run here, a
+    /// registry that cannot be reached.
     #[error("{reason}")]
     Halted {
-        /// Why not.
+        /// Explains why.
         reason: String,
         /// Who can do what about it.
         hint: &'static str,
     },
-    /// It should have worked.
+    /// An error of the server or the host.
     #[error("could not {step}")]
     Internal {
-        /// What was being done.
+        /// Completes "could not …".
         step: &'static str,
-        /// Why it failed.
+        /// The cause, for the operator.
         source: Source,
     },
 }
 
 impl ServiceError {
-    /// This server stops.
+    /// The error while this server stops.
     pub(crate) fn stopping() -> Self {
         Self::Unavailable {
             reason: "the server is stopping".to_owned(),
@@ -112,7 +112,7 @@ impl ServiceError {
         }
     }
 
-    /// The container's agent is of another version and cannot do it, now or later.
+    /// The container's agent is too old for this operation.
     pub(crate) fn agent_too_old(error: &AgentError) -> Self {
         Self::Halted {
             reason: error.to_string(),
@@ -120,7 +120,7 @@ impl ServiceError {
         }
     }
 
-    /// There is no such container, whoever asks.
+    /// The error for a container that does not exist or belongs to another principal.
     pub(crate) fn no_container(name: &impl ToString) -> Self {
         Self::NotFound {
             what: "container",
@@ -128,8 +128,8 @@ impl ServiceError {
         }
     }
 
-    /// The same for somebody else who waited for the same thing. The cause stays with the
-    /// first.
+    /// A copy for another caller that waited for the same thing. Only the first one gets the
+    /// source.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Invalid { reason } => Self::Invalid {
@@ -233,8 +233,8 @@ impl From<EngineError> for ServiceError {
     }
 }
 
-/// Whether another image, another time or another operator helps. The cause is told to the
-/// operator here, because most of these carry none.
+/// Chooses the error by what helps: another image, another time, or the operator. The cause is
+/// logged here, because most of these errors carry none.
 fn of_image(fault: ImageFault, error: EngineError) -> ServiceError {
     let reason = error.to_string();
     let EngineError::Image { image, source, .. } = error else {

@@ -1,4 +1,4 @@
-//! Removing what nobody needs any more.
+//! Garbage collection.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use crate::environment::{Environment, millis};
 use crate::status::WHOLE;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// What a collection removed, or would remove.
+/// The number of objects that a collection removed, or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Containers whose time was up.
+    /// Containers whose TTL had ended.
     pub expired_containers: u64,
-    /// Transient containers that nobody used.
+    /// Transient containers that were idle for too long.
     pub idle_containers: u64,
     /// Ended execs with their logs.
     pub execs: u64,
     /// Rows of ended containers.
     pub container_records: u64,
-    /// Images of which no container was made for long.
+    /// Images from which no container was created for long.
     pub images: u64,
-    /// What dead processes left in the engine.
+    /// Leftovers of dead processes in the engine.
     pub leftovers: u64,
-    /// What could not be removed.
+    /// Objects that could not be removed.
     pub errors: u64,
 }
 
-/// The same, and which containers were ended.
+/// The counts, and the containers that were ended.
 #[derive(Default)]
 struct Collection {
     collected: Collected,
@@ -40,7 +40,7 @@ struct Collection {
 }
 
 impl Service {
-    /// Removes what nobody needs any more; with `dry_run` only counts it.
+    /// Collects garbage; with `dry_run` only counts it.
     pub async fn collect_garbage(
         &self,
         caller: &Caller,
@@ -58,7 +58,7 @@ impl Service {
 }
 
 impl Inner {
-    /// Collects garbage because it is time to, and records it if there was any.
+    /// Collects garbage periodically, and records it if there was any.
     pub(crate) async fn collect_garbage_on_time(self: &Arc<Self>) {
         match self.collect_garbage(false).await {
             Ok(collection) if collection.collected.has_changed() => {
@@ -99,7 +99,8 @@ impl Inner {
         Ok(Collection { collected, ended })
     }
 
-    /// Forgets what ended long ago: execs first, because their rows name containers.
+    /// Deletes the rows of what ended long ago: execs first, because their rows refer to
+    /// containers.
     async fn forget(&self, collected: &mut Collected) {
         let before_unix_ms = self.forget_before();
         let store = &self.environment.store;
@@ -113,7 +114,7 @@ impl Inner {
         }
         match store.principals_with_excess(self.environment.keep()).await {
             Ok(principals) => {
-                // What runs takes of what may be kept, so its principals are looked at too.
+                // Logs of running execs count towards the quota, so their principals are included.
                 let mut principals: HashSet<_> = principals.into_iter().collect();
                 principals.extend(self.environment.execs.principals());
                 let settings = self.environment.settings();
@@ -128,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// Removes what is left in the engine, or only counts it.
+    /// Removes leftovers in the engine, or only counts them.
     async fn sweep(&self, collected: &mut Collected, dry_run: bool) {
         let engine = &self.environment.engine;
         let mode = if dry_run {
@@ -179,8 +180,8 @@ impl Inner {
 }
 
 impl Environment {
-    /// How much of what has ended a principal keeps. The logs of its running execs take of what
-    /// its logs may take together.
+    /// How many ended execs and containers a principal keeps. The logs of its running execs reduce
+    /// the space for ended ones.
     fn retention_of(&self, principal: &Principal) -> Retention {
         let live_bytes = self.execs.used_by(principal).log_bytes;
         let output_bytes = self.quota_of(principal).output_bytes;
@@ -190,8 +191,7 @@ impl Environment {
         }
     }
 
-    /// How much of what has ended a principal keeps, if nothing runs and the operator chose
-    /// nothing else for it.
+    /// The default retention, before quotas and running execs are considered.
     fn keep(&self) -> Retention {
         let settings = self.settings();
         Retention {
@@ -201,8 +201,8 @@ impl Environment {
         }
     }
 
-    /// Forgets the oldest that has ended of a principal that has too much of it, and answers
-    /// how many execs and containers. What fails now is tried again with the next garbage.
+    /// Removes the oldest ended execs and containers of a principal that has too many; returns how
+    /// many. Failures are retried by the next garbage collection.
     pub(crate) async fn prune_excess(&self, principal: &Principal) -> (u64, u64) {
         let forgotten = self
             .store
@@ -225,7 +225,7 @@ impl Collected {
 }
 
 impl Collection {
-    /// What its event tells: what there was, and which containers were to be ended.
+    /// Writes the counts and the ended containers for the audit log.
     fn note(&self, arguments: &mut Arguments) {
         let Collected {
             expired_containers,

@@ -1,4 +1,4 @@
-//! What Hotcell does, whoever asks and over whatever wire: containers, execs, files,
+//! The use cases of Hotcell, independent of protocol and transport: containers, execs, files,
 //! attachments, the warm pool, reconcile, garbage collection.
 //!
 //! The store knows what we want, the engine knows what runs, and only `reconcile` settles
@@ -8,6 +8,7 @@
 
 mod backoff;
 mod budget;
+mod call;
 mod code;
 mod connection;
 mod container;
@@ -35,6 +36,7 @@ mod stop;
 mod tasks;
 mod timer;
 mod trace;
+mod tunnels;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -43,9 +45,10 @@ use hotcell_domain::{Caller, ContainerRef, Phase};
 use hotcell_engine::Enforced;
 use tokio::sync::Semaphore;
 
+pub use call::{McpCall, McpCallEnd, RecordedCall};
 pub use code::{
-    Artifacts, CodeFile, CodeOutput, CodeRequest, CodeRun, CutText, SNIPPET_BYTES_MAX, SessionView,
-    Snippet, default_session,
+    Artifacts, CodeFile, CodeOutput, CodeRequest, CodeRun, CutText, SNIPPET_BYTES_MAX, ScriptHost,
+    ScriptRequest, ScriptRun, ScriptStream, SessionView, Snippet, default_session,
 };
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
@@ -60,6 +63,7 @@ pub use file::{
 pub use gc::Collected;
 pub use hotcell_agent_client::{CellForm, CellValue};
 pub use hotcell_engine::{Abandonment, Progress, Waiting};
+pub use hotcell_store::{CallOutcome, CallRow, MemoryRow, MemorySave};
 pub use listing::{Listing, PageCursor, PageRequest};
 pub use operation::{Action, log_denial};
 pub use pool::PoolView;
@@ -75,8 +79,8 @@ use crate::operation::{Guarded, Operation};
 use crate::pool::Pool;
 use crate::registry::Registry;
 
-/// All of it. Clones share it; when the last is dropped, everything in the background ends
-/// as if this process had died, which loses nothing.
+/// The service. Clones share it; when the last one is dropped, all background tasks end as if this
+/// process had died, which loses nothing.
 #[derive(Clone)]
 pub struct Service {
     inner: Guarded,
@@ -84,7 +88,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Begins to do something for a caller. The inside comes with it.
+    /// Begins an operation for a caller; returns it together with the inner service.
     fn begin(
         &self,
         caller: &Caller,
@@ -95,33 +99,33 @@ impl Service {
     }
 }
 
-/// What the service and its tasks share.
+/// State that the service and its tasks share.
 pub(crate) struct Inner {
-    /// What it was handed.
+    /// The dependencies of the service.
     pub(crate) environment: Arc<Environment>,
-    /// The containers that have not ended.
+    /// The live containers.
     pub(crate) registry: Registry,
-    /// The containers that are nobody's yet.
+    /// The warm pool.
     pub(crate) pool: Arc<Pool>,
-    /// What each image can run.
+    /// The languages that each image can run.
     pub(crate) languages: Languages,
-    /// Brings containers to the disk.
+    /// Syncs new persistent containers to disk.
     pub(crate) durable: Durable,
-    /// Held by who connects to a container that was found at the start.
+    /// Limits concurrent reconnects to containers that were found at the start.
     pub(crate) reconnecting: Semaphore,
-    /// Held by who reconciles: one at a time.
+    /// Held during a reconciliation: one at a time.
     pub(crate) reconciling: tokio::sync::Mutex<()>,
-    /// Held by who walks through a container's files.
+    /// Limits concurrent walks through containers' files.
     pub(crate) disk_walks: Semaphore,
-    /// What the last reconciliation found, and when.
+    /// When the last reconciliation was, and its result.
     pub(crate) reconciled: Mutex<Option<(u64, Reconciled)>>,
-    /// What stands behind the limits of new containers.
+    /// What enforces the limits of new containers.
     pub(crate) enforced: Enforced,
     pub(crate) started_unix_ms: u64,
     is_ready: AtomicBool,
 }
 
-/// Ends what goes on in the background.
+/// Ends background tasks when it is dropped.
 struct EndOnDrop(Arc<Environment>);
 
 impl Drop for EndOnDrop {
@@ -131,7 +135,7 @@ impl Drop for EndOnDrop {
 }
 
 impl Inner {
-    /// Whether new containers and execs are taken.
+    /// Fails unless new containers and execs are accepted.
     pub(crate) fn accepting(&self) -> Result<(), ServiceError> {
         if self.is_ready() {
             Ok(())
@@ -140,7 +144,7 @@ impl Inner {
         }
     }
 
-    /// Whether it takes requests.
+    /// Whether requests are accepted.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
     }
@@ -149,7 +153,7 @@ impl Inner {
         self.is_ready.store(is_ready, Ordering::Release);
     }
 
-    /// A container of the caller that has not ended. A foreign one is as a missing one.
+    /// A live container of the caller. Another principal's is reported as missing.
     pub(crate) fn find(
         &self,
         caller: &Caller,
@@ -161,8 +165,8 @@ impl Inner {
             .ok_or_else(|| ServiceError::no_container(target))
     }
 
-    /// A container of the caller that runs, and is used now: its agent may be asked. One
-    /// that is being made is waited for.
+    /// A running container of the caller, which counts as used now. Waits for one that is being
+    /// created.
     pub(crate) async fn running_container(
         &self,
         caller: &Caller,

@@ -3,12 +3,12 @@
 
 pub use hotcell_store::PageCursor;
 
-/// Which rows of a list are wanted. The default is all of them.
+/// A request for a page of a list. The default is everything.
 #[derive(Debug, Clone)]
 pub struct PageRequest<Id> {
     /// Only rows older than this one, which need not exist any more.
     pub before: Option<PageCursor<Id>>,
-    /// The newest of those, at most so many.
+    /// Most rows; the newest of them are returned.
     pub rows_max: usize,
 }
 
@@ -31,19 +31,20 @@ impl<Id> Default for PageRequest<Id> {
 }
 
 impl<Id: Ord> PageRequest<Id> {
-    /// Whether a row is old enough for this page.
+    /// Whether a row is older than the cursor.
     pub(crate) fn includes(&self, created_unix_ms: u64, id: &Id) -> bool {
         let is_older =
             |cursor: &PageCursor<Id>| (created_unix_ms, id) < (cursor.created_unix_ms, &cursor.id);
         self.before.as_ref().is_none_or(is_older)
     }
 
-    /// How many rows to read to know whether there are older ones, at most `rows_max`.
+    /// The number of rows to read: one more than the page, at most `rows_max`, tells whether there
+    /// are older ones.
     pub(crate) fn with_one_more(&self, rows_max: usize) -> usize {
         self.rows_max.saturating_add(1).min(rows_max)
     }
 
-    /// Cuts sorted rows down to the page.
+    /// Truncates sorted rows to the page.
     pub(crate) fn cut<T>(&self, mut rows: Vec<T>) -> Listing<T> {
         let older = rows.len().saturating_sub(self.rows_max);
         rows.drain(..older);

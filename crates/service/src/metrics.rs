@@ -1,8 +1,8 @@
-//! What is counted, one file per subject.
+//! Metrics, one file per subject.
 //!
-//! The names that begin with `mcp_devbench_` are those of dashboards that exist; all others
-//! begin with `hotcell_`. Labels are words of ours, never a caller's, so their number is
-//! bounded. `docs/METRICS.md` lists all of them, and a test compares.
+//! Names that begin with `mcp_devbench_` are those of existing dashboards; all others begin with
+//! `hotcell_`. Label values are fixed words, never a caller's text, so their number is bounded.
+//! `docs/METRICS.md` lists all metrics, and a test compares.
 
 mod agent;
 mod audit;
@@ -43,7 +43,7 @@ use traces::TraceMetrics;
 
 type Label = (&'static str, &'static str);
 
-/// Counts what happens.
+/// All metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -59,7 +59,7 @@ pub(crate) struct Metrics {
     process: ProcessMetrics,
 }
 
-/// What there is right now.
+/// Gauges that are computed when the metrics are read.
 #[derive(Debug, Default)]
 pub(crate) struct Now {
     pub(crate) phases: Vec<Phase>,
@@ -91,12 +91,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an operation: by its own name, and by the names that dashboards know.
+    /// Counts an operation: under its own name, and under the names of existing dashboards.
     pub(crate) fn operation_ended(&self, action: Action, ended: Outcome, duration: Duration) {
         self.operations.ended(action, ended, duration);
     }
 
-    /// Somebody had as much as its quota allows.
+    /// Counts a request that exceeded a quota.
     pub(crate) fn over_quota(&self, quota: QuotaKind) {
         self.operations.over_quota(quota);
     }
@@ -109,7 +109,7 @@ impl Metrics {
         self.pool.missed();
     }
 
-    /// A warm container is ready after so long.
+    /// Records how long it took to create a warm container.
     pub(crate) fn warm_refilled(&self, duration: Duration) {
         self.pool.refilled(duration);
     }
@@ -118,7 +118,7 @@ impl Metrics {
         self.execs.started();
     }
 
-    /// An exec has a place after so long.
+    /// Records how long an exec was queued.
     pub(crate) fn exec_waited(&self, wait: Duration) {
         self.execs.waited(wait);
     }
@@ -135,12 +135,12 @@ impl Metrics {
         self.store.failed();
     }
 
-    /// What the store is to call with the time of each transaction.
+    /// A callback for the duration of each store transaction.
     pub(crate) fn store_observer(&self) -> impl Fn(Duration) + Send + Sync + 'static {
         self.store.observer()
     }
 
-    /// What the ledger is to call with each time.
+    /// A callback for the timings of the ledger.
     pub(crate) fn audit_observer(&self) -> impl Fn(Timing) + Send + Sync + 'static {
         self.audit.observer()
     }
@@ -157,7 +157,7 @@ impl Metrics {
         self.engine.memory_used(bytes);
     }
 
-    /// All of it in the `OpenMetrics` text format.
+    /// All metrics in the `OpenMetrics` text format.
     pub(crate) fn text(&self, now: &Now) -> String {
         self.engine.show(&now.phases);
         self.execs.show(now.execs_running, now.execs_queued);
@@ -178,7 +178,7 @@ fn set(gauge: &Gauge, count: u64) {
     gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
-/// Brings a counter to what was counted elsewhere, which only grows.
+/// Raises a counter to a value that was counted elsewhere and only grows.
 fn reach(counter: &Counter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }
@@ -187,7 +187,7 @@ fn outcome(is_ok: bool) -> Label {
     ("outcome", if is_ok { "ok" } else { "error" })
 }
 
-/// Steps of an engine, and whatever takes as long.
+/// Buckets for steps of an engine and other things that take as long.
 fn seconds_to_minutes() -> Histogram {
     Histogram::new([
         0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0,

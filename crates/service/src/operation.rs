@@ -1,4 +1,4 @@
-//! One guard for everything that is done for a caller.
+//! The guard of all operations that are executed for a caller.
 //!
 //! ```text
 //! Service::spawn, file_read, … ─▶ begin(caller, action, target) ─▶ work in a span ─▶ outcome, bytes, duration
@@ -30,10 +30,11 @@ use crate::{Inner, ServiceError};
 use record::{Ending, Record};
 pub(crate) use record::{Recording, exec_complete};
 
-/// Operators who want policy denials alone filter for this target.
+/// The log target of policy denials, for operators who filter for them.
 const POLICY_TARGET: &str = "hotcell::policy";
 
-/// What a caller can ask for. Where there is a tool for it, both have the same name.
+/// The actions that a caller can request. If there is a tool for an action, both have the same
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is named like its tool or its method")]
 pub enum Action {
@@ -57,6 +58,9 @@ pub enum Action {
     FsImport,
     FsExport,
     ExecuteCode,
+    RunPython,
+    McpCall,
+    Memory,
     SystemStatus,
     Metrics,
     Reconcile,
@@ -68,35 +72,35 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ok,
-    /// Policy, a permission or the container's boundary forbids it.
+    /// Forbidden by policy, a permission or the container's boundary.
     Denied,
     Failed,
-    /// Whoever asked went away before it was done.
+    /// The caller went away before it was done.
     Abandoned,
 }
 
-/// The inside of the service, which is handed out with an operation.
+/// The inner service, which is handed out only together with an operation.
 #[derive(Clone)]
 pub(crate) struct Guarded(Arc<Inner>);
 
-/// Something that is being done for a caller.
+/// An operation that is being executed for a caller.
 #[must_use = "an operation that is dropped has been abandoned"]
 pub(crate) struct Operation {
     environment: Arc<Environment>,
-    /// Always with a trace: its own, or a new one.
+    /// Always has a trace: the caller's, or a new one.
     caller: Caller,
     action: Action,
-    /// As the caller named it.
+    /// The name that the caller used.
     target: String,
     started: Instant,
     bytes: u64,
     span: Span,
-    /// The same span for a collector of traces.
+    /// The same span for the trace exporter.
     traced: Option<Arc<OperationSpan>>,
     has_ended: bool,
-    /// What the ledger will hear of it; `None` without a ledger.
+    /// The audit event so far; `None` without a ledger.
     record: Option<Record>,
-    /// The event of its end, once that has come.
+    /// The pending audit event, once the operation has ended.
     recording: Recording,
 }
 
@@ -105,7 +109,7 @@ impl Guarded {
         Self(inner)
     }
 
-    /// Begins an operation. `target` is what it is about and holds no secret: a container, an
+    /// Begins an operation. `target` is what it is about and contains no secret: a container, an
     /// exec, an image.
     pub(crate) fn begin(
         &self,
@@ -142,14 +146,14 @@ impl Guarded {
         (operation, Arc::clone(&self.0))
     }
 
-    /// For what is not done for a caller: settings, readiness, stopping.
+    /// For actions without a caller: settings, readiness, stopping.
     pub(crate) fn without_operation(&self) -> &Arc<Inner> {
         &self.0
     }
 }
 
 impl Operation {
-    /// Does the work in the operation's span and ends with its outcome.
+    /// Executes the work in the operation's span and ends the operation with its outcome.
     pub(crate) fn run<'a, T: Send + 'a>(
         self,
         work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
@@ -162,8 +166,9 @@ impl Operation {
         }
     }
 
-    /// The same, for work after which bytes are still to be moved: on `Ok` the operation goes
-    /// on until it is ended. The work is boxed here, once, so that the futures above stay small.
+    /// Like [`Operation::run`], for work that is followed by a transfer: on `Ok` the operation
+    /// continues until it is ended. The work is boxed here, once, so that the futures above stay
+    /// small.
     pub(crate) fn open<'a, T: Send + 'a>(
         mut self,
         work: impl Future<Output = Result<T, ServiceError>> + Send + 'a,
@@ -189,37 +194,37 @@ impl Operation {
         }
     }
 
-    /// Counts bytes that went to the caller or came from it.
+    /// Counts bytes sent to or received from the caller.
     pub(crate) fn count_bytes(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// Notes how it was asked for, if that will be recorded.
+    /// Writes the request's arguments for the audit log, if it will be recorded.
     pub(crate) fn note(&mut self, note: impl FnOnce(&mut Arguments)) {
         if let Some(arguments) = self.record.as_mut().and_then(Record::arguments) {
             note(arguments);
         }
     }
 
-    /// Notes what it created.
+    /// Records what the operation created.
     pub(crate) fn created(&mut self, id: &impl Display) {
         if let Some(record) = &mut self.record {
             record.created(id.to_string());
         }
     }
 
-    /// It was done.
+    /// Ends the operation as successful.
     pub(crate) fn end(mut self) -> Recording {
         self.finish(Outcome::Ok, None);
         std::mem::take(&mut self.recording)
     }
 
-    /// Waits until the event of its end is written, or cannot be.
+    /// Waits until its audit event is written, or cannot be.
     pub(crate) async fn recorded(&mut self) {
         let _ = std::mem::take(&mut self.recording).written().await;
     }
 
-    /// It was not done. An operation ends once: the first reason counts.
+    /// Ends the operation as failed. An operation ends once: the first error counts.
     pub(crate) fn fail(&mut self, error: &ServiceError) {
         if let ServiceError::Refused(refusal) = error
             && !self.has_ended
@@ -234,7 +239,7 @@ impl Operation {
         self.finish(Outcome::of(error), Some(error));
     }
 
-    /// The one place where every operation ends.
+    /// The only place where operations end.
     fn finish(&mut self, outcome: Outcome, error: Option<&ServiceError>) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -272,7 +277,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// What a collector of traces is told: nothing that a container or an argument holds.
+    /// The attributes for the trace exporter: no data of containers, no arguments.
     fn attributes(
         &self,
         outcome: Outcome,
@@ -301,7 +306,7 @@ impl Drop for Operation {
     }
 }
 
-/// Refuses whoever may not see what other principals have.
+/// Rejects callers that may not see other principals' objects.
 pub(crate) fn must_be_admin(caller: &Caller, what: &str) -> Result<(), ServiceError> {
     if caller.is_admin {
         return Ok(());
@@ -311,8 +316,8 @@ pub(crate) fn must_be_admin(caller: &Caller, what: &str) -> Result<(), ServiceEr
     })
 }
 
-/// Tells the operator who was refused what by which rule. `what` is the name of an image or a
-/// container: none of them holds a secret.
+/// Logs for the operator who was denied what by which rule. `what` is the name of an image or a
+/// container; neither contains secrets.
 pub fn log_denial(caller: &Caller, what: &impl Display, refusal: &PolicyError) {
     tracing::info!(
         target: POLICY_TARGET,
@@ -363,7 +368,7 @@ impl Outcome {
 }
 
 impl Action {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Spawn,
         Self::Attach,
         Self::Kill,
@@ -384,6 +389,9 @@ impl Action {
         Self::FsImport,
         Self::FsExport,
         Self::ExecuteCode,
+        Self::RunPython,
+        Self::McpCall,
+        Self::Memory,
         Self::SystemStatus,
         Self::Metrics,
         Self::Reconcile,
@@ -396,7 +404,7 @@ impl Action {
         Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
 
-    /// As metrics and logs name it.
+    /// The name in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Spawn => "spawn",
@@ -419,6 +427,9 @@ impl Action {
             Self::FsImport => "fs_import",
             Self::FsExport => "fs_export",
             Self::ExecuteCode => "execute_code",
+            Self::RunPython => "run_python",
+            Self::McpCall => "mcp_call",
+            Self::Memory => "memory",
             Self::SystemStatus => "system_status",
             Self::Metrics => "metrics",
             Self::Reconcile => "reconcile",

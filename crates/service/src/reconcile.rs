@@ -73,7 +73,7 @@ impl Service {
 }
 
 impl Inner {
-    /// Reconciles because it is time to, and records it if there was a difference.
+    /// Reconciles periodically, and records it if there was a difference.
     pub(crate) async fn reconcile_on_time(self: &Arc<Self>) {
         match self.reconcile().await {
             Ok(found) => self.record_reconciled(&found).await,
@@ -81,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// Records a reconciliation that nobody asked for, if it has settled something.
+    /// Records a reconciliation that no caller requested, if it settled something.
     pub(crate) async fn record_reconciled(&self, found: &Reconciled) {
         if found.adopted + found.cleaned + found.orphaned > 0 {
             let note = |arguments: &mut Arguments| found.note(arguments);
@@ -209,7 +209,7 @@ impl Inner {
         }
         match container.end(EndMode::LostByEngine).await {
             Ok(()) => Ok(Settled::Cleaned),
-            // It ended on another request.
+            // It has already ended by another request.
             Err(ServiceError::NotFound { .. }) => Ok(Settled::Same),
             Err(error) => Err(error),
         }
@@ -222,7 +222,8 @@ impl Inner {
         execs: &mut Execs,
     ) -> Result<Settled, ServiceError> {
         let now_unix_ms = self.environment.clock.unix_ms();
-        // One from the future is not young for ever: the clock was set back since.
+        // The absolute difference: after the clock was set back, a row from the future must not
+        // count as young for ever.
         let is_young = row.created_unix_ms.abs_diff(now_unix_ms) < ROW_AGE_MS_MIN;
         if self.registry.get(&row.id).is_some() || (self.is_ready() && is_young) {
             return Ok(Settled::Same);
@@ -357,8 +358,8 @@ impl Inner {
     }
 }
 
-/// Whether a stopped container is restarted: it was created, nobody asked for its end, and it may
-/// contain somebody's work.
+/// Whether a stopped container is restarted: it was created, nobody requested its end, and it may
+/// contain a user's work.
 fn is_kept(row: &ContainerRow, phase: Phase) -> bool {
     let was_made = phase.is_final() || row.phase == Phase::Running;
     row.is_persistent && row.phase != Phase::Stopping && was_made
@@ -376,7 +377,7 @@ fn cause_of_end(row: &ContainerRow) -> EndCause {
 }
 
 impl Reconciled {
-    /// What its event tells.
+    /// Writes the counts for the audit log.
     fn note(&self, arguments: &mut Arguments) {
         arguments.number("discovered", self.discovered);
         for (name, count) in [

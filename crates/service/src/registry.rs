@@ -36,7 +36,7 @@ struct Owned {
     by_session: HashMap<Name, ContainerId>,
 }
 
-/// What the containers of one principal are in sum.
+/// The totals of one principal's containers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ContainerUse {
     pub(crate) containers: usize,
@@ -50,14 +50,14 @@ pub(crate) enum AddError {
     SameKey(Arc<LiveContainer>),
     /// The session is this container.
     SameSession(Arc<LiveContainer>),
-    /// The principal has as many containers as it may have.
+    /// The principal's quota is used up.
     OverQuota(OverQuota),
 }
 
 impl Registry {
-    /// Adds a container, unless its principal has asked for one under the same key at
-    /// `keys_since_unix_ms` or later, has a session of the same name, or has as many as its quota
-    /// says. Of one key or session there is never more than one container in the making.
+    /// Adds a container, unless its principal has requested one with the same key since
+    /// `keys_since_unix_ms`, has a session of the same name, or has used up its quota. There is
+    /// never more than one container under creation for the same key or session.
     pub(crate) fn add(
         &self,
         container: &Arc<LiveContainer>,
@@ -130,7 +130,7 @@ impl Registry {
         self.read().by_id.get(id).cloned()
     }
 
-    /// Those of one principal, oldest first.
+    /// The containers of one principal, oldest first.
     pub(crate) fn owned_by(&self, principal: &Principal) -> Vec<Arc<LiveContainer>> {
         let maps = self.read();
         let owned = maps.by_principal.get(principal);
@@ -138,7 +138,7 @@ impl Registry {
         ids.filter_map(|id| maps.by_id.get(id)).cloned().collect()
     }
 
-    /// What each principal has here.
+    /// The totals of each principal.
     pub(crate) fn counts(&self) -> HashMap<Principal, ContainerUse> {
         let maps = self.read();
         let owned = maps.by_principal.iter();

@@ -1,4 +1,4 @@
-//! Replacing the settings of a running service.
+//! Replaces the settings of a running service.
 
 use hotcell_domain::Caller;
 
@@ -6,8 +6,8 @@ use crate::status::WHOLE;
 use crate::{Action, Service, ServiceError, Settings};
 
 impl Service {
-    /// Replaces the settings by what `read` answers; on `Err` the old ones stay. What has begun
-    /// goes on with the old ones. The images that are kept warm are those of the start.
+    /// Replaces the settings by the result of `read`; on `Err` the old ones stay. Operations that
+    /// have begun continue with the old settings. The sets of the warm pool are fixed at start.
     pub async fn reload(
         &self,
         caller: &Caller,

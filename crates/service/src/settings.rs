@@ -1,4 +1,4 @@
-//! What the operator chose.
+//! The operator's settings.
 
 use std::time::Duration;
 
@@ -8,76 +8,76 @@ use hotcell_domain::{
 use hotcell_ledger::Ledger;
 use hotcell_otlp::Exporter;
 
-/// What the operator chose.
+/// The operator's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is let in.
+    /// The rules that requests must pass.
     pub policy: Policy,
     /// The image of a container that names none.
     pub default_image: ImageRef,
-    /// The operator's names of images.
+    /// Short names of images.
     pub aliases: ImageAliases,
     /// The limits of a container that names none.
     pub default_limits: Limits,
-    /// How much all containers may have together, warm ones too; `None`: no bound.
+    /// Limits on the sum over all containers, including warm ones; `None`: no limit.
     pub totals: Option<Totals>,
-    /// When containers end if nobody ends them.
+    /// When containers end by themselves.
     pub lifetime: Lifetime,
-    /// Execs that run at once in one container.
+    /// Concurrently running execs per container.
     pub execs_running_max: usize,
-    /// Execs that wait for a place in one container.
+    /// Queued execs per container.
     pub execs_queued_max: usize,
-    /// How much each principal may have.
+    /// The quotas of principals.
     pub quotas: Quotas,
     /// Clients that may be attached to one container.
     pub attachments_max: usize,
-    /// Output kept of one exec, in bytes on the disk.
+    /// Disk space for the output of one exec.
     pub output_bytes_max: u64,
-    /// Ended execs that are remembered of one principal; the oldest go first.
+    /// Ended execs kept per principal; the oldest are removed first.
     pub ended_execs_max: u64,
-    /// Ended containers that are remembered of one principal; the oldest go first.
+    /// Ended containers kept per principal; the oldest are removed first.
     pub ended_containers_max: u64,
-    /// New work is refused while the disk of the state directory has less room than this;
-    /// `None`: 512 MiB or a fiftieth of the disk, whichever is less.
+    /// New work is refused while the disk of the state directory has less free space than this;
+    /// `None`: 512 MiB or 2 % of the disk, whichever is less.
     pub reserve_bytes: Option<u64>,
-    /// From TERM to KILL.
+    /// Grace period between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// How long a stop may take beyond its grace. What is left then is the next server's.
+    /// How long a stop may take beyond its grace period. The rest is left to the next server.
     pub stop_timeout: Duration,
-    /// How long a key means the same request.
+    /// How long an idempotency key is valid.
     pub key_lifetime: Duration,
-    /// How long ended execs, their logs and ended containers are remembered.
+    /// How long ended execs, their logs and ended containers are kept.
     pub ended_retention: Duration,
-    /// How long a transient container may be idle.
+    /// How long a transient container may be idle before it is ended.
     pub transient_idle_max: Duration,
-    /// How long an image may be kept of which no container is made; `None`: for ever.
+    /// How long an image is kept from which no container is created; `None`: for ever.
     pub image_idle_max: Option<Duration>,
     /// How often garbage is collected.
     pub gc_interval: Duration,
-    /// How often store and engine are compared.
+    /// How often the store and the engine are reconciled.
     pub reconcile_interval: Duration,
-    /// What is kept ready.
+    /// The sets of the warm pool.
     pub warm: Vec<PoolSpec>,
-    /// How often a container that is kept ready is asked whether it is well.
+    /// How often the health of each warm container is checked.
     pub warm_check_interval: Duration,
-    /// How snippets are run.
+    /// Settings of sessions and snippets.
     pub code: CodeSettings,
-    /// Where operations are recorded; `None`: nowhere.
+    /// The audit log; `None`: operations are not recorded.
     pub ledger: Option<Ledger>,
-    /// Where spans of operations go; `None`: nowhere.
+    /// Exports the spans of operations; `None`: no traces.
     pub traces: Option<Exporter>,
 }
 
-/// How snippets are run.
+/// Settings of sessions and snippets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeSettings {
-    /// The image of sessions; `None`: that of a container that names none.
+    /// The image of sessions; `None`: the default image.
     pub image: Option<ImageRef>,
-    /// How long a session may be idle.
+    /// How long a session may be idle before it is ended.
     pub session_idle_max: Duration,
-    /// How long a snippet may run if its caller does not say.
+    /// Timeout of a snippet whose caller sets none.
     pub timeout: Duration,
-    /// How much of each stream of a snippet is answered.
+    /// Characters of each output stream in a reply.
     pub output_chars_max: usize,
 }
 
@@ -92,20 +92,20 @@ impl Default for CodeSettings {
     }
 }
 
-/// Containers that are kept ready.
+/// A set of the warm pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// What they are made of.
+    /// The image of its containers.
     pub image: ImageRef,
-    /// How many.
+    /// The number of containers to keep ready.
     pub wanted: usize,
-    /// Their limits; `None`: those of a container that names none. A `spawn` is served by a
-    /// container whose limits are those that it asks for.
+    /// Their limits; `None`: the default limits. A `spawn` gets a warm container only if the
+    /// requested limits are equal.
     pub limits: Option<Limits>,
 }
 
 impl Settings {
-    /// A container of this image whose caller names nothing else.
+    /// The spec of a container of this image with default settings.
     pub(crate) fn spec(&self, image: ImageRef) -> ContainerSpec {
         ContainerSpec {
             limits: self.default_limits,

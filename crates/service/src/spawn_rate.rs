@@ -1,25 +1,26 @@
-//! How many containers each principal has created of late.
+//! Limits how many containers each principal creates per minute.
 //!
-//! A bucket leaks at the quota's rate and holds at most what the quota allows in a minute, so a
-//! principal may create that many at once and then as many per minute as the quota says.
+//! A leaky bucket: it leaks at the quota's rate and holds what the quota allows per minute. So a
+//! principal may create that many containers at once, and then as many per minute as the quota
+//! says.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hotcell_domain::{OverQuota, Principal, QuotaKind};
 
-/// The time that a quota is about.
+/// The period of the quota.
 pub(crate) const WINDOW_MS: u64 = 60_000;
 
-/// Empty buckets are dropped each time so many more have come.
+/// Empty buckets are dropped each time this many were added.
 const BUCKETS_BETWEEN_SWEEPS: usize = 1024;
 
-/// Who has created how many containers of late.
+/// The buckets of all principals.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnRates(Mutex<HashMap<Principal, Bucket>>);
 
-/// One container fills [`WINDOW_MS`] of it, and each millisecond empties as many as containers are
-/// allowed per minute: whole numbers throughout.
+/// One container fills [`WINDOW_MS`] of it, and each millisecond drains as many units as containers
+/// are allowed per minute, so that all values are integers.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     filled: u64,
@@ -36,7 +37,7 @@ impl SpawnRates {
         self.lock().insert(principal, bucket);
     }
 
-    /// Counts one more, unless there are as many as may be.
+    /// Counts one more container, unless the bucket is full.
     pub(crate) fn take(
         &self,
         principal: &Principal,
@@ -62,11 +63,11 @@ impl SpawnRates {
 
 impl Bucket {
     fn take(&mut self, per_minute: u64, now_unix_ms: u64) -> Result<(), OverQuota> {
-        // A clock that was set back empties nothing.
+        // If the clock was set back, nothing leaks.
         let elapsed_ms = now_unix_ms.saturating_sub(self.at_unix_ms);
         self.at_unix_ms = now_unix_ms;
         let leaked = elapsed_ms.saturating_mul(per_minute);
-        // After the quota was lowered, it is not waited for longer than a minute.
+        // Clamped, so that after the quota was lowered the wait is not longer than a minute.
         let capacity = per_minute * WINDOW_MS;
         self.filled = self.filled.saturating_sub(leaked).min(capacity);
         if self.filled + WINDOW_MS <= capacity {

@@ -1,4 +1,4 @@
-//! Taking over a state directory.
+//! Starts the service: takes over a state directory.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -24,13 +24,12 @@ use crate::status::limit_views;
 use crate::tasks::Tasks;
 use crate::{EndOnDrop, Inner, Service, ServiceError, Settings, trace};
 
-/// Containers connected to at once at the start.
+/// Concurrent reconnects at the start.
 const RECONNECTS_MAX: usize = 16;
 
 impl Service {
-    /// Takes over a state directory: reconciles with the engine, goes on with every exec,
-    /// reconnects to every container in the background, begins to fill the warm pool, and
-    /// starts the timers.
+    /// Takes over a state directory: reconciles with the engine, continues every exec, reconnects
+    /// to every container in the background, begins to fill the warm pool, and starts the timers.
     pub async fn start(
         engine: Arc<dyn Engine>,
         store: Store,
@@ -51,8 +50,8 @@ impl Service {
         Ok(service)
     }
 
-    /// A service for the containers of this process alone: takes nothing over, and does nothing
-    /// by itself but watch their disk space. Whoever makes a container ends it.
+    /// A service only for the containers of this process: takes over nothing, and does nothing by
+    /// itself except watch their disk usage. The caller ends the containers that it creates.
     pub fn temporary(
         engine: Arc<dyn Engine>,
         store: Store,
@@ -60,8 +59,8 @@ impl Service {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Self, ServiceError> {
-        // What enforces limits is known when there is a container; to find out before costs
-        // more than it is worth.
+        // What enforces the limits is known once there is a container; finding out before is not
+        // worth the time.
         let enforced = Enforced::NOTHING;
         let (service, inner) = Self::new(engine, store, settings, clock, random, enforced)?;
         inner.start_disk_watch();
@@ -126,7 +125,7 @@ impl Inner {
         }
     }
 
-    /// Tells the ledger that it goes on, and with what.
+    /// Records in the ledger that the server has started, and what it found.
     async fn record_start(&self) {
         let environment = &self.environment;
         let settings = environment.settings();
@@ -143,8 +142,8 @@ impl Inner {
         environment.record_own(EventName::SystemStart, note).await;
     }
 
-    /// Finds the containers again, and gives each its execs. Those that are nobody's are the
-    /// pool's before anybody asks whose they are.
+    /// Finds the containers of earlier servers and gives each its execs. The pool takes over its
+    /// containers first, so that reconcile does not treat them as callers'.
     async fn take_over(self: &Arc<Self>) -> Result<(), ServiceError> {
         let warm = self.environment.store.warm().await?;
         self.pool.adopt(warm).await?;
@@ -158,7 +157,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A restart is no way around a quota.
+    /// Counts recent spawns again, so that a restart does not reset the quota.
     async fn restore_spawn_rates(&self) -> Result<(), ServiceError> {
         let environment = &self.environment;
         let now_unix_ms = environment.clock.unix_ms();
@@ -171,7 +170,7 @@ impl Inner {
     }
 }
 
-/// A limit that does not hold is never silently absent.
+/// Warns about limits that nothing enforces.
 fn warn_of(enforced: Enforced) {
     for view in limit_views(enforced) {
         match view.by {

@@ -1,4 +1,4 @@
-//! How the whole is.
+//! The status of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -14,91 +14,89 @@ use hotcell_otlp::Exporter;
 use crate::metrics::Now;
 use crate::{Action, Inner, PoolView, Reconciled, Service, ServiceError};
 
-/// How long an engine may take to show that it is there, or to tell what is worth a look
-/// but not a wait.
+/// How long an engine may take for a health check, or for optional information.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The target of what is about no container, exec or image in particular.
+/// The target of operations that are about no particular container, exec or image.
 pub(crate) const WHOLE: &str = "server";
 
-/// How the whole is.
+/// The status of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The engine's name.
     pub engine: String,
     /// Whether the engine answered just now.
     pub engine_is_up: bool,
-    /// Since when this server runs.
+    /// When this server started.
     pub started_unix_ms: u64,
-    /// Containers that have not ended, of all principals.
+    /// Live containers of all principals.
     pub containers: u64,
-    /// What is kept ready.
+    /// The sets of the warm pool.
     pub warm: Vec<PoolView>,
-    /// Execs that run.
+    /// Running execs.
     pub execs_running: u64,
-    /// Execs that wait.
+    /// Queued execs.
     pub execs_queued: u64,
-    /// What each principal has of its quota; only those who have something.
+    /// The quota usage of each principal that uses anything.
     pub principals: Vec<PrincipalUse>,
-    /// Which languages snippets can have, by image, as far as that is known.
+    /// The languages that snippets can use, by image, as far as known.
     pub languages: Vec<(String, Vec<&'static str>)>,
-    /// What stands behind each limit of a new container.
+    /// What enforces each limit of a new container.
     pub limits: Vec<LimitView>,
-    /// How many workspaces the engine has by the user ids of their files on disk: `plain`, `shifted`
-    /// or `owner`. Warm ones count too; empty if the engine does not tell.
+    /// The number of workspaces by the user ids of their files on disk: `plain`, `shifted` or
+    /// `owner`. Includes warm containers; empty if the engine does not report it.
     pub workspaces: BTreeMap<&'static str, u64>,
-    /// What all containers hold together, warm ones too.
+    /// The sum of the limits of all containers, including warm ones.
     pub held: Share,
-    /// What they may hold; `None`: no bound.
+    /// The limit on that sum; `None`: no limit.
     pub totals: Option<Totals>,
-    /// What the last reconciliation found, and when.
+    /// When the last reconciliation was, and its result.
     pub reconciled: Option<(u64, Reconciled)>,
-    /// Whether it takes requests: false while it starts and while it stops.
+    /// Whether requests are accepted: false while the server starts and while it stops.
     pub is_ready: bool,
 }
 
-/// What a principal has of its quota.
+/// The quota usage of one principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrincipalUse {
-    /// Who.
+    /// The owner.
     pub principal: Principal,
-    /// Containers that have not ended.
+    /// Live containers.
     pub containers: usize,
-    /// The disk limits of these containers together.
+    /// The sum of their disk limits.
     pub disk_bytes: u64,
-    /// Execs that run or wait.
+    /// Running and queued execs.
     pub execs: usize,
-    /// What the logs of these execs take of the disk.
+    /// The size of their logs on disk.
     pub output_bytes: u64,
-    /// What it may have.
+    /// The principal's quota.
     pub quota: Quota,
 }
 
-/// What stands behind a limit.
+/// What enforces a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitView {
     /// `memory`, `cpu`, `pids`, `disk`.
     pub limit: &'static str,
-    /// What enforces it: `cgroup` or `project_quota` for the container as a whole, `rlimit` for
-    /// each process of it, `watched` if what goes over is noticed and ended; `None` if nothing
-    /// does.
+    /// What enforces it: `cgroup` or `project_quota` for the whole container, `rlimit` for each
+    /// process, `watched` if excess is noticed and ended; `None` if nothing does.
     pub by: Option<&'static str>,
 }
 
 impl Service {
-    /// How the whole is.
+    /// The status of the server.
     pub async fn status(&self, caller: &Caller) -> Result<Status, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::SystemStatus, &WHOLE);
         operation.run(async { Ok(inner.status().await) }).await
     }
 
-    /// The profile of a container whose caller names nothing.
+    /// The profile of a container with default settings.
     pub fn default_profile(&self) -> Profile {
         let settings = self.inner.without_operation().environment.settings();
         Profile::of(&settings.spec(settings.default_image.clone()))
     }
 
-    /// The most that a container may ask for; `None`: no bound.
+    /// The highest limits that a caller may request; `None`: no limit.
     pub fn maxima(&self) -> Option<Maxima> {
         self.inner
             .without_operation()
@@ -118,19 +116,19 @@ impl Service {
             .clone()
     }
 
-    /// The operator's names of images.
+    /// The short names of images.
     pub fn image_aliases(&self) -> ImageAliases {
         let environment = &self.inner.without_operation().environment;
         environment.settings().aliases.clone()
     }
 
-    /// The image that a name stands for.
+    /// Resolves an image name, which may be an alias.
     pub fn resolve_image(&self, name: &ImageName) -> ImageRef {
         let environment = &self.inner.without_operation().environment;
         environment.settings().aliases.resolve(name)
     }
 
-    /// Whether it takes requests.
+    /// Whether requests are accepted.
     pub fn is_ready(&self) -> bool {
         self.inner.without_operation().is_ready()
     }
@@ -142,17 +140,17 @@ impl Service {
         Ok(store.responds().await?)
     }
 
-    /// The metrics, as Prometheus reads them: `application/openmetrics-text; version=1.0.0;
-    /// charset=utf-8`.
+    /// The metrics in the format that Prometheus reads: `application/openmetrics-text;
+    /// version=1.0.0; charset=utf-8`.
     pub fn metrics_text(&self, caller: &Caller) -> String {
         let (operation, inner) = self.begin(caller, Action::Metrics, &WHOLE);
         let text = inner.environment.metrics.text(&inner.now());
-        // It is not worth waiting for: nothing was changed.
+        // A read-only operation does not wait for its audit event.
         drop(operation.end());
         text
     }
 
-    /// Whether operations that leave an event are refused, because the audit log cannot be
+    /// Whether operations that must be recorded are refused, because the audit log cannot be
     /// written.
     pub fn is_unrecordable(&self) -> bool {
         let inner = self.inner.without_operation();
@@ -160,9 +158,9 @@ impl Service {
         settings.ledger.as_ref().is_some_and(Ledger::is_stopped)
     }
 
-    /// Records that somebody could not prove who they are: what they asked for (`None` if many
-    /// things), where from, which check failed, and how often. None of it holds a credential. It
-    /// does not wait.
+    /// Records failed logins: the requested path (`None` if there were several), the address, the
+    /// check that failed, and the number of attempts. None of these contains a credential. Does not
+    /// wait.
     pub fn auth_failed(&self, path: Option<&str>, address: &str, reason: &str, count: u64) {
         let inner = self.inner.without_operation();
         let settings = inner.environment.settings();
@@ -180,7 +178,7 @@ impl Service {
         drop(ledger.record(&event));
     }
 
-    /// Records that a caller was denied something before the service was asked for it.
+    /// Records that a caller was denied an action before the service was called.
     pub async fn deny(&self, caller: &Caller, action: Action) {
         let (mut operation, _) = self.begin(caller, action, &WHOLE);
         operation.fail(&ServiceError::Denied {
@@ -216,7 +214,7 @@ impl Inner {
         }
     }
 
-    /// By name.
+    /// The quota usage of each principal, sorted by name.
     fn principals_in_use(&self) -> Vec<PrincipalUse> {
         let environment = &self.environment;
         let containers = self.registry.counts();
@@ -237,7 +235,7 @@ impl Inner {
         all.into_iter().map(in_use).collect()
     }
 
-    /// What there is right now.
+    /// The current values of the gauges.
     fn now(&self) -> Now {
         let settings = self.environment.settings();
         let spans = settings.traces.as_ref().map(Exporter::counts);
@@ -258,7 +256,7 @@ impl Inner {
         now
     }
 
-    /// What stands behind limits here: as the newest container has it, or as was foreseen.
+    /// What enforces limits here: as reported for the newest container, or as expected.
     fn enforced(&self) -> Enforced {
         let containers = self.registry.all();
         let newest = containers
@@ -277,7 +275,7 @@ fn workspaces(containers: &[Container]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-/// How callers see what stands behind limits.
+/// Converts what enforces limits for callers.
 pub(crate) fn limit_views(enforced: Enforced) -> Vec<LimitView> {
     let view = |(limit, enforcement)| LimitView {
         limit,

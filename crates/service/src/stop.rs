@@ -1,4 +1,4 @@
-//! Stopping, and ending many containers at once.
+//! Stops the service, and ends many containers at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,16 @@ use tokio::task::JoinSet;
 use crate::container::{EndMode, LiveContainer};
 use crate::{Inner, Service, ServiceError};
 
-/// Containers that are ended at the same time.
+/// Containers that are ended concurrently.
 const ENDS_MAX: usize = 16;
 
-/// Rounds of ending what could not be ended before.
+/// Rounds of retrying containers that could not be ended.
 const ROUNDS_MAX: usize = 3;
 
 impl Service {
-    /// Stops: takes nothing new, removes warm containers, lets execs end for as long as
-    /// `grace`, ends what is left in transient containers and removes them. Persistent
-    /// containers, and the execs in them, go on. What an engine does not remove in time is
-    /// left to the next server.
+    /// Stops the service: refuses new work, removes warm containers, waits up to `grace` for execs
+    /// to end, then ends and removes transient containers. Persistent containers and their execs
+    /// continue. What an engine does not remove in time is left to the next server.
     pub async fn stop(&self, grace: Duration) {
         let inner = self.inner.without_operation();
         inner.set_ready(false);
@@ -54,7 +53,7 @@ impl Inner {
         self.end_transient().await;
     }
 
-    /// Notes of what is left that it was to be ended.
+    /// Stores for the remaining transient containers that they must be ended.
     async fn leave_transient(&self) {
         for container in self.transient() {
             let store = &self.environment.store;
@@ -74,15 +73,15 @@ impl Inner {
         containers
     }
 
-    /// Waits until no container has an exec.
+    /// Waits until no container has running or queued execs.
     async fn drained(&self) {
         for container in self.registry.all() {
             container.execs().idle().await;
         }
     }
 
-    /// Removes transient containers. What cannot be removed is left to the next server: its
-    /// row says that it was being ended.
+    /// Removes transient containers. Those that cannot be removed are left to the next server:
+    /// their rows say that they were ending.
     async fn end_transient(&self) {
         let mut mode = EndMode::Graceful;
         for _ in 0..ROUNDS_MAX {
@@ -95,7 +94,7 @@ impl Inner {
         }
     }
 
-    /// Ends containers, a bounded number at a time, and answers how many are not gone.
+    /// Ends containers, a bounded number at a time; returns how many could not be ended.
     pub(crate) async fn end_all(&self, containers: Vec<Arc<LiveContainer>>, mode: EndMode) -> u64 {
         let turns = Arc::new(Semaphore::new(ENDS_MAX));
         let mut ends = JoinSet::new();
@@ -116,7 +115,7 @@ impl Inner {
             .count() as u64
     }
 
-    /// Tells the store when containers were last used.
+    /// Stores when containers were last used.
     pub(crate) async fn save_uses(&self) {
         let containers = self.registry.all();
         let unnoted = |container: &Arc<LiveContainer>| {

@@ -1,8 +1,8 @@
 //! The span of an operation, and those of its steps.
 //!
-//! An operation has its context in a task-local, so that the engine, the store and the agents' connections find
-//! it without being handed it. Work in other tasks takes it along by [`carried`]. Once the operation has ended,
-//! steps are nobody's and not recorded.
+//! The context of an operation is a task-local, so that engine, store and agent connections find it
+//! without a parameter. Other tasks inherit it through [`carried`]. After the operation has ended,
+//! steps are no longer recorded.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use hotcell_domain::TraceContext;
 use hotcell_otlp::{Exporter, Span, SpanKind};
 use tokio::time::Instant;
 
-/// Steps that are recorded of one operation: a long one would fill the queue alone.
+/// Most steps recorded per operation: a long one would fill the queue alone.
 const STEPS_MAX: u64 = 64;
 
 tokio::task_local! {
     static CURRENT: Option<Arc<OperationSpan>>;
 }
 
-/// The span of an operation that goes on.
+/// The span of a running operation.
 #[derive(Debug)]
 pub(crate) struct OperationSpan {
     exporter: Exporter,
     trace: TraceContext,
     id: [u8; 8],
-    /// When it began, by both clocks.
+    /// When it began: monotonic and wall-clock time.
     began: Instant,
     began_unix_ns: u64,
     steps: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct OperationSpan {
 }
 
 impl OperationSpan {
-    /// Begins a span, unless its caller asks for none.
+    /// Begins a span, unless the caller's trace is not sampled.
     pub(crate) fn begin(
         exporter: &Exporter,
         trace: TraceContext,
@@ -47,7 +47,7 @@ impl OperationSpan {
         Some(Arc::new(Self {
             exporter: exporter.clone(),
             trace,
-            // All zeros would be no id.
+            // All zeros would be an invalid id.
             id: (u64::from_be_bytes(random) | 1).to_be_bytes(),
             began: Instant::now(),
             began_unix_ns: unix_ms.saturating_mul(1_000_000),
@@ -56,7 +56,7 @@ impl OperationSpan {
         }))
     }
 
-    /// Ends it. From now on steps are not its any more.
+    /// Ends the span. Later steps do not belong to it any more.
     pub(crate) fn end(
         &self,
         name: &'static str,
@@ -111,7 +111,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Does work as a part of an operation.
+/// Runs work as a part of an operation.
 pub(crate) fn within<F: Future>(
     span: Option<Arc<OperationSpan>>,
     work: F,
@@ -119,13 +119,14 @@ pub(crate) fn within<F: Future>(
     CURRENT.scope(span, work)
 }
 
-/// Does work in another task as a part of the operation that this task works for.
+/// Lets work in another task be a part of the current operation.
 pub(crate) fn carried<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let current = CURRENT.try_with(Clone::clone).ok().flatten();
     within(current, work)
 }
 
-/// Records a step of the current operation that is just over: a part of the server and what it did.
+/// Records a step of the current operation that has just ended: a part of the server and what it
+/// did.
 pub(crate) fn step(part: &'static str, what: &'static str, duration: Duration, is_ok: bool) {
     let _ = CURRENT.try_with(|current| {
         if let Some(span) = current {

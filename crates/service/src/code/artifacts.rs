@@ -1,7 +1,7 @@
-//! What snippets put into `/workspace/artifacts`.
+//! Finds the files that snippets write to `/workspace/artifacts`.
 //!
-//! The directory is listed before and after a snippet runs, and what is new or has another etag
-//! is the snippet's. Both listings are bounded, whatever is there.
+//! The directory is listed before and after a snippet runs; files that are new or have another etag
+//! are the snippet's. Both listings are bounded.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,22 @@ use crate::ServiceError;
 use crate::container::LiveContainer;
 use crate::file::{FileInfo, FileKind, FilePath, once};
 
-/// Files that are looked at.
+/// Most files per listing.
 const FILES_MAX: u32 = 1000;
 
 const DIRECTORY: &[u8] = b"artifacts";
 
-/// Files that a snippet made or changed.
+/// Files that a snippet created or changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Artifacts {
-    /// By path, below `/workspace`. Only plain files: a link or a pipe is nobody's picture.
+    /// Sorted by path, relative to `/workspace`. Only regular files: a link or a pipe is not an
+    /// artifact.
     pub files: Vec<FileInfo>,
-    /// Whether there are more files than are looked at.
+    /// Whether the directory has more files than were listed.
     pub has_more: bool,
 }
 
-/// Lists what is there; nothing if there is no such directory.
+/// Lists the directory; empty if it does not exist.
 pub(super) async fn list(container: &LiveContainer) -> Artifacts {
     let listed = async {
         let path = FilePath::parse(DIRECTORY)?;
@@ -50,7 +51,7 @@ pub(super) async fn list(container: &LiveContainer) -> Artifacts {
 }
 
 impl Artifacts {
-    /// Those that are not in an earlier listing, or have changed since.
+    /// The files that are not in an earlier listing, or have changed since.
     pub(super) fn since(mut self, before: &Self) -> Self {
         let known = before.files.iter();
         let known: HashMap<_, _> = known.map(|file| (&file.path, &file.etag)).collect();

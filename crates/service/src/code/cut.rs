@@ -1,19 +1,19 @@
-//! The beginning and the end of a long text.
+//! Shortens a long text to its beginning and its end.
 
-/// A text of which the middle may be left out. Bytes that are not UTF-8 are shown as U+FFFD.
+/// A text whose middle may be left out. Bytes that are not UTF-8 are shown as U+FFFD.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CutText {
-    /// All of it, or its beginning.
+    /// The whole text, or its beginning.
     pub head: String,
-    /// Its end, if something between the two was left out.
+    /// The end of the text, if the middle was left out.
     pub tail: Option<String>,
-    /// How many bytes were left out between the two.
+    /// Number of bytes left out between the two.
     pub left_out_bytes: u64,
-    /// Whether all that is shown was UTF-8.
+    /// Whether everything that is shown was valid UTF-8.
     pub is_utf8: bool,
 }
 
-/// Gathers a text piece by piece, in memory for what is shown.
+/// Collects a text piece by piece, keeping only what will be shown.
 #[derive(Debug)]
 pub(super) struct Cutter {
     head: Vec<u8>,
@@ -22,11 +22,11 @@ pub(super) struct Cutter {
     chars_max: usize,
 }
 
-/// Bytes of a character.
+/// Bytes of a UTF-8 character.
 const CHAR_BYTES_MAX: usize = 4;
 
 impl Cutter {
-    /// Shows at most so many characters.
+    /// Shows at most this many characters.
     pub(super) fn new(chars_max: usize) -> Self {
         Self {
             head: Vec::new(),
@@ -42,16 +42,17 @@ impl Cutter {
         let room = kept_bytes_max - self.head.len();
         let (head, rest) = data.split_at(data.len().min(room));
         self.head.extend_from_slice(head);
-        // Of a long piece only the end can be shown.
+        // Of a long piece, only the end can be shown.
         let rest = &rest[rest.len().saturating_sub(kept_bytes_max)..];
         self.tail.extend_from_slice(rest);
-        // Moved rarely, so that each byte is moved about once.
+        // Trimmed rarely, so that each byte is moved about once.
         if self.tail.len() > 2 * kept_bytes_max {
             self.tail.drain(..self.tail.len() - kept_bytes_max);
         }
     }
 
-    /// What is shown of it. `total_bytes`: how much there was, if some of it never came.
+    /// The shortened text. `total_bytes`: its full size, if not all of it was passed to this
+    /// cutter.
     pub(super) fn finish(mut self, total_bytes: Option<u64>) -> CutText {
         let total_bytes = total_bytes.unwrap_or(self.total_bytes);
         let is_all_here = (self.head.len() + self.tail.len()) as u64 == total_bytes;
@@ -88,7 +89,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// How many characters it is shown as.
+/// The number of characters that the bytes are shown as.
 fn chars(bytes: &[u8]) -> usize {
     let chunks = bytes.utf8_chunks();
     chunks
@@ -96,7 +97,7 @@ fn chars(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// How many bytes the first `count` characters have.
+/// The number of bytes that the first `count` characters have.
 fn prefix_bytes(bytes: &[u8], count: usize) -> usize {
     let (mut left, mut end) = (count, 0);
     for chunk in bytes.utf8_chunks() {
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn what_is_left_out_is_counted_exactly() {
         let letters: Vec<u8> = (b'a'..=b'z').collect();
-        // Less than is kept, more than is kept, and far more.
+        // Less than what is kept, more, and far more.
         for repeated in [1, 3, 5000] {
             let all = letters.repeat(repeated);
             for piece in [1, 7, all.len()] {

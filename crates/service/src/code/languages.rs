@@ -1,4 +1,4 @@
-//! Which languages an image can run: asked once of a container of it.
+//! Which languages an image can run: probed once in a container of the image.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use hotcell_domain::{Command, Language};
 use crate::container::LiveContainer;
 use crate::{Inner, ServiceError};
 
-/// Images that are remembered; when there are more, all are asked again.
+/// Cached images; when there are more, the cache is cleared.
 const IMAGES_MAX: usize = 256;
 
-/// How long a container may take to tell.
+/// How long the probe may take.
 const PROBE_TIMEOUT_S: f64 = 20.0;
 
 /// More than the names of all languages.
 const PROBE_BYTES_MAX: usize = 4096;
 
-/// The languages of images, by digest, or by name where there is none.
+/// The languages of images, by digest, or by name if there is no digest.
 #[derive(Debug, Default)]
 pub(crate) struct Languages(Mutex<HashMap<String, Known>>);
 
@@ -28,7 +28,7 @@ struct Known {
 }
 
 impl Languages {
-    /// What is known of each image, by its name.
+    /// The known languages of each image, by its name.
     pub(crate) fn all(&self) -> Vec<(String, Vec<&'static str>)> {
         let known = self.lock();
         let names = |known: &Known| -> Vec<&'static str> {
@@ -63,8 +63,8 @@ impl Languages {
 }
 
 impl Inner {
-    /// Refuses a language that a container cannot run. An image that is not known to have it is
-    /// asked: the files of a host change.
+    /// Rejects a language that a container cannot run. If the language is not known to be present,
+    /// the image is probed again: the files of the `host` image may change.
     pub(super) async fn require(
         &self,
         container: &LiveContainer,
@@ -74,7 +74,7 @@ impl Inner {
             return Ok(());
         }
         match self.probe(container).await? {
-            // Without a shell it cannot tell. What needs none is tried.
+            // Without a shell it cannot be probed. Languages that do not need one are tried.
             None if !language.needs_shell() => Ok(()),
             Some(found) if found.contains(&language) => Ok(()),
             found => Err(lacking(container, language, &found.unwrap_or_default())),
@@ -93,7 +93,7 @@ impl Inner {
         }
     }
 
-    /// Asks a container, and remembers what it says of its image; `None` if it has no shell.
+    /// Probes a container and caches the result for its image; `None` if it has no shell.
     async fn probe(
         &self,
         container: &LiveContainer,
@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-/// By what an image is remembered.
+/// The cache key of a container's image.
 fn key(container: &LiveContainer) -> String {
     let digest = container.image_digest();
     let digest = digest.or(container.row.image_digest.as_deref());

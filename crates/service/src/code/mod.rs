@@ -1,8 +1,8 @@
-//! Running snippets, in sessions.
+//! Runs snippets in sessions.
 //!
-//! A session is a container of its owner's with a name. It is created on first use, keeps its
-//! files from one snippet to the next, and ends when nobody has used it for a while. Each snippet
-//! is an exec like any other, of a source file that is there for as long as it runs.
+//! A session is a container with a name. It is created on first use, keeps its files from one
+//! snippet to the next, and ends when it has been idle for a while. Each snippet is an exec like
+//! any other; its source file exists while it runs.
 
 mod artifacts;
 mod cut;
@@ -11,6 +11,7 @@ mod notebook;
 mod output;
 mod python;
 mod run;
+mod script;
 mod session;
 mod snippet;
 
@@ -23,78 +24,79 @@ pub use self::artifacts::Artifacts;
 pub use self::cut::CutText;
 pub(crate) use self::languages::Languages;
 pub use self::output::CodeOutput;
+pub use self::script::{ScriptHost, ScriptRequest, ScriptRun, ScriptStream};
 pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
 use crate::exec::CellValues;
 use crate::file::FilePath;
 use crate::{Abandonment, Progress};
 
-/// A snippet that somebody wants to run in a session.
+/// A request to run a snippet in a session.
 #[derive(Debug, Clone)]
 pub struct CodeRequest {
-    /// What it is written in.
+    /// The language of the source.
     pub language: &'static Language,
-    /// What it says.
+    /// The source code.
     pub source: Bytes,
-    /// Where it runs.
+    /// The name of the session.
     pub session: Name,
-    /// Written before it runs, all of them or none.
+    /// Files to write before the snippet runs, all of them or none.
     pub files: Vec<CodeFile>,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<String>,
-    /// What it reads; nothing if there is none.
+    /// Text for standard input; `None` means empty.
     pub stdin: Option<String>,
-    /// How long it may run; `None`: as long as the operator says.
+    /// How long it may run; `None` means the configured default.
     pub timeout: Option<Duration>,
-    /// Run it by the plain interpreter, even where a warmed one could.
+    /// Use the plain interpreter even if a warm one is ready.
     pub is_cold: bool,
-    /// Run it in the interpreter that the session keeps, as a cell of a notebook.
+    /// Run it as a notebook cell, in the interpreter that the session keeps.
     pub stateful: bool,
-    /// End that interpreter first.
+    /// End that interpreter before the snippet runs.
     pub restart: bool,
     /// Receives the progress of the image pull.
     pub progress: Progress,
-    /// Whether somebody waits for it. A snippet that was abandoned is cancelled; a session stays.
+    /// Whether the caller still waits. An abandoned snippet is cancelled; its session stays.
     pub abandonment: Abandonment,
 }
 
-/// A file that a snippet needs.
+/// A file to write before a snippet runs.
 #[derive(Debug, Clone)]
 pub struct CodeFile {
-    /// Where.
+    /// The path in the container.
     pub path: FilePath,
-    /// What.
+    /// The content.
     pub data: Bytes,
 }
 
-/// A session as whoever uses it sees it.
+/// A session, as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionView {
-    /// Its name.
+    /// The name that the caller chose.
     pub name: Name,
-    /// Its container.
+    /// The container that the session is.
     pub container: ContainerId,
-    /// Whether this call made it.
+    /// Whether this call created it.
     pub is_new: bool,
-    /// Whether there was an earlier one of this name, whose files are gone.
+    /// Whether an earlier session of this name has ended, so that its files are gone.
     pub had_ended: bool,
 }
 
-/// A snippet that has run.
+/// The result of a snippet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeRun {
-    /// The exec that it was.
+    /// The exec that ran it.
     pub exec: ExecId,
-    /// Where it ran.
+    /// The session that it ran in.
     pub session: SessionView,
-    /// How it ended.
+    /// How the exec ended.
     pub end: ExecEnd,
-    /// What it put into `/workspace/artifacts`.
+    /// The files that it wrote to `/workspace/artifacts`.
     pub artifacts: Artifacts,
-    /// What a stateful one tells besides.
+    /// The values that a notebook cell reported.
     pub notebook: Option<CellValues>,
 }
 
-/// The name of the session of a caller who names none.
+/// The session of a caller who names none.
 pub fn default_session() -> Name {
     Name::parse("default").expect("it is a short text")
 }

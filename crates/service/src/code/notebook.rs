@@ -1,10 +1,10 @@
-//! Running a snippet in the interpreter that its session keeps.
+//! Runs a snippet in the interpreter that its session keeps.
 
 use std::sync::Arc;
 
 use hotcell_domain::{Caller, Env, ExecStatus, NotStarted};
 
-use super::run::{PYTHON, set_python_variables};
+use super::run::{PYTHON, SessionAge, figures_of, set_python_variables};
 use super::session::Session;
 use super::{CodeRequest, CodeRun, SNIPPET_BYTES_MAX, artifacts};
 use crate::container::LiveContainer;
@@ -12,7 +12,7 @@ use crate::exec::{Cell, NoKernel};
 use crate::{Inner, ServiceError};
 
 impl Inner {
-    /// The same as [`Inner::run_code`], in an interpreter that keeps its variables.
+    /// Like [`Inner::run_code`], in an interpreter that keeps its variables.
     pub(super) async fn run_stateful(
         self: &Arc<Self>,
         caller: &Caller,
@@ -20,30 +20,40 @@ impl Inner {
         mut request: CodeRequest,
     ) -> Result<CodeRun, ServiceError> {
         let Session { container, view } = session;
+        // First of all, so that cells run in the order of their calls and each is given the
+        // artifacts of its own.
+        let turn = container.execs().cell_turn(&request.abandonment).await?;
+        self.may_start(&container).await?;
         let (language, files) = (request.language, std::mem::take(&mut request.files));
-        let wrote = self.write_files(caller, &container, files, true);
+        let wrote = self.write_files(caller, &container, files, Some(SessionAge::of(&view)));
         let (before, wrote) = tokio::join!(artifacts::list(&container), wrote);
         wrote?;
         let cell = self.cell(&container, request).await?;
-        let run = match container.execs().run_cell(caller, cell).await {
-            Ok(run) => run,
+        let (run, turn) = match container.execs().run_cell(caller, turn, cell).await {
+            Ok(ran) => ran,
             Err(NoKernel::NotStarted(NotStarted::NoProgram)) => {
                 return Err(self.lacks(&container, language).await);
             }
             Err(NoKernel::NotStarted(_)) => {
+                container.set_python_modules(false);
                 return Err(ServiceError::Unavailable {
                     reason: "the interpreter of this session could not be started".to_owned(),
                     source: None,
                 });
             }
-            Err(NoKernel::Service(error)) => return Err(error),
+            Err(NoKernel::Service(error)) => {
+                // It may not start because of what an earlier one left beside our modules.
+                container.set_python_modules(false);
+                return Err(error);
+            }
         };
         container.touch(self.environment.clock.unix_ms());
         if run.end.status != ExecStatus::Succeeded {
-            // Perhaps because it had lost or changed our modules.
+            // The session may have lost or changed our modules: write them again next time.
             container.set_python_modules(false);
         }
         let artifacts = artifacts::list(&container).await.since(&before);
+        drop(turn);
         Ok(CodeRun {
             exec: run.exec,
             session: view,
@@ -62,7 +72,8 @@ impl Inner {
         let number = u64::from_be_bytes(random[2..].try_into().unwrap_or_default());
         let mut env = Env::default();
         let connected = container.connection().get().await?;
-        let figures = set_python_variables(&mut env, &connected, number);
+        let figures = figures_of(number);
+        set_python_variables(&mut env, &connected, &figures);
         let timeout = self.environment.settings().code.timeout;
         Ok(Cell {
             code: String::from_utf8(request.source.into()).map_err(|_| not_text())?,
@@ -78,7 +89,7 @@ impl Inner {
 }
 
 impl CodeRequest {
-    /// Refuses what a notebook cannot run.
+    /// Rejects requests that a notebook cannot run.
     pub(super) fn check_stateful(&self) -> Result<(), ServiceError> {
         let invalid = |reason: &str| {
             Err(ServiceError::Invalid {

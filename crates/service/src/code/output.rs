@@ -1,32 +1,32 @@
-//! What a snippet wrote, as far as it is answered.
+//! A snippet's output, shortened for the reply.
 
 use hotcell_domain::{Caller, ExecEnd, ExecId, Stream};
 
 use super::cut::{CutText, Cutter};
 use crate::{Action, Inner, Service, ServiceError};
 
-/// How much of the log is read at once.
+/// How much of the log one read returns.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// What a snippet wrote.
+/// The shortened output of a snippet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeOutput {
-    /// Its standard output.
+    /// Standard output.
     pub stdout: CutText,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: CutText,
-    /// How much of the middle of both is not in the log either.
+    /// Bytes that the log itself does not have: they were dropped from the middle of the output.
     pub not_kept_bytes: u64,
 }
 
 impl Service {
-    /// How many characters of each stream [`Service::code_output`] answers at most.
+    /// Most characters of each stream that [`Service::code_output`] returns.
     pub fn code_output_chars_max(&self) -> usize {
         let inner = self.inner.without_operation();
         inner.environment.settings().code.output_chars_max
     }
 
-    /// The beginning and the end of what an exec that has ended wrote.
+    /// The beginning and the end of the output of an exec that has ended.
     pub async fn code_output(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Running a snippet in a session.
+//! Runs a snippet in a session.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hotcell_ledger::Arguments;
 
 use super::session::{Session, ended_meanwhile};
 use super::snippet::Snippet;
-use super::{CodeFile, CodeRequest, CodeRun, artifacts, python};
+use super::{CodeFile, CodeRequest, CodeRun, SessionView, artifacts, python};
 use crate::connection::Connected;
 use crate::container::LiveContainer;
 use crate::environment::Environment;
@@ -17,15 +17,15 @@ use crate::exec::Start;
 use crate::file::{FileOperation, FilePath, Precondition, WriteOptions};
 use crate::{Action, Inner, Service, ServiceError};
 
-/// Files of one call together; the rest of a batch is for modules of ours.
+/// Total size of the files of one call; the rest of a batch is reserved for our modules.
 const FILES_BYTES_MAX: usize = BATCH_BYTES_MAX - (64 << 10);
 
-/// The language whose pictures are caught.
+/// The language whose pictures are saved as artifacts.
 pub(super) const PYTHON: &str = "python";
 
 impl Service {
-    /// Runs a snippet in a session of the caller's, which is created if there is none, and waits
-    /// for its end. What it wrote is read by [`Service::code_output`].
+    /// Runs a snippet in a session of the caller, which is created if needed, and waits for its
+    /// end. [`Service::code_output`] reads its output.
     ///
     /// Dropping the future does not stop the snippet; its
     /// [`Abandonment`](crate::Abandonment) does.
@@ -56,7 +56,7 @@ impl Service {
 }
 
 impl CodeRequest {
-    /// What the ledger keeps of it: sizes, and no content.
+    /// Writes the request for the audit log: sizes, and no content.
     fn note(&self, arguments: &mut Arguments) {
         arguments.text("language", self.language.name);
         arguments.number("code_bytes", self.source.len() as u64);
@@ -87,7 +87,8 @@ impl Inner {
         let (language, files) = (request.language, std::mem::take(&mut request.files));
         let is_python = language.name == PYTHON;
         let staged = async {
-            let files = self.write_files(caller, &container, files, is_python);
+            let python = is_python.then(|| SessionAge::of(&view));
+            let files = self.write_files(caller, &container, files, python);
             files.await?;
             self.stage_code(caller, &container, &mut request).await
         };
@@ -105,7 +106,7 @@ impl Inner {
             return Err(self.lacks(&container, language).await);
         }
         if is_python && end.status != ExecStatus::Succeeded {
-            // Perhaps because it had lost or changed our modules.
+            // The session may have lost or changed our modules: write them again next time.
             container.set_python_modules(false);
         }
         let artifacts = artifacts::list(&container).await.since(&before);
@@ -151,7 +152,7 @@ impl Inner {
         command.ends_background = true;
         command.warm_python = request.language.name == PYTHON && !request.is_cold;
         if request.language.name == PYTHON {
-            set_python_variables(&mut command.env, &connected, number);
+            set_python_variables(&mut command.env, &connected, &figures_of(number));
         }
         Ok((command, source))
     }
@@ -161,9 +162,11 @@ impl Inner {
         caller: &Caller,
         container: &LiveContainer,
         files: Vec<CodeFile>,
-        is_python: bool,
+        python: Option<SessionAge>,
     ) -> Result<(), ServiceError> {
-        let needs_modules = is_python && !container.has_python_modules();
+        let needs_modules = python.is_some() && !container.has_python_modules();
+        // Over the disk limit a snippet runs without our modules: it may be what deletes files.
+        let needs_modules = needs_modules && !(files.is_empty() && container.disk().is_over());
         if files.is_empty() && !needs_modules {
             return Ok(());
         }
@@ -177,6 +180,9 @@ impl Inner {
         };
         let mut operations: Vec<_> = files.into_iter().map(write).collect();
         if needs_modules {
+            if python == Some(SessionAge::Used) {
+                python::remove_foreign(container).await;
+            }
             operations.extend(python::modules());
         }
         let target = ContainerRef::Id(container.id().clone());
@@ -189,8 +195,21 @@ impl Inner {
     }
 }
 
-/// The source file of a snippet, which is removed when this is dropped. Nobody waits for that: the
-/// file's name is its own, and it goes with its session at the latest.
+/// Whether snippets may have run in a session before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionAge {
+    New,
+    Used,
+}
+
+impl SessionAge {
+    pub(super) fn of(view: &SessionView) -> Self {
+        if view.is_new { Self::New } else { Self::Used }
+    }
+}
+
+/// The source file of a snippet. Dropping it removes the file in the background: its name is
+/// unique, and it disappears with the session at the latest.
 struct SourceFile {
     path: FilePath,
     container: Arc<LiveContainer>,
@@ -215,14 +234,17 @@ impl Drop for SourceFile {
     }
 }
 
-/// Returns how the names of its pictures begin.
-pub(super) fn set_python_variables(env: &mut Env, connected: &Connected, number: u64) -> String {
+/// The prefix of the names of a call's pictures.
+pub(super) fn figures_of(number: u64) -> String {
+    format!("figure-{number:016x}")
+}
+
+/// Sets the variables of a Python snippet; `figures` is the prefix of the names of its pictures.
+pub(super) fn set_python_variables(env: &mut Env, connected: &Connected, figures: &str) {
     let hello = connected.agent.hello();
     let path = hello.env.iter().find(|(name, _)| *name == *b"PYTHONPATH");
     let path = path.and_then(|(_, value)| std::str::from_utf8(value).ok());
-    let figures = format!("figure-{number:016x}");
-    python::set_variables(env, &hello.root, path, &figures);
-    figures
+    python::set_variables(env, &hello.root, path, figures);
 }
 
 fn check_files(files: &[CodeFile]) -> Result<(), ServiceError> {

@@ -12,17 +12,17 @@ use crate::{Action, Inner, Progress, Service, ServiceError};
 /// How often a session may turn out to be ending when it is about to be used.
 const ROUNDS_MAX: usize = 8;
 
-/// How long a call waits for the end of a session whose name it needs.
+/// How long a call waits for an ending session of the same name.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session that runs.
+/// A running session.
 pub(super) struct Session {
     pub(super) container: Arc<LiveContainer>,
     pub(super) view: SessionView,
 }
 
 impl Service {
-    /// A session of the caller that there is.
+    /// An existing session of the caller.
     pub async fn session(&self, caller: &Caller, name: &Name) -> Result<SessionView, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ShowContainer, name);
         let find = async {
@@ -42,7 +42,7 @@ impl Service {
         operation.run(find).await
     }
 
-    /// The same; if there is none, it is created.
+    /// Like [`Service::session`], but creates the session if there is none.
     pub async fn open_session(
         &self,
         caller: &Caller,
@@ -70,8 +70,7 @@ impl Service {
 }
 
 impl Inner {
-    /// The session of this name, which is created if there is none. One that is ending is waited
-    /// for.
+    /// Returns the session of this name, or creates it. Waits for one that is ending.
     pub(super) async fn open_session(
         self: &Arc<Self>,
         caller: &Caller,
@@ -116,8 +115,8 @@ impl Inner {
         Ok(Session { container, view })
     }
 
-    /// Creates it in a task of its own: a session that nobody waits for any more is there for the
-    /// next call.
+    /// Creates it in a task of its own: if the caller goes away, the session is there for the next
+    /// call.
     async fn create_session(
         self: &Arc<Self>,
         caller: &Caller,
@@ -142,8 +141,7 @@ impl Inner {
     }
 }
 
-/// A session whose container turns out to be gone has been ended meanwhile: the next call makes
-/// another.
+/// The error for a session whose container has been ended meanwhile: the next call creates another.
 pub(super) fn ended_meanwhile(error: ServiceError, name: &Name) -> ServiceError {
     if let ServiceError::NotFound {
         what: "container", ..

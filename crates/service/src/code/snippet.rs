@@ -1,31 +1,37 @@
-//! Code as a file in a container, and the command that runs it.
+//! Source code as a file in a container, and the command that runs it.
 
 use bytes::Bytes;
 use hotcell_domain::{Caller, Command, ContainerRef, Language};
 use sha2::{Digest as _, Sha256};
 
+use super::python;
+use super::run::{PYTHON, set_python_variables};
 use crate::connection::Connected;
-use crate::file::{FilePath, WriteOptions};
+use crate::file::FilePath;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// The largest source. It never goes through arguments, so this is only what a person or a
+/// The largest source. It is not passed as an argument, so this bounds only what a person or a
 /// model may reasonably write.
 pub const SNIPPET_BYTES_MAX: usize = 10 << 20;
 
-/// A source file that somebody wants to run.
+/// The prefix of the names of pictures where no other snippet saves any.
+const FIGURES: &str = "figure";
+
+/// A source file to run.
 #[derive(Debug, Clone)]
 pub struct Snippet {
-    /// What it is written in.
+    /// The language of the source.
     pub language: &'static Language,
-    /// Where it is written, relative to `/workspace`. A file that is there is replaced.
+    /// The path of the file, relative to `/workspace`. An existing file is replaced.
     pub path: String,
-    /// What it says.
+    /// The source code.
     pub source: Bytes,
 }
 
 impl Service {
     /// Writes a snippet into a container and returns the command that runs it there with these
-    /// arguments. Snippets that are compiled at once never meet.
+    /// arguments. Concurrent compilations do not interfere. Figures that Python shows are saved
+    /// to `/workspace/artifacts`.
     pub async fn stage_snippet(
         &self,
         caller: &Caller,
@@ -38,14 +44,23 @@ impl Service {
         operation.note(|arguments| arguments.text("path", &snippet.path));
         let stage = async {
             let staged = inner.stage(caller, target, &snippet, arguments);
-            Ok(staged.await?.0)
+            if snippet.language.name != PYTHON {
+                return Ok(staged.await?.0);
+            }
+            let modules = inner.batch(caller, target, python::modules(), true);
+            let (staged, modules) = tokio::join!(staged, modules);
+            modules?.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let (mut command, connected) = staged?;
+            set_python_variables(&mut command.env, &connected, FIGURES);
+            Ok(command)
         };
         operation.run(stage).await
     }
 }
 
 impl Inner {
-    /// Writes the source file; returns the command that runs it, and where it will.
+    /// Writes the source file; returns the command that runs it, and the connection to the
+    /// container.
     pub(super) async fn stage(
         &self,
         caller: &Caller,
@@ -55,8 +70,8 @@ impl Inner {
     ) -> Result<(Command, Connected), ServiceError> {
         let path = snippet.check()?;
         let source = snippet.source.clone();
-        let write = self.write_file(caller, target, &path, source, WriteOptions::default());
-        let (_, connected) = write.await?;
+        let write = self.write_source(caller, target, &path, source);
+        let connected = write.await?;
         let source = format!("{}/{}", connected.agent.hello().root, snippet.path);
         let mut argv = snippet.language.argv(&source, &snippet.digest());
         argv.extend(arguments);
@@ -76,7 +91,8 @@ impl Snippet {
         FilePath::parse(self.path.as_bytes())
     }
 
-    /// The name under which it is kept once it is compiled. Only what needs a shell is compiled.
+    /// The name under which the compiled program is kept. Only languages that need a shell are
+    /// compiled.
     fn digest(&self) -> String {
         if !self.language.needs_shell() {
             return String::new();

@@ -1,4 +1,4 @@
-//! Noting who works in a container.
+//! Records which clients work in a container.
 
 use hotcell_domain::{Caller, ContainerRef, Name};
 use hotcell_store::AttachmentRow;
@@ -7,7 +7,7 @@ use super::{Attached, ContainerView};
 use crate::{Action, Inner, Service, ServiceError};
 
 impl Service {
-    /// Notes that a client works in a container. Noted once, it stays as it was.
+    /// Records that a client works in a container. Repeating it changes nothing.
     pub async fn attach(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Ending a container.
+//! Ends containers.
 
 use hotcell_domain::{Caller, ContainerRef};
 
@@ -6,8 +6,8 @@ use crate::container::EndMode;
 use crate::{Action, Service, ServiceError};
 
 impl Service {
-    /// Ends a container and removes all of it; with `force` at once. Its execs end as
-    /// cancelled. Whoever kills a container that is being ended waits for the same end.
+    /// Ends a container and removes everything it has; with `force` without a grace period. Its
+    /// execs end as cancelled. If the container is already ending, waits for the same end.
     ///
     /// Dropping the future does not stop it.
     pub async fn kill(

@@ -1,4 +1,4 @@
-//! Showing containers.
+//! Lists and shows containers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::operation::must_be_admin;
 use crate::status::{ENGINE_TIMEOUT, WHOLE, limit_views};
 use crate::{Action, Inner, Listing, PageRequest, Service, ServiceError};
 
-/// Ended containers of one principal that one page shows at most.
+/// Most ended containers of one principal on a page.
 const ENDED_MAX: usize = 1000;
 
 impl Service {
@@ -40,7 +40,7 @@ impl Service {
         operation.run(list).await
     }
 
-    /// A page of the containers of all principals, for an admin alone.
+    /// A page of the containers of all principals. Only for admins.
     pub async fn all_containers_page(
         &self,
         caller: &Caller,
@@ -55,17 +55,17 @@ impl Service {
         operation.run(list).await
     }
 
-    /// What the caller's containers that have not ended are called, oldest first. Neither
-    /// the store nor the engine is asked.
+    /// The names of the caller's live containers, oldest first. Asks neither the store nor the
+    /// engine.
     pub fn container_names(&self, caller: &Caller) -> Vec<ContainerName> {
         let (operation, inner) = self.begin(caller, Action::ListContainers, &WHOLE);
         let names = inner.container_names(caller);
-        // It is not worth waiting for: nothing was changed.
+        // A read-only operation does not wait for its audit event.
         drop(operation.end());
         names
     }
 
-    /// One of the caller's containers that has not ended.
+    /// One of the caller's live containers.
     pub async fn container(
         &self,
         caller: &Caller,
@@ -115,7 +115,8 @@ impl Inner {
         include_stopped: bool,
         page: &PageRequest<ContainerId>,
     ) -> Result<Vec<ContainerView>, ServiceError> {
-        // What lives comes first: one that ends while we look is then seen twice, and not missed.
+        // Live containers are read before ended ones: a container that ends in between is then
+        // listed twice (and deduplicated below) rather than not at all.
         let attachments = self.environment.store.attachments_of(principal.clone());
         let mut attachments = attachments.await?;
         let mut views = Vec::new();
@@ -123,8 +124,9 @@ impl Inner {
             let attached = attachments.remove(container.id()).unwrap_or_default();
             let attached = attached.into_iter().map(Attached::from).collect();
             let view = view(&container, engine.get(container.id()), attached);
-            // One that is being removed is an ended one when nothing is left of it.
-            if !view.phase.is_final() && page.includes(view.created_unix_ms, &view.id) {
+            // A container in a final phase has no row among the ended ones until nothing is left of it.
+            let is_wanted = include_stopped || !view.phase.is_final();
+            if is_wanted && page.includes(view.created_unix_ms, &view.id) {
                 views.push(view);
             }
         }
@@ -152,14 +154,15 @@ impl Inner {
         &self,
         container: &Arc<LiveContainer>,
     ) -> Result<ContainerView, ServiceError> {
-        // A container that is being made or ended may be unknown to the engine.
+        // The engine may not know a container that is being created or ended.
         let inspected = self.environment.engine.inspect(container.id());
         let inspected = tokio::time::timeout(ENGINE_TIMEOUT, inspected).await;
         let info = inspected.ok().and_then(Result::ok);
         let attached = self.attached(container).await?;
         let mut view = view(container, info.as_ref(), attached);
         if container.has_disk_quota() {
-            // Nobody watches it, and the kernel knows at once.
+            // Containers with a kernel quota are not measured periodically: the kernel knows their
+            // usage at once.
             let used = self.environment.engine.disk_use(container.id());
             let used = tokio::time::timeout(ENGINE_TIMEOUT, used).await;
             view.disk_use = used.ok().and_then(Result::ok).flatten();
@@ -176,8 +179,8 @@ impl Inner {
         Ok(rows.into_iter().map(Attached::from).collect())
     }
 
-    /// What the engine knows of its containers; nothing if it does not answer: a list of
-    /// containers is worth more than the memory they use.
+    /// What the engine reports about its containers. Empty if it does not answer: a list without
+    /// memory usage is better than none.
     async fn engine_infos(&self) -> HashMap<ContainerId, Container> {
         let listed = tokio::time::timeout(ENGINE_TIMEOUT, self.environment.engine.list()).await;
         match listed {
@@ -196,17 +199,18 @@ impl Inner {
 
 fn sorted(mut views: Vec<ContainerView>) -> Vec<ContainerView> {
     views.sort_by(|one, other| age(one).cmp(&age(other)));
-    // One that ended while we looked was seen twice.
+    // A container that ended in between was read twice.
     views.dedup_by(|one, other| one.id == other.id);
     views
 }
 
-/// By which containers are sorted. A warm one was made before it was asked for.
+/// The sort key of containers. A warm container was created before it was requested, so its id
+/// alone would sort it too early.
 fn age(view: &ContainerView) -> (u64, &ContainerId) {
     (view.created_unix_ms, &view.id)
 }
 
-/// A container as its row, its supervisor and its engine tell it.
+/// Combines what the row, the supervisor and the engine know about a container.
 pub(super) fn view(
     container: &LiveContainer,
     info: Option<&Container>,
@@ -230,7 +234,8 @@ pub(super) fn view(
     }
 }
 
-/// A container as its row tells it. Its variables are not looked at: they may be large.
+/// A container as its row describes it. The environment variables are not decoded: they may be
+/// large.
 pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
     ContainerView {
         id: row.id.clone(),

@@ -25,6 +25,7 @@ use crate::connection::Connection;
 use crate::disk::DiskState;
 use crate::environment::Environment;
 use crate::exec::ExecTable;
+use crate::tunnels::TunnelTable;
 
 /// Requests queued for a container's supervisor; further ones wait for room.
 const REQUESTS_MAX: usize = 64;
@@ -44,6 +45,8 @@ pub(crate) struct LiveContainer {
     is_on_disk: AtomicBool,
     /// Whether the modules for Python snippets are in its workspace.
     has_python_modules: AtomicBool,
+    /// Whether the files that scripts consist of are there too.
+    has_script_files: AtomicBool,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be created.
@@ -56,6 +59,7 @@ pub(crate) struct LiveContainer {
 struct AgentState {
     connection: Arc<Connection>,
     execs: ExecTable,
+    tunnels: Arc<TunnelTable>,
 }
 
 /// Asks a container's supervisor to end it; answered when the container is gone.
@@ -76,7 +80,7 @@ pub(crate) enum EndMode {
 }
 
 impl LiveContainer {
-    /// A container that is about to be created, or was found. Its supervisor, which takes the
+    /// A container that is about to be created, or was found. Its supervisor, which receives the
     /// requests, is not started yet.
     pub(crate) fn new(
         environment: &Arc<Environment>,
@@ -87,7 +91,7 @@ impl LiveContainer {
         Self::with_connection(environment, row, Arc::new(connection))
     }
 
-    /// The same, with an existing connection to its agent.
+    /// Like [`LiveContainer::new`], with an existing connection to its agent.
     pub(crate) fn with_connection(
         environment: &Arc<Environment>,
         row: ContainerRow,
@@ -106,6 +110,7 @@ impl LiveContainer {
             saved_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             is_on_disk: AtomicBool::new(true),
             has_python_modules: AtomicBool::new(false),
+            has_script_files: AtomicBool::new(false),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
             failure: OnceLock::new(),
@@ -124,7 +129,7 @@ impl LiveContainer {
         Arc::clone(&agent.connection)
     }
 
-    /// What it takes of the disk.
+    /// Its disk usage.
     pub(crate) fn disk(&self) -> &Arc<DiskState> {
         &self.disk
     }
@@ -132,6 +137,12 @@ impl LiveContainer {
     pub(crate) fn execs(&self) -> ExecTable {
         let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
         agent.execs.clone()
+    }
+
+    /// Connections that its processes open.
+    pub(crate) fn tunnels(&self) -> Arc<TunnelTable> {
+        let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&agent.tunnels)
     }
 
     /// Prepares for a new agent process, which has no execs. Earlier copies of the connection and
@@ -204,7 +215,7 @@ impl LiveContainer {
         self.phase.send_replace(Phase::Failed);
     }
 
-    /// Ends it and returns when nothing of it is left. Concurrent callers wait for the same end.
+    /// Ends it; returns when nothing of it is left. Concurrent callers wait for the same end.
     pub(crate) async fn end(&self, mode: EndMode) -> Result<(), ServiceError> {
         let (answer, answered) = oneshot::channel();
         let request = EndRequest { mode, answer };
@@ -275,6 +286,15 @@ impl LiveContainer {
         self.has_python_modules.store(are_there, Ordering::Relaxed);
     }
 
+    /// Whether the files that scripts consist of are in its workspace, as far as this server knows.
+    pub(crate) fn has_script_files(&self) -> bool {
+        self.has_script_files.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_script_files(&self, are_there: bool) {
+        self.has_script_files.store(are_there, Ordering::Relaxed);
+    }
+
     /// Records that it is used now.
     pub(crate) fn touch(&self, now_unix_ms: u64) {
         self.last_used_unix_ms
@@ -307,6 +327,7 @@ impl AgentState {
     ) -> Self {
         Self {
             execs: ExecTable::new(environment, &connection, row, disk),
+            tunnels: Arc::default(),
             connection,
         }
     }

@@ -25,9 +25,9 @@ use crate::{Abandonment, LimitView};
 pub struct Spawn {
     /// Its root filesystem.
     pub image: Option<ImageRef>,
-    /// Whether only `kill` ends it.
+    /// Whether it lives until `kill`, without a TTL or idle timeout.
     pub is_persistent: bool,
-    /// Its second name.
+    /// A name that the caller chooses and may use instead of the id.
     pub alias: Option<Alias>,
     /// Time to live.
     pub ttl_s: Option<u64>,
@@ -41,7 +41,7 @@ pub struct Spawn {
     pub env: Env,
     /// Free-form key-value pairs.
     pub labels: Labels,
-    /// The session that it is to be, of which there is one of a name.
+    /// Makes it the session of this name; each principal has at most one per name.
     pub session: Option<Name>,
     /// Receives the progress of the image pull.
     pub progress: Progress,
@@ -53,20 +53,20 @@ pub struct Spawn {
 /// The names of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerName {
-    /// Its handle.
+    /// The container id.
     pub id: ContainerId,
-    /// Its second name.
+    /// The name that its owner chose.
     pub alias: Option<Alias>,
 }
 
 /// A container as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Its handle.
+    /// The container id.
     pub id: ContainerId,
     /// Who owns it.
     pub principal: Principal,
-    /// Its second name.
+    /// The name that its owner chose.
     pub alias: Option<Alias>,
     /// Its current phase.
     pub phase: Phase,
@@ -76,19 +76,19 @@ pub struct ContainerView {
     pub image_digest: Option<String>,
     /// The engine that runs it.
     pub engine: String,
-    /// Whether only `kill` ends it.
+    /// Whether it lives until `kill`, without a TTL or idle timeout.
     pub is_persistent: bool,
     /// Whether it came from the warm pool.
     pub is_warm: bool,
-    /// Set by its owner.
+    /// Key-value pairs that its owner set.
     pub labels: Labels,
-    /// The name of the session that it is, if it is one.
+    /// The name of the session, if the container is one.
     pub session: Option<Name>,
     /// Network access.
     pub network: Network,
     /// Resource limits.
     pub limits: Limits,
-    /// What it uses of the disk, as it was last measured.
+    /// The disk usage when it was last measured.
     pub disk_use: Option<DiskUse>,
     /// What enforces each limit: `memory`, `cpu`, `pids`, `disk`.
     pub enforced: Vec<LimitView>,
@@ -96,15 +96,15 @@ pub struct ContainerView {
     pub created_unix_ms: u64,
     /// When it was last used.
     pub last_used_unix_ms: u64,
-    /// When it will be ended.
+    /// When its TTL ends.
     pub expires_unix_ms: Option<u64>,
     /// Current memory usage, if known.
     pub memory_bytes: Option<u64>,
-    /// Processor time used so far, where it is known.
+    /// CPU time used so far, if known.
     pub cpu_time: Option<Duration>,
-    /// Processes the kernel killed because memory ran out.
+    /// Number of processes that the OOM killer has killed.
     pub oom_kills: u64,
-    /// The user ids that files of its workspace have on disk, if the engine tells: `plain`,
+    /// Which user ids the files of its workspace have on disk, if the engine reports it: `plain`,
     /// `shifted` or `owner`.
     pub workspace_ids: Option<&'static str>,
     /// The clients that work in it.

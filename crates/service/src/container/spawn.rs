@@ -1,8 +1,9 @@
-//! Making a container.
+//! Creates containers.
 //!
-//! It is in memory first, then it has a row, then the engine makes it: so a second request
-//! under the same key finds it at every moment, and a server that dies leaves either nothing
-//! or a row. One that the pool has ready is made already, and its row takes it from the pool.
+//! A container is first registered in memory, then recorded in the store, then created by the
+//! engine. So a second request with the same key finds it at every moment, and a server that dies
+//! leaves either nothing or a row. A warm container already exists; recording it takes it from the
+//! pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +22,22 @@ use crate::pool::Claim;
 use crate::registry::AddError;
 use crate::{Action, Inner, Service, ServiceError, trace};
 
-/// The longest life that can be asked for.
+/// The longest TTL that can be requested.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
 
-/// How often a request may find that the container of its key has just ended or failed. Each
-/// time another request under that key tried, so this is how many may try at once.
+/// How often a request may find that the container of its key has just ended or failed. Each time,
+/// another request with that key made an attempt, so this bounds how many may compete.
 const ROUNDS_MAX: usize = 64;
 
-/// How long a request waits for the end of a container that had its key.
+/// How long a request waits for a container with the same key to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Service {
-    /// Makes a container, or answers the one that was made under the same key: as it is, if
-    /// it was ended since; a new one, if it failed.
+    /// Creates a container, or returns the one that was created with the same key, even if that has
+    /// ended since. If that one failed, a new one is created.
     ///
-    /// Dropping the future does not undo it: a container that nobody waits for is made,
-    /// or not, and is in the list if it was. What does undo it is its [`Abandonment`](crate::Abandonment).
+    /// Dropping the future does not undo it: the container is created anyway and appears in the
+    /// list. Its [`Abandonment`](crate::Abandonment) does undo it.
     pub async fn spawn(
         &self,
         caller: &Caller,
@@ -64,7 +65,7 @@ impl Service {
 }
 
 impl Spawn {
-    /// What the ledger keeps of it: of variables and labels only names.
+    /// Writes the request for the audit log: only the names of variables and labels.
     fn note(&self, arguments: &mut Arguments) {
         arguments.flag("persistent", self.is_persistent);
         if let Some(alias) = &self.alias {
@@ -85,31 +86,31 @@ impl Spawn {
     }
 }
 
-/// A container that was made, or found under the same key or session.
+/// A container that was created, or found by the same key or session.
 pub(crate) enum Spawned {
     Created(Arc<LiveContainer>),
     Existing(Arc<LiveContainer>),
     Ended(Box<ContainerRow>),
 }
 
-/// Whether a container has a row now.
+/// The result of recording a container.
 enum Recorded {
     New,
-    /// Its key was used before.
+    /// Another container has its key or its session.
     SameKey(KeyHolder),
 }
 
-/// The container that has a key already.
+/// The container that already has the key.
 enum KeyHolder {
     Live(Arc<LiveContainer>),
     Row(Box<ContainerRow>),
 }
 
-/// Why a container has no row.
+/// Why a container was not recorded.
 enum RecordError {
-    /// It must not have one.
+    /// It was rejected; nothing is stored.
     Refused(ServiceError),
-    /// The store could not, or cannot tell whether it did.
+    /// The store failed, and may or may not have the row.
     Failed(ServiceError),
 }
 
@@ -126,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// Makes a container, or finds the one of the same key or session.
+    /// Creates a container, or finds the one with the same key or session.
     pub(crate) async fn make(
         self: &Arc<Self>,
         caller: &Caller,
@@ -148,7 +149,7 @@ impl Inner {
                     let ended = tokio::time::timeout(END_TIMEOUT, container.until_removed());
                     ended.await.map_err(|_| still_ending())?;
                 }
-                // What failed does not keep its key.
+                // A failed container releases its key.
                 Spawned::Ended(before) if before.phase == Phase::Failed => {
                     keys_since = before.created_unix_ms + 1;
                     row.created_unix_ms = row.created_unix_ms.max(keys_since);
@@ -161,7 +162,7 @@ impl Inner {
         Err(still_ending())
     }
 
-    /// Asks policy. Whether execs may be root is the operator's choice alone.
+    /// Applies the policy. Only the operator decides whether execs may run as root.
     fn admit(&self, request: &Spawn) -> Result<Admitted<ContainerSpec>, ServiceError> {
         let settings = self.environment.settings();
         let image = request.image.clone();
@@ -208,8 +209,8 @@ impl Inner {
         now_unix_ms.saturating_sub(millis(self.environment.settings().key_lifetime))
     }
 
-    /// Makes the container of a row, or finds the one that has its key, and waits until that
-    /// is made.
+    /// Creates the container of a row, or finds the one with the same key and waits until that is
+    /// created.
     async fn create(
         self: &Arc<Self>,
         row: &ContainerRow,
@@ -245,7 +246,7 @@ impl Inner {
         Ok(Spawned::Created(container))
     }
 
-    /// Takes a container from the pool, unless one was asked for under the same key or session.
+    /// Claims a warm container, unless there is one with the same key or session.
     async fn claim(&self, row: &ContainerRow, keys_since_unix_ms: u64) -> Option<Claim> {
         let session = row.session.as_ref();
         let session = session.and_then(|name| self.registry.session(&row.principal, name));
@@ -263,8 +264,7 @@ impl Inner {
         Origin::New(Box::new(creation.clone()))
     }
 
-    /// Adds a container to memory, then to the store. If it is in the latter it is in both,
-    /// else in none.
+    /// Registers a container in memory, then in the store. It ends up in both or in neither.
     async fn record(
         &self,
         container: &Arc<LiveContainer>,
@@ -325,8 +325,8 @@ impl Inner {
         rates.take(&container.row.principal, per_minute, now_unix_ms)
     }
 
-    /// What was created under the same key and has ended since is answered whatever the quota:
-    /// that is no new container.
+    /// Looks for an ended container with the same key. Returning that is allowed even if the quota
+    /// is used up: no new container is created.
     async fn same_key(
         &self,
         wanted: &LiveContainer,
@@ -346,8 +346,8 @@ impl Inner {
         }
     }
 
-    /// Makes sure that there is room for a container, if need be in place of warm ones. One
-    /// that was warm itself has its room.
+    /// Makes sure that the budget has room for a container, removing warm ones if needed. A
+    /// container that was warm already holds its share.
     async fn reserve(&self, container: &LiveContainer) -> Result<(), ServiceError> {
         if container.row.is_warm {
             return Ok(());
@@ -367,7 +367,7 @@ impl Inner {
         container.discard(failure);
     }
 
-    /// The container that has the key, once it is made.
+    /// The container that holds the key, once it is created.
     async fn find_key_holder(&self, before: KeyHolder) -> Result<Spawned, ServiceError> {
         let container = match before {
             KeyHolder::Live(container) => container,
@@ -381,7 +381,7 @@ impl Inner {
     }
 }
 
-/// A claim that led to a row. Another one is undone.
+/// Keeps a claim that led to a row; otherwise gives the container back or discards it.
 fn settle_claim(claim: Option<Claim>, recorded: &Result<Recorded, RecordError>) -> Option<Claim> {
     let claim = claim?;
     match recorded {

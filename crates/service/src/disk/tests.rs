@@ -42,7 +42,7 @@ async fn what_goes_over_is_ended_once_and_again_only_if_it_grows() {
     assert_eq!(
         said(state.check_write(&limits())),
         "the container is over its disk limit of 100 MiB and 10000 files: nothing more is written \
-         until files are deleted (it uses 103 MiB and 1 files)"
+         until files are deleted (it uses 103 MiB and 1 files); fs_delete deletes them, kill ends the container"
     );
     assert_eq!(saw(&state, uses(100, 1)), Verdict::Recovered);
     assert!(state.check_write(&limits()).is_ok());

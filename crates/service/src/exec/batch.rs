@@ -1,7 +1,7 @@
-//! Output that has come together and goes into the log together.
+//! Batches of output: events that arrived together are written to the log together.
 //!
-//! Each write of the log is a hand-over to another thread, which costs more than the write. So
-//! whatever is here when one begins goes with it, and it never waits for more.
+//! Each log write is handed over to another thread, which costs more than the write itself. So a
+//! write takes along all output that has already arrived, and never waits for more.
 
 use std::ops::RangeInclusive;
 
@@ -10,21 +10,20 @@ use hotcell_agent_client::{AgentError, Event, EventKind, Follow, Output};
 use hotcell_domain::Stream;
 use hotcell_store::LogPiece;
 
-/// Output that has come meanwhile is added to a record below this size. A record is answered
-/// whole, so this and one more event of the agent's must stay below what a poll answers by
-/// default.
+/// New output is appended to the last record while that is below this size. A poll returns records
+/// whole, so this plus one more event of the agent must stay below a poll's default size.
 const GATHER_BELOW_BYTES: usize = 16 << 10;
 
 /// A batch below this size takes one more event. It is half of what an agent sends without an
-/// acknowledgement, so that it sends the next half while this one is written.
+/// acknowledgement, so that the agent can send the next half while this one is written.
 const BATCH_BELOW_BYTES: usize = 128 << 10;
 
-/// Output that goes into the log at once: a command that writes byte by byte costs a record for
-/// many of them, and one that writes much costs a hand-over for many records.
+/// Output for one log write: a command that writes byte by byte costs one record for many bytes,
+/// and one that writes much costs one hand-over for many records.
 pub(super) struct Batch {
     pieces: Vec<LogPiece>,
     bytes: usize,
-    /// Times that are believed: the agent's clock is a container's word.
+    /// The range that timestamps are clamped to: the agent's clock is not trusted.
     times_unix_ms: RangeInclusive<u64>,
 }
 
@@ -37,7 +36,7 @@ impl Batch {
         }
     }
 
-    /// Adds output of the agent's, to the last record if it belongs there.
+    /// Adds output from the agent, to the last record if the stream is the same and that is small.
     pub(super) fn add(&mut self, agent_seq: u64, unix_ms: u64, output: Output, data: Bytes) {
         let stream = match output {
             Output::Stdout => Stream::Stdout,
@@ -60,8 +59,8 @@ impl Batch {
         }
     }
 
-    /// Adds what has come meanwhile, and waits for nothing. Returns the event that is not output,
-    /// if there is one.
+    /// Adds the output that has already arrived, without waiting. Returns the first event that is
+    /// not output, if it meets one.
     pub(super) async fn gather(
         &mut self,
         follow: &mut Follow,
@@ -84,7 +83,7 @@ impl Batch {
         Ok(None)
     }
 
-    /// The agent's number of the last of it.
+    /// The agent's sequence number of the last piece.
     pub(super) fn agent_seq(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.agent_seq)
     }

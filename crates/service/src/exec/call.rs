@@ -20,9 +20,9 @@ pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long an answer may take to arrive after the exec has ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What an agent is asked to do. Each call is idempotent.
+/// A call to the agent. Each one is idempotent.
 pub(super) enum AgentCall<'a> {
-    /// Ask how much was written.
+    /// Ask how many bytes of stdin the agent has accepted.
     Settle(&'a mut Written),
     /// Write these bytes, then close stdin if the flag is set.
     Put(&'a mut Written, Bytes, bool),
@@ -79,8 +79,8 @@ impl CallError {
 }
 
 impl LiveExec {
-    /// Makes an idempotent call, over as many connections as it takes, until the deadline or the
-    /// end of the exec.
+    /// Makes an idempotent call, reconnecting as often as needed, until the deadline or until the
+    /// exec ends.
     pub(super) async fn call(
         &self,
         table: &TableInner,
@@ -101,7 +101,8 @@ impl LiveExec {
         }
     }
 
-    /// If the agent does not know the exec yet, it is about to be started.
+    /// Retries until the agent answers. "Not found" is retried too while the exec is live: the
+    /// agent is about to start it.
     async fn attempts(&self, table: &TableInner, mut ask: AgentCall<'_>) -> Result<(), CallError> {
         let mut backoff = Backoff::new();
         loop {
@@ -128,7 +129,7 @@ pub(super) fn conflict(reason: impl Into<String>) -> ServiceError {
 }
 
 impl Signal {
-    /// The number on Linux.
+    /// The signal number on Linux.
     fn number(self) -> u32 {
         match self {
             Self::Hup => 1,

@@ -26,6 +26,18 @@ impl Service {
 }
 
 impl Inner {
+    /// The same without waiting for the end.
+    pub(crate) async fn begin_cancel(
+        &self,
+        caller: &Caller,
+        id: &ExecId,
+    ) -> Result<(), ServiceError> {
+        if let FoundExec::Live(exec) = self.environment.find_exec(caller, id).await? {
+            end(&exec);
+        }
+        Ok(())
+    }
+
     async fn cancel_exec(&self, caller: &Caller, id: &ExecId) -> Result<ExecStatus, ServiceError> {
         let environment = &self.environment;
         let exec = match environment.find_exec(caller, id).await? {

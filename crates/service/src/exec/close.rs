@@ -1,6 +1,7 @@
 //! Ends execs together with their container.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hotcell_domain::{ExecEnd, ExecStatus, Limits};
@@ -32,8 +33,9 @@ impl ExecTable {
         until_all_ended(&waiting).await;
     }
 
-    /// The container uses more of the disk than it may: ends what runs.
+    /// Ends running execs, because the container exceeds its disk limit.
     pub(crate) fn end_over_disk(&self) {
+        self.0.disk_ends.fetch_add(1, Ordering::AcqRel);
         for exec in self.0.live_execs() {
             exec.end_over_disk();
         }
@@ -102,7 +104,7 @@ pub(super) fn out_of_memory() -> ExecEnd {
     )
 }
 
-/// The end of an exec whose container uses more of the disk than it may.
+/// The end of an exec whose container exceeds its disk limit.
 pub(super) fn over_disk(limits: &Limits) -> ExecEnd {
     without_exit(ExecStatus::DiskLimit, why_ended(limits))
 }

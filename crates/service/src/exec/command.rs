@@ -1,4 +1,4 @@
-//! What the agent is told to run.
+//! Translates a command into what the agent executes.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use hotcell_ledger::Arguments;
 use crate::ServiceError;
 use crate::file::WORKSPACE;
 
-/// What a program on a terminal is told that it is.
+/// The `TERM` of commands on a terminal.
 const TERM: &str = "xterm-256color";
 
-/// What a command and its caller's variables may have: the rest is for those of the image,
-/// which are known only where it is started.
+/// Limit on a command with the caller's variables. The rest of the agent's limit is reserved for
+/// the image's variables, which are only known in the container.
 const COMMAND_BYTES_MAX: usize = ARGV_ENV_BYTES_MAX - IMAGE_ENV_BYTES_MAX - 8 * IMAGE_ENV_MAX;
 
 /// User and group of the container's root.
 const ROOT: (u32, u32) = (0, 0);
 
-/// What the ledger keeps of a command: of variables only names, of input only its size.
+/// Writes a command's arguments for the audit log: only the names of variables, only the size of
+/// stdin.
 pub(super) fn note(command: &Command, arguments: &mut Arguments) {
     arguments.argv("cmd", command.argv());
     arguments.text("cwd", command.cwd());
@@ -37,21 +38,21 @@ pub(super) fn note(command: &Command, arguments: &mut Arguments) {
     arguments.flag("tty", command.tty);
 }
 
-/// What of a container shapes its commands.
+/// The properties of a container that its commands depend on.
 #[derive(Debug, Clone)]
 pub(super) struct CommandContext<'a> {
-    /// Variables of its image.
+    /// Environment variables of its image.
     pub(super) image: &'a [Variable],
-    /// Variables of every exec in it.
+    /// Environment variables for every exec in the container.
     pub(super) env: &'a Env,
-    /// What its agent calls `/workspace`.
+    /// The agent's path of `/workspace`.
     pub(super) root: &'a str,
-    /// From TERM to KILL.
+    /// Grace period between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
 }
 
-/// Puts together what the agent is told. The same arguments give the same command, by which
-/// the agent knows a start that is repeated.
+/// Builds the agent's command. The same arguments give the same command, so the agent recognizes a
+/// repeated start.
 pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> AgentCommand {
     let image = context.image.iter();
     let image = image.map(|(name, value)| (&name[..], &value[..]));
@@ -78,7 +79,7 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
     }
 }
 
-/// The variables of a command that brings none of its own, in a container that has none either.
+/// The environment of a command that sets no variables, in a container that sets none.
 pub(crate) fn environment(hello: &Hello) -> Vec<Variable> {
     let image = hello.env.iter();
     let image = image.map(|(name, value)| (&name[..], &value[..]));
@@ -90,7 +91,7 @@ pub(crate) fn environment(hello: &Hello) -> Vec<Variable> {
         .collect()
 }
 
-/// Refuses a command that no agent would take.
+/// Rejects a command that exceeds the agent's limits.
 pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
     let context = CommandContext {
         image: &[],
@@ -104,7 +105,7 @@ pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
             "cwd must be shorter than {PATH_BYTES_MAX} bytes"
         )));
     }
-    // As the agent counts them: each string costs its NUL and a pointer.
+    // Counted as the agent does: each string costs its NUL and a pointer.
     let argv: usize = asked.argv.iter().map(|part| part.len() + 9).sum();
     let env = asked.env.iter();
     let env: usize = env.map(|(name, value)| name.len() + value.len() + 10).sum();
@@ -120,7 +121,7 @@ fn invalid(reason: String) -> ServiceError {
     ServiceError::Invalid { reason }
 }
 
-/// The directory as the agent calls it.
+/// Translates a directory below `/workspace` to the agent's path.
 fn beneath(cwd: &str, root: &str) -> String {
     match cwd.strip_prefix(WORKSPACE) {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{root}{rest}"),

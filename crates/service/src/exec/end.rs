@@ -15,13 +15,13 @@ const ENOTDIR: i32 = 20;
 /// The signal of the OOM killer.
 const SIGKILL: u8 = 9;
 
-/// The exit code of a shell whose command was killed by it.
+/// The exit code of a shell whose command was killed with that signal.
 const KILLED_CODE: u8 = 128 + SIGKILL;
 
-/// How much of a program's or directory's name a message repeats.
+/// How many characters of a program's or directory's name a message repeats.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A result without a process: only a status and a reason.
+/// The result of an exec that has no exit status: only a status and a reason.
 pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> ExecEnd {
     ExecEnd {
         status,
@@ -33,13 +33,13 @@ pub(super) fn without_exit(status: ExecStatus, reason: impl Into<String>) -> Exe
     }
 }
 
-/// Whether the OOM killer may have killed it.
+/// Whether the exit looks like a kill by the OOM killer.
 pub(super) fn may_be_oom(exit: &Exit) -> bool {
     exit.cause == ExitCause::Exited
         && (exit.signal == Some(SIGKILL) || exit.code == Some(KILLED_CODE))
 }
 
-/// The result for an exit. `is_oom`: the OOM killer was active.
+/// The result for an exit. `is_oom`: the OOM killer killed a process while the exec ran.
 pub(super) fn of_exit(exit: &Exit, command: &Command, is_oom: bool) -> ExecEnd {
     let (status, reason) = match &exit.cause {
         ExitCause::Exited if is_oom => (
@@ -132,7 +132,7 @@ fn is_a_line(command: &Command) -> bool {
     command.argv().len() == 1 && program.trim().contains(char::is_whitespace)
 }
 
-/// A command line as the list of words that it should have been.
+/// Splits a command line into the words that the caller should have passed.
 fn split(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     list(&words)

@@ -9,7 +9,7 @@ use super::live::LiveExec;
 use crate::environment::Environment;
 use crate::{Inner, ServiceError};
 
-/// Attempts. An exec that ends between two lookups is found by the next attempt.
+/// Lookups per call. An exec that ends between two lookups is found by the next one.
 const LOOKS_MAX: u32 = 3;
 
 pub(super) enum FoundExec {
@@ -27,7 +27,8 @@ impl Environment {
     ) -> Result<FoundExec, ServiceError> {
         for _ in 0..LOOKS_MAX {
             let live = self.execs.get(id);
-            // A foreign one is looked for in the store, as a missing one is: both take as long.
+            // Another principal's exec is looked up in the store, like a missing one, so that both
+            // take the same time.
             if let Some(exec) = live.filter(|exec| exec.principal == caller.principal) {
                 return Ok(FoundExec::Live(exec));
             }
@@ -46,7 +47,7 @@ impl Environment {
 }
 
 impl Environment {
-    /// How an exec of the caller ended, once it has.
+    /// How one of the caller's execs ended; `None` while it is live.
     pub(crate) async fn exec_end(
         &self,
         caller: &Caller,

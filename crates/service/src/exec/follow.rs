@@ -1,8 +1,8 @@
-//! Following one exec from its start to its end, over as many connections as it takes.
+//! Follows one exec from its start to its end, across reconnects.
 //!
-//! Output is acknowledged when it is in the log and not before: whatever dies, the next
-//! follower goes on after the last byte that the log has. While the log takes nothing,
-//! nothing is acknowledged, and the agent pauses the process.
+//! Output is acknowledged only after it is in the log. Whichever process dies, the next follower
+//! continues after the last byte in the log. While the log cannot be written, nothing is
+//! acknowledged, and the agent pauses the process.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -24,21 +24,21 @@ use super::table::{NOT_STORED, TableInner};
 use crate::ServiceError;
 use crate::backoff::Backoff;
 
-/// What a caller is told while the container cannot be reached.
+/// The stall reason while the container cannot be reached.
 const UNREACHABLE: &str =
     "its container does not answer now; the exec goes on, and nothing is lost";
 
-/// Why an attempt to follow ended without an end.
+/// Why an attempt to follow failed before the exec's exit.
 enum Broken {
-    /// Try again.
+    /// A temporary failure: try again.
     Again,
-    /// There is nothing to follow any more.
+    /// There is nothing left to follow; the exec ended like this.
     For(ExecEnd),
 }
 
 impl TableInner {
-    /// Follows an exec until it has ended, and answers how. `is_known`: it was started by
-    /// another server.
+    /// Follows an exec until it has ended, and returns how. `is_known`: an earlier server started
+    /// it.
     pub(super) async fn follow(
         &self,
         exec: &LiveExec,
@@ -68,7 +68,7 @@ impl TableInner {
         }
     }
 
-    /// Follows over one connection.
+    /// Follows the exec over one connection.
     async fn attempt(
         &self,
         exec: &LiveExec,
@@ -101,7 +101,7 @@ impl TableInner {
         }
     }
 
-    /// Starts it or goes on with it; `None` if it was cancelled before it was started.
+    /// Starts or resumes the exec; `None` if it was cancelled before it was started.
     async fn open(
         &self,
         agent: &Agent,
@@ -114,7 +114,7 @@ impl TableInner {
             return agent.resume(exec.id.as_str(), after_seq).await.map(Some);
         }
         if exec.is_cancelled() {
-            // The start may have reached the agent over a connection that was lost then.
+            // The start may have reached the agent over a connection that was lost afterwards.
             let found = agent.resume(exec.id.as_str(), 0).await;
             return match found {
                 Err(error) if error.is_not_found() => Ok(None),
@@ -131,7 +131,7 @@ impl TableInner {
         agent.start(exec.id.as_str(), &command).await.map(Some)
     }
 
-    /// Takes its output and gives it its input until it exits.
+    /// Stores output and sends input until the exec exits.
     async fn watch(
         &self,
         agent: &Agent,
@@ -155,7 +155,7 @@ impl TableInner {
         let mut next = follow.next().await?;
         while let Some(Event { seq, unix_ms, kind }) = next {
             next = match kind {
-                // Not acknowledged: only what the log has may be forgotten.
+                // Not acknowledged: the agent may only forget what is in the log.
                 EventKind::Started(_) => {
                     exec.set_started();
                     follow.next().await?
@@ -182,7 +182,7 @@ impl TableInner {
         Err(AgentError::Protocol("its events end before the exit"))
     }
 
-    /// Puts output into the log or the stream, however long that takes.
+    /// Writes output to the log or the stream, retrying for as long as that takes.
     async fn keep(&self, exec: &LiveExec, sink: &mut OutputSink, batch: Batch) -> u64 {
         let pieces = batch.into_pieces();
         let mut backoff = Backoff::new();
@@ -206,12 +206,12 @@ impl TableInner {
     ) -> Result<Infallible, AgentError> {
         exec.until_cancelled().await;
         self.cancel_in(agent, exec).await?;
-        // The exit comes as an event.
+        // The exit arrives as an event.
         std::future::pending().await
     }
 
-    /// Waits until everything that a cancelled or timed out exec started is gone: its
-    /// leader may have gone first. So it is with one that leaves nothing in the background.
+    /// Waits until all processes of a cancelled or timed-out exec are gone: its leader may exit
+    /// before the others. The same applies to a command that must not leave background processes.
     async fn end_tree(
         &self,
         agent: &Agent,
@@ -226,7 +226,7 @@ impl TableInner {
     }
 
     async fn cancel_in(&self, agent: &Agent, exec: &LiveExec) -> Result<(), AgentError> {
-        // What fills the disk does so until it is gone.
+        // No grace period: the processes would go on filling the disk.
         let grace = if exec.is_over_disk() {
             Duration::ZERO
         } else {
@@ -241,7 +241,7 @@ impl TableInner {
         }
     }
 
-    /// What an agent's no means for the exec.
+    /// Decides whether an agent's error is final for the exec.
     fn broken(&self, error: AgentError) -> Broken {
         let (refusal, message) = match error {
             AgentError::Lost | AgentError::Protocol(_) | AgentError::Version { .. } => {
@@ -280,7 +280,7 @@ impl TableInner {
         }
     }
 
-    /// Whether a container that cannot be reached is gone.
+    /// Asks the engine whether an unreachable container has ended.
     async fn gone(&self, exec: &LiveExec) -> Broken {
         let environment = &self.environment;
         match environment.engine.inspect(&self.container).await {
@@ -311,7 +311,7 @@ impl TableInner {
         end
     }
 
-    /// Whether the OOM killer was active since there were `before` kills.
+    /// Whether the container's OOM kill counter has risen above `before`.
     pub(super) async fn had_oom_kills(&self, before: u64) -> bool {
         let engine = &self.environment.engine;
         let Ok(container) = engine.inspect(&self.container).await else {

@@ -3,7 +3,7 @@
 
 use hotcell_domain::ExecId;
 
-/// Random bits of an id.
+/// Number of random bits in an id.
 const CHANCE_BITS: u32 = 80;
 
 /// Generates ids, each greater than the one before.
@@ -14,7 +14,7 @@ pub(super) struct ExecIds {
 }
 
 impl ExecIds {
-    /// The next id and its time, which never goes back.
+    /// Returns the next id and its timestamp, which never decreases.
     pub(super) fn next(&mut self, now_unix_ms: u64, random: [u8; 10]) -> (ExecId, u64) {
         let random = number(random);
         if now_unix_ms > self.unix_ms {
@@ -32,7 +32,7 @@ impl ExecIds {
         (ExecId::from_parts(self.unix_ms, chance), self.unix_ms)
     }
 
-    /// Leaves the highest bit free for increments.
+    /// Leaves the highest random bit clear, as room for increments.
     fn restart(&mut self, unix_ms: u64, random: u128) {
         self.unix_ms = unix_ms;
         self.chance = random >> 1;

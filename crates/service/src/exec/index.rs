@@ -1,7 +1,7 @@
-//! Where live execs are found by their handle, and what those of each principal are in sum.
+//! The index of live execs by id, with the totals of each principal.
 //!
-//! The sums change together with the index, under its lock: whoever is let in by a quota is
-//! counted, and whoever leaves the index is not, however it ended.
+//! The totals change together with the index, under its lock: an exec that a quota admits is
+//! counted at once, and one that leaves the index no longer is, however it ended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,20 +22,20 @@ struct Index {
 
 struct Entry {
     exec: Arc<LiveExec>,
-    /// What its log takes of the disk, about.
+    /// Approximate size of its log on disk.
     log_bytes: u64,
 }
 
-/// What the live execs of one principal are in sum.
+/// The totals of one principal's live execs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExecUse {
     pub(crate) execs: usize,
-    /// What their logs take of the disk, about.
+    /// Approximate size of their logs on disk.
     pub(crate) log_bytes: u64,
 }
 
 impl LiveExecs {
-    /// Adds an exec, unless its principal has as much as it may have.
+    /// Adds an exec, unless its principal's quota is used up.
     pub(super) fn insert(&self, exec: &Arc<LiveExec>, quota: &Quota) -> Result<(), OverQuota> {
         let mut index = self.lock();
         let used = index.used_by(&exec.principal);
@@ -45,7 +45,7 @@ impl LiveExecs {
         Ok(())
     }
 
-    /// Adds an exec that an earlier server let in.
+    /// Adds an exec that an earlier server admitted, whatever the quota says now.
     pub(super) fn insert_found(&self, exec: &Arc<LiveExec>) {
         self.lock().insert(exec);
     }
@@ -54,7 +54,7 @@ impl LiveExecs {
         self.lock().remove(id);
     }
 
-    /// Counts what was added to the log of an exec, which takes at most `log_bytes_max`.
+    /// Counts output that was added to the log of an exec, which grows to at most `log_bytes_max`.
     pub(super) fn count_output(&self, id: &ExecId, bytes: u64, log_bytes_max: u64) {
         self.lock().count_output(id, bytes, log_bytes_max);
     }
@@ -64,17 +64,17 @@ impl LiveExecs {
         index.by_id.get(id).map(|entry| Arc::clone(&entry.exec))
     }
 
-    /// What the live execs of a principal are in sum.
+    /// The totals of a principal's live execs.
     pub(crate) fn used_by(&self, principal: &Principal) -> ExecUse {
         self.lock().used_by(principal)
     }
 
-    /// Whose execs are live.
+    /// The principals that have live execs.
     pub(crate) fn principals(&self) -> HashSet<Principal> {
         self.lock().used.keys().cloned().collect()
     }
 
-    /// Those that are wanted, oldest first.
+    /// The execs that satisfy the predicate, oldest first.
     pub(super) fn filter(&self, is_wanted: impl Fn(&LiveExec) -> bool) -> Vec<Arc<LiveExec>> {
         let mut found: Vec<_> = {
             let index = self.lock();
@@ -126,7 +126,7 @@ impl Index {
             return;
         };
         let grown = entry.log_bytes.saturating_add(bytes).min(log_bytes_max);
-        // The bound may have been lowered since.
+        // The configured maximum may have been lowered since.
         let more = grown.saturating_sub(entry.log_bytes);
         entry.log_bytes += more;
         if let Some(used) = self.used.get_mut(&entry.exec.principal) {

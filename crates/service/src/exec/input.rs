@@ -1,4 +1,4 @@
-//! What goes into an exec: standard input, signals, the size of its terminal.
+//! Input for an exec: standard input, signals, terminal size.
 
 use std::time::Duration;
 
@@ -13,13 +13,12 @@ use super::table::TableInner;
 use super::{Input, Signal};
 use crate::{Action, Inner, Service, ServiceError};
 
-/// How long input waits for an exec that has no place yet.
+/// How long input waits for a queued exec to start.
 const START_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Service {
-    /// Sends something to a running exec. All input is taken or the call fails, and then it
-    /// says how much was taken. Input for an exec that waits for its place waits a little
-    /// with it.
+    /// Sends input to a running exec. Either all of it is taken, or the call fails and says how
+    /// much was. Input for a queued exec waits briefly for it to start.
     pub async fn exec_input(
         &self,
         caller: &Caller,
@@ -67,7 +66,7 @@ impl Inner {
 }
 
 impl LiveExec {
-    /// Waits for its place, a little.
+    /// Waits briefly for a queued exec to start.
     async fn until_started(&self) -> Result<(), ServiceError> {
         let mut progress = self.progress();
         let started = progress.wait_for(|progress| progress.status != ExecStatus::Queued);

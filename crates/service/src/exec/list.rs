@@ -11,12 +11,12 @@ use crate::operation::must_be_admin;
 use crate::status::WHOLE;
 use crate::{Action, Inner, Listing, PageRequest, Service, ServiceError};
 
-/// Execs of one page; the newest.
+/// Most execs per page; the newest are kept.
 const LISTED_MAX: usize = 1000;
 
 impl Service {
-    /// The caller's execs, in one container or in all, oldest first; if there are too many, the
-    /// newest.
+    /// The caller's execs, in one container or in all, oldest first. If there are too many, only
+    /// the newest.
     pub async fn execs(
         &self,
         caller: &Caller,
@@ -50,7 +50,7 @@ impl Service {
 }
 
 impl Service {
-    /// A page of the live execs of all principals, in one container or in all, for an admin alone.
+    /// A page of the live execs of all principals, in one container or in all. Only for admins.
     pub async fn all_execs_page(
         &self,
         caller: &Caller,
@@ -107,7 +107,7 @@ impl Inner {
                 count_max,
             );
             let ended = ended.await?;
-            // An exec that has just ended is in both.
+            // An exec that has just ended is in both lists.
             let ended_ids: HashSet<_> = ended.iter().map(|row| &row.id).collect();
             all.retain(|exec| !ended_ids.contains(&exec.id));
             all.extend(ended.into_iter().map(|row| summary(row, &caller.principal)));

@@ -1,4 +1,4 @@
-//! An exec that waits or runs.
+//! A queued or running exec.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -15,7 +15,7 @@ use super::table::TableInner;
 use super::{ExecSummary, Message};
 use crate::{Abandonment, ServiceError};
 
-/// An exec that has not ended, or has just done so.
+/// An exec that has not ended, or has just ended.
 pub(crate) struct LiveExec {
     pub(super) id: ExecId,
     pub(super) container: ContainerId,
@@ -23,49 +23,48 @@ pub(crate) struct LiveExec {
     pub(super) key: Option<Name>,
     pub(super) command: Command,
     pub(super) created_unix_ms: u64,
-    /// Processes that had been killed for want of memory before it was asked for.
+    /// The container's OOM kill counter when the exec was requested.
     pub(super) oom_kills_before: u64,
-    /// What was written to its standard input. Whoever holds it writes.
+    /// The state of standard input. Whoever holds the lock writes.
     pub(super) written: tokio::sync::Mutex<Written>,
     pub(super) table: Weak<TableInner>,
     progress: watch::Sender<Progress>,
     is_cancelled: watch::Sender<bool>,
     is_over_disk: AtomicBool,
-    /// Where its output is streamed to, if it has no log; taken when it starts.
+    /// Receives the output if the exec has no log; taken when the exec starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
     has_log: bool,
     abandonment: Abandonment,
-    /// Since when it waits.
+    /// When it was queued.
     queued: Instant,
 }
 
-/// How far an exec is.
+/// The current state of an exec.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     pub(super) status: ExecStatus,
-    /// Whether the agent has started it.
     pub(super) has_started: bool,
-    /// The number of its newest message.
+    /// The sequence number of the newest message.
     pub(super) last_seq: u64,
-    /// Whether `last_seq` counts what an earlier server wrote into the log too.
+    /// Whether `last_seq` includes what an earlier server wrote to the log.
     pub(super) is_counted: bool,
-    /// Bytes of output that came since this server follows it.
+    /// Bytes of output since this server began to follow it.
     pub(super) bytes: u64,
-    /// How it ended. Once it is here it is in the store, and the log has its last byte.
+    /// How it ended. Set only after the end is in the store and the last byte in the log.
     pub(super) end: Option<ExecEnd>,
-    /// What holds it up, if something outside of it does.
+    /// Why it is stalled, if something outside of it is the cause.
     pub(super) stalled: Option<&'static str>,
 }
 
 impl Progress {
-    /// Whether there is nothing in the log, so that it need not be read.
+    /// Whether the log is known to be empty and need not be read.
     pub(super) fn wrote_nothing(&self) -> bool {
         self.is_counted && self.last_seq == 0
     }
 }
 
 impl LiveExec {
-    /// Whose it is, which it is and where it runs.
+    /// Principal, exec and container, for the audit log.
     pub(super) fn ids(&self) -> (&str, &str, &str) {
         (
             self.principal.as_str(),
@@ -74,8 +73,7 @@ impl LiveExec {
         )
     }
 
-    /// One that waits and has written nothing. Its output goes to `stream`, or without one into
-    /// its log.
+    /// A queued exec without output. Its output goes to `stream`, or into its log if there is none.
     pub(super) fn new(
         row: ExecRow,
         table: Weak<TableInner>,
@@ -110,7 +108,8 @@ impl LiveExec {
         }
     }
 
-    /// The same for one of an earlier server's, whose log is not open yet.
+    /// An exec that an earlier server recorded. Its log is not open yet, so the number of messages
+    /// in it is unknown.
     pub(super) fn recovered(row: ExecRow, table: Weak<TableInner>) -> Self {
         let exec = Self::new(row, table, None, Abandonment::default());
         exec.progress
@@ -126,18 +125,18 @@ impl LiveExec {
         self.progress.borrow().status
     }
 
-    /// How long it has waited for a place.
+    /// How long it has been queued.
     pub(super) fn waited(&self) -> Duration {
         self.queued.elapsed()
     }
 
-    /// It has a place.
+    /// Marks it as running: it has a slot.
     pub(super) fn runs(&self) {
         self.progress
             .send_modify(|progress| progress.status = ExecStatus::Running);
     }
 
-    /// The agent has started it.
+    /// Records that the agent has started it.
     pub(super) fn set_started(&self) {
         self.progress.send_if_modified(|progress| {
             let is_news = !progress.has_started;
@@ -146,11 +145,11 @@ impl LiveExec {
         });
     }
 
-    /// Waits until the agent has started it, or it has ended without.
+    /// Waits until the agent has started it, or it has ended without a start.
     pub(super) async fn started_or_ended(&self) {
         let mut progress = self.progress();
         let started = progress.wait_for(|progress| progress.has_started || progress.end.is_some());
-        // The sender is ours, so it is not gone.
+        // We hold the sender, so the channel is open.
         let _ = started.await;
     }
 
@@ -159,13 +158,13 @@ impl LiveExec {
         self.has_log
     }
 
-    /// Where its output is streamed to, for the first who asks.
+    /// Takes the stream for the output; `None` if it has a log, or on a second call.
     pub(super) fn take_stream(&self) -> Option<StreamSink> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.take().map(StreamSink::new)
     }
 
-    /// It wrote.
+    /// Records that output was stored.
     pub(super) fn wrote(&self, last_seq: u64, bytes: usize) {
         self.progress.send_modify(|progress| {
             debug_assert!(
@@ -180,7 +179,7 @@ impl LiveExec {
         });
     }
 
-    /// Something outside of it holds it up, or no longer does.
+    /// Sets or clears the reason why it is stalled.
     pub(super) fn set_stalled(&self, reason: Option<&'static str>) {
         self.progress.send_if_modified(|progress| {
             let is_news = progress.stalled != reason;
@@ -189,7 +188,7 @@ impl LiveExec {
         });
     }
 
-    /// It has ended, and the store knows.
+    /// Publishes the end, which is already in the store.
     pub(super) fn ended(&self, end: ExecEnd, last_seq: u64) {
         self.progress.send_modify(|progress| {
             progress.status = end.status;
@@ -199,15 +198,15 @@ impl LiveExec {
         });
     }
 
-    /// Waits for the end.
+    /// Waits until it has ended; returns the final status.
     pub(super) async fn until_ended(&self) -> ExecStatus {
         let mut progress = self.progress();
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
-        // The sender is ours, so it is not gone.
+        // We hold the sender, so the channel is open.
         ended.map_or(ExecStatus::Lost, |progress| progress.status)
     }
 
-    /// Waits for the end, and tells how it was.
+    /// Waits until it has ended; returns how.
     pub(super) async fn end(&self) -> Result<ExecEnd, ServiceError> {
         let mut progress = self.progress();
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
@@ -219,7 +218,8 @@ impl LiveExec {
         self.is_cancelled.send_replace(true);
     }
 
-    /// Ends it because its container uses more of the disk than it may, unless it has not begun.
+    /// Cancels it because its container exceeds its disk limit. A queued exec is left alone: it
+    /// writes nothing.
     pub(super) fn end_over_disk(&self) {
         if self.status() == ExecStatus::Running && !self.is_cancelled() {
             self.is_over_disk.store(true, Ordering::Release);
@@ -227,7 +227,7 @@ impl LiveExec {
         }
     }
 
-    /// Whether that is why it was ended.
+    /// Whether it was cancelled because its container exceeded its disk limit.
     pub(super) fn is_over_disk(&self) -> bool {
         self.is_over_disk.load(Ordering::Acquire)
     }

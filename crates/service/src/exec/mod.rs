@@ -1,9 +1,9 @@
-//! Execs, as callers see them, and below them the table of each container.
+//! Execs: the operations that callers use, and the table of execs of each container.
 //!
-//! An exec is noted in the store before the agent starts it under the same id. Its output
-//! is acknowledged to the agent when it is in the log. Its end is in the store before anybody
-//! is told of it, and the agent forgets it last. So whoever dies at whatever moment, the next
-//! server knows where to go on, and nothing runs or is written twice.
+//! An exec is recorded in the store before the agent starts it under the same id. Its output is
+//! acknowledged to the agent once it is in the log. Its end is stored before it is reported to
+//! anyone, and the agent forgets the exec last. So whichever process dies at whichever moment, the
+//! next server knows where to continue, and nothing runs or is written twice.
 
 mod batch;
 mod call;
@@ -43,99 +43,100 @@ pub(crate) use self::notebook::{Cell, NoKernel};
 pub use self::stream::{ExecStdin, ExecStream};
 pub(crate) use self::table::ExecTable;
 
-/// An exec that somebody asks for.
+/// A request to start an exec.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// What to run.
+    /// The command to run.
     pub command: Command,
-    /// The same key means the same request.
+    /// Idempotency key: a repeated request returns the same exec.
     pub key: Option<Name>,
-    /// Whether somebody waits for it. Without a key, an exec that was abandoned is cancelled:
-    /// nobody would learn of it.
+    /// Whether the caller still waits. Without a key, an abandoned exec is cancelled: nobody would
+    /// learn its id.
     pub abandonment: Abandonment,
 }
 
-/// What a caller wants to know of an exec.
+/// A request for the state of an exec and its output.
 #[derive(Debug, Clone, Copy)]
 pub struct Poll {
-    /// Messages after this one.
+    /// Return messages after this sequence number.
     pub after_seq: u64,
-    /// How long to wait for news.
+    /// How long to wait if there is nothing new.
     pub wait: Duration,
-    /// About how much output to answer.
+    /// Approximate limit on the output in the reply.
     pub bytes_max: usize,
-    /// Wait for the end rather than for any news: answer early only when `bytes_max` is full.
+    /// Wait until the exec ends rather than for any new output; return early only when `bytes_max`
+    /// is reached.
     pub until_end: bool,
 }
 
-/// An exec and a part of what it wrote.
+/// The state of an exec and a page of its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecView {
-    /// Its handle.
+    /// The id that `exec_start` returned.
     pub id: ExecId,
-    /// Where it is in its life.
+    /// The current status.
     pub status: ExecStatus,
-    /// What it wrote.
+    /// The output after the requested sequence number.
     pub messages: Vec<Message>,
-    /// What to ask for next.
+    /// The `after_seq` of the next poll.
     pub next_seq: u64,
-    /// It has ended, and this is the last of its output.
+    /// Whether the exec has ended and this page is the last of its output.
     pub is_complete: bool,
-    /// How it ended.
+    /// How the exec ended, once it has.
     pub end: Option<ExecEnd>,
-    /// What holds it up, if something outside of it does: a full disk, a container that
-    /// does not answer.
+    /// Why the exec is stalled by something outside of it, such as a full disk or an unreachable
+    /// container.
     pub stalled: Option<&'static str>,
     /// Bytes dropped from the middle of its output.
     pub truncated_bytes: u64,
 }
 
-/// Something an exec wrote.
+/// A piece of an exec's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Counted from 1.
+    /// The sequence number, counted from 1.
     pub seq: u64,
-    /// Where it was written.
+    /// The stream it was written to.
     pub stream: Stream,
-    /// When.
+    /// When it was written.
     pub unix_ms: u64,
-    /// What. It never ends in the middle of a UTF-8 character.
+    /// The bytes. They never end in the middle of a UTF-8 character.
     pub data: Bytes,
 }
 
-/// An exec in a list.
+/// An exec, as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecSummary {
-    /// Its handle.
+    /// The id that `exec_start` returned.
     pub id: ExecId,
-    /// Whose it is.
+    /// The owner.
     pub principal: Principal,
-    /// Where it runs.
+    /// The container that it runs in.
     pub container: ContainerId,
-    /// What it runs: its first arguments, a few KiB of them.
+    /// The first few KiB of the command line.
     pub argv: Vec<String>,
-    /// Where it is in its life.
+    /// The current status.
     pub status: ExecStatus,
-    /// Output since this server follows it, in bytes; `None` once it has ended.
+    /// Bytes of output since this server began to follow it; `None` once it has ended.
     pub output_bytes: Option<u64>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_unix_ms: u64,
-    /// When it ended.
+    /// When it ended, if it has.
     pub ended_unix_ms: Option<u64>,
-    /// How it ended.
+    /// How it ended, if it has.
     pub end: Option<ExecEnd>,
 }
 
-/// What is sent to a running exec; each part that is there, in this order.
+/// Input for a running exec. The parts that are set are applied in this order.
 #[derive(Debug, Clone, Default)]
 pub struct Input {
-    /// A size for its terminal: rows and columns.
+    /// New size of the terminal: rows and columns.
     pub resize: Option<(u16, u16)>,
-    /// For its standard input.
+    /// Bytes for standard input.
     pub data: Bytes,
-    /// Then close its standard input.
+    /// Close standard input after `data`.
     pub eof: bool,
-    /// For every process of it.
+    /// A signal for every process of the exec.
     pub signal: Option<Signal>,
 }
 

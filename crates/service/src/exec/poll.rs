@@ -1,4 +1,4 @@
-//! Asking what an exec wrote and how it is.
+//! Reads an exec's status and output.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::live::{LiveExec, Progress};
 use super::{ExecView, Message, Poll};
 use crate::{Action, Inner, Service, ServiceError};
 
-/// The longest that anybody waits for news.
+/// The longest that one call waits.
 const WAIT_MAX: Duration = Duration::from_mins(5);
 
-/// The most output in one answer.
+/// The most output in one reply.
 const BYTES_MAX: usize = 8 << 20;
 
 impl Service {
-    /// Tells what an exec wrote and how it is, waiting for news if it was asked to. Dropping
-    /// the future changes nothing.
+    /// Returns the status and a page of output, waiting for news if asked to. Dropping the future
+    /// changes nothing.
     pub async fn exec_poll(
         &self,
         caller: &Caller,
@@ -33,8 +33,8 @@ impl Service {
         Ok(view)
     }
 
-    /// Waits for news of an exec as [`Service::exec_poll`] would, and reads nothing: for who
-    /// has to make room first for what there is to read.
+    /// Waits for news as [`Service::exec_poll`] does, but reads nothing: for callers that must
+    /// reserve memory for the output first.
     pub async fn exec_news(
         &self,
         caller: &Caller,
@@ -100,8 +100,8 @@ impl LiveExec {
             let waited = tokio::time::timeout(poll.wait, news).await;
             waited.unwrap_or(Ok(()))?;
         }
-        // First how it is, then what it wrote: an end that is seen here is behind the last
-        // byte of the log.
+        // The status is taken before the log is read: if it says that the exec has ended, the log
+        // is complete.
         let now = progress.borrow().clone();
         let page = self.read_log(store, poll, &now).await?;
         let mut view = view(self.id.clone(), now.status, page, now.end);
@@ -109,7 +109,7 @@ impl LiveExec {
         Ok(view)
     }
 
-    /// What it had written when it was as `now` says, and perhaps more.
+    /// Reads the output up to the state `now`, and perhaps newer output.
     async fn read_log(
         &self,
         store: &Store,
@@ -123,7 +123,7 @@ impl LiveExec {
         Ok(page.await?)
     }
 
-    /// Waits for what the caller wants to know.
+    /// Waits for new output or the end, as the poll asks.
     async fn news(
         &self,
         store: &Store,

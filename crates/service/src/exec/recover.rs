@@ -1,7 +1,7 @@
-//! Going on with what another server left.
+//! Takes over the execs of an earlier server.
 //!
-//! The agent's table is the truth of what was started: what it knows is followed from where
-//! the log ends, what it does not know has never run and is queued again.
+//! The agent's table decides what was started: an exec that the agent knows is followed from the
+//! end of its log; one that it does not know never ran, and is queued again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::backoff::Backoff;
 use crate::environment::Environment;
 
 impl ExecTable {
-    /// Takes over execs that an earlier server noted, oldest first: they can be found when
-    /// this returns; the agent is asked about them in the background. Whoever calls has noted
-    /// how many processes were killed for want of memory.
+    /// Takes over execs that an earlier server recorded, oldest first. They can be found when this
+    /// returns; the agent is asked about them in the background. The caller must have called
+    /// [`ExecTable::note_oom_kills`] before.
     pub(crate) fn recover(&self, rows: Vec<ExecRow>) {
         let shared = Arc::clone(&self.0);
         let execs: Vec<_> = rows.into_iter().map(|row| shared.adopt(row)).collect();
@@ -33,9 +33,9 @@ impl ExecTable {
 }
 
 impl TableInner {
-    /// From here on the exec can be found.
+    /// Adds the exec to the index, so that it can be found.
     fn adopt(self: &Arc<Self>, mut row: ExecRow) -> Arc<LiveExec> {
-        // An engine may have begun to count anew.
+        // The engine's counter may have restarted from zero.
         let oom_kills = self.oom_kills.load(Ordering::Relaxed);
         row.oom_kills_before = row.oom_kills_before.min(oom_kills);
         let exec = Arc::new(LiveExec::recovered(row, Arc::downgrade(self)));
@@ -44,7 +44,7 @@ impl TableInner {
         exec
     }
 
-    /// Gives each exec its place: first those that run, then the queue for the others.
+    /// Gives each exec its slot: first those that run, then the others through the queue.
     async fn place(self: &Arc<Self>, execs: Vec<Arc<LiveExec>>) {
         let Some(known) = self.ask_agent().await else {
             for exec in execs {
@@ -66,7 +66,7 @@ impl TableInner {
         }
     }
 
-    /// Notes the end of an exec whose container is gone.
+    /// Stores the end of an exec whose container is gone.
     async fn end_gone(&self, exec: &LiveExec) {
         let mut sink = self.sink_of(exec);
         self.open_log(exec, &mut sink).await;
@@ -80,7 +80,7 @@ impl TableInner {
         self.run(exec, true);
     }
 
-    /// What the agent runs; `None` if there is no agent any more.
+    /// The execs that the agent knows; `None` if there is no agent any more.
     async fn ask_agent(&self) -> Option<HashMap<String, ExecInfo>> {
         let mut backoff = Backoff::new();
         loop {
@@ -108,7 +108,7 @@ impl TableInner {
         }
     }
 
-    /// Lets the agent drop execs whose end is stored: a server died before it could.
+    /// Lets the agent forget execs whose end is stored: a server died before it could.
     fn forget_strangers(
         self: &Arc<Self>,
         ours: &[Arc<LiveExec>],
@@ -126,7 +126,7 @@ impl TableInner {
         });
     }
 
-    /// Opens the log that another server left, however long that takes.
+    /// Opens the log of an earlier server, retrying for as long as that takes.
     pub(super) async fn open_log(&self, exec: &LiveExec, sink: &mut OutputSink) {
         let mut backoff = Backoff::new();
         while let Err(error) = sink.open().await {
@@ -146,7 +146,7 @@ fn id_of(info: &ExecInfo) -> Option<ExecId> {
 }
 
 impl Environment {
-    /// Notes that an exec is lost whose container was gone when this server started.
+    /// Stores the end of an exec whose container was gone when this server started.
     pub(crate) async fn lose_exec(&self, row: ExecRow) -> Result<(), StoreError> {
         let now = self.clock.unix_ms();
         let output_bytes_max = self.settings().output_bytes_max;

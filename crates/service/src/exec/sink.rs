@@ -1,10 +1,9 @@
-//! Where the output of an exec goes: into its log, or streamed to whoever started it.
+//! The destination of an exec's output: its log, or a stream to the caller that started it.
 
 use hotcell_store::{LogPiece, LogWriter, StoreError};
 
 use super::stream::StreamSink;
 
-/// Where the output of an exec goes.
 #[derive(Debug)]
 pub(super) enum OutputSink {
     Log(LogWriter),
@@ -12,7 +11,7 @@ pub(super) enum OutputSink {
 }
 
 impl OutputSink {
-    /// Finds what another server wrote.
+    /// Opens a log that an earlier server may have written to.
     pub(super) async fn open(&mut self) -> Result<(), StoreError> {
         match self {
             Self::Log(log) => log.open().await,
@@ -20,8 +19,8 @@ impl OutputSink {
         }
     }
 
-    /// Takes what the agent sent, and returns the number of the newest message. It can be
-    /// repeated after an `Err`. Dropped while it waits, it has taken the first of the pieces, or
+    /// Writes pieces of output and returns the sequence number of the newest message. May be
+    /// repeated after an `Err`. If the future is dropped, either the first pieces are written or
     /// none.
     pub(super) async fn append(&mut self, pieces: Vec<LogPiece>) -> Result<u64, StoreError> {
         match self {
@@ -35,7 +34,7 @@ impl OutputSink {
         }
     }
 
-    /// The exec has ended: nothing comes any more.
+    /// Closes the sink: the exec has ended.
     pub(super) async fn finish(&mut self, unix_ms: u64) -> Result<u64, StoreError> {
         match self {
             Self::Log(log) => log.finish(unix_ms).await,
@@ -43,7 +42,7 @@ impl OutputSink {
         }
     }
 
-    /// The agent's number up to which everything has been taken.
+    /// The agent's sequence number up to which everything is written.
     pub(super) fn agent_seq(&self) -> u64 {
         match self {
             Self::Log(log) => log.agent_seq(),
@@ -51,7 +50,7 @@ impl OutputSink {
         }
     }
 
-    /// The number of the newest message.
+    /// The sequence number of the newest message.
     pub(super) fn last_seq(&self) -> u64 {
         match self {
             Self::Log(log) => log.last_seq(),

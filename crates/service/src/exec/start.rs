@@ -1,4 +1,4 @@
-//! Starting an exec.
+//! Starts execs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -14,9 +14,9 @@ use super::{Message, Start};
 use crate::{Action, Service, ServiceError, trace};
 
 impl Service {
-    /// Notes an exec and starts it as soon as there is a place, or answers the one that was
-    /// asked for under the same key. When it returns `Ok`, the exec will run even if this
-    /// server dies. Dropping the future does not undo it.
+    /// Records an exec and starts it as soon as there is a slot, or returns the exec that was
+    /// started with the same key. Once it returns `Ok`, the exec will run even if this server dies.
+    /// Dropping the future does not undo it.
     pub async fn exec_start(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl ExecTable {
         shared.note_and_queue(caller, row, Arc::new(exec)).await
     }
 
-    /// The same for an exec whose output goes to `stream`.
+    /// Like [`Service::exec_start`], for an exec whose output goes to `stream`.
     pub(super) async fn start_streamed(
         &self,
         caller: &Caller,
@@ -125,7 +125,8 @@ impl TableInner {
             let excess = ServiceError::OverQuota(excess);
             return self.same_key(&caller.principal, row.key.as_ref(), excess);
         }
-        // A task of its own: an exec that is noted is queued too, whoever stops waiting.
+        // In a task of its own: an exec that is recorded must also be queued, even if the caller
+        // goes away.
         let work = Arc::clone(self).note(queue_key_of(caller), row, exec);
         let work = trace::carried(work);
         let done = self.environment.tasks.spawn(work).await;
@@ -163,8 +164,8 @@ impl TableInner {
         Ok(id)
     }
 
-    /// The live exec under this key: it is the same request, however full the queue is. If there is
-    /// none, `refusal`.
+    /// Returns the live exec that was started with this key: a repeated request succeeds even if
+    /// the queue is full. If there is none, fails with `refusal`.
     fn same_key(
         &self,
         principal: &Principal,

@@ -1,6 +1,6 @@
 //! Standard input of execs.
 //!
-//! Its bytes are numbered from the start, and the agent skips bytes that it already has, so a call
+//! Its bytes are numbered from the start, and the agent skips bytes that it already has. So a call
 //! that is repeated over another connection writes nothing twice. One caller writes at a time.
 
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ impl Written {
         }
     }
 
-    /// Continues after what another server wrote.
+    /// Continues after the bytes that an earlier server wrote.
     pub(super) fn goes_on_from(&mut self, offset: u64) {
         self.offset = offset;
         self.is_certain = false;
@@ -57,8 +57,8 @@ impl Written {
         Ok(())
     }
 
-    /// Finds out how much a dropped call has written. The agent serves one call at a time, so the
-    /// answer to an empty call counts all before it.
+    /// Finds out how much a dropped call has written. The agent serves one call at a time, so its
+    /// reply to an empty call counts all bytes before it.
     pub(super) async fn settle(&mut self, agent: &Agent, id: &ExecId) -> Result<(), AgentError> {
         if self.is_certain {
             return Ok(());
@@ -69,11 +69,11 @@ impl Written {
 
 impl LiveExec {
     /// Sends the text that the command was started with. Returns only when the connection is lost;
-    /// the next call continues.
+    /// the next call continues from there.
     pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
         if let Some(text) = self.command.stdin().text() {
             match self.feed_text(agent, text).await {
-                // It reads no more, or it has ended: then its exit follows.
+                // The process has closed its stdin or has ended; its exit event follows.
                 Ok(()) | Err(AgentError::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -103,7 +103,7 @@ impl LiveExec {
         }
     }
 
-    /// Writes all of `data`, over as many connections as it takes, until the deadline.
+    /// Writes all of `data`, reconnecting as often as needed, until the deadline.
     pub(super) async fn write(
         &self,
         table: &TableInner,
@@ -111,8 +111,8 @@ impl LiveExec {
         eof: bool,
         deadline: Instant,
     ) -> Result<(), ServiceError> {
-        // Checked before taking the lock: whoever sends the initial text holds it for as long as
-        // that takes.
+        // Checked before taking the lock: the task that sends the initial text holds the lock for
+        // as long as that takes.
         if !self.command.stdin().is_open() {
             return Err(closed(self.command.stdin()));
         }
@@ -135,7 +135,7 @@ impl LiveExec {
 }
 
 impl LiveExec {
-    /// Waits for the turn to write: after other callers and the initial text.
+    /// Waits for the lock: other callers and the initial text come first.
     async fn turn(
         &self,
         table: &TableInner,

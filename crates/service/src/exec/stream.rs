@@ -1,7 +1,7 @@
-//! Execs whose output goes straight to whoever started them, every byte of it, and to no log.
+//! Execs whose complete output is streamed to the caller that started them, without a log.
 //!
-//! A message is acknowledged to the agent when there is room for it here. So while nobody takes
-//! messages, the agent pauses the process, and neither memory nor disk fills.
+//! A message is acknowledged to the agent when the channel has room for it. So if the caller stops
+//! reading, the agent pauses the process, and neither memory nor disk fills up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::{Message, Start};
 use crate::environment::Environment;
 use crate::{Abandonment, Action, Service, ServiceError};
 
-/// Messages that wait for whoever follows the exec.
+/// Messages buffered for the caller.
 const WAITING_MAX: usize = 2;
 
-/// Longer than any exec lives: only its end keeps input from being taken.
+/// Longer than any exec lives, so that a write only fails when the exec ends.
 const LIFE_MAX: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// An exec whose output goes to whoever holds this. Dropped, the rest of the output is
-/// discarded, and the exec goes on.
+/// An exec and the receiving end of its output. If this is dropped, the rest of the output is
+/// discarded and the exec continues.
 pub struct ExecStream {
     exec: Arc<LiveExec>,
     environment: Arc<Environment>,
@@ -34,7 +34,7 @@ pub struct ExecStream {
 /// Writes to the standard input of a [`ExecStream`].
 pub struct ExecStdin(Arc<LiveExec>);
 
-/// The other end of [`ExecStream`].
+/// The sending end of an [`ExecStream`].
 #[derive(Debug)]
 pub(super) struct StreamSink {
     /// `None` once the exec has ended.
@@ -44,10 +44,11 @@ pub(super) struct StreamSink {
 }
 
 impl Service {
-    /// Starts an exec whose output goes to the caller alone: nothing of it is kept, and nothing
-    /// is left out. While the caller takes none, the exec is paused.
+    /// Starts an exec whose complete output goes to the caller, and into no log. While the caller
+    /// does not read, the exec is paused.
     ///
-    /// When the server dies, what was delivered is not in the log that the next one writes.
+    /// If the server dies, the next one writes the rest of the output to a log, which lacks what
+    /// was already delivered.
     pub async fn exec_stream(
         &self,
         caller: &Caller,
@@ -79,22 +80,23 @@ impl Service {
 }
 
 impl ExecStream {
-    /// The handle by which it can be cancelled, sent a signal, resized.
+    /// The id with which the exec can be cancelled, signalled and resized.
     pub fn id(&self) -> &ExecId {
         &self.exec.id
     }
 
-    /// Waits for what it writes next; `None` when it will write no more.
+    /// Waits for the next piece of output; `None` after the last one.
     pub async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
     }
 
-    /// Its standard input, if it was started with an open one.
+    /// The writing end of standard input. Writes fail if the command was started without an open
+    /// stdin.
     pub fn stdin(&self) -> ExecStdin {
         ExecStdin(Arc::clone(&self.exec))
     }
 
-    /// Waits for its end. Output that was not taken is discarded.
+    /// Waits until the exec has ended. Unread output is discarded.
     pub async fn end(self) -> Result<ExecEnd, ServiceError> {
         drop(self.messages);
         tokio::select! {
@@ -106,8 +108,8 @@ impl ExecStream {
 }
 
 impl ExecStdin {
-    /// Writes all of `data`, then closes the standard input if it is the end. Waits for as long
-    /// as the process takes to read it; fails when that has ended or reads no more.
+    /// Writes all of `data`, then closes standard input if `eof` is set. Waits as long as the
+    /// process takes to read it; fails if the process ends or closes its stdin.
     pub async fn write(&self, data: Bytes, eof: bool) -> Result<(), ServiceError> {
         self.0.started_or_ended().await;
         let table = self.0.table.upgrade().ok_or_else(ServiceError::stopping)?;
@@ -125,7 +127,7 @@ impl StreamSink {
         }
     }
 
-    /// Waits until there is room for it. When nobody follows any more, it is discarded.
+    /// Waits until the channel has room. If the receiver is gone, the piece is discarded.
     pub(super) async fn append(&mut self, piece: LogPiece) {
         if let Some(messages) = &self.messages
             && let Ok(place) = messages.reserve().await
@@ -141,7 +143,7 @@ impl StreamSink {
         self.agent_seq = piece.agent_seq;
     }
 
-    /// Whoever follows is told that there is no more.
+    /// Closes the channel, which tells the receiver that there is no more output.
     pub(super) fn finish(&mut self) -> u64 {
         self.messages = None;
         self.last_seq

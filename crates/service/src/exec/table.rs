@@ -1,11 +1,11 @@
-//! The execs of one container: who has a place and who waits for one.
+//! The execs of one container: which of them have a slot, and which are queued.
 //!
 //! ```text
-//! start ─▶ noted in the store ─▶ queue ─▶ place ─▶ follow ─▶ end in the store ─▶ published
+//! start ─▶ recorded in the store ─▶ queue ─▶ slot ─▶ follow ─▶ end in the store ─▶ published
 //! ```
 //!
-//! An exec is in the index before it is in the store and leaves the index after its end is
-//! in the store, so whoever knows its handle finds it in one of the two.
+//! An exec enters the index before it is stored, and leaves the index after its end is stored. So
+//! an exec with a known id is always in at least one of the two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,26 +31,28 @@ use crate::environment::Environment;
 #[derive(Clone)]
 pub(crate) struct ExecTable(pub(super) Arc<TableInner>);
 
-/// What a table is made of.
+/// The shared state of a table.
 pub(super) struct TableInner {
     pub(super) environment: Arc<Environment>,
     pub(super) connection: Arc<Connection>,
     pub(super) container: ContainerId,
-    /// Variables of every exec in it.
+    /// Environment variables of every exec in the container.
     pub(super) env: Env,
-    /// Whether execs may run as root of the container.
+    /// Whether execs may run as root in the container.
     pub(super) allow_root: bool,
-    /// How its execs end, once the container is about to.
+    /// The final status of its execs, once the container is about to end.
     pub(super) closing: watch::Sender<Option<ExecStatus>>,
-    /// Whether followers shall let go.
+    /// Whether followers must stop: the container has ended.
     pub(super) is_closed: watch::Sender<bool>,
-    /// Processes the kernel had killed for want of memory when last we looked.
+    /// The container's OOM kill counter when it was last read.
     pub(super) oom_kills: AtomicU64,
+    /// How often execs were ended because the container exceeded its disk limit.
+    pub(super) disk_ends: AtomicU64,
     pub(super) counts: watch::Sender<Counts>,
     pub(super) limits: Limits,
     disk: Arc<DiskState>,
     pub(super) ids: Mutex<ExecIds>,
-    /// Its interpreter that keeps its state.
+    /// The stateful interpreter.
     pub(super) notebook: Notebook,
     state: Mutex<State>,
 }
@@ -58,26 +60,26 @@ pub(super) struct TableInner {
 /// How many execs a container has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// They have a place.
+    /// Execs that have a slot.
     running: usize,
-    /// They wait for one.
+    /// Execs that wait for a slot.
     queued: usize,
 }
 
-/// Callers take turns; each of these is one.
+/// Callers take turns in the queue; each key is one caller.
 type QueueKey = (Principal, Option<Name>);
 
 pub(super) struct State {
     queue: Queue<QueueKey, Arc<LiveExec>>,
     running: usize,
-    /// Execs that are being noted in the store.
+    /// Execs that are being recorded in the store.
     recording: usize,
-    /// Bytes of all commands that wait or run.
+    /// Bytes of all commands, queued or running.
     bytes: usize,
 }
 
 impl State {
-    /// Slots are counted by whoever takes and frees them, each once.
+    /// Each slot is freed once, by the task that took it.
     fn end_running(&mut self) {
         debug_assert!(self.running > 0, "a slot is freed that nobody has");
         self.running = self.running.saturating_sub(1);
@@ -90,7 +92,7 @@ impl State {
 }
 
 impl ExecTable {
-    /// A container without execs.
+    /// The table of a container that has no execs yet.
     pub(crate) fn new(
         environment: &Arc<Environment>,
         connection: &Arc<Connection>,
@@ -108,6 +110,7 @@ impl ExecTable {
             oom_kills: AtomicU64::new(0),
             counts: watch::Sender::new(Counts::default()),
             limits: row.spec.limits,
+            disk_ends: AtomicU64::new(0),
             disk: Arc::clone(disk),
             ids: Mutex::default(),
             notebook: Notebook::new(),
@@ -120,18 +123,18 @@ impl ExecTable {
         }))
     }
 
-    /// Notes how many processes of the container were killed for want of memory so far.
+    /// Sets the container's OOM kill counter, with which later values are compared.
     pub(crate) fn note_oom_kills(&self, oom_kills: u64) {
         self.0.oom_kills.store(oom_kills, Ordering::Relaxed);
     }
 
-    /// How many run and how many wait.
+    /// Returns how many execs run and how many are queued.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let counts = self.0.counts.borrow();
         (counts.running, counts.queued)
     }
 
-    /// Waits until none runs and none waits.
+    /// Waits until no exec runs and none is queued.
     pub(crate) async fn idle(&self) {
         let mut counts = self.0.counts.subscribe();
         let _ = counts.wait_for(|counts| *counts == Counts::default()).await;
@@ -139,8 +142,8 @@ impl ExecTable {
 }
 
 impl TableInner {
-    /// Keeps a place in the queue for a command that is about to be noted; false if there
-    /// is none, or the commands there are too large.
+    /// Reserves room for a command that is about to be recorded; false if the queue is full or the
+    /// commands in it are too large.
     pub(super) fn reserve(&self, command: &Command) -> bool {
         let settings = self.environment.settings();
         let places = settings.execs_running_max.max(1) + settings.execs_queued_max;
@@ -154,7 +157,7 @@ impl TableInner {
         true
     }
 
-    /// Keeps a place for a command that was noted long ago, however many there are.
+    /// Reserves room for a command that an earlier server recorded, even if the queue is full.
     pub(super) fn reserve_always(&self, command: &Command) {
         self.reserve_slot(&mut self.state(), bytes_of(command));
     }
@@ -165,19 +168,19 @@ impl TableInner {
         self.publish_counts(state);
     }
 
-    /// Gives a kept place back: the exec does not need it.
+    /// Releases a reservation that is not needed.
     pub(super) fn give_back(&self) {
         let mut state = self.state();
         state.end_recording();
         self.publish_counts(&state);
     }
 
-    /// A command need not be held any longer.
+    /// Stops counting the bytes of a command.
     pub(super) fn drop_command(&self, command: &Command) {
         self.state().bytes -= bytes_of(command);
     }
 
-    /// Queues an exec in the place that was kept for it.
+    /// Queues an exec, using the reservation.
     pub(super) fn enqueue(self: &Arc<Self>, turn: QueueKey, exec: Arc<LiveExec>) {
         let id = exec.id.clone();
         {
@@ -186,7 +189,7 @@ impl TableInner {
             state.queue.push(turn, exec);
         }
         self.start_queued();
-        // The container may have been closed meanwhile: then nobody else ends it.
+        // The container may have begun to end meanwhile: then nobody else ends this exec.
         if self.closing.borrow().is_some()
             && let Some(exec) = self.remove_queued(&id)
         {
@@ -194,7 +197,7 @@ impl TableInner {
         }
     }
 
-    /// Takes an exec out of the queue, if it is there.
+    /// Removes an exec from the queue, if it is there.
     pub(super) fn remove_queued(&self, id: &ExecId) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
         let found = state.queue.remove(|exec| exec.id == *id);
@@ -202,7 +205,7 @@ impl TableInner {
         found
     }
 
-    /// The next exec that waits, whether there is a place or not.
+    /// Removes the next exec from the queue, even if no slot is free.
     pub(super) fn pop_queued(&self) -> Option<Arc<LiveExec>> {
         let mut state = self.state();
         let next = state.queue.pop();
@@ -210,7 +213,7 @@ impl TableInner {
         next
     }
 
-    /// Hands out places as long as there are places and execs.
+    /// Starts queued execs while slots are free.
     pub(super) fn start_queued(self: &Arc<Self>) {
         while let Some(exec) = self.next_to_run() {
             self.environment.metrics.exec_waited(exec.waited());
@@ -228,7 +231,7 @@ impl TableInner {
         next
     }
 
-    /// Gives a place to an exec that runs in the container already.
+    /// Takes a slot for an exec that already runs in the container.
     pub(super) fn take_slot(&self) {
         let mut state = self.state();
         state.running += 1;
@@ -241,8 +244,8 @@ impl TableInner {
         self.publish_counts(&state);
     }
 
-    /// Follows an exec that has a place, until it has ended. `is_known`: the agent has it,
-    /// and the log may hold what another server wrote.
+    /// Follows an exec that has a slot until it has ended. `is_known`: the agent has it, and the
+    /// log may contain output that another server wrote.
     pub(super) fn run(self: &Arc<Self>, exec: Arc<LiveExec>, is_known: bool) {
         let shared = Arc::clone(self);
         exec.runs();
@@ -253,7 +256,7 @@ impl TableInner {
                 shared.open_log(&exec, &mut sink).await;
             }
             let end = shared.follow(&exec, &mut sink, is_known).await;
-            // Before anybody hears of its end: it may have deleted files.
+            // Before the end is published: the command may have deleted files.
             shared.disk.may_write();
             shared.settle(&exec, &mut sink, end).await;
             shared.free_slot();
@@ -262,11 +265,12 @@ impl TableInner {
         });
     }
 
-    /// Notes how an exec ended, then says so. While the store takes nothing, it waits.
+    /// Stores how an exec ended, then publishes the end. Retries while the store fails.
     pub(super) async fn settle(&self, exec: &LiveExec, sink: &mut OutputSink, end: ExecEnd) {
         let environment = &self.environment;
         let now = environment.clock.unix_ms();
-        // Before it is stored: after a crash it is recorded twice rather than never.
+        // The audit event comes before the store: after a crash the end is recorded twice rather
+        // than never.
         let recording = environment.record_exec_end(exec.ids(), &end, now);
         let mut backoff = Backoff::new();
         loop {
@@ -291,16 +295,16 @@ impl TableInner {
             .map_or(Duration::ZERO, |usage| Duration::from_millis(usage.wall_ms));
         environment.metrics.exec_ended(end.status, wall);
         self.drop_command(&exec.command);
-        // It has been written meanwhile, or waits for the disk: an end is told in any case.
+        // The event is written by now, or the disk is full: the end is published in either case.
         let _ = recording.written().await;
-        // Whoever hears of the end finds room for the next one.
+        // Removed before the end is published, so that the caller's next exec fits into the quota.
         environment.execs.remove(&exec.id);
         exec.ended(end, sink.last_seq());
         environment.prune_excess(&exec.principal).await;
     }
 
-    /// Lets the agent drop an exec whose end is stored. If that fails, the next server
-    /// tries again.
+    /// Lets the agent forget an exec whose end is stored. If that fails, the next server tries
+    /// again.
     pub(super) async fn forget(&self, id: &ExecId) {
         if self.closing.borrow().is_some() {
             return;
@@ -316,7 +320,7 @@ impl TableInner {
         }
     }
 
-    /// Where the output of an exec goes. Whoever gets it finishes it when the exec has ended.
+    /// Creates the sink for an exec's output. The caller finishes it when the exec has ended.
     pub(super) fn sink_of(&self, exec: &LiveExec) -> OutputSink {
         if let Some(stream) = exec.take_stream() {
             return OutputSink::Stream(stream);
@@ -326,7 +330,7 @@ impl TableInner {
         OutputSink::Log(environment.store.log_writer(&exec.id, output_bytes_max))
     }
 
-    /// Counts what was added to the log of an exec for its principal.
+    /// Counts new log bytes towards the quota of the exec's principal.
     pub(super) fn count_output(&self, exec: &LiveExec, bytes: u64) {
         if exec.has_log() {
             let environment = &self.environment;
@@ -352,14 +356,13 @@ impl TableInner {
     }
 }
 
-/// Bytes of all commands, with their environment and input, that wait or run in one
-/// container.
+/// Bytes of all commands in one container, queued or running, with their environment and input.
 pub(super) const COMMANDS_BYTES_MAX: usize = 64 << 20;
 
-/// Attempts to let the agent drop an exec.
+/// Attempts to let the agent forget an exec.
 const FORGET_ATTEMPTS_MAX: u32 = 2;
 
-/// What a caller is told while the store takes nothing.
+/// The stall reason while the store cannot be written.
 pub(super) const NOT_STORED: &str =
     "the server cannot store its output now (is the disk full?); it is paused, and nothing is lost";
 

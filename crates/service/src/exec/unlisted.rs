@@ -1,4 +1,4 @@
-//! Short commands of our own in a container: no row, no log, in no list.
+//! Short internal commands in a container: no row, no log, and in no list.
 
 use hotcell_agent_client::{
     Agent, AgentError, Command as AgentCommand, EventKind, ExitCause, Output,
@@ -9,12 +9,12 @@ use super::command::{CommandContext, for_agent};
 use super::table::ExecTable;
 use crate::ServiceError;
 
-/// How often it is tried, over a new connection each time. A command must bear being run twice.
+/// Attempts, each over a new connection. The command must be idempotent.
 const ATTEMPTS_MAX: u32 = 2;
 
 impl ExecTable {
-    /// Runs a command and returns what it wrote to stdout, at most `bytes_max` bytes; `None` if
-    /// there is no such program. Its timeout must be short: the caller waits for its end.
+    /// Runs a command and returns its stdout, at most `bytes_max` bytes; `None` if there is no such
+    /// program. The timeout must be short: the caller waits for the end.
     pub(crate) async fn run_unlisted(
         &self,
         command: &Command,
@@ -75,7 +75,8 @@ async fn run(
         }
         follow.ack(event.seq);
     }
-    // What it left goes too. Failing that, the next server has it forgotten.
+    // Ends background processes, too. If this fails, the next server lets the agent forget the
+    // exec.
     let _ = agent.cancel(id.as_str(), command.grace).await;
     let _ = agent.forget(id.as_str()).await;
     Ok(was_started.then_some(output))

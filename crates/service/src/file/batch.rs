@@ -1,4 +1,4 @@
-//! Several file operations at once.
+//! Several file operations in one call.
 
 use hotcell_agent_client::Agent;
 use hotcell_agent_client::bounds::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
@@ -9,8 +9,8 @@ use super::{BatchOutcome, Call, FileOperation, FilePath, call, invalid};
 use crate::{Action, Inner, Service, ServiceError};
 
 impl Service {
-    /// Does several things, with `atomic` all of them or none: then the one that failed is
-    /// a [`ServiceError::Batch`].
+    /// Applies several operations; with `atomic` all of them or none. Then a failure is a
+    /// [`ServiceError::Batch`].
     pub async fn file_batch(
         &self,
         caller: &Caller,
@@ -71,7 +71,7 @@ impl Inner {
     }
 }
 
-/// A failure that names the path of its operation.
+/// Adds the path of the failed operation to an error.
 fn about(mut error: ServiceError, paths: &[FilePath]) -> ServiceError {
     if let ServiceError::Batch { index, cause, .. } = &mut error
         && let ServiceError::NotFound { name, .. } | ServiceError::AlreadyExists { name, .. } =
@@ -83,7 +83,7 @@ fn about(mut error: ServiceError, paths: &[FilePath]) -> ServiceError {
     error
 }
 
-/// Refuses what no agent would take; answers what each operation is about.
+/// Rejects operations that exceed the agent's limits; returns the path of each operation.
 fn check(operations: &[FileOperation]) -> Result<Vec<FilePath>, ServiceError> {
     if !(1..=BATCH_OPERATIONS_MAX).contains(&operations.len()) {
         return Err(invalid(format!(
@@ -113,8 +113,8 @@ fn check(operations: &[FileOperation]) -> Result<Vec<FilePath>, ServiceError> {
         .collect()
 }
 
-/// Whether an operation may need room on the disk. What only reads, moves or removes goes on
-/// when the disk is nearly full.
+/// Whether an operation may need disk space. Reads, moves and deletions are allowed when the disk
+/// is nearly full.
 fn takes_space(operation: &FileOperation) -> bool {
     match operation {
         FileOperation::Write { .. } | FileOperation::Copy { .. } | FileOperation::Mkdir { .. } => {
@@ -163,7 +163,7 @@ fn for_agent(mut operation: FileOperation) -> FileOperation {
     operation
 }
 
-/// Names a path, which was checked, as an agent does.
+/// Converts a validated path to the agent's form.
 fn relate(path: &mut Vec<u8>) {
     if let Ok(parsed) = FilePath::parse(path) {
         *path = parsed.for_agent().to_vec();

@@ -31,19 +31,19 @@ use crate::container::LiveContainer;
 use crate::disk::Writing;
 use crate::{Action, Inner, Service, ServiceError};
 
-/// Attempts at a call that may be repeated.
+/// Attempts at an idempotent call.
 const ATTEMPTS_MAX: u32 = 2;
 
-/// How to list.
+/// Options of a listing.
 #[derive(Debug, Clone, Default)]
 pub struct List {
-    /// Also what is in directories.
+    /// Include the contents of subdirectories.
     pub recursive: bool,
-    /// Only paths that match.
+    /// Only paths that match this glob.
     pub glob: Option<String>,
-    /// Entries of a page.
+    /// Most entries per page.
     pub limit: u32,
-    /// Where the page begins.
+    /// The cursor that the previous page returned.
     pub cursor: Option<Vec<u8>>,
 }
 
@@ -121,7 +121,7 @@ impl Service {
         Ok(FileWriter::new(bytes, peer(way, path), writing, operation))
     }
 
-    /// Removes a file, or a directory with all it holds.
+    /// Removes a file, or a directory with its contents.
     pub async fn file_delete(
         &self,
         caller: &Caller,
@@ -149,7 +149,7 @@ impl Service {
         operation.run(delete).await.map(drop)
     }
 
-    /// Tells what a path is; a symlink is not followed.
+    /// Returns the metadata of a path; does not follow a symlink.
     pub async fn file_stat(
         &self,
         caller: &Caller,
@@ -166,7 +166,7 @@ impl Service {
         operation.run(stat).await
     }
 
-    /// Lists a directory, page by page.
+    /// Lists a directory, one page per call.
     pub async fn file_list(
         &self,
         caller: &Caller,
@@ -191,7 +191,7 @@ impl Service {
         operation.run(list).await
     }
 
-    /// Opens a tar of a directory or a file. It is not compressed.
+    /// Opens an uncompressed tar stream of a directory or a file.
     pub async fn file_export(
         &self,
         caller: &Caller,
@@ -212,8 +212,8 @@ impl Service {
         Ok(FileReader::new(bytes, peer(way, path), operation, None))
     }
 
-    /// Takes a tar, not compressed, and unpacks it below `dest`. Finished, it answers
-    /// entries and bytes.
+    /// Opens the upload of an uncompressed tar, which is unpacked below `dest`. Its result is the
+    /// number of entries and bytes.
     pub async fn file_import(
         &self,
         caller: &Caller,
@@ -230,7 +230,7 @@ impl Service {
 }
 
 impl Inner {
-    /// Writes a whole file, and tells over which connection.
+    /// Writes a whole file; also returns the connection that was used.
     pub(crate) async fn write_file(
         &self,
         caller: &Caller,
@@ -239,7 +239,7 @@ impl Inner {
         data: Bytes,
         options: WriteOptions,
     ) -> Result<(FileInfo, Connected), ServiceError> {
-        // A whole file that replaces whatever is there may be written twice.
+        // Idempotent if it replaces the whole file unconditionally.
         let can_repeat = !options.append && options.precondition == Precondition::Any;
         let about = if can_repeat {
             Call::reads(path)
@@ -256,6 +256,30 @@ impl Inner {
         let written = call(&container, about, write).await;
         let (info, (_, connected)) = written.map_err(|error| writing.explain(error))?;
         Ok((info, connected))
+    }
+
+    /// Writes the source of a snippet. As an exec may start, it may be written a little over the disk
+    /// limit: it may be what deletes files.
+    pub(crate) async fn write_source(
+        &self,
+        caller: &Caller,
+        target: &ContainerRef,
+        path: &FilePath,
+        source: Bytes,
+    ) -> Result<Connected, ServiceError> {
+        let container = self.running_container(caller, target).await?;
+        self.environment.has_room()?;
+        self.may_start(&container).await?;
+        let writing = Writing::new(&container);
+        let write = async |agent: Agent| {
+            let options = WriteOptions::default();
+            agent
+                .write_all(path.for_agent(), source.clone(), options)
+                .await
+        };
+        let written = call(&container, Call::reads(path), write).await;
+        let (_, (_, connected)) = written.map_err(|error| writing.explain(error))?;
+        Ok(connected)
     }
 
     /// A connection to a container that may be written to.
@@ -277,7 +301,7 @@ fn note_path(arguments: &mut Arguments, path: &FilePath) {
     arguments.text("path", &String::from_utf8_lossy(path.as_bytes()));
 }
 
-/// Makes a call that may be repeated.
+/// Makes an idempotent call.
 pub(crate) async fn once<T, F>(
     container: &LiveContainer,
     path: &FilePath,
@@ -290,8 +314,7 @@ where
     Ok(answer)
 }
 
-/// Makes a call. One that changes nothing is made again over a new connection when the first
-/// is lost.
+/// Makes a call. A read-only one is repeated over a new connection if the first one is lost.
 async fn call<T, F>(
     container: &LiveContainer,
     about: Call<'_>,
@@ -362,7 +385,7 @@ fn invalid(reason: String) -> ServiceError {
     ServiceError::Invalid { reason }
 }
 
-/// Over which connection a call was made, and whom to tell what became of it.
+/// The connection of a call, and where to report its error.
 type Way = (Arc<Connection>, Connected);
 
 fn peer((connection, connected): Way, path: &FilePath) -> Peer {

@@ -1,4 +1,4 @@
-//! Bytes that go to a container or come from it.
+//! Streams to and from a container.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use crate::connection::{Connected, Connection};
 use crate::disk::Writing;
 use crate::operation::{Operation, Recording};
 
-/// Bytes that come from a container. Dropping it before its end abandons the operation, unless
-/// [`FileReader::close`] says that no more is wanted.
+/// A stream of bytes from a container. Dropping it before its end abandons the operation, unless
+/// [`FileReader::close`] was called.
 pub struct FileReader {
     bytes: ByteReader,
     peer: Peer,
-    /// `None` once it has ended.
+    /// `None` once the operation has ended.
     operation: Option<Operation>,
-    /// The event of its end, which the last piece waits for.
+    /// The pending audit event, which the last chunk waits for.
     recording: Recording,
-    /// Bytes that are still to come, where that is known.
+    /// The number of bytes to come, if known.
     left: Option<u64>,
 }
 
-/// Bytes that go to a container. Dropping it before [`FileWriter::finish`] abandons the
-/// transfer: a file stays as it was.
+/// A stream of bytes to a container. Dropping it before [`FileWriter::finish`] abandons the
+/// transfer: an existing file is unchanged.
 pub struct FileWriter<T> {
     bytes: ByteWriter<T>,
     peer: Peer,
@@ -33,11 +33,11 @@ pub struct FileWriter<T> {
     operation: Operation,
 }
 
-/// With whom bytes are exchanged, and what about.
+/// The container of a transfer, and its path.
 pub(super) struct Peer {
     pub(super) connection: Arc<Connection>,
     pub(super) connected: Connected,
-    /// As the caller named it.
+    /// The path that the caller used.
     pub(super) path: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl FileReader {
         this
     }
 
-    /// The next piece, `None` at the end.
+    /// The next chunk; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ServiceError> {
         match self.bytes.next().await {
             Ok(Some(piece)) => {
@@ -90,13 +90,13 @@ impl FileReader {
         }
     }
 
-    /// Ends the reading early: whoever has it needs no more.
+    /// Ends the reading early without an error: the caller needs no more.
     pub fn close(mut self) {
         self.end();
     }
 
-    /// The last expected byte ends the operation: a receiver that knows the length does not ask
-    /// for what follows.
+    /// The last expected byte ends the operation: a receiver that knows the length does not read
+    /// on.
     fn count(&mut self, bytes: usize) {
         if let Some(operation) = &mut self.operation {
             operation.count_bytes(bytes);
@@ -117,7 +117,7 @@ impl FileReader {
         }
     }
 
-    /// All of it, which must not be more than `bytes_max`.
+    /// Reads everything, which must not be more than `bytes_max`.
     pub async fn collect(mut self, bytes_max: usize) -> Result<Vec<u8>, ServiceError> {
         let mut all = Vec::new();
         while let Some(piece) = self.next().await? {
@@ -147,7 +147,7 @@ impl<T: Send + 'static> FileWriter<T> {
         }
     }
 
-    /// Sends a piece of any size.
+    /// Sends a chunk of any size.
     pub async fn write(&mut self, data: Bytes) -> Result<(), ServiceError> {
         self.operation.count_bytes(data.len());
         let error = match self.writing.go_on() {
@@ -167,7 +167,7 @@ impl<T: Send + 'static> FileWriter<T> {
         self.writing.explain(error)
     }
 
-    /// Ends it: what was sent appears.
+    /// Completes the transfer: the file becomes visible.
     pub async fn finish(self) -> Result<T, ServiceError> {
         let Self {
             bytes,

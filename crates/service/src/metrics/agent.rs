@@ -19,7 +19,7 @@ const SECONDS: [f64; 10] = [
 
 type Calls = Family<[Label; 1], Histogram, fn() -> Histogram>;
 
-/// Counts connections to agents. Clones count together.
+/// Metrics of connections to agents. Clones count together.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentMetrics {
     calls: Calls,
@@ -52,7 +52,7 @@ impl AgentMetrics {
         this
     }
 
-    /// What a connection is to call with the time of each call.
+    /// A callback for the duration of each call.
     pub(crate) fn observer(&self) -> CallObserver {
         let calls = self.calls.clone();
         Arc::new(move |call, duration| {

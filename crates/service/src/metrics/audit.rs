@@ -1,4 +1,4 @@
-//! The audit log: what was written, how long that took, and what is behind.
+//! Metrics of the audit log: events written, their latency, and the backlog.
 
 use hotcell_ledger::{LedgerFigures, Timing};
 use prometheus_client::metrics::counter::Counter;
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Label, reach, set};
 
-/// Upper ends of the buckets of an event's and a sync's time, in seconds.
+/// Histogram buckets for the duration of an event and of a sync, in seconds.
 const SECONDS: [f64; 9] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0];
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl AuditMetrics {
         this
     }
 
-    /// What the ledger is to call with each time.
+    /// A callback for the timings of the ledger.
     pub(super) fn observer(&self) -> impl Fn(Timing) + Send + Sync + 'static {
         let (write, sync) = (self.write_seconds.clone(), self.sync_seconds.clone());
         move |timing| match timing {

@@ -1,4 +1,4 @@
-//! The engine: what is asked of it, how long that takes, and what it holds.
+//! Metrics of the engine: its calls, their duration, and its containers.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl EngineMetrics {
         this
     }
 
-    /// The same engine, counted here.
+    /// Wraps an engine so that its calls are counted.
     pub(crate) fn meter(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         Arc::new(MeteredEngine {
             engine,
@@ -158,7 +158,7 @@ impl Engine for MeteredEngine {
         self.timed("disk_use", self.engine.disk_use(id)).await
     }
 
-    /// Takes as long as the container lives, so it is not timed.
+    /// Not timed: it takes as long as the container lives.
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.engine.exited(id).await
     }

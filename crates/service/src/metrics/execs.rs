@@ -1,4 +1,4 @@
-//! Execs: how many, how long they wait and run, how much they write.
+//! Metrics of execs: their number, queue time, run time and output.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl ExecMetrics {
         own.register("execs_running", "Execs that run", this.running.clone());
         let queued = this.queued.clone();
         own.register("execs_queued", "Execs that wait for a place", queued);
-        // A series that is there from the start tells nothing happened from nothing counted.
+        // Created at zero, so that "nothing happened" can be told from "nothing counted".
         let all = ExecStatus::ALL.into_iter();
         for status in all.filter(|status| status.is_final()) {
             drop(this.ended.get_or_create(&[("status", status.as_str())]));

@@ -24,7 +24,7 @@ impl HousekeepingMetrics {
         own.register("gc_removed", "What garbage collection removed", collected);
         let reconciled = this.reconciled.clone();
         own.register("reconcile", "What reconciling found", reconciled);
-        // A series that is there from the start tells nothing happened from nothing counted.
+        // Created at zero, so that "nothing happened" can be told from "nothing counted".
         this.collected(&Collected::default());
         this.reconciled(&Reconciled::default());
         this

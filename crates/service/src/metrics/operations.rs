@@ -1,4 +1,4 @@
-//! What callers asked for.
+//! Metrics of operations.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl OperationMetrics {
         this
     }
 
-    /// A series that is there from the start tells nothing happened from nothing counted.
+    /// Creates all series at zero, so that "nothing happened" can be told from "nothing counted".
     fn begin_at_zero(&self) {
         for is_ok in [true, false] {
             drop(self.spawns.get_or_create(&[outcome(is_ok)]));
@@ -87,7 +87,7 @@ impl OperationMetrics {
     }
 }
 
-/// What dashboards call an operation on files.
+/// The name that existing dashboards use for a file operation.
 fn file_operation(action: Action) -> Option<&'static str> {
     action.as_str().strip_prefix("fs_")
 }

@@ -1,4 +1,4 @@
-//! This process, as the kernel sees it when somebody looks.
+//! Metrics of this process, read from the kernel on demand.
 
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -28,7 +28,7 @@ impl ProcessMetrics {
         this
     }
 
-    /// Reads the figures. One that the kernel does not tell stays as it was.
+    /// Reads the figures. Those that the kernel does not report stay unchanged.
     pub(super) fn look(&self) {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         if let Some(kib) = field(&status, "VmRSS:") {
@@ -38,7 +38,7 @@ impl ProcessMetrics {
             set(&self.threads, threads);
         }
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-            // One of them is the directory itself.
+            // One of them is the directory that is being read.
             set(&self.open_fds, open.count().saturating_sub(1) as u64);
         }
     }

@@ -1,4 +1,4 @@
-//! The database: how long it takes, and what waits for it.
+//! Metrics of the database: the duration of transactions, and its queue.
 
 use std::time::Duration;
 

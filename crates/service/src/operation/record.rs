@@ -1,4 +1,4 @@
-//! What the ledger hears of an operation.
+//! The audit event of an operation.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hotcell_ledger::{Arguments, Event, EventName, Ledger, Ticket, Who};
 use super::{Action, Outcome};
 use crate::ServiceError;
 
-/// What has been gathered of an operation until it ends.
+/// The parts of the event that are collected before the operation ends.
 pub(super) struct Record {
     ledger: Ledger,
     name: EventName,
@@ -16,7 +16,7 @@ pub(super) struct Record {
     created: Option<String>,
 }
 
-/// An event that is on its way, if there is one.
+/// An event that is being written, if there is one.
 #[derive(Debug, Default)]
 #[must_use = "an operation is answered when its event is written"]
 pub(crate) struct Recording(Option<Sent>);
@@ -25,11 +25,11 @@ pub(crate) struct Recording(Option<Sent>);
 struct Sent {
     ledger: Ledger,
     ticket: Ticket,
-    /// Whether the operation is answered well even if its event cannot be written.
+    /// Whether the operation succeeds even if its event cannot be written.
     is_optional: bool,
 }
 
-/// How an operation ended, as its event tells it.
+/// How an operation ended, for its event.
 pub(super) struct Ending<'a> {
     pub(super) caller: &'a Caller,
     pub(super) action: Action,
@@ -51,7 +51,7 @@ impl Record {
         })
     }
 
-    /// Whether it leaves an event if it is not denied.
+    /// Whether the operation is recorded if it is not denied.
     fn is_recorded(&self) -> bool {
         !self.name.is_read() || self.ledger.records_reads()
     }
@@ -64,7 +64,7 @@ impl Record {
         self.created = Some(id);
     }
 
-    /// Refuses what could not be recorded.
+    /// Refuses the operation if it could not be recorded.
     pub(super) async fn admit(&self) -> Result<(), ServiceError> {
         if !self.is_recorded() || self.name.only_ends() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Recording {
         }))
     }
 
-    /// Waits until the event is with the kernel.
+    /// Waits until the event has been handed to the kernel.
     pub(crate) async fn written(self) -> Result<(), ServiceError> {
         let Some(sent) = self.0 else {
             return Ok(());
@@ -134,7 +134,7 @@ impl Recording {
     }
 }
 
-/// Tells the ledger how an exec ended, whoever waits for it.
+/// Records the end of an exec in the ledger, whether or not a caller waits for it.
 pub(crate) fn exec_complete(
     ledger: &Ledger,
     unix_ms: u64,
@@ -169,7 +169,8 @@ pub(crate) fn exec_complete(
     Recording::of(ledger, &event)
 }
 
-/// Whoever reads this must not believe that nothing has happened.
+/// The error for an operation that was executed but could not be recorded: the caller must not
+/// believe that nothing has happened.
 fn done_unrecorded() -> ServiceError {
     ServiceError::Halted {
         reason: "the operation was done, but the server could not write its audit log in time and so does not tell the result".to_owned(),
@@ -177,7 +178,7 @@ fn done_unrecorded() -> ServiceError {
     }
 }
 
-/// The word that callers read for an error.
+/// The error code that callers see.
 pub(super) fn code(error: &ServiceError) -> &'static str {
     match error {
         ServiceError::Invalid { .. } => "invalid_argument",
@@ -214,7 +215,9 @@ fn event_name(action: Action) -> EventName {
         Action::FsBatch => EventName::FsBatch,
         Action::FsImport => EventName::FsImport,
         Action::FsExport => EventName::FsExport,
-        Action::ExecuteCode => EventName::CodeRun,
+        Action::ExecuteCode | Action::RunPython => EventName::CodeRun,
+        Action::McpCall => EventName::McpCall,
+        Action::Memory => EventName::CodeMemory,
         Action::SystemStatus => EventName::SystemStatus,
         Action::Metrics => EventName::SystemMetrics,
         Action::Reconcile => EventName::SystemReconcile,

@@ -1,4 +1,4 @@
-//! What keeps the guard whole: who goes past it, and how operations are counted.
+//! Tests that no method bypasses the guard, and how operations are counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};

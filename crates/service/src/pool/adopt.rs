@@ -1,8 +1,8 @@
-//! Warm containers that an earlier server left.
+//! Handles warm containers that an earlier server left.
 //!
-//! They are removed, however well they are: what they were made with (a runtime, an agent, a
-//! filter, an image that its name stood for or that was allowed then) is not what this
-//! server would make. Nobody has ever used one, so nothing is lost.
+//! All of them are removed, even healthy ones: the runtime, agent, seccomp filter and image that
+//! they were created with may differ from what this server would use. Nobody has used them, so
+//! nothing is lost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,18 +12,20 @@ use hotcell_store::WarmRow;
 
 use super::Pool;
 
-/// The set of a container that belongs to none.
+/// The set index of a container that belongs to no set.
 const NO_SET: usize = usize::MAX;
 
 impl Pool {
-    /// Claims what an earlier server noted as warm, so that nobody else settles it, and
-    /// removes it in the background. What another engine holds is left to a server on that.
+    /// Takes over containers that an earlier server recorded as warm, so that reconcile leaves them
+    /// alone, and removes them in the background. Those of another engine are left to a server on
+    /// that engine.
     pub(crate) async fn adopt(self: &Arc<Self>, rows: Vec<WarmRow>) -> Result<(), EngineError> {
         let here = &self.environment.engine_id;
         let may_be = |row: &WarmRow| row.engine.may_be(here) || row.engine.name.is_empty();
         let (mut ours, mut theirs): (Vec<_>, Vec<_>) = rows.into_iter().partition(may_be);
-        // One engine can be at two addresses: what this one shows is its own. An engine that
-        // does not say ends the start: reconcile would take these for somebody's work.
+        // The same engine can have two addresses: containers that this one lists are its own. If it
+        // does not answer, the server does not start: reconcile would treat these containers as
+        // callers'.
         theirs.retain(|row| row.engine.name == here.name);
         if !theirs.is_empty() {
             let listed = self.environment.engine.list().await?;
@@ -31,7 +33,7 @@ impl Pool {
             ours.extend(theirs.into_iter().filter(|row| shown.contains(&row.id)));
         }
         for row in ours {
-            // What it was made with is not known, but it was what a container had by default.
+            // Its limits are not recorded; the defaults are the best guess.
             let limits = self.environment.settings().default_limits;
             self.environment.budget.note_of_pool(&row.id, &limits);
             self.slots().begin_removal(NO_SET, &row.id);

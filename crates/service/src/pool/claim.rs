@@ -1,4 +1,4 @@
-//! Handing a container out, once.
+//! Claims a warm container for one request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,15 +11,15 @@ use hotcell_store::ContainerRow;
 use super::{Pool, WarmContainer};
 use crate::connection::Connection;
 
-/// Containers that are tried before one is made.
+/// Warm containers that are tried before a new one is created.
 const CLAIMS_MAX: usize = 3;
 
-/// How long a container may take to show that it is well when somebody waits for it. It
-/// answers in less than a millisecond, unless its host is very busy: then to make another
-/// takes longer than to wait.
+/// How long a claimed container may take to pass its health check. It usually answers in less than
+/// a millisecond; on a very busy host, creating another one takes longer than waiting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A container that is nobody else's. Whoever has it must say what became of it.
+/// A container that is reserved for one request. The holder must hand it over, give it back or
+/// discard it.
 #[must_use = "a claim that is dropped keeps its container from everybody"]
 pub(crate) struct Claim {
     pool: Arc<Pool>,
@@ -27,9 +27,9 @@ pub(crate) struct Claim {
 }
 
 impl Pool {
-    /// Takes a container that fits, is of the current image and is well, if there is one.
-    /// Those that turn out not to be so are removed. None is taken while the engine does not
-    /// say what the current image is: whoever asks then hears what it says to a new one.
+    /// Claims a ready, healthy container that fits the spec and is of the current image, if there
+    /// is one. Stale and unhealthy ones are removed. If the engine does not report the current
+    /// image, nothing is claimed: creating a new container then reports the engine's error.
     pub(crate) async fn claim(self: &Arc<Self>, spec: &ContainerSpec) -> Option<Claim> {
         let set = self.set_of(spec)?;
         if self.slots().ready(set) == 0 {
@@ -54,8 +54,7 @@ impl Pool {
         None
     }
 
-    /// Counts a container that was made although it is of a set; so such containers can
-    /// be made.
+    /// Counts a container that had to be created although it fits a set.
     pub(crate) fn count_miss(&self, spec: &ContainerSpec) {
         if let Some(set) = self.set_of(spec) {
             self.sets[set].misses.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +62,8 @@ impl Pool {
         }
     }
 
-    /// Such a container has been made for somebody: whatever was wrong may be over.
+    /// Tells the set that such a container was created for a caller: the cause of earlier failures
+    /// may be gone.
     pub(crate) fn note_success(&self, spec: &ContainerSpec) {
         if let Some(set) = self.set_of(spec) {
             self.sets[set].succeeded.notify_one();
@@ -76,7 +76,7 @@ impl Claim {
         Arc::clone(&self.warm.connection)
     }
 
-    /// What a request for a container becomes when it is this one.
+    /// The row of a request that gets this container.
     pub(crate) fn row(&self, asked: &ContainerRow) -> ContainerRow {
         ContainerRow {
             id: self.warm.id.clone(),
@@ -86,7 +86,7 @@ impl Claim {
         }
     }
 
-    /// It is somebody's, and known as that in memory and in the store.
+    /// Removes the container from the pool: memory and store already name its new owner.
     pub(crate) fn hand_over(self) -> Container {
         let (pool, warm) = (&self.pool, &self.warm);
         let set = &pool.sets[warm.set];
@@ -101,14 +101,14 @@ impl Claim {
         self.warm.container.clone()
     }
 
-    /// Nobody has used it: it is as ready as before.
+    /// Returns the container, unused, to the pool.
     pub(crate) fn give_back(self) {
         if !self.pool.put(&self.warm) {
             self.discard();
         }
     }
 
-    /// It is of no use, or its fate is not certain.
+    /// Removes the container: it is unhealthy, or may already have an owner in the store.
     pub(crate) fn discard(self) {
         self.pool.reject(&self.warm.id, self.warm.set);
     }

@@ -1,8 +1,8 @@
-//! Handing out nothing but what the image's name stands for now.
+//! Makes sure that only containers of the image's current version are handed out.
 //!
-//! A tag can move while containers of what it stood for are ready. Their engine is asked
-//! before one is handed out, and from time to time while nobody asks; those of another image
-//! are removed, and others are made. No registry is asked: what counts is what this host has.
+//! A tag can move while containers of the old image are ready. The engine is asked before one is
+//! handed out, and periodically; containers of an old image are removed and replaced. No registry
+//! is asked: only the images on this host count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use hotcell_engine::{Abandonment, EngineError, Pull};
 
 use super::{Pool, WarmContainer};
 
-/// How long an engine may take to say what a name stands for. It takes a millisecond or two.
+/// How long an engine may take to resolve an image name. It usually takes a millisecond or two.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the name of a set's image stands for.
+/// The image that a set's image name resolves to now.
 pub(super) struct CurrentImage {
     image_id: Option<String>,
 }
 
 impl CurrentImage {
-    /// Whether a container is of it.
+    /// Whether a container was created from this image.
     pub(super) fn is_of(&self, warm: &WarmContainer) -> bool {
         warm.container.image_id == self.image_id
     }
 }
 
 impl Pool {
-    /// What the image of a set is now; `None` if its engine does not say.
+    /// Resolves the image of a set; `None` if the engine does not answer.
     pub(super) async fn current_image(&self, set: usize) -> Option<CurrentImage> {
         let spec = &self.sets[set].spec;
         let stays = Abandonment::default();
@@ -50,8 +50,7 @@ impl Pool {
         }
     }
 
-    /// Takes the oldest container that is ready and of the current image. Those of another
-    /// are removed.
+    /// Claims the oldest ready container of the current image. Stale ones are removed.
     pub(super) fn take(
         self: &Arc<Self>,
         set: usize,
@@ -65,7 +64,7 @@ impl Pool {
         taken
     }
 
-    /// Looks again and again whether what is ready is of the current image.
+    /// Checks periodically that ready containers are of the current image.
     pub(super) async fn keep_fresh(self: Arc<Self>, set: usize) {
         loop {
             tokio::time::sleep(self.environment.settings().warm_check_interval).await;

@@ -1,20 +1,20 @@
-//! The warm pool: containers that are ready before anybody asks for them.
+//! The warm pool: containers that are created before anyone asks for them.
 //!
 //! ```text
 //!                                 claim
-//! making ─▶ creating ─▶ ready ─▶ claimed ─▶ somebody's
+//! absent ─▶ creating ─▶ ready ─▶ claimed ─▶ handed over
 //!                │        │  ◀──    │
 //!                ▼        ▼  unused ▼
 //! left by an earlier server ─▶ removing ─▶ nothing left
 //! ```
 //!
-//! For each *set* (what a container is, but for its variables, which are each exec's) as
-//! many as are wanted are kept ready: made, connected, watched, asked again and again whether
-//! they are well. None is handed out that is of another image than its name stands for now.
-//! A container is noted in the store as a warm one before its engine makes it,
-//! and becomes somebody's in one transaction; so it is handed out once, and a server that
-//! dies leaves it either in the pool or with its owner. What all containers may have together
-//! is for callers first: the pool takes what is free, and gives it up for a caller.
+//! Each *set* is one container spec, without environment variables (those are per exec), and the
+//! number of containers to keep ready. Ready containers are created, connected, watched and
+//! health-checked periodically. None is handed out whose image is not the one that its name
+//! resolves to now. A container is recorded in the store as warm before its engine creates it, and
+//! gets its owner in one transaction; so it is handed out once, and a server that dies leaves it
+//! either in the pool or with its owner. The budget is for callers first: the pool takes what is
+//! free, and gives it up for a caller.
 
 mod adopt;
 mod claim;
@@ -40,30 +40,30 @@ use crate::connection::Connection;
 use crate::environment::Environment;
 use crate::{PoolSpec, ServiceError, Settings};
 
-/// Everything that is kept ready.
+/// All sets and their containers.
 pub(crate) struct Pool {
     environment: Arc<Environment>,
     sets: Vec<WarmSet>,
     slots: Mutex<Slots>,
-    /// Whatever makes containers.
+    /// The tasks that create containers.
     creators: TaskTracker,
-    /// Nothing more is to be made.
+    /// Cancelled when the server stops: no more containers are created.
     closing: CancellationToken,
 }
 
-/// One set.
+/// One container spec and how many containers of it to keep ready.
 struct WarmSet {
     spec: Admitted<ContainerSpec>,
     wanted: usize,
-    /// Something was taken or lost.
+    /// A container was taken or lost: the set may need another.
     changed: Notify,
-    /// Somebody else has just made such a container.
+    /// A caller's container of this spec was created: the cause of earlier failures may be gone.
     succeeded: Notify,
-    /// One was lost soon after it was made.
+    /// A container was lost soon after it was created.
     lost_early: AtomicBool,
-    /// One was of use.
+    /// A container was handed out.
     was_useful: AtomicBool,
-    /// There was no room for another.
+    /// The budget had no room for another container. Logged only when it changes.
     is_out_of_room: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -74,30 +74,30 @@ pub(crate) struct WarmContainer {
     id: ContainerId,
     set: usize,
     connection: Arc<Connection>,
-    /// As its engine told it.
+    /// As the engine reported it.
     container: Container,
     created_unix_ms: u64,
 }
 
-/// How a set is.
+/// The state of one set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolView {
-    /// What its containers are made of.
+    /// The image of its containers.
     pub image: ImageRef,
-    /// How much each of them may use.
+    /// The resource limits of each container.
     pub limits: Limits,
-    /// How many shall be ready.
+    /// The number of containers to keep ready.
     pub wanted: u64,
-    /// How many are.
+    /// The number of containers that are ready.
     pub ready: u64,
-    /// Containers that were ready when they were asked for.
+    /// Requests that got a ready container.
     pub hits: u64,
-    /// Containers that had to be made although they are of this set.
+    /// Requests that fit this set but had to create a container.
     pub misses: u64,
 }
 
 impl Pool {
-    /// An empty pool, which does nothing yet. Policy decides on each set.
+    /// An empty pool, which does nothing until it is started. Fails if policy rejects a set.
     pub(crate) fn new(environment: &Arc<Environment>) -> Result<Self, ServiceError> {
         let settings = environment.settings();
         let wanted = settings.warm.iter().filter(|set| set.wanted > 0);
@@ -111,13 +111,13 @@ impl Pool {
         })
     }
 
-    /// Whether a container is the pool's. One that has just become somebody's is in the
-    /// registry before this is false.
+    /// Whether the pool has this container. A container that is handed over is in the registry
+    /// before this becomes false.
     pub(crate) fn holds(&self, id: &ContainerId) -> bool {
         self.slots().holds(id)
     }
 
-    /// How each set is.
+    /// The state of each set.
     pub(crate) fn views(&self) -> Vec<PoolView> {
         let sets = self.sets.iter().enumerate();
         let view = |(number, set): (usize, &WarmSet)| PoolView {
@@ -131,8 +131,8 @@ impl Pool {
         sets.map(view).collect()
     }
 
-    /// The set whose containers are such. Variables are told to each exec and not to the
-    /// engine, so they do not matter.
+    /// The set that a spec belongs to. Environment variables are ignored: they are applied per
+    /// exec, not by the engine.
     fn set_of(&self, spec: &ContainerSpec) -> Option<usize> {
         let bare = ContainerSpec {
             env: Env::default(),

@@ -1,7 +1,7 @@
-//! Keeping each set full.
+//! Refills each set.
 //!
-//! One task per set makes what is missing, several at once while that goes well, one at a
-//! time with longer and longer pauses while it does not.
+//! One task per set creates what is missing: several containers at once while that succeeds, one at
+//! a time with growing pauses while it fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,30 +22,30 @@ use crate::container::{CreateError, Creation, create};
 use crate::exec::environment;
 use crate::space::LOOK_INTERVAL;
 
-/// Containers of one set that are made at once.
+/// Containers of one set that are created concurrently.
 const CREATIONS_MAX: usize = 4;
 
-/// From a container that could not be made to the next attempt.
+/// The pause after a failed creation; it grows with each failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 
-/// What commands call Python: only they find it warm.
+/// The command name for which the interpreter is kept warm.
 const PYTHON: &str = "python3";
 
-/// What is being made of one set.
+/// Pending creations of one set.
 type Creations = JoinSet<Result<(), CreateError>>;
 
-/// How the making goes.
+/// Whether creations of a set succeed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refill {
-    /// Nothing was made yet: the first may have to fetch the image for the others.
+    /// Nothing has been created yet: the first creation may have to pull the image for all others.
     Untried,
     Working,
     Failing,
 }
 
 impl Pool {
-    /// Starts to fill every set, and to keep it of the current image.
+    /// Starts filling every set, and keeping it up to date with its image.
     pub(crate) fn start(self: &Arc<Self>) {
         for set in 0..self.sets.len() {
             let work = Arc::clone(self).keep_full(set);
@@ -60,11 +60,12 @@ impl Pool {
         let mut creations = JoinSet::new();
         let fill = self.fill(set, &mut creations);
         self.closing.run_until_cancelled(fill).await;
-        // An engine undoes what nobody waits for, but only as long as this process lives.
+        // Waits for pending creations: an engine only cleans up abandoned ones while this process
+        // lives.
         while creations.join_next().await.is_some() {}
     }
 
-    /// Makes what is missing, for ever.
+    /// Creates missing containers, for ever.
     async fn fill(self: &Arc<Self>, set: usize, creations: &mut Creations) {
         let warm_set = &self.sets[set];
         let mut pause = Backoff::between(PAUSE_FIRST, PAUSE_LONGEST);
@@ -92,7 +93,7 @@ impl Pool {
                     }
                 }
                 () = warm_set.changed.notified() => {}
-                // Where it was too little, it may be enough now.
+                // Budget was released: there may be room now.
                 _ = freed.changed() => {}
                 () = tokio::time::sleep(LOOK_INTERVAL), if self.environment.has_room().is_err() => {}
             }
@@ -119,7 +120,7 @@ impl Pool {
         Some(id)
     }
 
-    /// Makes a container and puts it with those that are ready. On `Err` it is being removed.
+    /// Creates a container and makes it ready. On `Err` its removal has begun.
     async fn create(self: Arc<Self>, set: usize, id: ContainerId) -> Result<(), CreateError> {
         let began = Instant::now();
         let given_up = self.slots().given_up(&id);
@@ -166,8 +167,8 @@ impl Pool {
         ))
     }
 
-    /// What is done in a container before it counts as ready: its agent has answered.
-    /// Whatever else shall be there before anybody comes is started here.
+    /// Prepares a container whose agent has answered. Whatever should be running before a caller
+    /// comes is started here.
     pub(super) async fn warm_up(&self, connection: &Connection) -> Result<(), ServiceError> {
         if self.is_healthy(connection, CHECK_TIMEOUT).await {
             warm_python_up(connection).await;
@@ -180,7 +181,7 @@ impl Pool {
     }
 }
 
-/// Has Python warmed up, where the image has it. A container is as good without.
+/// Starts a warm Python interpreter, if the image has one. Failure is harmless.
 async fn warm_python_up(connection: &Connection) {
     let Ok(connected) = connection.get().await else {
         return;
@@ -197,7 +198,7 @@ async fn warm_python_up(connection: &Connection) {
 }
 
 impl WarmSet {
-    /// Waits, unless somebody shows that it succeeded again.
+    /// Waits, or until a caller's container was created successfully.
     async fn pause(&self, pause: &mut Backoff) {
         tokio::select! {
             () = pause.wait() => {}
@@ -205,11 +206,11 @@ impl WarmSet {
         }
     }
 
-    /// Notes how a making went, and says so when that is another way than before.
+    /// Evaluates a finished creation, and logs a change between success and failure.
     fn note(&self, before: Refill, made: Result<Result<(), CreateError>, JoinError>) -> Refill {
         let image = &self.spec.value().image;
         let failure = match made {
-            // It tells nothing of whether the next can be made.
+            // This says nothing about whether the next creation will succeed.
             Ok(Err(CreateError::GivenUp)) => return before,
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error_chain(&error)),

@@ -1,4 +1,4 @@
-//! Removing what is not wanted, or not well, and all of it when the server stops.
+//! Removes unwanted and unhealthy containers, and all of them when the server stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use tokio::task::JoinSet;
 
 use super::Pool;
 
-/// From an engine that could not remove a container to the next attempt.
+/// The pause after a failed removal.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// How long a stop waits for what is being made, which may be the pull of an image.
+/// How long a stop waits for pending creations, one of which may be pulling an image.
 const CREATIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Containers that are removed at once when all are.
+/// Concurrent removals when the pool is drained.
 const REMOVALS_MAX: usize = 16;
 
-/// Rounds of removing what could not be removed before.
+/// Rounds of retrying failed removals.
 const ROUNDS_MAX: usize = 3;
 
 impl Pool {
-    /// Removes a container that was on its way, or claimed.
+    /// Removes a container that is being created, or is claimed.
     pub(super) fn reject(self: &Arc<Self>, id: &ContainerId, set: usize) {
         if self.slots().reject(id) {
             self.remove_in_background(id.clone(), set);
         }
     }
 
-    /// Removes a container that leaves, and has another made in its slot.
+    /// Removes a container whose slot is marked for removal, then has the slot refilled.
     pub(super) fn remove_in_background(self: &Arc<Self>, id: ContainerId, set: usize) {
         if let Some(warm_set) = self.sets.get(set) {
             warm_set.changed.notify_one();
@@ -47,8 +47,8 @@ impl Pool {
         });
     }
 
-    /// Removes a container and forgets it, in this order: what dies on the way leaves a row
-    /// by which the next server goes on.
+    /// Removes a container, then its row, in this order: a crash in between leaves a row from which
+    /// the next server continues.
     async fn remove(&self, id: &ContainerId) -> Result<(), EngineError> {
         self.environment.destroy(id).await?;
         if let Err(error) = self.environment.store.forget_warm(id.clone()).await {
@@ -56,18 +56,18 @@ impl Pool {
             tracing::error!(container.id = %id, %error, "a warm container is not forgotten");
         }
         self.slots().remove(id);
-        // Last: whoever waits for room looks at once whether more is to come.
+        // Last: a caller that waits for budget then checks at once whether more will be freed.
         self.environment.budget.release(id);
         Ok(())
     }
 
-    /// Makes and hands out nothing more, and removes everything. What cannot be removed is
-    /// left to the next server.
+    /// Stops creating and handing out containers, and removes all of them. What cannot be removed
+    /// is left to the next server.
     pub(crate) async fn drain(self: &Arc<Self>) {
         let (creating, mut left) = self.slots().close();
         self.closing.cancel();
         self.creators.close();
-        // A container that is being made while it is removed would stay.
+        // A container that is still being created could outlive its removal.
         let made = tokio::time::timeout(CREATIONS_TIMEOUT, self.creators.wait());
         match made.await {
             Ok(()) => left.extend(creating),
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// Removes containers, a bounded number at a time, and answers those that are not gone.
+    /// Removes containers, a bounded number at a time; returns those that could not be removed.
     async fn remove_all(self: &Arc<Self>, ids: Vec<ContainerId>) -> Vec<ContainerId> {
         let turns = Arc::new(Semaphore::new(REMOVALS_MAX));
         let mut removals = JoinSet::new();

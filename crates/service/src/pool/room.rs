@@ -1,4 +1,4 @@
-//! Room for what callers ask for: a warm container is given up for one that is wanted now.
+//! Gives up warm containers when a caller's container needs their budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,12 @@ use hotcell_domain::{ContainerId, Limits, PolicyError};
 
 use super::Pool;
 
-/// How long a caller waits for warm containers to be removed in its favour.
+/// How long a caller waits for warm containers to be removed.
 const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Pool {
-    /// Holds what a caller's container may use. Where there is room only without the pool,
-    /// warm containers are removed, one by one, until there is enough.
+    /// Reserves the budget for a caller's container. If that is only possible without the pool,
+    /// warm containers are removed one by one until there is enough.
     pub(crate) async fn make_room(
         self: &Arc<Self>,
         id: &ContainerId,
@@ -46,12 +46,12 @@ impl Pool {
             if !self.give_up_one() {
                 return Err(refusal);
             }
-            // The sender is the budget's, so it is not gone.
+            // The budget holds the sender, so the channel is open.
             let _ = freed.changed().await;
         }
     }
 
-    /// Has a container removed, unless one is being removed already; false if there is none.
+    /// Begins to remove one container, unless a removal is pending; false if there is none left.
     fn give_up_one(self: &Arc<Self>) -> bool {
         let mut slots = self.slots();
         if slots.is_making_room() {
@@ -63,14 +63,14 @@ impl Pool {
             return false;
         };
         tracing::info!(container.id = %id, "a warm container is given up for one that is asked for");
-        // One that is being made is removed by its maker.
+        // A container that is being created is removed by the task that creates it.
         if is_ready {
             self.remove_in_background(id, set);
         }
         true
     }
 
-    /// Holds what a container of a set may use; false if there is no room, which is said
+    /// Reserves the budget for a container of a set; false if there is no room, which is logged
     /// once.
     pub(super) fn hold(&self, set: usize, id: &ContainerId) -> bool {
         let warm_set = &self.sets[set];

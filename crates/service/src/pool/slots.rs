@@ -1,5 +1,5 @@
-//! Where each container of the pool is. Pure bookkeeping under one lock, so that every move is
-//! made once: whoever moved a container from one state to the next is the only one who did.
+//! The slot of each container in the pool. Pure bookkeeping under one lock: every transition
+//! succeeds for exactly one task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ struct Slot {
 }
 
 enum SlotState {
-    /// It is being made, unless it is given up.
+    /// Being created, unless it is given up.
     Creating(Abandonment),
-    /// It can be handed out, and is watched meanwhile.
+    /// Can be handed out; watched meanwhile.
     Ready(Arc<WarmContainer>, AbortHandle),
-    /// Somebody is about to get it.
+    /// Reserved for a request.
     Claimed,
-    /// It is being removed.
+    /// Being removed.
     Removing,
 }
 
 impl Slots {
-    /// Takes a slot for a container that is on its way; false if its set has as many as
-    /// are wanted. What cannot be removed takes slots too, so that an engine that removes
-    /// nothing is not filled without end.
+    /// Takes a slot for a container that is about to be created; false if its set is full.
+    /// Containers that cannot be removed occupy slots, too, so that an engine that fails to remove
+    /// is not filled without end.
     pub(super) fn begin(&mut self, set: usize, wanted: usize, id: &ContainerId) -> bool {
         let (mut present, mut removing) = (0, 0);
         for slot in self.slots.values().filter(|slot| slot.set == set) {
@@ -54,7 +54,7 @@ impl Slots {
         has_room
     }
 
-    /// Takes a slot for a container that nobody wants: it is on its way out.
+    /// Takes a slot for a container that only has to be removed.
     pub(super) fn begin_removal(&mut self, set: usize, id: &ContainerId) {
         self.insert(set, id, SlotState::Removing);
     }
@@ -63,7 +63,7 @@ impl Slots {
         self.slots.insert(id.clone(), Slot { set, state });
     }
 
-    /// One that was on its way, or claimed and not used, is ready; false if it is to leave.
+    /// Makes a created or unused claimed container ready; false if it must be removed.
     pub(super) fn put(
         &mut self,
         warm: Arc<WarmContainer>,
@@ -79,7 +79,7 @@ impl Slots {
         }
     }
 
-    /// Takes the oldest one that is ready. It is not watched any more.
+    /// Claims the oldest ready container and stops watching it.
     pub(super) fn take(&mut self, set: usize) -> Option<Arc<WarmContainer>> {
         let slots = self.slots.values_mut();
         for slot in slots.filter(|slot| slot.set == set) {
@@ -93,8 +93,7 @@ impl Slots {
         None
     }
 
-    /// Those that are ready and of another image than the current one are to leave. They are
-    /// not watched any more.
+    /// Marks ready containers of an outdated image for removal and stops watching them.
     pub(super) fn evict_stale(
         &mut self,
         set: usize,
@@ -114,12 +113,12 @@ impl Slots {
         lost
     }
 
-    /// One that was watched is to leave; false if somebody else has moved it meanwhile.
+    /// Marks a ready container for removal; false if it has left that state meanwhile.
     pub(super) fn evict(&mut self, id: &ContainerId) -> bool {
         self.move_out(id, |state| matches!(state, SlotState::Ready(..)))
     }
 
-    /// One that was on its way, or claimed, is to leave; false if it is already.
+    /// Marks a container that is being created or is claimed for removal; false if it already is.
     pub(super) fn reject(&mut self, id: &ContainerId) -> bool {
         self.move_out(id, SlotState::is_pending)
     }
@@ -134,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// Whether a container is being removed, or will be as soon as it is made.
+    /// Whether a container is being removed, or will be as soon as its creation ends.
     pub(super) fn is_making_room(&self) -> bool {
         let mut states = self.slots.values().map(|slot| &slot.state);
         states.any(|state| match state {
@@ -144,8 +143,8 @@ impl Slots {
         })
     }
 
-    /// Gives up the newest container that nobody is about to get, and tells its set and
-    /// whether it was ready. One that was not is removed by whoever makes it.
+    /// Gives up the newest container that is not claimed; returns its set and whether it was ready.
+    /// If it was not, the task that creates it removes it.
     pub(super) fn give_up(&mut self) -> Option<(ContainerId, usize, bool)> {
         for (id, slot) in self.slots.iter_mut().rev() {
             let is_ready = match &slot.state {
@@ -167,8 +166,8 @@ impl Slots {
         None
     }
 
-    /// Tells when a container that is being made is given up. One that is not being made
-    /// any more is.
+    /// A token that says when a container under creation is given up. It is abandoned from the
+    /// start if the container is not under creation any more.
     pub(super) fn given_up(&self, id: &ContainerId) -> Abandonment {
         match self.slots.get(id).map(|slot| &slot.state) {
             Some(SlotState::Creating(given_up)) => given_up.clone(),
@@ -180,13 +179,13 @@ impl Slots {
         }
     }
 
-    /// It is somebody's, or there is nothing left of it.
+    /// Frees the slot: the container is handed over, or gone.
     pub(super) fn remove(&mut self, id: &ContainerId) {
         self.slots.remove(id);
     }
 
-    /// Takes and gives nothing from now on. Answers all that is to be removed, which is
-    /// everything but what somebody is about to get: what is on its way, and what is there.
+    /// Stops all transitions but removal. Returns the containers that must be removed, which are
+    /// all but the claimed ones: those under creation, and the others.
     pub(super) fn close(&mut self) -> (Vec<ContainerId>, Vec<ContainerId>) {
         self.is_closed = true;
         let (mut creating, mut there) = (Vec::new(), Vec::new());
@@ -205,12 +204,12 @@ impl Slots {
         (creating, there)
     }
 
-    /// Whether a container is the pool's.
+    /// Whether the pool has this container.
     pub(super) fn holds(&self, id: &ContainerId) -> bool {
         self.slots.contains_key(id)
     }
 
-    /// How many of a set are ready.
+    /// Number of ready containers of a set.
     pub(super) fn ready(&self, set: usize) -> usize {
         let is_ready = |slot: &&Slot| slot.set == set && matches!(slot.state, SlotState::Ready(..));
         self.slots.values().filter(is_ready).count()

@@ -1,4 +1,4 @@
-//! Watching what is ready, so that nobody is handed a dead container.
+//! Watches ready containers, so that nobody gets a dead one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,28 +10,28 @@ use hotcell_engine::{Engine, EngineError};
 use super::{Pool, WarmContainer};
 use crate::connection::Connection;
 
-/// How long a container may take to show that it is well when nobody waits for it. A busy host
-/// must not throw away what it will need.
+/// How long a periodic health check may take. It is generous: a busy host must not throw away
+/// containers that it will need.
 pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A container that is lost before it is so old tells that the next may be lost as well.
+/// If a container is lost before it is this old, the next one may be lost as well.
 const EARLY_LOSS_AGE_MS_MAX: u64 = 10_000;
 
-/// Attempts to ask an agent: a connection may have been lost without anybody noticing.
+/// Attempts to ask an agent: a connection may have been lost unnoticed.
 const ASKS_MAX: usize = 2;
 
 impl Pool {
-    /// Makes a container one that can be handed out, and watches it; false if it is to leave.
+    /// Makes a container ready and watches it; false if it must be removed.
     pub(super) fn put(self: &Arc<Self>, warm: &Arc<WarmContainer>) -> bool {
         let watch = Arc::clone(self).watch(Arc::clone(warm));
         let tasks = &self.environment.tasks;
-        // The watch begins when the slots is free again, and finds it there.
+        // The watch starts when the lock is released, and finds the container ready.
         let start = || tasks.spawn(watch).abort_handle();
         self.slots().put(Arc::clone(warm), start)
     }
 
-    /// Waits until something is wrong with it, and removes it. Ended from outside when
-    /// somebody claims it.
+    /// Waits until the container exits or fails its health check, and removes it. Aborted when it
+    /// is claimed.
     async fn watch(self: Arc<Self>, warm: Arc<WarmContainer>) {
         let reason = tokio::select! {
             () = ended(&*self.environment.engine, &warm.id) => "its agent ended",
@@ -44,7 +44,7 @@ impl Pool {
         }
     }
 
-    /// Asks again and again, and returns when it does not answer.
+    /// Checks its health periodically; returns when a check fails.
     async fn until_unhealthy(&self, warm: &WarmContainer) {
         let set = &self.sets[warm.set];
         loop {
@@ -56,7 +56,7 @@ impl Pool {
         }
     }
 
-    /// Whether a container answers, and is as it was made: nothing was ever run in it.
+    /// Whether a container answers and is unused: nothing was ever run in it.
     pub(super) async fn is_healthy(&self, connection: &Connection, timeout: Duration) -> bool {
         let asked = async {
             for _ in 0..ASKS_MAX {
@@ -73,7 +73,7 @@ impl Pool {
         tokio::time::timeout(timeout, asked).await.unwrap_or(false)
     }
 
-    /// Tells that a container that was ready is not any more.
+    /// Logs that a ready container was lost.
     pub(super) fn note_loss(&self, warm: &WarmContainer, reason: &str) {
         tracing::warn!(container.id = %warm.id, reason, "a warm container is lost");
         let now_unix_ms = self.environment.clock.unix_ms();
@@ -84,8 +84,7 @@ impl Pool {
     }
 }
 
-/// Waits until the container's agent has ended. An engine that cannot tell leaves that to
-/// the checks.
+/// Waits until the container's agent has exited. If the engine cannot tell, the health checks will.
 async fn ended(engine: &dyn Engine, id: &ContainerId) {
     match engine.exited(id).await {
         Ok(()) | Err(EngineError::NotFound { .. }) => {}

@@ -109,7 +109,7 @@ async fn an_idle_session_ends_and_its_successor_says_so() {
     let collected = service.collect_garbage(&me(), false).await.expect("done");
     assert_eq!(collected.idle_containers, 0);
     fixture.advance(Duration::from_secs(1));
-    // The end of a snippet is told a moment before its place is free.
+    // The end of a snippet is published a moment before its slot is free.
     until("the session has ended", async || {
         let collected = service.collect_garbage(&me(), false).await.expect("done");
         collected.idle_containers == 1

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hotcell_domain::{Bytes as Size, ContainerRef, ExecStatus, Limits};
-use hotcell_service::{FilePath, Precondition, Settings, WriteOptions};
+use hotcell_service::{CodeRequest, FilePath, Precondition, Settings, WriteOptions};
 use hotcell_testkit::fake::Faults;
 use hotcell_testkit::world::{World, eventually, processes_with, said, sh};
+
+use crate::code::{run, snippet};
 
 async fn small() -> (World, ContainerRef) {
     let settings = Settings {
@@ -140,4 +142,43 @@ async fn an_upload_that_takes_too_much_is_stopped() {
         }
     };
     assert!(refused.contains("disk limit of 16 MiB"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snippet_that_fills_its_session_is_told_so_and_the_next_one_can_delete() {
+    let (world, _) = small().await;
+    let service = &world.service;
+    let fill = |bytes: u32| {
+        let source = format!("head -c {bytes} /dev/zero >full; sleep 1000");
+        snippet("sh", &source)
+    };
+    let ended = run(service, fill(18_000_000)).await;
+    assert_eq!(ended.end.status, ExecStatus::DiskLimit, "{ended:?}");
+    let deleted = run(service, snippet("sh", "rm full")).await;
+    assert_eq!(deleted.end.status, ExecStatus::Succeeded, "{deleted:?}");
+
+    // A notebook writes no source, and is ended all the same. More than before, because what was
+    // deleted need not have been noticed yet.
+    let cell = |source: &str| CodeRequest {
+        stateful: true,
+        is_cold: false,
+        ..snippet("python", source)
+    };
+    let source = "import time; open('full', 'wb').write(bytes(20_000_000)); time.sleep(1000)";
+    let ended = run(service, cell(source)).await;
+    assert_eq!(ended.end.status, ExecStatus::DiskLimit, "{ended:?}");
+    let reason = ended.end.reason.unwrap_or_default();
+    assert!(
+        reason.contains("16 MiB") && reason.contains("variables are gone"),
+        "{reason}"
+    );
+    let deleted = run(service, snippet("python", "import os; os.unlink('full')")).await;
+    assert_eq!(deleted.end.status, ExecStatus::Succeeded, "{deleted:?}");
+
+    run(service, fill(60_000_000)).await;
+    for request in [snippet("sh", "rm full"), cell("1")] {
+        let refused = said(service.run_code(&world.caller, request).await);
+        assert!(refused.contains("nothing is started in it"), "{refused}");
+        assert!(refused.contains("kill ends the container"), "{refused}");
+    }
 }

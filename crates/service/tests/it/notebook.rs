@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use hotcell_domain::{ContainerRef, ExecStatus};
 use hotcell_service::{
     Abandonment, CellForm, CellValues, CodeRequest, CodeRun, Service, ServiceError,
@@ -296,4 +298,80 @@ async fn what_a_notebook_cannot_run_is_refused() {
             "{refused:?}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queued_cells_run_in_the_order_of_their_calls_and_have_their_own_artifacts() {
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
+    let prepare = "import os, time; order = []; os.makedirs('artifacts')";
+    run(&service, cell(prepare)).await;
+    let hold = "open('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)";
+    let holding = tokio::spawn({
+        let (service, hold) = (service.clone(), cell(hold));
+        async move { run(&service, hold).await }
+    });
+    let has_begun = snippet("sh", "[ -e begun ]");
+    until("the first cell runs", async || {
+        run(&service, has_begun.clone()).await.end.exit_code == Some(0)
+    })
+    .await;
+    let mut calls: Vec<_> = (0..6)
+        .map(|number| {
+            let source = format!("order.append({number}); open('artifacts/{number}', 'w').close()");
+            let (service, cell) = (service.clone(), cell(&source));
+            Box::pin(async move { run(&service, cell).await })
+        })
+        .collect();
+    // Each is asked for before the next one.
+    for call in &mut calls {
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+    run(&service, snippet("sh", "touch go")).await;
+    for (number, ran) in join_all(calls).await.into_iter().enumerate() {
+        let files = ran.artifacts.files.iter();
+        let paths: Vec<_> = files
+            .map(|file| String::from_utf8_lossy(&file.path))
+            .collect();
+        assert_eq!(paths, [format!("artifacts/{number}")]);
+    }
+    assert_eq!(result(&service, "order").await, "[0, 1, 2, 3, 4, 5]");
+    holding.await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_beside_our_modules_keeps_one_interpreter_from_starting_and_not_the_next() {
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
+    let attack = "import os; d = os.environ['HOME'] + '/.hotcell/python/'\n\
+        open(d + 'encodings.py', 'w').write('raise SystemExit(9)')\n\
+        os.makedirs(d + 'PIL/__pycache__'); open(d + 'PIL/__pycache__/x.pyc', 'w').close()";
+    run(&service, snippet("python", attack)).await;
+    let cold = |source| CodeRequest {
+        is_cold: true,
+        ..snippet("python", source)
+    };
+    let broken = run(&service, cold("print(1)")).await;
+    assert_eq!(broken.end.status, ExecStatus::Failed, "{broken:?}");
+    let next = run(&service, cold("print(1)")).await;
+    assert_eq!(next.end.status, ExecStatus::Succeeded, "{next:?}");
+    let list = "ls -A .hotcell/python .hotcell/python/PIL | grep -v __pycache__ | tr '\\n' ' '";
+    let listed = run(&service, snippet("sh", list)).await;
+    let listed = wrote(&service, &listed).await.0;
+    assert!(
+        !listed.contains("encodings") && listed.contains("__init__.py"),
+        "{listed}"
+    );
+    // A notebook that could not start is the same.
+    run(
+        &service,
+        snippet("python", attack.replace("PIL/__pycache__", "y").as_str()),
+    )
+    .await;
+    let refused = service.run_code(&me(), cell("1")).await;
+    assert!(
+        matches!(refused, Err(ServiceError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(result(&service, "1 + 1").await, "2");
 }

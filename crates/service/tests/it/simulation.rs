@@ -17,17 +17,17 @@ use crate::fixture::{Fixture, by_alias, keyed, me, name, named, persistent};
 
 const SEEDS: u64 = 48;
 
-/// How long one seed may take, which hangs if it takes longer.
+/// The timeout of one seed, which only a hang reaches.
 const SEED_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What happens in one seed.
+/// Steps per seed.
 const STEPS: usize = 14;
 
-/// How long it may take until everything is settled: faults are bounded, and a container that
-/// ended is started again after a while.
+/// How long settling everything may take: faults are bounded, and a container that ended is
+/// restarted after a while.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How often what may happen did.
+/// Counts how often each event happened.
 #[derive(Debug, Default)]
 struct Tally {
     spawned: u32,
@@ -39,7 +39,7 @@ struct Tally {
     reconciled: u64,
 }
 
-/// What a seed decides.
+/// Random choices from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -62,7 +62,7 @@ fn faults_leave_store_engine_and_service_of_one_mind() {
     }
 }
 
-/// Otherwise the test would prove nothing.
+/// Fails if an event never happened: then the test would prove nothing.
 fn assert_each_happened(tally: &Tally) {
     assert!(tally.spawned > 0 && tally.spawns_failed > 0);
     assert!(tally.killed > 0);
@@ -114,7 +114,7 @@ async fn collect(service: &Service) -> anyhow::Result<u64> {
     Ok(collected.expired_containers + collected.idle_containers + collected.errors)
 }
 
-/// What another server made and lost, or did not finish.
+/// Leaves a container of another server, lost or half created.
 async fn leave_stranger(fixture: &Fixture, dice: &mut Dice) -> anyhow::Result<()> {
     let id = ContainerId::from_parts(dice.below(1 << 20), [1; 10]);
     if dice.below(2) == 0 {
@@ -126,7 +126,7 @@ async fn leave_stranger(fixture: &Fixture, dice: &mut Dice) -> anyhow::Result<()
     Ok(())
 }
 
-/// Two at once, which may have the same alias or key.
+/// Spawns two containers concurrently, perhaps with the same alias or key.
 async fn spawn_two(service: &Service, dice: &mut Dice, tally: &mut Tally) -> anyhow::Result<()> {
     let (one, other) = (request(dice), request(dice));
     let me = me();
@@ -189,7 +189,7 @@ async fn crash_one(fixture: &Fixture, dice: &mut Dice) {
     }
 }
 
-/// Reconciles and kills what could not be removed until all agree.
+/// Reconciles and kills containers that could not be removed, until store and engine agree.
 async fn settle(fixture: &Fixture, service: &Service) -> anyhow::Result<()> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
@@ -201,7 +201,7 @@ async fn settle(fixture: &Fixture, service: &Service) -> anyhow::Result<()> {
             }
         }
         let listed = service.containers(&me(), false).await?;
-        // One that ended too often is left as it is.
+        // A container that ended too often stays halted.
         let is_settled = |phase| matches!(phase, Phase::Running | Phase::Halted);
         let are_settled = listed.iter().all(|view| is_settled(view.phase));
         let mut listed: Vec<_> = listed

@@ -23,7 +23,8 @@ const RESTART_TIMEOUT: Duration = Duration::from_mins(5);
 /// Attempts to reach the agent of a container that was just started.
 const CONNECTS_MAX: u32 = 3;
 
-/// Why a container was not created. Not an answer to a caller yet: there may be no caller.
+/// Why a container was not created. It is not a `ServiceError` yet: the pool has no caller to
+/// answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
     #[error(transparent)]
@@ -32,13 +33,13 @@ pub(crate) enum CreateError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Other(#[from] ServiceError),
-    /// A caller needed the room of a warm container.
+    /// The warm container was given up to make room for a caller's.
     #[error("the container was given up for another")]
     GivenUp,
 }
 
-/// Creates a container and connects to it. Once its request is abandoned it stops at the next
-/// step. On `Err` something may be left.
+/// Creates a container and connects to its agent. If the request is abandoned, it stops at the next
+/// step. On `Err` the engine may have leftovers to destroy.
 pub(crate) async fn create(
     environment: &Environment,
     id: &ContainerId,

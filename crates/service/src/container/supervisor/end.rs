@@ -14,7 +14,7 @@ use super::{EndCause, Supervisor};
 use crate::ServiceError;
 use crate::container::live::{EndMode, EndRequest};
 
-/// What a shutdown may take beyond its grace period.
+/// How long a shutdown may take beyond its grace period.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(2);
 
 /// Attempts to ask an agent to shut down: the connection may have been lost long ago without anyone
@@ -24,7 +24,7 @@ const SHUTDOWNS_MAX: usize = 2;
 /// Delay before the next round after the engine could not remove a container in several attempts.
 const DESTROY_AGAIN: Duration = Duration::from_secs(30);
 
-/// Attempts to store an end. If all fail, reconcile stores it.
+/// Attempts to store the end. If all fail, reconcile stores it.
 const NOTES_MAX: u32 = 3;
 
 impl Supervisor {
@@ -50,7 +50,7 @@ impl Supervisor {
         self.answer();
     }
 
-    /// The status of its execs.
+    /// The final status of its execs.
     pub(super) async fn status(&self, cause: EndCause) -> ExecStatus {
         match cause {
             EndCause::Requested { .. } | EndCause::NotCreated => ExecStatus::Cancelled,
@@ -70,8 +70,8 @@ impl Supervisor {
         }
     }
 
-    /// Sets the phase. Only a requested end is stored: a container that ended by itself will be
-    /// found so again.
+    /// Sets the phase. Only a requested end is stored: the next server notices by itself that a
+    /// container has exited.
     async fn enter(&self, cause: EndCause) {
         match cause {
             EndCause::Requested { .. } => {
@@ -82,13 +82,13 @@ impl Supervisor {
                 tracing::warn!(container.id = %self.container.id(), ?cause, "a container failed");
                 self.set_phase(Phase::Failed);
             }
-            // Waiting callers are told when nothing is left of it.
+            // Callers are answered when everything is removed.
             EndCause::NotCreated => {}
         }
     }
 
-    /// Asks the agent to end everything; waits for its grace period, or until a caller forces the
-    /// end.
+    /// Asks the agent to end all processes; waits for the grace period, or until a caller forces
+    /// the end.
     async fn shut_down(&mut self) {
         let grace = self.inner.environment.settings().kill_grace;
         let connection = self.container.connection();
@@ -99,7 +99,7 @@ impl Supervisor {
                 };
                 match connected.agent.shutdown(grace).await {
                     Err(error @ AgentError::Lost) => connection.report(&connected, &error),
-                    // Whatever it answers, the container is destroyed next.
+                    // Whatever the answer, the engine destroys the container next.
                     Ok(()) | Err(_) => return,
                 }
             }
@@ -119,8 +119,8 @@ impl Supervisor {
         std::future::pending::<()>().await;
     }
 
-    /// Tells waiting callers that the container is not gone, and waits until the next attempt is
-    /// due.
+    /// Tells waiting callers that the container could not be removed, and waits until the next
+    /// attempt is due.
     async fn wait_to_retry(&mut self, cause: EndCause, error: EngineError) {
         tracing::error!(container.id = %self.container.id(), %error, "a container cannot be removed");
         let failure = ServiceError::from(error);
@@ -140,7 +140,7 @@ impl Supervisor {
         }
     }
 
-    /// Stores the end. A container that could not be created releases its key for the next attempt.
+    /// Stores the end. A container that could not be created releases its key.
     async fn note_end(&self, cause: EndCause) {
         for _ in 0..NOTES_MAX {
             if self.note(final_phase(cause)).await {

@@ -21,7 +21,7 @@ use crate::{Abandonment, Inner, ServiceError, trace};
 /// Delay before the next attempt when the engine could not watch a container.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an engine may take to undo a creation that nobody wants.
+/// How long an engine may take to undo an abandoned creation.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Owns a container's phase and serves requests to end it.
@@ -38,9 +38,9 @@ pub(crate) struct Supervisor {
 /// The state of a container when its supervisor starts.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// It is to be created.
+    /// It must be created.
     New(Box<Creation>),
-    /// It comes from the warm pool, and its row says that it runs.
+    /// It comes from the warm pool, and its row already says `Running`.
     Warm(Box<Container>, Abandonment),
     /// It runs already.
     Found,
@@ -48,11 +48,11 @@ pub(crate) enum Origin {
     Halted,
     /// Another engine runs it.
     OtherEngine,
-    /// It was being ended when the last server died, or is useless.
+    /// It was ending when the last server died, or it cannot be used.
     Ending(EndCause),
 }
 
-/// What a container is created from, and who waits for it.
+/// The spec of a container to create, and the caller that waits for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Creation {
     pub(crate) spec: Admitted<ContainerSpec>,
@@ -105,8 +105,8 @@ impl Supervisor {
                     self.container.record_created(made);
                     self.inner.sync_soon(&self.container);
                     self.set_phase(Phase::Running);
-                    // Nobody waits for this: if the next server finds the container running while
-                    // its row says `Creating`, it draws the same conclusion.
+                    // Not waited for: if the next server finds the container running while its row
+                    // says `Creating`, it comes to the same result.
                     self.record_created().await;
                     self.run().await
                 }
@@ -134,9 +134,8 @@ impl Supervisor {
         self.end(cause).await;
     }
 
-    /// Creates it and connects to it, unless the request is abandoned or somebody wants its end
-    /// before: then the engine is told so and undoes what it began. On `Err` something may be
-    /// left.
+    /// Creates it and connects to it. If the request is abandoned, or a request to end it arrives,
+    /// the engine is told and undoes what it began. On `Err` leftovers may exist.
     async fn create_unless_ended(
         &mut self,
         creation: &Creation,
@@ -176,14 +175,14 @@ impl Supervisor {
         });
     }
 
-    /// Refuses all requests: its engine is not here.
+    /// Refuses all requests: another engine runs this container.
     async fn refuse_requests(mut self) {
         while let Some(request) = self.requests.recv().await {
             let _ = request.answer.send(Err(self.container.halted()));
         }
     }
 
-    /// Waits for whatever ends it.
+    /// Waits for whatever ends the container: a request, its TTL, or its agent.
     pub(super) async fn run(&mut self) -> EndCause {
         let environment = Arc::clone(&self.inner.environment);
         let container = Arc::clone(&self.container);
@@ -214,8 +213,8 @@ impl Supervisor {
     }
 }
 
-/// Waits for a creation. One that is abandoned gets some time to undo what it began; whoever
-/// drops it afterwards leaves the rest to the engine.
+/// Waits for a creation. If it is abandoned, it gets some time to undo what it began; after that,
+/// the future is dropped and the engine cleans up.
 async fn until_undone(
     creating: impl Future<Output = Result<Container, CreateError>>,
     abandonment: &Abandonment,

@@ -1,5 +1,5 @@
-//! Starting a persistent container again that ended by itself: its engine or its host was
-//! restarted, or its agent died. Only a request removes its files.
+//! Restarts a persistent container that ended by itself: its engine or host was restarted, or its
+//! agent died. Only a request removes its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::create::{CreateError, restart};
 use super::{EndCause, Supervisor};
 use crate::backoff::Backoff;
 
-/// Starts of a container that does not last, after which it is left as it is.
+/// Restarts in close succession after which the container is left halted.
 const STARTS_MAX: u32 = 5;
 
-/// A container that ran for so long was started well.
+/// A container that ran for this long is considered stable, and its restarts are counted anew.
 const LASTING: Duration = Duration::from_mins(10);
 
-/// From a start to the next, if there was one not long ago.
+/// Delays between two restarts in close succession.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 
-/// How often a container was started again.
+/// Counts the recent restarts of a container.
 struct RestartAttempts {
     count: u32,
     last: Option<Instant>,
@@ -30,8 +30,7 @@ struct RestartAttempts {
 }
 
 impl Supervisor {
-    /// Starts a container again as often as it ends by itself, and answers why it ends for
-    /// good.
+    /// Restarts a container whenever it ends by itself; returns why it finally ends.
     pub(super) async fn keep(&mut self, mut cause: EndCause) -> EndCause {
         let mut starts = RestartAttempts::new();
         while self.container.row.is_persistent
@@ -46,7 +45,7 @@ impl Supervisor {
         cause
     }
 
-    /// Its execs are lost, and whoever wants it waits.
+    /// Ends its execs as lost; new requests wait for the restart.
     async fn note_halt(&mut self, cause: EndCause) {
         tracing::warn!(container.id = %self.container.id(), ?cause, "a container ended by itself");
         let status = self.status(cause).await;
@@ -55,14 +54,14 @@ impl Supervisor {
         self.container.renew(&self.inner.environment);
     }
 
-    /// Starts it, in several attempts; on `Err` it ends for good, and tells why.
+    /// Restarts it, in several attempts. `Err` says why it must end instead.
     async fn start_again(&mut self, starts: &mut RestartAttempts) -> Result<(), EndCause> {
         while starts.may_begin() {
             let (inner, container) = (Arc::clone(&self.inner), Arc::clone(&self.container));
             let abandonment = Abandonment::default();
             let attempt = async {
                 starts.wait().await;
-                // One that waited was said to be halted.
+                // The phase is `Halted` while it waits for an attempt.
                 container.set_phase(Phase::Creating);
                 let connection = container.connection();
                 let (environment, id) = (&inner.environment, container.id());
@@ -107,7 +106,7 @@ impl Supervisor {
         }
     }
 
-    /// Keeps its files until somebody wants its end, and answers that.
+    /// Leaves it halted, with its files, until it is asked to end; returns that request's cause.
     async fn halt(&mut self) -> EndCause {
         tracing::error!(
             container.id = %self.container.id(),
@@ -117,13 +116,13 @@ impl Supervisor {
         self.tell_all();
         let request = self.requests.recv().await;
         match request.map(|request| self.take(request)) {
-            // The engine has lost what was left.
+            // The engine has lost what was left of it.
             None | Some(EndCause::Exited) => EndCause::Missing,
             Some(cause) => cause,
         }
     }
 
-    /// Answers those who thought that it was gone.
+    /// Answers callers that reported it as gone: it has been dealt with.
     fn tell_all(&mut self) {
         for answer in self.waiting.drain(..) {
             let _ = answer.send(Ok(()));
@@ -140,7 +139,7 @@ impl RestartAttempts {
         }
     }
 
-    /// Whether it may be started once more, which is counted.
+    /// Counts an attempt; false if there were too many.
     fn may_begin(&mut self) -> bool {
         if self.last.is_some_and(|last| last.elapsed() >= LASTING) {
             *self = Self::new();
@@ -149,7 +148,7 @@ impl RestartAttempts {
         self.count <= STARTS_MAX
     }
 
-    /// Waits, but not before the first.
+    /// Waits before every attempt but the first.
     async fn wait(&mut self) {
         if self.last.is_some() {
             self.pause.wait().await;
@@ -157,7 +156,7 @@ impl RestartAttempts {
         self.last = Some(Instant::now());
     }
 
-    /// The last start failed for no fault of the container's.
+    /// Does not count the last attempt: the engine was unavailable.
     fn pardon(&mut self) {
         self.count -= 1;
     }

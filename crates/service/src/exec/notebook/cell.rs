@@ -1,5 +1,6 @@
-//! One cell: its output, its limits, its end.
+//! Runs one cell: its output, its limits, its end.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hotcell_agent_client::{
@@ -11,12 +12,13 @@ use tokio::time::Instant;
 
 use super::Cell;
 use super::kernel::Kernel;
+use crate::disk::why_ended;
 use crate::environment::millis;
 use crate::exec::batch::Batch;
 use crate::exec::sink::OutputSink;
 use crate::exec::table::TableInner;
 
-/// Output that goes into the log at once.
+/// A log write is started once this much output is collected.
 const BATCH_BYTES: usize = 128 << 10;
 
 /// How long the kernel may take to receive a request.
@@ -31,13 +33,13 @@ const SIGKILL: u8 = 9;
 /// A cell that has run.
 pub(super) struct Ran {
     pub(super) end: ExecEnd,
-    /// What it told; nothing if its interpreter ended.
+    /// The values that it reported; none if its interpreter ended.
     pub(super) cell: CellEnd,
-    /// Whether the interpreter has ended, or has to be.
+    /// Whether the interpreter has ended or must be ended.
     pub(super) is_gone: bool,
-    /// Whether the kernel's channel can be used for the next one.
+    /// Whether the kernel's channel can be used for the next cell.
     pub(super) is_connected: bool,
-    /// Why its output is not in its log.
+    /// Why its output could not be written to its log.
     pub(super) not_stored: Option<StoreError>,
 }
 
@@ -48,16 +50,16 @@ enum Interrupt {
     Abandoned,
 }
 
-/// How it came to its end.
+/// How the cell ended.
 enum Ending {
     Ended(CellEnd),
     Died(NotebookDeath),
-    /// It went on although it was interrupted.
+    /// It continued although it was interrupted.
     Deaf,
     Broken(NotebookError),
 }
 
-/// A cell that runs.
+/// A running cell.
 struct Running<'a> {
     cell: &'a Cell,
     kernel: &'a mut Kernel,
@@ -72,7 +74,7 @@ struct Running<'a> {
 }
 
 impl TableInner {
-    /// Runs a cell until it has ended, or has to be ended with its interpreter.
+    /// Runs a cell until it has ended, or until its interpreter must be ended.
     pub(super) async fn run_in(
         &self,
         kernel: &mut Kernel,
@@ -81,6 +83,7 @@ impl TableInner {
         sink: &mut OutputSink,
     ) -> Ran {
         let began = Instant::now();
+        let disk_ends = self.disk_ends.load(Ordering::Acquire);
         kernel.cells += 1;
         let mut running = Running {
             id: kernel.cells,
@@ -106,6 +109,11 @@ impl TableInner {
         if let (Some(Interrupt::Timeout), Some(reason)) = (interrupt, &mut ran.end.reason) {
             let after = cell.timeout.as_secs_f64();
             *reason = format!("after timeout_s = {after} {reason}");
+        }
+        if ran.is_gone && self.disk_ends.load(Ordering::Acquire) != disk_ends {
+            ran.end.status = ExecStatus::DiskLimit;
+            let why = why_ended(&self.limits);
+            ran.end.reason = Some(format!("{why}; the interpreter's variables are gone"));
         }
         ran.not_stored = not_stored;
         ran
@@ -180,7 +188,8 @@ impl TableInner {
         ran
     }
 
-    /// The state is gone, perhaps because the container ran out of memory.
+    /// Records that the interpreter is gone, and with it the state, perhaps because the container
+    /// ran out of memory.
     async fn lose_state(&self, end: &mut ExecEnd, may_be_oom: bool, row: &ExecRow, why: &str) {
         if may_be_oom && self.had_oom_kills(row.oom_kills_before).await {
             end.status = ExecStatus::OomKilled;
@@ -239,7 +248,8 @@ impl Running<'_> {
         }
     }
 
-    /// Takes a frame, and those that have come meanwhile if it is output.
+    /// Handles a frame. If it is output, frames that have already arrived are added to the same
+    /// batch.
     async fn take(
         &mut self,
         table: &TableInner,
@@ -263,7 +273,7 @@ impl Running<'_> {
         ending
     }
 
-    /// Adds output to the batch; what is no output is its end, or nothing.
+    /// Adds output to the batch; returns the cell's end if the event is that.
     fn add(
         &mut self,
         batch: &mut Batch,
@@ -292,13 +302,13 @@ impl Running<'_> {
         match event {
             NotebookEvent::End(end) if end.id == self.id => Some(Ending::Ended(end)),
             NotebookEvent::Died(death) => Some(Ending::Died(death)),
-            // Of an earlier cell, or forged.
+            // From an earlier cell, or forged.
             NotebookEvent::End(_) | NotebookEvent::Hello(_) => None,
         }
     }
 
-    /// Puts output into the log. After a failure the rest is counted and not kept: the cell must
-    /// come to its end.
+    /// Writes output to the log. After a failure, further output is only counted: the cell must
+    /// still be able to end.
     async fn keep(&mut self, table: &TableInner, batch: Batch) {
         let bytes = batch.bytes() as u64;
         if bytes == 0 || self.not_stored.is_some() {

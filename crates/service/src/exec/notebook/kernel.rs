@@ -1,4 +1,4 @@
-//! The interpreter of a notebook: found, started and ended.
+//! The interpreter of a notebook: finds, starts and ends it.
 
 use std::time::Duration;
 
@@ -15,43 +15,44 @@ use crate::exec::command::{CommandContext, for_agent};
 use crate::exec::end;
 use crate::exec::table::TableInner;
 
-/// How the id of a notebook's exec begins. No exec of a caller has such an id.
+/// Prefix of a notebook's exec id in the agent. No exec of a caller has such an id.
 const PREFIX: &str = "notebook-";
 
-/// How long an interpreter may take to start: the imports of a busy host.
+/// How long an interpreter may take to start: imports are slow on a busy host.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a kernel may take to answer a connection.
+/// How long a kernel may take to answer a new connection.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// From TERM to KILL: a kernel removes its socket meanwhile.
+/// Grace period between SIGTERM and SIGKILL, in which a kernel removes its socket.
 const END_GRACE: Duration = Duration::from_millis(300);
 
-/// Pause before a kernel that is still busy with an abandoned cell is asked again.
+/// Pause before retrying a kernel that is still busy with an abandoned cell.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Frames that nobody asked for. A kernel that has more of them is not used.
+/// Unsolicited frames after which a kernel is no longer used.
 const FORGED_FRAMES_MAX: usize = 256;
 
-/// How much of what a failed start wrote goes to the log.
+/// How much output of a failed start is logged.
 const ERROR_BYTES_MAX: usize = 4096;
 
 const BOOT: &str = include_str!("boot.py");
 const SUPERVISOR: &str = include_str!("supervisor.py");
 const INTERPRETER: &str = include_str!("interpreter.py");
 
-/// An interpreter with its channel.
+/// A running interpreter and the channel to it.
 pub(in crate::exec) struct Kernel {
-    /// Of its exec in the agent.
+    /// The id of its exec in the agent.
     id: String,
     pub(super) channel: NotebookChannel,
     pub(super) connected: Connected,
-    /// Requests so far.
+    /// Number of cells sent so far.
     pub(super) cells: u64,
 }
 
 impl TableInner {
-    /// The kernel, connected; whether it is new. One that was found but cannot be used is ended.
+    /// Returns the connected kernel, and whether it is new. A kernel that is found but cannot be
+    /// used is ended.
     pub(super) async fn kernel(
         &self,
         current: Option<Kernel>,
@@ -75,7 +76,8 @@ impl TableInner {
         Ok((kernel, true))
     }
 
-    /// Ends the interpreter with all that it started, known to us or not.
+    /// Ends the interpreter and all processes that it started, whether or not this server has
+    /// connected to it.
     pub(super) async fn end_notebook(&self, kernel: Option<Kernel>) -> Result<(), ServiceError> {
         drop(kernel);
         let connected = self.connection.get().await?;
@@ -108,8 +110,8 @@ impl TableInner {
         }
     }
 
-    /// Connects to a kernel that runs already, if it answers and is not busy: the cell of an
-    /// earlier server is interrupted when that one's channel is closed.
+    /// Connects to a running kernel, if it answers and is not busy. An earlier server's cell is
+    /// interrupted when that server's channel closes.
     pub(super) async fn adopt_notebook(&self, connected: &Connected, id: &str) -> Option<Kernel> {
         let grace = self.environment.settings().kill_grace;
         let adopt = async {
@@ -131,7 +133,7 @@ impl TableInner {
         adopted.ok().flatten()
     }
 
-    /// Connects again to a kernel whose channel was lost.
+    /// Reconnects to a kernel whose channel was lost.
     pub(super) async fn adopt_again(&self, lost: &Kernel) -> Option<Kernel> {
         let connected = self.connection.get().await.ok()?;
         self.adopt_notebook(&connected, &lost.id).await
@@ -183,7 +185,7 @@ impl TableInner {
         }
     }
 
-    /// Waits until the kernel says that it listens.
+    /// Waits until the kernel reports that it listens.
     async fn until_ready(&self, connected: &Connected, mut follow: Follow) -> Result<(), NoKernel> {
         let mut errors = Vec::new();
         loop {
@@ -219,7 +221,7 @@ impl TableInner {
 }
 
 impl Kernel {
-    /// Whether nothing says that it has ended. What else has come is forged.
+    /// Whether no end of the kernel has arrived. Other pending frames are unsolicited, and dropped.
     async fn is_alive(&mut self) -> bool {
         for _ in 0..FORGED_FRAMES_MAX {
             let here = tokio::select! {
@@ -236,7 +238,7 @@ impl Kernel {
     }
 }
 
-/// Where the kernel of a container listens.
+/// The path of the socket on which a container's kernel listens.
 fn socket(agent: &Agent) -> String {
     let boot_id = u128::from_be_bytes(agent.hello().boot_id);
     format!("/tmp/.notebook-{boot_id:032x}")

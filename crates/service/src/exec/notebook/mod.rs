@@ -1,16 +1,17 @@
 //! Notebooks: one interpreter per container that keeps its state between cells.
 //!
 //! ```text
-//! run_cell ─▶ place ─▶ turn ─▶ kernel (adopted or started) ─▶ cell ─▶ recorded as an ended exec
+//! run_cell ─▶ admit ─▶ turn ─▶ kernel (adopted or started) ─▶ cell ─▶ recorded as an ended exec
 //! ```
 //!
-//! The kernel is two Python processes, which are one exec of the agent's under an id of our own:
-//! it is in no list, belongs to nobody's quota, and a later server finds it by its id. Cells run one
-//! at a time, in the order in which they were asked for. Each is recorded as an exec that has
-//! ended, so that its output is read like any other.
+//! The kernel is two Python processes, which are one exec of the agent under a reserved id: it is
+//! in no list, counts towards no quota, and a later server finds it by its id. Cells run one at a
+//! time, in the order of their requests. Each is recorded as an ended exec, so that its output is
+//! read like that of any other.
 //!
-//! What a kernel says is the word of the code that runs in it, and counts for its session alone. A
-//! kernel that does not end a cell in time, or breaks its protocol, is ended by the agent.
+//! A kernel's messages are under the control of the code that runs in it, so they are trusted only
+//! for their own session. The agent ends a kernel that does not finish a cell in time or breaks the
+//! protocol.
 
 mod cell;
 mod kernel;
@@ -21,39 +22,46 @@ use std::time::Duration;
 
 use hotcell_agent_client::CellValue;
 use hotcell_domain::{Caller, Env, ExecEnd, ExecId, NotStarted};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use self::kernel::Kernel;
 use super::sink::OutputSink;
 use super::table::{ExecTable, TableInner};
 use crate::{Abandonment, ServiceError};
 
-/// Cells of one container that run or wait.
+/// Cells per container, running or waiting.
 const CELLS_MAX: usize = 64;
 
 /// The notebook of one container.
 pub(super) struct Notebook {
-    /// Whoever holds it may use the kernel. It is fair.
-    turn: Mutex<Option<Kernel>>,
-    places: Semaphore,
+    /// The right to use the kernel. The mutex is fair, so cells run in order.
+    turn: Arc<Mutex<Option<Kernel>>>,
+    places: Arc<Semaphore>,
 }
 
-/// Code that is to run in a notebook.
+/// The right to run the next cell of a notebook, until it is dropped.
+pub(crate) struct CellTurn {
+    kernel: OwnedMutexGuard<Option<Kernel>>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Code to run in a notebook.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(crate) code: String,
     pub(crate) arguments: Vec<String>,
-    /// What it reads; nothing if there is none.
+    /// Text for standard input; `None` means empty.
     pub(crate) stdin: Option<String>,
-    /// How long it may run. Then it is interrupted, and ended if that does not help.
+    /// When this has passed, the cell is interrupted; if it still runs then, its interpreter is
+    /// ended.
     pub(crate) timeout: Duration,
-    /// End the interpreter first.
+    /// End the interpreter before the cell runs.
     pub(crate) restart: bool,
-    /// Variables of an interpreter that is started for it.
+    /// Environment variables of the interpreter, if one is started for this cell.
     pub(crate) env: Env,
-    /// How the names of its pictures begin.
+    /// Prefix of the names of its pictures.
     pub(crate) figures: String,
-    /// An abandoned cell is interrupted.
+    /// Whether the caller still waits. An abandoned cell is interrupted.
     pub(crate) abandonment: Abandonment,
 }
 
@@ -65,24 +73,24 @@ pub(crate) struct CellRun {
     pub(crate) values: CellValues,
 }
 
-/// What a cell tells besides its output.
+/// The values that a cell reports besides its output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CellValues {
     /// The value of its last expression.
     pub result: Option<CellValue>,
-    /// What it displayed, in order.
+    /// The values that it displayed, in order.
     pub displayed: Vec<CellValue>,
-    /// How many more values it displayed.
+    /// Number of displayed values that were left out.
     pub left_out: u64,
-    /// Whether the interpreter was started for this cell: it knows nothing of earlier ones.
+    /// Whether the interpreter was started for this cell, so that no earlier state exists.
     pub is_new: bool,
-    /// Whether the interpreter ended with this cell: what it knew is gone.
+    /// Whether the interpreter ended with this cell, so that its state is lost.
     pub is_gone: bool,
 }
 
-/// Why there is no interpreter.
+/// Why a cell could not run.
 pub(crate) enum NoKernel {
-    /// The container has no Python.
+    /// The interpreter could not be started, mostly because the image has no Python.
     NotStarted(NotStarted),
     Service(ServiceError),
 }
@@ -90,21 +98,46 @@ pub(crate) enum NoKernel {
 impl Notebook {
     pub(super) fn new() -> Self {
         Self {
-            turn: Mutex::new(None),
-            places: Semaphore::new(CELLS_MAX),
+            turn: Arc::default(),
+            places: Arc::new(Semaphore::new(CELLS_MAX)),
         }
     }
 }
 
 impl ExecTable {
-    /// Runs a cell in the container's notebook, which is started if there is none, once those
-    /// before it have ended.
+    /// Waits until all earlier cells of the container's notebook have ended, in the order of the
+    /// calls. `abandonment`: nobody waits for the turn any more.
+    pub(crate) async fn cell_turn(
+        &self,
+        abandonment: &Abandonment,
+    ) -> Result<CellTurn, ServiceError> {
+        let notebook = &self.0.notebook;
+        let place = Arc::clone(&notebook.places).try_acquire_owned();
+        let place = place.map_err(|_| full())?;
+        let kernel = tokio::select! {
+            kernel = Arc::clone(&notebook.turn).lock_owned() => kernel,
+            () = abandonment.abandoned() => return Err(abandoned()),
+        };
+        Ok(CellTurn {
+            kernel,
+            _place: place,
+        })
+    }
+
+    /// Runs a cell in the container's notebook. Starts the interpreter if there is none. The turn
+    /// comes back: the next cell waits until it is dropped.
     ///
     /// Dropping the future does not stop the cell; its [`Abandonment`] does.
-    pub(crate) async fn run_cell(&self, caller: &Caller, cell: Cell) -> Result<CellRun, NoKernel> {
+    pub(crate) async fn run_cell(
+        &self,
+        caller: &Caller,
+        turn: CellTurn,
+        cell: Cell,
+    ) -> Result<(CellRun, CellTurn), NoKernel> {
         let (shared, caller) = (Arc::clone(&self.0), caller.clone());
-        // A task of its own: a channel on which half of a frame was read could not be used again.
-        let run = async move { shared.run_cell(&caller, cell).await };
+        // In a task of its own: if a read stopped in the middle of a frame, the channel could not
+        // be used again.
+        let run = async move { shared.run_cell(&caller, turn, cell).await };
         let ran = self.0.environment.tasks.spawn(run).await;
         let ran = ran.ok().flatten();
         ran.unwrap_or_else(|| Err(ServiceError::stopping().into()))
@@ -112,35 +145,32 @@ impl ExecTable {
 }
 
 impl TableInner {
-    async fn run_cell(self: &Arc<Self>, caller: &Caller, cell: Cell) -> Result<CellRun, NoKernel> {
-        let Ok(_place) = self.notebook.places.try_acquire() else {
-            return Err(full().into());
-        };
-        let mut turn = tokio::select! {
-            turn = self.notebook.turn.lock() => turn,
-            () = cell.abandonment.abandoned() => return Err(abandoned().into()),
-        };
+    async fn run_cell(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut turn: CellTurn,
+        cell: Cell,
+    ) -> Result<(CellRun, CellTurn), NoKernel> {
         if self.closing.borrow().is_some() {
             return Err(ServiceError::no_container(&self.container).into());
         }
         if cell.restart {
-            self.end_notebook(turn.take()).await?;
+            self.end_notebook(turn.kernel.take()).await?;
         }
-        let (mut kernel, is_new) = self.kernel(turn.take(), &cell.env).await?;
+        let (mut kernel, is_new) = self.kernel(turn.kernel.take(), &cell.env).await?;
         let row = self.cell_row(caller, &cell, kernel.cells + 1);
         let mut sink = OutputSink::Log(self.cell_log(&row));
-        // It runs, whoever asks: a container that is busy with a cell is not idle.
+        // The container is busy while a cell runs, even if the caller has gone away.
         self.take_slot();
         let ran = self.run_in(&mut kernel, &cell, &row, &mut sink).await;
         self.free_slot();
         self.start_queued();
         if ran.is_gone {
-            // It may be that nothing of it is left to end.
+            // Fails if the interpreter has already ended.
             let _ = self.end_notebook(Some(kernel)).await;
         } else {
-            *turn = ran.is_connected.then_some(kernel);
+            *turn.kernel = ran.is_connected.then_some(kernel);
         }
-        drop(turn);
         let exec = row.id.clone();
         let end = ran.end;
         self.record_cell(row, &mut sink, &end).await?;
@@ -154,7 +184,7 @@ impl TableInner {
             is_new,
             is_gone: ran.is_gone,
         };
-        Ok(CellRun { exec, end, values })
+        Ok((CellRun { exec, end, values }, turn))
     }
 }
 

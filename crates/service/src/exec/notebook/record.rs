@@ -1,4 +1,4 @@
-//! A cell as an exec that has ended: its output is read, listed and bounded like any other.
+//! Records a cell as an ended exec, so that its output is read, listed and bounded like any other.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use crate::exec::sink::OutputSink;
 use crate::exec::table::TableInner;
 
 impl TableInner {
-    /// The row of a cell that is about to run. It is stored when the cell has ended: after a crash
-    /// nobody may run it again.
+    /// The row of a cell that is about to run. It is stored only when the cell has ended: after a
+    /// crash, the next server must not run it again.
     pub(super) fn cell_row(&self, caller: &Caller, cell: &Cell, number: u64) -> ExecRow {
         let environment = &self.environment;
         let (now, random) = (environment.clock.unix_ms(), environment.random.bytes());
@@ -22,7 +22,7 @@ impl TableInner {
         let (id, created_unix_ms) = ids.next(now, random);
         let argv = vec!["python3".to_owned(), format!("<cell {number}>")];
         let mut command = Command::new(argv).expect("two short words are a command");
-        // A timeout that cannot be one was refused before.
+        // Invalid timeouts were rejected before.
         let _ = command.set_timeout_s(cell.timeout.as_secs_f64());
         ExecRow {
             id,
@@ -43,7 +43,7 @@ impl TableInner {
         environment.store.log_writer(&row.id, output_bytes_max)
     }
 
-    /// Stores a cell that has ended, with its end.
+    /// Stores a cell that has ended.
     pub(super) async fn record_cell(
         &self,
         row: ExecRow,

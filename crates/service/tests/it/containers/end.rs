@@ -234,3 +234,19 @@ async fn a_kill_that_nobody_waits_for_is_carried_out() {
         assert!(began.elapsed() < DEADLINE);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_fails_is_listed_at_every_moment() {
+    let fixture = Fixture::new();
+    let service = fixture.start().await;
+    for count in 1..=8 {
+        let view = service.spawn(&me(), Spawn::default()).await.unwrap();
+        fixture.engine().crash(&view.id).await.unwrap();
+        until("it has failed, and nothing is left of it", async || {
+            let all = service.containers(&me(), true).await.unwrap();
+            assert_eq!(all.len(), count, "one is not listed");
+            all[count - 1].phase == Phase::Failed && fixture.held().await.is_empty()
+        })
+        .await;
+    }
+}

@@ -42,7 +42,7 @@ pub(crate) struct FaultyEngine {
     pub(crate) destroys: AtomicUsize,
     /// Leftovers of dead processes that it reports.
     pub(crate) leftovers: usize,
-    /// The same, of images.
+    /// Leftovers of images that it reports.
     pub(crate) image_leftovers: usize,
     /// Whether its image is present.
     has_image: AtomicBool,
@@ -50,7 +50,7 @@ pub(crate) struct FaultyEngine {
     pub(crate) is_full: AtomicBool,
     /// How many creations were requested.
     pub(crate) creates: AtomicUsize,
-    /// Creations that it stopped because it was told that nobody waits.
+    /// Creations that it stopped because they were abandoned.
     pub(crate) abandoned: AtomicUsize,
     /// How many restarts were requested.
     pub(crate) restarts: AtomicUsize,
@@ -406,5 +406,6 @@ async fn a_container_behind_which_another_agent_answers_has_failed() {
         .file_stat(&me(), &by_id(&other), &root)
         .await
         .unwrap();
+    fixture.until_held(1).await;
     assert_eq!(fixture.held().await, [other.id]);
 }

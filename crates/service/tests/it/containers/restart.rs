@@ -74,8 +74,12 @@ async fn what_ended_while_no_server_ran_is_noted_and_removed() {
         failed.count() == 2 && all.len() == 3
     })
     .await;
+    fixture.until_held(1).await;
     assert_eq!(fixture.held().await, [fine.id]);
-    service.spawn(&me(), named("crashed")).await.unwrap();
+    until("its alias is free", async || {
+        service.spawn(&me(), named("crashed")).await.is_ok()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
