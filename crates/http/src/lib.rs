@@ -1,5 +1,5 @@
-//! Hotcell over HTTP: the listener, what every request must pass, MCP as Streamable HTTP and
-//! legacy SSE, and the endpoints beside it (`/v1`, health, metrics).
+//! Hotcell over HTTP: the listener, the checks that every request passes, MCP as Streamable HTTP
+//! and legacy SSE, and other endpoints (`/v1`, health, metrics).
 //!
 //! ```text
 //! TCP ─ accept ─ guard ─ identify ─┬─ streamable ─ sessions ─┐
@@ -7,7 +7,7 @@
 //!                                  └─ endpoints ─ service
 //! ```
 //!
-//! This crate knows `mcp`, not the other way round: errors of `/v1` have the codes and
+//! This crate depends on `mcp`, not the other way round: errors of `/v1` have the codes and
 //! sentences of the tools, and both MCP transports serve any `rmcp::ServerHandler`.
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ mod limits;
 mod pace;
 mod router;
 mod sessions;
+mod shares;
 mod sse;
 mod streamable;
 

@@ -60,11 +60,13 @@ pub struct HttpLimits {
     /// How long a client may leave an answer unread.
     pub write_idle_timeout: Duration,
     /// Streamable HTTP sessions. For another one, a session of the principal that has most is
-    /// closed, the one idle for longest; if all have an open stream, it is refused with 503.
+    /// closed, the one idle for longest; if all have an open stream and nobody has two more than
+    /// the caller, it is refused with 503.
     pub sessions_max: usize,
     /// How long a session without an open stream is kept.
     pub session_idle_timeout: Duration,
-    /// Legacy SSE sessions; another one is refused with 503.
+    /// Legacy SSE sessions. For another one, the oldest of the principal that has most is closed,
+    /// if that one has two more than the caller; otherwise it is refused with 503.
     pub sse_sessions_max: usize,
     /// How often a silent stream sends a keep-alive.
     pub keep_alive_interval: Duration,

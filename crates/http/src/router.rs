@@ -1,4 +1,4 @@
-//! What every HTTP request passes: the guard, the bound on requests, and who sends it.
+//! The checks that every HTTP request passes: the guard, the limit on requests, authentication.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::sessions::Sessions;
 use crate::sse::{self, MESSAGES_PATH, Sse};
 use crate::streamable::{self, Streamable};
 
-/// Where Streamable HTTP is, unless the operator chose another path.
+/// The default path of Streamable HTTP.
 pub const MCP_PATH: &str = "/mcp";
 
-/// What is served beside it, also below these paths.
+/// Other paths that are served, including everything below them.
 pub const RESERVED_PATHS: [&str; 7] = [
     SSE_PATH,
     MESSAGES_PATH,
@@ -36,34 +36,34 @@ pub const RESERVED_PATHS: [&str; 7] = [
     "/.well-known",
 ];
 
-/// Where legacy SSE begins.
+/// The path of legacy SSE.
 const SSE_PATH: &str = "/sse";
 
-/// Paths that anybody may ask, by whatever name: they tell nothing but whether we are there.
+/// Paths without authentication, under any host name: they reveal only whether the server is up.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// What the operator chose of HTTP.
+/// HTTP settings from the configuration.
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// Where Streamable HTTP is.
+    /// The path of Streamable HTTP.
     pub path: String,
-    /// By which names we may be reached.
+    /// The host names and origins that are allowed.
     pub guard: Guard,
-    /// How much is taken.
+    /// Limits on connections, requests and bodies.
     pub limits: HttpLimits,
-    /// Who sends a request.
+    /// Identifies the caller of a request.
     pub identify: Arc<dyn Identify>,
 }
 
-/// What is served over HTTP, and how busy it is.
+/// The HTTP server's routes, and its number of sessions.
 pub struct Http {
-    /// All of it.
+    /// All routes, behind the checks.
     pub router: Router,
     sessions: Arc<Sessions>,
 }
 
-/// The permit of a request that an HTTP connection waits for. The request carries it, so
-/// that it is not free while a handler goes on whose client is gone.
+/// The permit of a request that an HTTP connection waits for. The request carries it, so that it is
+/// not released while a handler continues whose client is gone.
 #[derive(Clone)]
 pub(crate) struct HttpRequestPermit {
     _permit: Arc<OwnedSemaphorePermit>,
@@ -77,8 +77,8 @@ struct RequestGate {
 }
 
 impl Http {
-    /// Serves `handler` by Streamable HTTP and legacy SSE, and beside them `endpoints`. Must
-    /// be called in a runtime. When `stop` is cancelled, every stream ends.
+    /// Serves `handler` as Streamable HTTP and legacy SSE, and `endpoints` beside them. Must be
+    /// called in a runtime. When `stop` is cancelled, every stream ends.
     pub fn new<H: ServerHandler + Clone>(
         handler: H,
         endpoints: Router,
@@ -110,13 +110,13 @@ impl Http {
         Self { router, sessions }
     }
 
-    /// Sessions of Streamable HTTP that are open.
+    /// The number of open Streamable HTTP sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
     }
 }
 
-/// Lets a request in, or answers it.
+/// Passes a request on, or refuses it.
 async fn pass(State(gate): State<RequestGate>, request: Request, next: Next) -> Response {
     match gate.admit(request).await {
         Ok((request, _permit)) => next.run(request).await,
@@ -131,7 +131,7 @@ impl RequestGate {
         let is_metadata = metadata.is_some_and(|metadata| metadata.is_at(path));
         let is_open = is_metadata || OPEN_PATHS.contains(&path);
         if is_metadata {
-            // It is the same for everybody, pages of others too: nothing is to be guarded.
+            // No check: the metadata is the same for everyone, including other sites' pages.
         } else if is_open {
             self.guard.check_origin(request.headers())?;
         } else {
@@ -157,7 +157,7 @@ impl RequestGate {
     }
 }
 
-/// The trace that a request belongs to. Two headers are none, as the standard says.
+/// The trace context of a request. Repeated headers are ignored, as the standard says.
 fn trace(headers: &HeaderMap) -> Option<TraceContext> {
     let mut named = headers.get_all("traceparent").iter();
     let first = named.next()?.to_str().ok()?;

@@ -2,8 +2,8 @@
 //!
 //! `rmcp` keeps any number of sessions, and ends a session after minutes of silence even if its
 //! client is connected. Here a session lives while it has an open stream, and for a while after. If
-//! there are too many, a session of the principal that has most is closed, the one that has been
-//! without a stream for longest, as the protocol allows: its client gets 404 and starts a new one.
+//! there are too many, a session of the principal that has most is closed, one without a stream
+//! before one with, as the protocol allows: its client gets 404 and starts a new one.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -30,6 +30,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::limits::{HttpLimits, SENT_KEPT_MAX};
+use crate::shares::Shares;
 
 tokio::task_local! {
     /// The request that is being served. `rmcp` tells a session manager neither the caller nor lets
@@ -162,7 +163,7 @@ impl Sessions {
 
     /// Makes room for one more session.
     async fn reserve(&self) -> Result<SessionReservation<'_>, SessionsError> {
-        let evicted = lock(&self.table).reserve(self.count_max);
+        let evicted = lock(&self.table).reserve(self.count_max, &current_principal());
         let Ok(evicted) = evicted else {
             let _ = REQUEST.try_with(|request| request.was_refused.set(true));
             return Err(SessionsError::Full);
@@ -188,32 +189,49 @@ impl Sessions {
 
 impl SessionTable {
     /// Takes a slot; returns the session that was evicted for it.
-    fn reserve(&mut self, count_max: usize) -> Result<Option<SessionId>, SessionsError> {
+    fn reserve(
+        &mut self,
+        count_max: usize,
+        asker: &Principal,
+    ) -> Result<Option<SessionId>, SessionsError> {
         if self.is_closed {
             return Err(SessionsError::Full);
         }
         let is_full = self.known.len() + self.reserved >= count_max;
         let evicted = is_full
-            .then(|| self.evict().ok_or(SessionsError::Full))
+            .then(|| self.evict(count_max, asker).ok_or(SessionsError::Full))
             .transpose()?;
         self.reserved += 1;
         Ok(evicted)
     }
 
-    /// Removes the session that has been idle for longest, of the principal that has most: who
-    /// opens one session after another closes its own and not those of others.
-    fn evict(&mut self) -> Option<SessionId> {
-        let mut counts: HashMap<&Principal, usize> = HashMap::new();
-        for used in self.known.values() {
-            *counts.entry(&used.principal).or_default() += 1;
-        }
-        let count = |used: &SessionUse| counts.get(&used.principal).copied();
-        let idle = self.known.iter().filter(|(_, used)| used.streams == 0);
-        let oldest = idle.max_by_key(|(_, used)| (count(used), Reverse(used.idle_since)));
-        let id = oldest.map(|(id, _)| Arc::clone(id))?;
+    /// Removes a session of the principal that has most: one without a stream before one with, the
+    /// oldest first. A caller that opens one session after another closes its own and not those of
+    /// others: who has half of all takes none from who has fewer.
+    fn evict(&mut self, count_max: usize, asker: &Principal) -> Option<SessionId> {
+        let shares = Shares::of(self.known.values().map(|used| &used.principal));
+        let own = shares.held(asker);
+        let makes_room = |used: &SessionUse| {
+            let owner = &used.principal;
+            let is_idle = used.streams == 0;
+            shares.yields(owner, asker)
+                || is_idle && (own < count_max / 2 || shares.held(owner) >= own)
+        };
+        let candidates = self.known.iter().filter(|(_, used)| makes_room(used));
+        let chosen = candidates.max_by_key(|(_, used)| {
+            let held = shares.held(&used.principal);
+            (held, used.streams == 0, Reverse(used.idle_since))
+        });
+        let id = chosen.map(|(id, _)| Arc::clone(id))?;
         self.known.remove(&id);
         Some(id)
     }
+}
+
+/// The principal of the current request.
+fn current_principal() -> Principal {
+    let principal = REQUEST.try_with(|request| request.principal.clone());
+    principal.unwrap_or_else(|_| Principal::local())
 }
 
 fn lock(table: &Mutex<SessionTable>) -> MutexGuard<'_, SessionTable> {
@@ -324,9 +342,8 @@ impl SessionManager for Sessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionsError> {
         let reserved = self.reserve().await?;
         let (id, transport) = self.inner.create_session().await?;
-        let principal = REQUEST.try_with(|request| request.principal.clone());
         let used = SessionUse {
-            principal: principal.unwrap_or_else(|_| Principal::local()),
+            principal: current_principal(),
             streams: 0,
             idle_since: Instant::now(),
         };

@@ -3,6 +3,7 @@
 //! A GET opens a stream whose first event names the URL for messages sent by POST; answers arrive on the
 //! stream. A session is its stream: it ends when the stream closes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +22,14 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{RoleServer, ServerHandler};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::body::BodyReader;
 use crate::error::HttpError;
 use crate::limits::{HttpLimits, SSE_QUEUE_MAX};
 use crate::router::HttpRequestPermit;
+use crate::shares::Shares;
 
 /// The path of messages sent by POST.
 pub(crate) const MESSAGES_PATH: &str = "/messages";
@@ -49,6 +51,9 @@ type SseSessions = HashMap<String, SseSession>;
 #[derive(Clone)]
 struct SseSession {
     principal: Principal,
+    since: Instant,
+    /// Cancelled, it ends the session.
+    serving: CancellationToken,
     to_server: mpsc::Sender<ClientJsonRpcMessage>,
 }
 
@@ -115,11 +120,13 @@ impl<H: ServerHandler + Clone> Sse<H> {
     fn begin(&self, principal: Principal) -> Result<ClientStream, HttpError> {
         let (to_server, from_client) = mpsc::channel(SSE_QUEUE_MAX);
         let (to_client, from_server) = mpsc::channel(SSE_QUEUE_MAX);
+        let serving = self.stop.child_token();
         let listed = self.list(SseSession {
             principal,
+            since: Instant::now(),
+            serving: serving.clone(),
             to_server,
         })?;
-        let serving = self.stop.child_token();
         let transport = SseTransport {
             from_client,
             to_client,
@@ -146,7 +153,7 @@ impl<H: ServerHandler + Clone> Sse<H> {
     fn list(&self, session: SseSession) -> Result<SessionEntry, HttpError> {
         let id = random_id()?;
         let mut table = lock(&self.table);
-        if table.len() >= self.sessions_max {
+        if table.len() >= self.sessions_max && !make_room(&mut table, &session.principal) {
             return Err(HttpError::busy("all SSE sessions are in use"));
         }
         table.insert(id.clone(), session);
@@ -291,6 +298,22 @@ impl Drop for SessionEntry {
     fn drop(&mut self) {
         lock(&self.table).remove(&self.id);
     }
+}
+
+/// Ends the oldest session of the principal that has most, if that one has more than its share.
+fn make_room(table: &mut SseSessions, asker: &Principal) -> bool {
+    let shares = Shares::of(table.values().map(|session| &session.principal));
+    let yields = |session: &SseSession| shares.yields(&session.principal, asker);
+    let candidates = table.iter().filter(|(_, session)| yields(session));
+    let chosen = candidates
+        .max_by_key(|(_, session)| (shares.held(&session.principal), Reverse(session.since)));
+    let Some(id) = chosen.map(|(id, _)| id.clone()) else {
+        return false;
+    };
+    if let Some(session) = table.remove(&id) {
+        session.serving.cancel();
+    }
+    true
 }
 
 fn lock(table: &Mutex<SseSessions>) -> MutexGuard<'_, SseSessions> {

@@ -38,7 +38,7 @@ use crate::sessions::Sessions;
 /// The header that names the session.
 const SESSION_ID: &str = "mcp-session-id";
 
-/// Clones share it.
+/// Serves Streamable HTTP. Clones share their state.
 pub(crate) struct Streamable<H> {
     service: StreamableHttpService<H, Sessions>,
     bodies: BodyReader,

@@ -1,4 +1,4 @@
-//! One request: who asks, whether they still want it, and what they hear meanwhile.
+//! One request: its caller, its cancellation, and its progress notifications.
 
 use std::time::Duration;
 
@@ -10,22 +10,27 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::codemode::ClientAsker;
+use crate::interrupt;
 use crate::tools::{Code, ToolError};
 use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease};
 
-/// How often a client that asked for it hears that we are at it.
+/// How often a client that asked for progress is notified.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
 
-/// What is in memory of an answer while it is built, in times what it is about: a value, a
-/// text, and both of them as JSON.
+/// An answer takes this many times the size of its content while it is built: a value, a text, and
+/// both of them as JSON.
 const COPIES: usize = 4;
 
 /// A request that is being answered.
 pub(crate) struct Call {
-    /// Who asks.
     pub(crate) caller: Caller,
-    /// Whether the client can be answered with a task.
+    /// Whether the client accepts a task as the answer.
     pub(crate) takes_tasks: bool,
+    /// What a person at our own command line calls it, if it is theirs.
+    pub(crate) repl_handle: Option<Name>,
+    /// Asks the user, where the client can.
+    pub(crate) asker: ClientAsker,
     answers: ReplyBudget,
     reply: ReplyLease,
     share: Mutex<LeaseShare>,
@@ -35,7 +40,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// What a request's context says; where it names no caller, it is `default`.
+    /// Reads the request's context. `default` is the caller if the context names none.
     pub(crate) fn new(
         context: &RequestContext<RoleServer>,
         default: &Caller,
@@ -43,6 +48,7 @@ impl Call {
     ) -> Self {
         let token = context.meta.get_progress_token();
         Self {
+            asker: ClientAsker::new(context),
             answers: answers.clone(),
             reply: reply(context),
             share: Mutex::default(),
@@ -50,19 +56,20 @@ impl Call {
             takes_tasks: context
                 .client_capabilities()
                 .is_some_and(|client| client.supports_tasks()),
+            repl_handle: interrupt::handle(&context.meta),
             cancelled: context.ct.clone(),
             progress: token.map(|token| (token, context.peer.clone())),
             started: Instant::now(),
         }
     }
 
-    /// Takes room for an answer about `bytes` of content before that is built.
+    /// Reserves memory for an answer about `bytes` of content, before it is built.
     pub(crate) async fn room(&self, bytes: usize) -> Result<(), ToolError> {
         self.take(bytes.saturating_mul(COPIES)).await
     }
 
-    /// Keeps as much room as an answer takes that has been built (see [`crate::json_size`]),
-    /// until its client has read it. On `Err` there is no room for it.
+    /// Adjusts the reservation to the size of a finished answer (see [`crate::json_size`]); it is
+    /// held until the client has read the answer. On `Err` there is not enough memory left.
     pub(crate) async fn keep_room(&self, json_bytes: usize) -> Result<(), ToolError> {
         self.take(json_bytes).await
     }
@@ -80,8 +87,8 @@ impl Call {
         })
     }
 
-    /// Awaits `work`, tells the client about once a second that it goes on, and gives up
-    /// when the client does: then `work` is dropped.
+    /// Awaits `work` while notifying the client about once a second. If the client cancels the
+    /// request, `work` is dropped.
     pub(crate) async fn attend<T>(
         &self,
         what: &str,
@@ -90,7 +97,7 @@ impl Call {
         self.attend_telling(|| what.to_owned(), work).await
     }
 
-    /// The same; what the client is told may change meanwhile.
+    /// Like [`Call::attend`], with a progress message that may change meanwhile.
     pub(crate) async fn attend_telling<T>(
         &self,
         what: impl Fn() -> String,
@@ -104,7 +111,7 @@ impl Call {
         }
     }
 
-    /// Progress is the seconds since the call began, so it only grows.
+    /// Progress is the number of seconds since the call began, so it only grows.
     async fn report(&self, what: impl Fn() -> String) {
         let Some((token, peer)) = &self.progress else {
             return std::future::pending().await;
@@ -117,14 +124,14 @@ impl Call {
             let seconds = self.started.elapsed().as_secs_f64();
             let progress =
                 ProgressNotificationParam::new(token.clone(), seconds).with_message(what());
-            // A client that is gone cancels the call; there is nothing to do here.
+            // If the client is gone, its call is cancelled; nothing to do here.
             let _ = peer.notify_progress(progress).await;
         }
     }
 }
 
-/// What the transport gave the answer to be kept by. Without one, room is kept as long as the
-/// request is being answered.
+/// The reply lease that the transport attached. Without one, memory is held only until the request
+/// is answered.
 fn reply(context: &RequestContext<RoleServer>) -> ReplyLease {
     let parts = context.extensions.get::<http::request::Parts>();
     let own = context.extensions.get::<ReplyLease>();
@@ -132,13 +139,13 @@ fn reply(context: &RequestContext<RoleServer>) -> ReplyLease {
     reply.cloned().unwrap_or_default()
 }
 
-/// The caller that authentication put there, with the name of the program it uses.
+/// The caller from authentication, with the name of the client program.
 pub(crate) fn caller(context: &RequestContext<RoleServer>, default: &Caller) -> Caller {
     let parts = context.extensions.get::<http::request::Parts>();
     let known = context.extensions.get::<Caller>();
     let known = known.or_else(|| parts?.extensions.get::<Caller>());
     let mut caller = known.unwrap_or(default).clone();
-    // What the message says goes before what its envelope says.
+    // The trace in the message takes precedence over that of the HTTP headers.
     let said = context.meta.get_traceparent();
     caller.trace = said.and_then(TraceContext::parse).or(caller.trace);
     if caller.client.is_none() {

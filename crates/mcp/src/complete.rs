@@ -54,7 +54,7 @@ async fn execs(server: &Server, caller: &Caller) -> Result<Vec<String>, ToolErro
     Ok(execs.iter().rev().map(|exec| exec.id.to_string()).collect())
 }
 
-/// Entries of the directory typed so far.
+/// Entries of the directory that has been typed so far.
 async fn paths(
     server: &Server,
     caller: &Caller,

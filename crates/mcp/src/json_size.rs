@@ -1,7 +1,7 @@
-//! How long something is as JSON, without making it.
+//! Computes the length of a value as JSON, without producing it.
 //!
-//! Answers can be megabytes of text, and are made into JSON once more when they are sent. So text
-//! is only looked at here, byte by byte in a table.
+//! Answers can be megabytes of text, which are serialized once more when they are sent. So text is
+//! only measured here, by looking up each byte in a table.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a result has beside its content: the names of its fields, at most.
+/// Upper bound for the parts of a result besides its content: field names and punctuation.
 const RESULT_BYTES: usize = 256;
 
-/// What a byte of a string becomes.
+/// The length of each byte of a string in JSON.
 const ESCAPED_BYTES: [u8; 256] = {
     let mut bytes = [1; 256];
     let mut byte = 0;
@@ -29,13 +29,13 @@ const ESCAPED_BYTES: [u8; 256] = {
     bytes
 };
 
-/// Of a string, without its quotes.
+/// The length of a string, without its quotes.
 pub(crate) fn of_text(text: &[u8]) -> usize {
     let escaped = text.iter().map(|byte| ESCAPED_BYTES[usize::from(*byte)]);
     escaped.map(usize::from).sum()
 }
 
-/// Of what a tool answers: at least as much as it will be, and not much more.
+/// Upper bound for a tool's result, not much above the real length.
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
     let content = result.content.iter().map(|block| {
         if let ContentBlock::Text(text) = block {
@@ -66,7 +66,7 @@ fn of_value(value: &Value) -> usize {
     }
 }
 
-/// Of anything, exactly.
+/// The exact length of any value.
 pub(crate) fn of(value: &impl Serialize) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -80,7 +80,7 @@ pub(crate) fn of(value: &impl Serialize) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // What cannot be serialised is refused by whoever sends it.
+    // A value that cannot be serialized fails when it is sent.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }

@@ -1,12 +1,14 @@
-//! How clients talk to Hotcell: the Model Context Protocol and its transports.
+//! The Model Context Protocol: server and transports.
 //!
-//! [`Server`] is what is served: tools, resources, prompts. It knows no transport, and no
-//! request depends on an earlier one: whatever a request is about is named in it.
+//! [`Server`] provides tools, resources and prompts. It does not depend on a transport, and no
+//! request depends on an earlier one: every request names its target.
 
 #![forbid(unsafe_code)]
 
 mod call;
+mod codemode;
 mod complete;
+mod interrupt;
 mod json_size;
 mod mime;
 mod options;
@@ -20,9 +22,10 @@ mod text;
 mod tools;
 pub mod transport;
 
-/// How somebody who is refused what is the operator's gets it.
+/// Tells a caller without admin rights how to get them.
 pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add NAME --admin), stdio or the server's unix socket; without authentication, --admin-over-http gives it to everybody";
 
+pub use interrupt::{INTERRUPT_METHOD, REPL_KEY};
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use reload::{RELOAD_METHOD, Reload, ReloadReport};
 pub use server::Server;

@@ -1,9 +1,9 @@
-//! What a file is, by its first bytes, else by its name.
+//! Detects a file's type by its first bytes, else by its name.
 
-/// Its first bytes may all be text.
+/// The beginning of a PDF may be valid text, so it is recognized in text, too.
 const PDF: &str = "application/pdf";
 
-/// Endings of text files.
+/// Extensions of text files.
 const ENDINGS: [(&str, &str); 20] = [
     ("c", "text/x-c"),
     ("css", "text/css"),
@@ -27,9 +27,9 @@ const ENDINGS: [(&str, &str); 20] = [
     ("yml", "application/yaml"),
 ];
 
-/// Tells what a file is whose first bytes are `head`.
+/// Detects the type of a file whose first bytes are `head`.
 pub(crate) fn mime_type(path: &[u8], head: &[u8]) -> &'static str {
-    // What can be read is what its name says: a bitmap begins with "BM", and so do sentences.
+    // A text file has the type that its name says: a bitmap begins with "BM", but so do sentences.
     let inferred = infer::get(head).map(|kind| kind.mime_type());
     match inferred {
         Some(mime) if is_binary(head) || mime == PDF => return mime,
@@ -43,7 +43,7 @@ pub(crate) fn mime_type(path: &[u8], head: &[u8]) -> &'static str {
     known.map_or("text/plain", |(_, mime)| mime)
 }
 
-/// The type, if clients show it as a picture.
+/// Returns the type if clients can show it as a picture.
 pub(crate) fn shown_image(mime: &'static str) -> Option<&'static str> {
     matches!(
         mime,
@@ -52,7 +52,7 @@ pub(crate) fn shown_image(mime: &'static str) -> Option<&'static str> {
     .then_some(mime)
 }
 
-/// Not UTF-8, apart from a character that is cut off at the end.
+/// Whether the bytes are not UTF-8, apart from a character that is cut off at the end.
 fn is_binary(head: &[u8]) -> bool {
     match std::str::from_utf8(head) {
         Ok(text) => text.contains('\0'),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hotcell_codemode::CodeMode;
 use hotcell_domain::Caller;
 
 use crate::reload::Reload;
@@ -49,6 +50,8 @@ pub struct Options {
     pub version: String,
     /// Reads the configuration again, if there is one.
     pub reload: Option<Reload>,
+    /// Other MCP servers that scripts can call, and what they may do.
+    pub codemode: CodeMode,
     /// Memory for all large answers that clients have not read yet.
     pub answers_bytes_max: usize,
     /// How long a request waits for others to release that memory.
@@ -105,6 +108,7 @@ impl Default for Options {
             public_url: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             reload: None,
+            codemode: CodeMode::default(),
             answers_bytes_max: ANSWERS_BYTES_MAX,
             answer_wait_max: ANSWER_WAIT_MAX,
         }
@@ -129,11 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_tools_is_refused() {
-        let refused = Toolsets::parse("workspace,codemode").unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "the group `codemode` has no tools in this version; leave it out"
-        );
+    fn every_group_has_tools() {
+        for set in Toolset::ALL {
+            assert!(Toolsets::parse(set.as_str()).unwrap().has(set));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! `hotcell/reload`: the request by which `hotcell reload` has the configuration read again. It is
-//! no tool, because no model has a use for it.
+//! `hotcell/reload`: the request with which `hotcell reload` makes the server read its
+//! configuration again. It is not a tool, because models have no use for it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::Server;
 /// The name of the request.
 pub const RELOAD_METHOD: &str = "hotcell/reload";
 
-/// What became of a reload.
+/// The result of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadReport {
     /// Why nothing changed, if it failed.
@@ -29,12 +29,12 @@ pub struct ReloadReport {
 
 type Reloading = Pin<Box<dyn Future<Output = ReloadReport> + Send>>;
 
-/// Reads the configuration again, on behalf of somebody.
+/// Reads the configuration again on behalf of a caller.
 #[derive(Clone)]
 pub struct Reload(Arc<dyn Fn(Caller) -> Reloading + Send + Sync>);
 
 impl Reload {
-    /// Does what `reload` does.
+    /// Wraps the function that reloads.
     pub fn new<F>(reload: impl Fn(Caller) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ReloadReport> + Send + 'static,
@@ -49,7 +49,7 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// Reloads for the operator. To others there is no such request.
+/// Reloads for the operator. For others, the method does not exist.
 pub(crate) async fn answer(server: &Server, caller: Caller) -> Result<CustomResult, ErrorData> {
     let Some(Reload(reload)) = server.reload() else {
         return Err(unknown());

@@ -1,10 +1,11 @@
-//! What is served, whatever the transport.
+//! The MCP server, independent of the transport.
 //!
-//! Nothing is kept from one request to the next: a request names what it is about, so any
-//! server on the same state can answer it.
+//! It keeps no state between requests: a request names its target, so any server on the same state
+//! can answer it.
 
 use std::sync::Arc;
 
+use hotcell_codemode::CodeMode;
 use hotcell_service::Service;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::model::{
@@ -19,13 +20,14 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call::{Call, caller};
+use crate::interrupt::{self, INTERRUPT_METHOD, Interrupts};
 use crate::reload::{self, RELOAD_METHOD, Reload};
 use crate::resources::encoded_path;
 use crate::tools::ToolTable;
 use crate::transport::ReplyBudget;
 use crate::{Options, complete, json_size, prompts, resources, task, tools};
 
-/// What a model reads before anything else.
+/// The server's instructions, which a model reads before anything else.
 const INSTRUCTIONS: &str = "Sealed Linux containers to work in. To run a snippet, call execute_code: it needs nothing else, and its files stay in /workspace for the next call. \
 For longer work start with spawn, or list_containers to find one you have; container_id takes an id or an alias. \
 A short command is one call: exec_start {container_id, cmd: [\"sh\", \"-c\", \"...\"], wait_s: 50} returns its output and exit code. A longer one goes on: call exec_poll \
@@ -35,7 +37,7 @@ Only /workspace (which is HOME) and a small /tmp in memory can be written. /work
 the server's end. So nothing can be installed from the network: use what the image has, spawn another image, or bring packages along as files \
 (fs_write, fs_import) and install them below /workspace. Long answers are cut and say how to read on. Errors carry a code, a message and a hint: follow the hint.";
 
-/// A server of the Model Context Protocol. Clones share everything.
+/// An MCP server. Clones share everything.
 #[derive(Clone)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -46,12 +48,18 @@ struct Shared {
     options: Options,
     tools: ToolTable,
     answers: ReplyBudget,
+    interrupts: Arc<Interrupts>,
 }
 
 type Context = RequestContext<RoleServer>;
 
 impl Server {
-    /// Serves what `service` does.
+    /// The servers that scripts can call, and what they may do.
+    pub(crate) fn codemode(&self) -> &CodeMode {
+        &self.shared.options.codemode
+    }
+
+    /// Creates a server on top of `service`.
     pub fn new(service: Service, options: Options) -> Self {
         let tools = ToolTable::new(options.toolsets);
         let answers = ReplyBudget::new(options.answers_bytes_max, options.answer_wait_max);
@@ -61,13 +69,18 @@ impl Server {
                 options,
                 tools,
                 answers,
+                interrupts: Arc::default(),
             }),
         }
     }
 
-    /// What does the work.
     pub(crate) fn service(&self) -> &Service {
         &self.shared.service
+    }
+
+    /// The calls that can be interrupted.
+    pub(crate) fn interrupts(&self) -> &Arc<Interrupts> {
+        &self.shared.interrupts
     }
 
     /// Reads the configuration again, if there is one.
@@ -75,12 +88,12 @@ impl Server {
         self.shared.options.reload.as_ref()
     }
 
-    /// The version that clients are told.
+    /// The version reported to clients.
     pub(crate) fn version(&self) -> &str {
         &self.shared.options.version
     }
 
-    /// Where a container's archive is read and written, if there is HTTP.
+    /// The URL of a container's archive, if there is HTTP.
     pub(crate) fn archive_url(&self, container: &str, query: &[(&str, &str)]) -> Option<String> {
         let base = self
             .shared
@@ -98,7 +111,7 @@ impl Server {
         ))
     }
 
-    /// Where a file is read and written, if there is HTTP.
+    /// The URL of a file, if there is HTTP.
     pub(crate) fn file_url(&self, container: &str, path: &[u8]) -> Option<String> {
         let base = self
             .shared
@@ -137,7 +150,7 @@ impl ServerHandler for Server {
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = caller(&context, &self.shared.options.caller);
-        let tools = self.shared.tools.list(caller.is_admin);
+        let tools = self.shared.tools.list_for(self.codemode(), &caller);
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -234,7 +247,7 @@ impl ServerHandler for Server {
         Ok(task)
     }
 
-    /// Our tasks never ask for input, so there is nothing an answer could belong to.
+    /// Our tasks never ask for input, so no response can belong to one.
     async fn update_task(
         &self,
         request: UpdateTaskParams,
@@ -257,16 +270,17 @@ impl ServerHandler for Server {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        if request.method != RELOAD_METHOD {
-            return Err(reload::unknown());
-        }
         let caller = caller(&context, &self.shared.options.caller);
-        reload::answer(self, caller).await
+        match request.method.as_str() {
+            RELOAD_METHOD => reload::answer(self, caller).await,
+            INTERRUPT_METHOD => interrupt::answer(self.interrupts(), &caller, request.params),
+            _ => Err(reload::unknown()),
+        }
     }
 }
 
-/// The result, or an error if there is no room for it. What a tool has changed is told in any
-/// case: such answers are short.
+/// Returns the result, or an error if there is no memory for it. The result of a tool that changes
+/// something is always returned: such results are short.
 async fn bounded(result: CallToolResult, changes: bool, call: &Call) -> CallToolResult {
     match call.keep_room(json_size::of_result(&result)).await {
         Err(error) if !changes => tools::result(Err(error)),

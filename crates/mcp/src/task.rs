@@ -1,7 +1,7 @@
 //! The tasks extension: a running exec as a task.
 //!
-//! A task is nothing but its exec, under the same id. So a task is there as long as its
-//! exec is remembered, whichever server answers, also after a restart.
+//! A task is its exec, under the same id, and nothing more. So a task exists as long as its exec is
+//! remembered, whichever server answers, even after a restart.
 
 use hotcell_domain::{Caller, ExecId, ExecStatus};
 use hotcell_service::{ExecView, Poll};
@@ -16,16 +16,16 @@ use crate::Server;
 use crate::tools::{ToolError, exec_answer, exec_id};
 use hotcell_domain::rfc3339;
 
-/// How long a task is surely remembered: ended execs are kept for a day.
+/// A task is remembered for at least this long: ended execs are kept for a day.
 const TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How often to ask.
+/// How often clients should poll.
 const POLL_INTERVAL_MS: u64 = 1000;
 
-/// Output in a task's result.
+/// Most output in a task's result.
 const RESULT_BYTES_MAX: usize = 64 << 10;
 
-/// The task of an exec that has begun.
+/// The task of a started exec.
 pub(crate) fn begun(view: &ExecView) -> Task {
     let created_ms = view.id.unix_ms();
     let news = view
@@ -48,7 +48,7 @@ pub(crate) fn begun(view: &ExecView) -> Task {
     .with_poll_interval_ms(POLL_INTERVAL_MS)
 }
 
-/// How a task is, and its result once there is one.
+/// The status of a task, and its result once there is one.
 pub(crate) async fn get(
     server: &Server,
     caller: &Caller,
@@ -79,7 +79,7 @@ pub(crate) async fn get(
     Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
 }
 
-/// Ends a task's exec.
+/// Cancels a task's exec.
 pub(crate) async fn cancel(
     server: &Server,
     caller: &Caller,
@@ -91,7 +91,7 @@ pub(crate) async fn cancel(
     Ok(())
 }
 
-/// What `exec_start` would have answered.
+/// The result that `exec_start` would have returned.
 fn result(view: ExecView) -> JsonObject {
     let result = CallToolResult::from(exec_answer(view, RESULT_BYTES_MAX));
     match serde_json::to_value(result) {
@@ -104,7 +104,7 @@ fn parse(task_id: &str) -> Result<ExecId, ErrorData> {
     exec_id(task_id).map_err(|error| unknown(&error))
 }
 
-/// The protocol knows no other error for a task that is not there.
+/// Invalid params is the protocol's only error for an unknown task.
 fn unknown(error: &ToolError) -> ErrorData {
     let data = error.to_json();
     ErrorData::invalid_params(error.message(), Some(data))

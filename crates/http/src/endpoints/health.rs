@@ -1,4 +1,4 @@
-//! Whether the server is well.
+//! Health checks and metrics.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,12 +17,12 @@ use crate::identify::AdminChallenge;
 /// The format that Prometheus reads.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// It answers, so it lives.
+/// Liveness: the server answers.
 pub(super) async fn alive() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Whether it takes requests: not while it starts and not while it stops.
+/// Readiness: fails while the server starts or stops.
 pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
     if endpoints.service.is_unrecordable() {
         return HttpError::busy("the audit log cannot be written").into_response();
@@ -34,7 +34,7 @@ pub(super) async fn ready(State(endpoints): State<Endpoints>) -> Response {
     }
 }
 
-/// The answer to everybody else.
+/// The error for callers without admin rights.
 fn for_admins(extensions: &Extensions) -> HttpError {
     let message = "the metrics are for the operator";
     let refused = HttpError::new(StatusCode::FORBIDDEN, "denied", message, ADMIN_HINT);
@@ -44,7 +44,7 @@ fn for_admins(extensions: &Extensions) -> HttpError {
     }
 }
 
-/// What is counted, for the operator.
+/// All metrics, for admins.
 pub(super) async fn metrics(State(endpoints): State<Endpoints>, request: Request) -> Response {
     let caller = request.extensions().get::<Caller>();
     let Some(caller) = caller.filter(|caller| caller.is_admin) else {

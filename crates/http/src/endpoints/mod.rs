@@ -18,14 +18,14 @@ use hotcell_service::Service;
 use crate::limits::HttpLimits;
 use crate::pace::PaceLimits;
 
-/// Clones share it.
+/// Shared state of the endpoints.
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     service: Service,
     upload_pace: PaceLimits,
 }
 
-/// What is served about a container, by its path.
+/// The routes below a container's path.
 fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 2] {
     [
         (
@@ -39,7 +39,7 @@ fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 2] {
     ]
 }
 
-/// Paths that name a container, with `{id}` in its place.
+/// The paths that name a container, with `{id}` as a placeholder.
 pub fn container_paths() -> Vec<&'static str> {
     container_routes().iter().map(|(path, _)| *path).collect()
 }

@@ -5,15 +5,15 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-/// The one scheme that is understood.
+/// The only supported scheme.
 const SCHEME: &str = "Bearer";
 
-/// The parameter in which RFC 6750 lets clients put a token into a URL. We do not: URLs are
-/// logged.
+/// The query parameter in which RFC 6750 lets clients send a token. It is refused here, because
+/// URLs are logged.
 const QUERY_PARAMETER: &str = "access_token";
 
-/// The token of a request. Two headers are refused, for a proxy in front of us may have looked
-/// at the other one.
+/// The token of a request. Two headers are refused: a proxy in front of this server may have
+/// checked the other one.
 pub(super) fn token(parts: &Parts, bytes_max: usize) -> Result<&str, Failure> {
     if has_token_in_query(parts) {
         return Err(Failure::InQuery);

@@ -1,4 +1,4 @@
-//! Callers that show a bearer token.
+//! Authentication by bearer token.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use super::failures::{Failures, WINDOW};
 use super::{Challenge, Identify, PeerAddress, ResourceMetadata, bearer};
 use crate::error::HttpError;
 
-/// Knows callers by their tokens.
+/// Identifies callers by their tokens.
 pub struct ByToken {
     authenticate: Arc<dyn Authenticate>,
     challenge: Challenge,
@@ -22,14 +22,14 @@ pub struct ByToken {
     metadata: Option<ResourceMetadata>,
 }
 
-/// Tells of each attempt that fails, by itself or as one of many.
+/// Records failed attempts: the first ones each as an event, the rest as counts.
 struct Refusals {
     events: Arc<dyn AuthEvents>,
     failures: Failures,
 }
 
 impl ByToken {
-    /// Asks `authenticate` whose a token is, and tells `events` of each attempt that fails.
+    /// Verifies tokens with `authenticate`, and reports failed attempts to `events`.
     pub fn new(
         authenticate: Arc<dyn Authenticate>,
         events: Arc<dyn AuthEvents>,
@@ -46,7 +46,7 @@ impl ByToken {
         }
     }
 
-    /// Tells clients where to log in.
+    /// Publishes the metadata that tells clients where to log in.
     #[must_use]
     pub fn with_metadata(self, metadata: ResourceMetadata) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl ByToken {
 }
 
 impl Refusals {
-    /// Tells of a failure; answers whether its address has guessed too often.
+    /// Records a failure; returns whether its address must be rate-limited.
     fn tell(self: &Arc<Self>, failure: Failure, address: Option<IpAddr>, path: &str) -> bool {
         let (counted, ended) = self.failures.count(address, failure, Instant::now());
         self.tell_counted(&ended);
@@ -87,7 +87,7 @@ impl Refusals {
         counted.is_limited
     }
 
-    /// Tells at the end of the window what was only counted, also if nobody comes any more.
+    /// Reports the counts at the end of the window, even if no further attempt comes.
     async fn tell_later(refusals: Weak<Self>) {
         tokio::time::sleep(WINDOW).await;
         if let Some(refusals) = refusals.upgrade() {

@@ -1,4 +1,5 @@
-//! What a client is told that was not let in: RFC 6750, and RFC 9728 where it can log in.
+//! The `WWW-Authenticate` challenge for clients that were refused: RFC 6750, and RFC 9728 if
+//! clients can log in.
 
 use hotcell_auth::{ADMIN_SCOPE, Failure};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,12 +9,12 @@ use super::ResourceMetadata;
 use super::failures::RETRY_AFTER_S;
 use crate::error::HttpError;
 
-/// What every challenge of a server says.
+/// The challenge of a server.
 #[derive(Debug, Clone)]
 pub struct Challenge {
-    /// What each challenge begins with.
+    /// The beginning of the header value.
     start: String,
-    /// The scopes that a client should ask for.
+    /// The scopes that a client should request.
     scopes: Option<String>,
     /// The next step for a person or a model.
     hint: &'static str,
@@ -21,7 +22,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// For a server whose tokens an operator hands out.
+    /// For a server with tokens that an operator hands out.
     pub fn of_tokens() -> Self {
         Self {
             start: "Bearer realm=\"hotcell\"".to_owned(),
@@ -31,7 +32,7 @@ impl Challenge {
         }
     }
 
-    /// For a server whose clients log in with an issuer. `scopes` are those that everybody
+    /// For a server whose clients log in with an issuer. `scopes` are those that every client
     /// needs; the metadata says where to log in.
     pub fn of_issuer(metadata: &ResourceMetadata, scopes: &str) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Challenge {
         }
     }
 
-    /// The answer to an attempt that failed. It does not tell apart why a token is not valid.
+    /// The answer to a failed attempt. It does not say why a token is invalid.
     pub(super) fn answer(&self, failure: Failure) -> HttpError {
         let (status, error, message) = match failure {
             Failure::Missing => (
@@ -84,7 +85,7 @@ impl Challenge {
             .with_header(WWW_AUTHENTICATE, self.header(error, self.scopes.as_deref()))
     }
 
-    /// The answer to an address that fails too often.
+    /// The answer to an address that failed too often.
     pub(super) fn slow_down(&self) -> HttpError {
         let message = "too many invalid tokens from this address";
         let status = StatusCode::TOO_MANY_REQUESTS;
@@ -92,7 +93,7 @@ impl Challenge {
             .with_header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
     }
 
-    /// The challenge of an answer that only admins get.
+    /// The challenge on endpoints for admins only.
     pub(super) fn for_admins(&self) -> HeaderValue {
         self.header(Some("insufficient_scope"), self.admin_scope)
     }

@@ -1,12 +1,12 @@
-//! How often addresses have failed lately, and which failures are told one by one.
+//! Counts recent authentication failures by address, and decides which get an event of their own.
 //!
 //! ```text
 //! failure ─ among the first of its address, and of all? ─ yes ─▶ an event of its own
 //!                              └─ no ─▶ counted ─ end of the window ─▶ one event with the count
 //! ```
 //!
-//! So every failure is recorded, and yet whoever fails all the time cannot push other events out
-//! of the audit log. The count decides nothing about valid tokens: behind a proxy all clients come
+//! So every failure is recorded, and yet a client that fails all the time cannot push other events
+//! out of the audit log. The count does not affect valid tokens: behind a proxy all clients come
 //! from one address, and one of them must not lock out the others.
 
 use std::collections::HashMap;
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 
 use hotcell_auth::{FailedAttempts, Failure};
 
-/// Failures of one address in one window that are told one by one. Of those that are guesses,
-/// more are answered 429.
+/// Failures of one address per window that get an event of their own. Guesses beyond this number
+/// are answered with 429.
 const FAILURES_MAX: u32 = 100;
 
-/// Failures of all addresses in one window that are told one by one.
+/// Failures of all addresses per window that get an event of their own.
 const TOLD_MAX: u32 = 500;
 
-/// How long failures are counted together.
+/// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
 
-/// When to come back after a 429.
+/// The `Retry-After` of a 429.
 pub(super) const RETRY_AFTER_S: u32 = 60;
 
-/// Addresses that are counted by themselves in one window; all others are counted together.
+/// Addresses per window that are counted separately; all others are counted together.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Addresses whose count is told by itself; those of all others are told as one.
+/// Addresses whose count gets an event of its own; the counts of all others share one.
 const COUNTS_TOLD_MAX: usize = 100;
 
 /// Failures of the current window.
@@ -41,14 +41,14 @@ pub(super) struct Failures {
     window: Mutex<Option<Window>>,
 }
 
-/// What becomes of one failure.
+/// How one failure was recorded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether the address has guessed too often.
+    /// Whether the address must be rate-limited.
     pub(super) is_limited: bool,
-    /// Whether it is only counted.
+    /// Whether the failure gets no event of its own.
     pub(super) is_counted: bool,
-    /// Whether it is the first of its window that is only counted.
+    /// Whether it is the first such failure of its window.
     pub(super) is_first_counted: bool,
 }
 
@@ -58,7 +58,7 @@ struct Window {
     told: u32,
     has_counted: bool,
     by_address: HashMap<IpAddr, Count>,
-    /// Those of unknown addresses, and of addresses for which there was no room.
+    /// Failures of unknown addresses, and of those beyond [`ADDRESSES_MAX`].
     others: Count,
 }
 
@@ -66,12 +66,12 @@ struct Window {
 struct Count {
     failures: u32,
     guesses: u32,
-    /// Those that were not told, and why the last of them failed.
+    /// Failures without an event of their own, and the cause of the last one.
     untold: Option<(u64, Failure)>,
 }
 
 impl Failures {
-    /// Counts a failure. Also answers what is to be told of a window that has ended.
+    /// Counts a failure. Also returns the counts of the previous window, if that has ended.
     pub(super) fn count(
         &self,
         address: Option<IpAddr>,
@@ -84,14 +84,14 @@ impl Failures {
         (window.count(address, failure), ended)
     }
 
-    /// What is to be told of the window, if it has ended.
+    /// The counts of the window, if it has ended.
     pub(super) fn take_ended(&self, now: Instant) -> Vec<FailedAttempts> {
         let mut window = self.lock();
         let ended = window.take_if(|window| now.duration_since(window.since) >= WINDOW);
         ended.map_or_else(Vec::new, Window::untold)
     }
 
-    /// What is to be told of the window, which ends now.
+    /// The counts of the window, which is closed early.
     pub(super) fn take(&self) -> Vec<FailedAttempts> {
         self.lock().take().map_or_else(Vec::new, Window::untold)
     }
@@ -137,7 +137,7 @@ impl Window {
         }
     }
 
-    /// The counts of those who failed most, and one of all others.
+    /// The counts of the addresses with most failures, and one count for all others.
     fn untold(self) -> Vec<FailedAttempts> {
         let counted = |(address, count): (IpAddr, Count)| {
             let (count, failure) = count.untold?;
@@ -165,7 +165,8 @@ impl Window {
     }
 }
 
-/// Who counts as one: an IPv4 address, or the IPv6 network that one customer usually has.
+/// The network that is counted as one client: an IPv4 address, or the IPv6 prefix that one customer
+/// usually has.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -232,7 +233,7 @@ mod tests {
     fn each_failure_is_told_or_counted_once() {
         let (failures, now) = (Failures::default(), Instant::now());
         let mut told = 0;
-        // One address fails often, very many fail now and then, and some are not known.
+        // One address fails often, very many fail now and then, and some are unknown.
         let often = std::iter::repeat_n(Some(number(1)), 10_000);
         let seldom = (0..20_000).map(|at| Some(number(at)));
         let unknown = std::iter::repeat_n(None, 500);

@@ -1,7 +1,7 @@
-//! Where clients log in: the metadata of a protected resource (RFC 9728).
+//! Protected resource metadata (RFC 9728), which tells clients where to log in.
 //!
-//! It is made once, from the server's own URL. The `Host` of a request has no part in it: a
-//! client that believed a forged one would ask for tokens for somebody else's server.
+//! It is built once, from the server's configured URL. The `Host` header of a request is ignored: a
+//! client that trusted a forged one would request tokens for another server.
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
@@ -14,10 +14,10 @@ use http::header::{
 use http::{HeaderName, StatusCode};
 use serde_json::json;
 
-/// Where it is for the server as a whole; for one path, that path follows.
+/// The path of the server's metadata; that of one resource has its path appended.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// Pages of others may read it: it is the same for everybody.
+/// Any web page may read the metadata: it is the same for everyone.
 const FOR_EVERY_PAGE: (HeaderName, &str) = (ACCESS_CONTROL_ALLOW_ORIGIN, "*");
 
 /// The metadata of this server.
@@ -30,7 +30,7 @@ pub struct ResourceMetadata {
 }
 
 impl ResourceMetadata {
-    /// For the server at `base`, such as `https://cells.example`, whose MCP is at `path`.
+    /// For the server at `base`, such as `https://cells.example`, with MCP at `path`.
     pub fn new(base: &str, path: &str, issuer: &str, scopes: &[String]) -> Self {
         let document = |resource: &str| {
             let mut scopes = scopes.to_vec();
@@ -52,14 +52,15 @@ impl ResourceMetadata {
         }
     }
 
-    /// Where the metadata of MCP is.
+    /// The URL of the metadata for MCP.
     pub(super) fn url(&self) -> String {
-        // Below a proxy's prefix, the well-known path comes first (RFC 9728, section 3.1).
+        // Behind a proxy's prefix, the well-known path comes before the prefix (RFC 9728, section
+        // 3.1).
         let (origin, prefix) = split(&self.base);
         format!("{origin}{WELL_KNOWN}{prefix}{}", self.path)
     }
 
-    /// Whether one of its documents is at this path.
+    /// Whether the metadata is served at this path.
     pub(crate) fn is_at(&self, path: &str) -> bool {
         path.strip_prefix(WELL_KNOWN)
             .is_some_and(|rest| self.paths().iter().any(|known| known == rest))
@@ -81,7 +82,7 @@ impl ResourceMetadata {
         router
     }
 
-    /// With and without the prefix, which a proxy may take away.
+    /// The paths with and without the prefix, which a proxy may strip.
     fn paths(&self) -> Vec<String> {
         let prefix = split(&self.base).1;
         let mut paths = vec![String::new(), self.path.clone()];
@@ -92,7 +93,7 @@ impl ResourceMetadata {
     }
 }
 
-/// Scheme and authority, and the path after them.
+/// Splits a URL into scheme with authority, and path.
 fn split(base: &str) -> (&str, &str) {
     let authority = base.find("://").map_or(0, |at| at + 3);
     let path = base[authority..].find('/');

@@ -1,7 +1,7 @@
-//! Who sends an HTTP request.
+//! Identifies the caller of an HTTP request.
 //!
-//! Each request of MCP, of `/v1` and for `/metrics` passes [`Identify::identify`], and what
-//! comes out of it is the caller that every layer below sees: this is authentication's place.
+//! Each request to MCP, `/v1` and `/metrics` passes [`Identify::identify`]; its result is the
+//! caller that every layer below sees. Authentication happens here and nowhere else.
 //!
 //! ```text
 //! Authorization ─ bearer (one header, one token, bounded) ─▶ crate auth (whose is it?) ─▶ Caller
@@ -28,35 +28,35 @@ pub use metadata::ResourceMetadata;
 
 use crate::error::HttpError;
 
-/// Says who sends a request.
+/// Identifies the caller of a request.
 pub trait Identify: Send + Sync + 'static {
-    /// The caller, or why there is none.
+    /// The caller, or why the request is refused.
     fn identify<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, Result<Caller, HttpError>>;
 
-    /// What anybody may know about how to log in, where one can.
+    /// Public metadata about how to log in, if clients can.
     fn metadata(&self) -> Option<&ResourceMetadata> {
         None
     }
 
-    /// The `WWW-Authenticate` of an answer that only admins get, where logging in can help.
+    /// The `WWW-Authenticate` header for a client that lacks admin rights, if logging in can help.
     fn admin_challenge(&self) -> Option<HeaderValue> {
         None
     }
 }
 
-/// The other end of the connection that a request came on.
+/// The peer address of the request's connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
-/// How a client that lacks the admin scope is told so.
+/// The `WWW-Authenticate` header for a client that lacks the admin scope.
 #[derive(Debug, Clone)]
 pub(crate) struct AdminChallenge(pub(crate) HeaderValue);
 
-/// No authentication: everybody is the one local caller. Nobody is the operator by the address
-/// that a request comes from, for behind a proxy on this machine everybody comes from here.
+/// No authentication: every request has the same local caller. The peer address never makes a
+/// caller an admin: behind a proxy on this machine, everyone comes from here.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Anonymous {
-    /// Whether everybody is the operator, because the operator said so.
+    /// Whether every caller is an admin, as the operator configured.
     pub is_admin: bool,
 }
 

@@ -59,9 +59,20 @@ async fn ask(
     session: Option<&str>,
     body: &'static str,
 ) -> Response {
+    ask_at(http, MCP_PATH, principal, method, session, body).await
+}
+
+async fn ask_at(
+    http: &Http,
+    path: &str,
+    principal: &str,
+    method: Method,
+    session: Option<&str>,
+    body: &'static str,
+) -> Response {
     let mut request = Request::builder()
         .method(method)
-        .uri(MCP_PATH)
+        .uri(path)
         .header("host", "box.example")
         .header("accept", "application/json, text/event-stream")
         .header("content-type", "application/json")
@@ -137,5 +148,95 @@ async fn whoever_opens_many_sessions_closes_its_own_and_not_those_of_others() {
         assert!(is_open("ann", session).await, "it was there first");
     }
     assert!(!is_open("eve", &first).await);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn whoever_has_most_sessions_in_use_makes_room_for_who_has_none() {
+    let stop = CancellationToken::new();
+    let limits = HttpLimits {
+        sessions_max: 4,
+        ..HttpLimits::default()
+    };
+    let http = served_within(limits, &stop);
+    let open = async |principal: &str| {
+        let opened = ask(&http, principal, Method::POST, None, INITIALIZE).await;
+        let session = opened.headers().get("mcp-session-id");
+        let session = session.map(|session| session.to_str().unwrap().to_owned());
+        (opened.status().as_u16(), session)
+    };
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let session = open("eve").await.1.expect("a session");
+        let stream = ask(&http, "eve", Method::GET, Some(&session), "").await;
+        assert_eq!(stream.status(), 200);
+        streams.push((session, stream));
+    }
+    // Her own do not make room for one more of hers, and ann gets two: as many as eve then has.
+    assert_eq!(open("eve").await.0, 503);
+    for expected in [200, 200, 503] {
+        let (status, session) = open("ann").await;
+        assert_eq!(status, expected);
+        if let Some(session) = session {
+            let stream = ask(&http, "ann", Method::GET, Some(&session), "").await;
+            streams.push((session, stream));
+        }
+    }
+    let (first, stream) = streams.swap_remove(0);
+    assert!(stream.into_body().collect().await.is_ok(), "it ends");
+    let gone = ask(&http, "eve", Method::POST, Some(&first), PING).await;
+    assert_eq!(gone.status(), 404);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn whoever_has_half_of_all_sessions_takes_none_from_who_has_fewer() {
+    let stop = CancellationToken::new();
+    let limits = HttpLimits {
+        sessions_max: 4,
+        ..HttpLimits::default()
+    };
+    let http = served_within(limits, &stop);
+    let open = async |principal: &str| {
+        let opened = ask(&http, principal, Method::POST, None, INITIALIZE).await;
+        let session = opened.headers().get("mcp-session-id");
+        session.map(|session| session.to_str().unwrap().to_owned())
+    };
+    let idle = open("ann").await.expect("a session");
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let session = open("eve").await.expect("a session");
+        streams.push(ask(&http, "eve", Method::GET, Some(&session), "").await);
+    }
+    assert_eq!(open("eve").await, None);
+    let mine = ask(&http, "ann", Method::POST, Some(&idle), PING).await;
+    assert_eq!(mine.status(), 200);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn whoever_has_most_sse_sessions_makes_room_for_who_has_none() {
+    let stop = CancellationToken::new();
+    let limits = HttpLimits {
+        sse_sessions_max: 4,
+        ..HttpLimits::default()
+    };
+    let http = served_within(limits, &stop);
+    let open =
+        async |principal: &str| ask_at(&http, "/sse", principal, Method::GET, None, "").await;
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        streams.push(open("eve").await);
+    }
+    assert_eq!(open("eve").await.status(), 503);
+    for expected in [200, 200, 503] {
+        let opened = open("ann").await;
+        assert_eq!(opened.status(), expected);
+        streams.push(opened);
+    }
+    // The oldest two ended; with what they sent, the name of their session, comes the end.
+    for stream in streams.drain(..2) {
+        assert!(stream.into_body().collect().await.is_ok(), "it ends");
+    }
     stop.cancel();
 }

@@ -25,6 +25,9 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
         ResourceTemplate::new("stats://{container_id}", "stats")
             .with_description("A container's limits and what it uses")
             .with_mime_type("application/json"),
+        ResourceTemplate::new("hotcell://capabilities/{server}", "capabilities")
+            .with_description("The tools of an MCP server that run_python can call")
+            .with_mime_type("text/markdown"),
     ]
 }
 
@@ -60,6 +63,11 @@ async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolErro
     let mut all: Vec<Resource> = containers.iter().map(workspace).collect();
     all.extend(containers.iter().map(stats));
     all.extend(newest.iter().map(logs));
+    all.push(
+        Resource::new("hotcell://capabilities", "capabilities")
+            .with_description("How to write scripts for run_python, and the servers they can call")
+            .with_mime_type("text/markdown"),
+    );
     all.sort_by(|a, b| rank(&a.uri).cmp(&rank(&b.uri)));
     Ok(all)
 }
@@ -67,7 +75,7 @@ async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolErro
 /// The index after `cursor`, whether or not it still exists.
 fn after(all: &[Resource], cursor: &str) -> Option<usize> {
     let (order, _) = rank(cursor);
-    (order < 3).then(|| all.partition_point(|resource| rank(&resource.uri) <= rank(cursor)))
+    (order < 4).then(|| all.partition_point(|resource| rank(&resource.uri) <= rank(cursor)))
 }
 
 /// Sort key: workspaces, then statistics, then output; each by age, which is the order of ids.
@@ -76,7 +84,8 @@ fn rank(uri: &str) -> (u8, &str) {
         Some(("workspace", _)) => 0,
         Some(("stats", _)) => 1,
         Some(("logs", _)) => 2,
-        _ => 3,
+        Some(("hotcell", _)) => 3,
+        _ => 4,
     };
     (order, uri)
 }

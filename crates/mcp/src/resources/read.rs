@@ -32,6 +32,7 @@ pub(crate) async fn read(
             ResourceUri::Workspace(target, path) => {
                 workspace(server, call, uri, &target, &path).await
             }
+            ResourceUri::Capabilities(name) => capabilities(server, call, uri, name.as_deref()),
             ResourceUri::Logs(id) => logs(server, call, uri, &id).await,
             ResourceUri::Stats(target) => {
                 let view = server.service().container(&call.caller, &target).await?;
@@ -42,6 +43,32 @@ pub(crate) async fn read(
     };
     let contents = call.attend("reading", reading).await??;
     Ok(ReadResourceResult::new(contents))
+}
+
+/// How to write scripts, or the tools of one server as far as they are known.
+fn capabilities(
+    server: &Server,
+    call: &Call,
+    uri: &str,
+    name: Option<&str>,
+) -> Result<Vec<ResourceContents>, ToolError> {
+    let servers = server.codemode().servers(call.caller.principal.as_str());
+    let all = servers.list();
+    let text = match name {
+        None => hotcell_codemode::capabilities(&all),
+        Some(name) => {
+            let mut named = all
+                .iter()
+                .filter(|one| one.name == name || one.alias == name);
+            let found = named.next();
+            let found = found.ok_or_else(|| ToolError::not_found("resource", uri))?;
+            let tools = servers.known(&found.name);
+            hotcell_codemode::server_capabilities(found, tools.as_deref())
+        }
+    };
+    Ok(vec![
+        ResourceContents::text(text, uri).with_mime_type("text/markdown"),
+    ])
 }
 
 async fn workspace(

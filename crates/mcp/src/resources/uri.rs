@@ -26,8 +26,10 @@ pub(super) enum ResourceUri {
     Workspace(ContainerRef, Vec<u8>),
     /// The output of an exec.
     Logs(ExecId),
-    /// A container's numbers.
+    /// A container's statistics.
     Stats(ContainerRef),
+    /// How to write scripts and which servers they can call, or the tools of one of these.
+    Capabilities(Option<String>),
 }
 
 impl ResourceUri {
@@ -46,6 +48,9 @@ impl ResourceUri {
                 Ok(Self::Workspace(container_ref(&decoded(host))?, path))
             }
             ("logs", "") => Ok(Self::Logs(exec_id(&decoded(host))?)),
+            ("hotcell", _) if host == "capabilities" => Ok(Self::Capabilities(
+                (!path.is_empty()).then(|| decoded(path)),
+            )),
             ("stats", "") => Ok(Self::Stats(container_ref(&decoded(host))?)),
             _ => Err(unknown()),
         }

@@ -1,7 +1,7 @@
-//! What a snippet put into `/workspace/artifacts`: pictures as images, the rest as links.
+//! The files that a snippet wrote to `/workspace/artifacts`: pictures as images, the rest as links.
 //!
-//! Everything about these files was chosen by the snippet. They are read by the same bounded calls
-//! as other files, their number is bounded, and pictures go through [`crate::picture`].
+//! The snippet controls everything about these files. They are read with the same bounded calls as
+//! other files, their number is bounded, and pictures go through [`crate::picture`].
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ use crate::mime::{mime_type, shown_image};
 use crate::picture::{self, PICTURE_BYTES_MAX, Picture, SENT_BYTES_MAX};
 use crate::resources::workspace_uri;
 
-/// Pictures of one answer.
+/// Most pictures in one answer.
 const PICTURES_MAX: usize = 8;
 
-/// Files of one answer.
+/// Most files in one answer.
 const FILES_MAX: usize = 64;
 
 /// Bytes used to detect the file type.
@@ -40,17 +40,17 @@ pub(super) struct Artifact {
     shown: Option<String>,
 }
 
-/// All that is told and shown.
+/// The artifacts in a form that clients can show.
 #[derive(Default)]
 pub(super) struct ShownArtifacts {
     pub(super) artifacts: Vec<Artifact>,
-    /// As base64, with their types.
+    /// Base64 data, with MIME types.
     pub(super) pictures: Vec<(String, &'static str)>,
     pub(super) links: Vec<Resource>,
     pub(super) note: Option<String>,
 }
 
-/// Looks at the files of a run. One that cannot be read is told of and not shown.
+/// Reads the files of a run. A file that cannot be read is listed but not shown.
 pub(super) async fn show(server: &Server, call: &Call, run: &CodeRun) -> ShownArtifacts {
     let container = &run.session.container;
     let target = ContainerRef::Id(container.clone());
@@ -58,7 +58,8 @@ pub(super) async fn show(server: &Server, call: &Call, run: &CodeRun) -> ShownAr
     for file in run.artifacts.files.iter().take(FILES_MAX) {
         let head = read(server, call, &target, file, MAGIC_BYTES).await;
         let mime_type = mime_type(&file.path, &head.unwrap_or_default());
-        let is_picture = shown_image(mime_type).is_some();
+        // A person takes the file itself.
+        let is_picture = shown_image(mime_type).is_some() && call.repl_handle.is_none();
         let picture = if is_picture && shown.pictures.len() < PICTURES_MAX {
             fit(server, call, &target, file).await
         } else {
@@ -106,7 +107,7 @@ async fn fit(
         return None;
     }
     call.room(SENT_BYTES_MAX).await.ok()?;
-    // Before the whole file is read, because it takes memory too.
+    // Acquired before the whole file is read, because that takes memory, too.
     let permit = picture::decode_permit().await;
     let whole = read(server, call, target, file, PICTURE_BYTES_MAX).await;
     picture::fit(permit, whole.ok()?).await.ok()

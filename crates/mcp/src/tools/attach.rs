@@ -1,4 +1,4 @@
-//! `attach`: notes who works in a container.
+//! `attach`: records who works in a container.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

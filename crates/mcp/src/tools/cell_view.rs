@@ -1,4 +1,4 @@
-//! Values of a notebook's cell, as clients see them.
+//! Values of a notebook cell, as clients see them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::text::truncate;
 
-/// All values of a call together.
+/// Limit on all values of a call together.
 const VALUES_BYTES_MAX: usize = 24_000;
 
 /// A value: as text, and in its richest form if it has one.
@@ -102,14 +102,14 @@ impl fmt::Display for ValueView {
     }
 }
 
-/// What values may still take.
+/// The bytes that further values may still take.
 struct Room {
     bytes: usize,
     has_cut: bool,
 }
 
 impl Room {
-    /// The beginning of a text, as much as there is room for.
+    /// The beginning of a text, as much as fits.
     fn fit(&mut self, text: &str) -> String {
         let shown = truncate(text, self.bytes);
         self.bytes -= shown.len();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ToolError;
 
-/// The deepest nesting that is checked; ours is less.
+/// The deepest nesting that is checked; our schemas are less deep.
 const DEPTH_MAX: usize = 8;
 
 /// Checks arguments. An optional argument that is `null` is removed, because some clients send it

@@ -1,4 +1,4 @@
-//! What a snippet did, as clients see it: as structured content, and the same as text.
+//! The result of a snippet, as clients see it: as structured content, and the same as text.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub(super) struct Output {
     note: Option<String>,
 }
 
-/// A snippet that has run, with all that is told of it.
+/// A snippet that has run, with everything that is reported about it.
 pub(super) struct CodeView {
     run: CodeRun,
     output: CodeOutput,
@@ -67,7 +67,7 @@ impl CodeView {
             .with_links(self.shown.links)
     }
 
-    /// A stream, with a line in place of what was left out.
+    /// A stream, with a line in place of the part that was left out.
     fn stream(&self, cut: &CutText) -> String {
         let Some(tail) = &cut.tail else {
             return cut.head.clone();
@@ -83,7 +83,7 @@ impl CodeView {
         self.output.stdout.tail.is_some() || self.output.stderr.tail.is_some()
     }
 
-    /// What a reader should know besides.
+    /// Remarks for the reader, such as a new session or missing output.
     fn note(&self) -> Option<String> {
         let (session, exec) = (&self.run.session, &self.run.exec);
         let mut notes = Vec::new();

@@ -136,7 +136,7 @@ impl From<&hotcell_service::Attached> for Attachment {
     }
 }
 
-/// A container in a line.
+/// A container in one line.
 pub(super) fn line(view: &ContainerView) -> String {
     let alias = view.alias.as_ref().map_or("-", |alias| alias.as_str());
     let kind = if view.is_persistent {
@@ -160,7 +160,7 @@ pub(super) fn line(view: &ContainerView) -> String {
     )
 }
 
-/// All numbers of a container: what `stats://` shows.
+/// All statistics of a container: the content of `stats://`.
 pub(crate) fn stats(view: &ContainerView) -> serde_json::Value {
     let enforced = view.enforced.iter().map(|limit| {
         let by = limit.by.map_or(serde_json::Value::Null, Into::into);

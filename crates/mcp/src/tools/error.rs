@@ -1,5 +1,5 @@
-//! What a model reads when a tool fails: a stable code, a sentence, and the next step. Decided in
-//! this one place.
+//! The errors that a model reads when a tool fails: a stable code, a sentence, and the next step.
+//! All of them are decided in this file.
 //!
 //! Host paths, SQL and engine text stay out: internal errors go to the log, under an incident
 //! number that the message repeats.
@@ -35,7 +35,7 @@ pub enum Code {
     DeadlineExceeded,
     /// The client cancelled it.
     Cancelled,
-    /// It may work later.
+    /// It is not available now; a retry may succeed.
     Unavailable,
     /// An error of the server, logged under an incident number.
     Internal,
@@ -101,7 +101,7 @@ impl ToolError {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// An argument that its own type refused.
+    /// An argument that its type rejected.
     pub(crate) fn argument(name: &str, error: impl std::fmt::Display) -> Self {
         Self::invalid(format!("`{name}`: {error}"))
     }
@@ -120,7 +120,7 @@ impl ToolError {
         ServiceError::NotFound { what, name }.into()
     }
 
-    /// The tool is for admins, and this caller is not one.
+    /// The error for a caller without admin rights.
     pub(crate) fn admin_only(tool: &str) -> Self {
         Self::new(Code::Denied, format!("{tool} is for the operator")).with_hint(crate::ADMIN_HINT)
     }
@@ -189,7 +189,7 @@ impl ToolError {
             .collect()
     }
 
-    /// As part of a larger answer.
+    /// The error as a part of a larger answer.
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = json!({
             "code": self.code.as_str(),
@@ -205,7 +205,7 @@ impl ToolError {
         value
     }
 
-    /// For requests that have no error results: resources, prompts, tasks.
+    /// For requests without error results: resources, prompts, tasks.
     pub(crate) fn into_protocol(self) -> ErrorData {
         let data = Some(self.to_json());
         let message = self.message();
@@ -278,7 +278,7 @@ impl From<ServiceError> for ToolError {
     }
 }
 
-/// Names the quota, its limit and what is used, for programs too, and says what to end.
+/// Names the quota, its limit and its usage, in fields for programs, too, and says what to end.
 fn over_quota(excess: &OverQuota, message: String) -> ToolError {
     let mut fields = JsonObject::new();
     fields.insert("quota".to_owned(), excess.quota.as_str().into());
@@ -345,7 +345,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// What a caller can do after a policy denial.
+/// What a caller can do when policy denies a request.
 fn way_around(refusal: &PolicyError) -> &'static str {
     match refusal {
         PolicyError::Rootfs => "name an OCI image, or leave `image` out",

@@ -86,7 +86,7 @@ impl Tool for ExecStart {
     }
 }
 
-/// Starts it and waits. If the client cancels meanwhile, the service decides whether the exec
+/// Starts the exec and waits. If the client cancels the call, the service decides whether the exec
 /// continues.
 async fn start(
     server: &Server,
@@ -123,7 +123,7 @@ async fn wait_for(
         until_end: true,
     };
     match super::polling::poll(server, id, poll, call).await {
-        // It runs, and without its id nobody could find it.
+        // The exec runs, and without this answer its id would be lost.
         Err(error) if error.code() == Code::ResourceExhausted => unread(server, id, call).await,
         polled => polled,
     }
@@ -175,7 +175,7 @@ impl Params {
     }
 }
 
-/// Its stdin. A caller that waits for the end cannot send anything meanwhile.
+/// The mode of stdin. A caller that waits for the end cannot send anything meanwhile.
 fn stdin(params: &Params) -> Stdin {
     let text = params.stdin.clone();
     let is_open = text.is_none() && (params.wait_s == 0.0 || params.tty);

@@ -46,7 +46,7 @@ fn output(messages: &[Message]) -> String {
     text
 }
 
-/// The next call, if there is more to come.
+/// The next call, if more is to come.
 pub(super) fn next_step(view: &ExecView) -> Option<String> {
     if view.is_complete {
         return None;

@@ -1,7 +1,7 @@
 //! An exec and its output, as clients see them.
 //!
-//! Output can be megabytes, so its bytes are moved into the JSON value and not copied
-//! through a type of ours.
+//! Output can be megabytes, so its bytes are moved into the JSON value rather than copied through a
+//! type of our own.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -15,13 +15,13 @@ use super::{Answer, exec_text};
 use crate::json_size;
 use hotcell_domain::rfc3339;
 
-/// Output answered where the caller says nothing.
+/// Default limit on the output in an answer.
 pub(super) const POLL_BYTES_DEFAULT: u32 = 64 << 10;
 
-/// Output answered at most.
+/// Highest limit on the output in an answer.
 pub(super) const POLL_BYTES_MAX: u32 = 4 << 20;
 
-/// What a message costs besides its data.
+/// Size of a message in JSON besides its data.
 const MESSAGE_BYTES: usize = 96;
 
 /// What [`exec_answer`] makes.
@@ -69,7 +69,7 @@ pub(super) struct UsageView {
     stderr_bytes: u64,
 }
 
-/// All a client is told of an exec, with as much output as fits.
+/// The complete answer about an exec, with as much output as fits.
 pub(crate) fn exec_answer(mut view: ExecView, bytes_max: usize) -> Answer {
     fit(&mut view, bytes_max);
     let text = exec_text::render(&view);
@@ -92,8 +92,8 @@ pub(crate) fn exec_answer(mut view: ExecView, bytes_max: usize) -> Answer {
     Answer::new(text, Value::Object(object))
 }
 
-/// Leaves to the next poll what does not fit: many small messages cost more than their data.
-/// The first one always stays, so that there is an end to it.
+/// Leaves messages that do not fit to the next poll: many small messages cost more than their data.
+/// The first one always stays, so that every poll makes progress.
 fn fit(view: &mut ExecView, bytes_max: usize) {
     let mut left = bytes_max;
     let fitting = view.messages.iter().take_while(|message| {
@@ -120,7 +120,7 @@ fn cost(message: &Message) -> usize {
         }
 }
 
-/// How an exec ended: each part that is known.
+/// How an exec ended: each field that is known.
 pub(super) fn insert_end(object: &mut JsonObject, end: &ExecEnd) {
     let mut insert = |name: &str, value: Option<Value>| {
         object.extend(value.map(|value| (name.to_owned(), value)));

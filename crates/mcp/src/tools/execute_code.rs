@@ -14,7 +14,7 @@ use super::{Answer, Code, Hints, Tool, ToolError, arguments, artifacts};
 use crate::call::Call;
 use crate::{Server, Toolset};
 
-/// Bytes that a character may have as JSON.
+/// Most bytes of one character in JSON.
 const CHAR_BYTES_MAX: usize = 6;
 
 pub(super) struct ExecuteCode;
@@ -93,7 +93,8 @@ impl Tool for ExecuteCode {
     }
 }
 
-/// Runs it. If the client cancels meanwhile, the snippet is cancelled; the session stays.
+/// Runs the snippet. If the client cancels the call, the snippet is cancelled; the session stays. An
+/// interrupt does the same, but the call is answered.
 async fn execute(
     server: &Server,
     mut request: CodeRequest,
@@ -108,13 +109,29 @@ async fn execute(
         None => "running the code".to_owned(),
     };
     let running = server.service().run_code(&call.caller, request);
-    let run = call.attend_telling(what, running).await??;
+    let handle = call.repl_handle.clone();
+    let interruptible = handle.map(|handle| server.interrupts().register(&call.caller, handle));
+    let interrupted = async {
+        match &interruptible {
+            Some(call) => call.interrupted().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut running = std::pin::pin!(call.attend_telling(what, running));
+    let run = tokio::select! {
+        run = &mut running => run,
+        () = interrupted => {
+            drop(waiting);
+            return Ok(running.await??);
+        }
+    };
+    let run = run??;
     waiting.answered();
     Ok(run)
 }
 
 impl Params {
-    /// What clients may ask for and this version cannot do is refused, and not ignored.
+    /// Rejects arguments that this version does not support, rather than ignoring them.
     fn refuse_what_is_missing(&self) -> Result<(), ToolError> {
         let missing = |message: &str, hint: &str| {
             Err(ToolError::new(Code::Unavailable, message).with_hint(hint))

@@ -28,20 +28,19 @@ pub(super) struct FileEntry {
     uri: Option<String>,
 }
 
-/// Content of a file, or a part of it, as JSON can carry it.
+/// Content of a file, or a part of it, in a form that JSON can carry.
 pub(super) struct FileText {
-    /// Text, or base64.
     pub(super) content: String,
-    /// Which of the two.
+    /// `utf-8` or `base64`.
     pub(super) encoding: &'static str,
-    /// How many bytes of the file that is.
+    /// How many bytes of the file the content covers.
     pub(super) bytes: usize,
 }
 
 impl FileText {
-    /// As much of `data` as has `bytes_max` bytes when it is shown. Text is cut between
-    /// characters; one that is cut off at the end of `data` is left out if `has_more` of the
-    /// file follows.
+    /// As much of `data` as takes at most `bytes_max` bytes in this form. Text is cut between
+    /// characters; a character that is cut off at the end of `data` is left out if `has_more` of
+    /// the file follows.
     pub(super) fn new(mut data: Vec<u8>, bytes_max: usize, has_more: bool) -> Self {
         let is_cut = data.len() > bytes_max || has_more;
         data.truncate(bytes_max);
@@ -70,7 +69,7 @@ impl FileText {
         }
     }
 
-    /// As a text: marked if it is base64, and at the end of a line.
+    /// The content as text: marked if it is base64, and ending in a newline.
     pub(super) fn text(&self) -> String {
         let mark = if self.encoding == "base64" {
             "[base64]\n"
@@ -88,7 +87,7 @@ impl FileText {
 }
 
 impl FileEntry {
-    /// What is known of a file in a container.
+    /// The metadata of a file in a container.
     pub(super) fn new(info: &FileInfo, container: &str) -> Self {
         let is_text = std::str::from_utf8(&info.path).is_ok();
         Self {
@@ -104,7 +103,7 @@ impl FileEntry {
     }
 }
 
-/// A file in a line.
+/// A file in one line.
 pub(super) fn line(info: &FileInfo) -> String {
     let name = workspace_path(&info.path).replace(char::is_control, "\u{fffd}");
     let (kind, size) = (kind(info.kind), info.size);
@@ -123,7 +122,7 @@ pub(super) fn line(info: &FileInfo) -> String {
     )
 }
 
-/// A path as commands in the container know it.
+/// The path that commands in the container use.
 pub fn workspace_path(path: &[u8]) -> String {
     match lossy(path).trim_start_matches("./") {
         "" | "." => "/workspace".to_owned(),
@@ -131,19 +130,19 @@ pub fn workspace_path(path: &[u8]) -> String {
     }
 }
 
-/// A place in a listing, as clients carry it.
+/// Encodes a listing's cursor for clients.
 pub(super) fn cursor_text(cursor: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(cursor)
 }
 
-/// Reads it back.
+/// Decodes a cursor that a client sent.
 pub(super) fn cursor_bytes(text: &str) -> Result<Vec<u8>, ToolError> {
     BASE64_URL_SAFE_NO_PAD
         .decode(text)
         .map_err(|_| bad_cursor())
 }
 
-/// A cursor that no page had.
+/// The error for a cursor that no page returned.
 pub(super) fn bad_cursor() -> ToolError {
     ToolError::argument("cursor", "not one of ours")
         .with_hint("pass next_cursor of the last page as it was, or nothing")
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(shown(text, 9, false), ("aäb".to_owned(), "utf-8", 4));
         assert_eq!(shown(text, 2, false), ("a".to_owned(), "utf-8", 1));
         assert_eq!(shown(&text[..2], 9, true), ("a".to_owned(), "utf-8", 1));
-        // At the very end of a file it is no text.
+        // At the end of a file, an incomplete character means that it is not text.
         assert_eq!(shown(&text[..2], 9, false).1, "base64");
     }
 

@@ -1,4 +1,4 @@
-//! `fs_batch`: several changes of files, all or none.
+//! `fs_batch`: several file changes, all or none.
 //!
 //! Operations are numbered from 1, in answers and in errors.
 
@@ -20,7 +20,7 @@ use crate::call::Call;
 use crate::mime::{mime_type, shown_image};
 use crate::text::truncate;
 
-/// How much of a path is repeated: there may be hundreds.
+/// How much of a path is repeated in an answer: there may be hundreds of paths.
 const PATH_SHOWN_BYTES_MAX: usize = 256;
 
 /// Bytes used to detect the file type.
@@ -168,7 +168,7 @@ impl Tool for FsBatch {
     }
 }
 
-/// A failed operation, and the batch with it.
+/// The error of a batch and of the operation that failed.
 struct Failed {
     index: usize,
     is_undone: bool,
@@ -377,7 +377,7 @@ impl Done {
         self.encoding = Some(shown.encoding);
     }
 
-    /// The outcome in one line, then what was read.
+    /// The outcome in one line, then the content that was read.
     fn lines(&self) -> String {
         let (number, op, path) = (self.number, self.op, &self.path);
         if let Some(error) = &self.error {

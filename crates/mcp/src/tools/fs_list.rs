@@ -123,7 +123,7 @@ async fn fitting(
 }
 
 impl Params {
-    /// What is in a directory, a page of it.
+    /// Parameters for the first or a later page of a directory.
     pub(super) fn of_directory(container_id: String, path: String, cursor: Option<String>) -> Self {
         Self {
             container_id,

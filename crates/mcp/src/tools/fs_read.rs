@@ -53,11 +53,11 @@ pub(super) struct Output {
     next_step: Option<String>,
 }
 
-/// What was read of a file.
+/// The part of a file that was read.
 struct Read {
     info: FileInfo,
     data: Vec<u8>,
-    /// Why it is not shown as a picture, though it should be one.
+    /// Why a picture file is not shown as a picture.
     no_picture: Option<&'static str>,
 }
 
@@ -80,7 +80,7 @@ impl Tool for FsRead {
 }
 
 impl Params {
-    /// A file from its beginning.
+    /// Parameters that read a file from its beginning.
     pub(super) fn whole(container_id: String, path: String) -> Self {
         Self {
             container_id,
@@ -123,7 +123,7 @@ async fn read(
         return Ok((read, None));
     }
     call.room(SENT_BYTES_MAX).await?;
-    // Before the whole file is read, because it takes memory too.
+    // Acquired before the whole file is read, because that takes memory, too.
     let permit = picture::decode_permit().await;
     let whole = if read.data.len() as u64 == read.info.size {
         read.data.clone()

@@ -87,7 +87,7 @@ impl Tool for FsWrite {
 }
 
 impl Params {
-    /// A whole file, whatever is there.
+    /// Parameters that write a whole file, replacing an existing one.
     pub(super) fn whole(
         container_id: String,
         path: String,

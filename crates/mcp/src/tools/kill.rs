@@ -1,4 +1,4 @@
-//! `kill`: ends a container and removes all of it.
+//! `kill`: ends a container and removes everything it has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -38,7 +38,7 @@ pub(super) struct Output {
     next_cursor: Option<String>,
 }
 
-/// A container, `with_principal` where several are shown.
+/// A container; `with_principal` if the list shows several principals.
 fn item(view: &ContainerView, with_principal: bool) -> ContainerItem {
     let item = ContainerItem::from(view);
     if with_principal {
@@ -47,7 +47,7 @@ fn item(view: &ContainerView, with_principal: bool) -> ContainerItem {
     item
 }
 
-/// The same in a line.
+/// A container in one line.
 fn text_of(view: &ContainerView, with_principal: bool) -> String {
     if with_principal {
         return format!("{}  of {}", line(view), view.principal);

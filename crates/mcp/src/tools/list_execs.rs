@@ -15,10 +15,10 @@ use crate::call::Call;
 use crate::text::truncate;
 use hotcell_domain::rfc3339;
 
-/// Of a command, in a list.
+/// How much of a command the structured list shows.
 const CMD_BYTES_MAX: usize = 512;
 
-/// Of a command, in a line.
+/// How much of a command the text shows.
 const LINE_BYTES_MAX: usize = 120;
 
 pub(super) struct ListExecs;
@@ -109,7 +109,8 @@ impl Tool for ListExecs {
     }
 }
 
-/// The container whose execs of all principals are wanted. Aliases are each principal's own.
+/// The container whose execs of all principals are requested. Only an id: an alias belongs to one
+/// principal.
 fn any_container(target: &ContainerRef) -> Result<&ContainerId, ToolError> {
     match target {
         ContainerRef::Id(id) => Ok(id),
@@ -120,7 +121,7 @@ fn any_container(target: &ContainerRef) -> Result<&ContainerId, ToolError> {
     }
 }
 
-/// An exec, `with_principal` where those of several are shown.
+/// An exec; `with_principal` if the list shows several principals.
 fn listed(exec: &ExecSummary, with_principal: bool) -> Value {
     let mut object = JsonObject::new();
     object.insert("exec_id".to_owned(), exec.id.as_str().into());
@@ -161,7 +162,7 @@ fn line(exec: &ExecSummary, with_principal: bool) -> String {
     )
 }
 
-/// As many arguments as fit, then a mark that there are more.
+/// As many arguments as fit, then a mark if there are more.
 fn shortened(argv: &[String]) -> Vec<String> {
     let mut left = CMD_BYTES_MAX;
     let mut shown = Vec::new();

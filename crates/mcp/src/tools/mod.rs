@@ -1,7 +1,7 @@
 //! The tools. A new one is a file here and a line in [`ENTRIES`].
 //!
-//! A tool that cannot do its work answers with a result marked as error, for bad input
-//! too, so that the model can correct itself.
+//! A tool that fails returns a result marked as error, for invalid input, too, so that the model
+//! can correct itself.
 
 mod answer;
 mod arguments;
@@ -36,15 +36,20 @@ mod metrics;
 mod paging;
 mod polling;
 mod reconcile;
+mod run_python;
+mod run_view;
 mod sandbox_list_files;
 mod sandbox_read_file;
 mod sandbox_write_file;
 mod schema;
 mod spawn;
 mod system_status;
+mod toon;
 
 use std::pin::Pin;
 
+use hotcell_codemode::CodeMode;
+use hotcell_domain::Caller;
 use hotcell_service::Action;
 use rmcp::model::{CallToolResult, JsonObject, Tool as ToolDescription, ToolAnnotations};
 use schemars::JsonSchema;
@@ -61,25 +66,25 @@ pub use file_view::workspace_path;
 use crate::call::Call;
 use crate::{Server, Toolset, Toolsets};
 
-/// Something a model can ask for.
+/// A tool that a model can call.
 pub(crate) trait Tool: 'static {
-    /// What it is called.
+    /// The name in the protocol.
     const NAME: &'static str;
-    /// What it does, when to use it and what comes back: read by a model.
+    /// What it does, when to use it and what it returns: read by a model.
     const DESCRIPTION: &'static str;
-    /// What a client may assume of it.
+    /// The annotations for clients.
     const HINTS: Hints;
-    /// The group it is served with.
+    /// The group of tools that it belongs to.
     const SET: Toolset = Toolset::Workspace;
-    /// Its arguments.
+    /// Its arguments; the input schema is derived from this type.
     type Params: DeserializeOwned + JsonSchema + Send;
-    /// What its structured content looks like.
+    /// Its structured content; the output schema is derived from this type.
     type Output: JsonSchema;
-    /// Whether it may answer with a picture. Then it declares no output schema, because
-    /// beside a picture there is no structured content.
+    /// Whether it may answer with a picture. Then it declares no output schema, because an answer
+    /// with a picture has no structured content.
     const SHOWS_PICTURES: bool = false;
 
-    /// Does it.
+    /// Executes the tool.
     fn run(
         server: &Server,
         params: Self::Params,
@@ -87,7 +92,7 @@ pub(crate) trait Tool: 'static {
     ) -> impl Future<Output = Result<Answer, ToolError>> + Send;
 }
 
-/// What a client may assume of a tool.
+/// Annotations that tell a client what a tool may do.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -101,31 +106,36 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// It changes nothing.
+    /// Changes nothing.
     const READS: Self = Self {
         is_read_only: true,
         is_destructive: false,
         is_idempotent: true,
         is_open_world: false,
     };
-    /// It adds something, again each time.
+    /// Adds something, again on each call.
     const ADDS: Self = Self {
         is_read_only: false,
         is_idempotent: false,
         ..Self::READS
     };
-    /// It makes something so, once and for all.
+    /// Sets something; repeating the call changes nothing.
     const SETS: Self = Self {
         is_read_only: false,
         ..Self::READS
     };
-    /// It may remove or replace something.
+    /// May remove or replace something.
     const DESTROYS: Self = Self {
         is_destructive: true,
         is_idempotent: false,
         ..Self::SETS
     };
-    /// It may remove or replace something; twice is as once.
+    /// Like `DESTROYS`, and it may act beyond the containers.
+    const DESTROYS_ELSEWHERE: Self = Self {
+        is_open_world: true,
+        ..Self::DESTROYS
+    };
+    /// May remove or replace something; repeating the call changes nothing.
     const DESTROYS_ONCE: Self = Self {
         is_destructive: true,
         ..Self::SETS
@@ -143,15 +153,16 @@ struct ToolEntry {
     run: for<'a> fn(&'a Server, JsonObject, &'a Call) -> ToolFuture<'a>,
 }
 
-/// The tools that are served, made once.
+/// The enabled tools, built once.
 pub(crate) struct ToolTable(Vec<ToolEntry>);
 
-/// Every tool there is, in the order in which a model meets them.
-const ENTRIES: [fn() -> ToolEntry; 25] = [
+/// All tools, in the order in which a model sees them.
+const ENTRIES: [fn() -> ToolEntry; 26] = [
     entry::<execute_code::ExecuteCode>,
     entry::<sandbox_read_file::SandboxReadFile>,
     entry::<sandbox_write_file::SandboxWriteFile>,
     entry::<sandbox_list_files::SandboxListFiles>,
+    entry::<run_python::RunPython>,
     entry::<spawn::Spawn>,
     entry::<attach::Attach>,
     entry::<list_containers::ListContainers>,
@@ -175,39 +186,49 @@ const ENTRIES: [fn() -> ToolEntry; 25] = [
     entry::<garbage_collect::GarbageCollect>,
 ];
 
-/// Whether there is a tool in this group.
+/// Whether a group has any tools.
 pub(crate) fn has_any(set: Toolset) -> bool {
     ENTRIES.iter().any(|entry| entry().set == set)
 }
 
 impl ToolTable {
-    /// The tools of some groups.
+    /// The tools of the enabled groups.
     pub(crate) fn new(toolsets: Toolsets) -> Self {
         let entries = ENTRIES.iter().map(|entry| entry());
         Self(entries.filter(|entry| toolsets.has(entry.set)).collect())
     }
 
-    /// What a caller is told of.
+    /// The tools that a caller can see.
     pub(crate) fn list(&self, is_admin: bool) -> Vec<ToolDescription> {
         let seen = self.0.iter().filter(|entry| entry.is_for(is_admin));
         seen.map(|entry| entry.listed.clone()).collect()
     }
 
-    /// A tool, whoever asks: its definition is no secret.
+    /// Like [`ToolTable::list`]; the tool that runs scripts names the servers that they can call.
+    pub(crate) fn list_for(&self, codemode: &CodeMode, caller: &Caller) -> Vec<ToolDescription> {
+        let mut tools = self.list(caller.is_admin);
+        let name = <run_python::RunPython as Tool>::NAME;
+        if let Some(tool) = tools.iter_mut().find(|tool| tool.name == name) {
+            let servers = codemode.servers(caller.principal.as_str()).list();
+            tool.description = Some(hotcell_codemode::description(&servers).into());
+        }
+        tools
+    }
+
+    /// A tool's definition, which is not secret: admin tools are found for all callers.
     pub(crate) fn find(&self, name: &str) -> Option<ToolDescription> {
         let mut entries = self.0.iter();
         let entry = entries.find(|entry| entry.listed.name == name)?;
         Some(entry.listed.clone())
     }
 
-    /// Whether a tool changes nothing.
     pub(crate) fn is_read_only(&self, name: &str) -> bool {
         let mut entries = self.0.iter();
         entries.any(|entry| entry.listed.name == name && entry.is_read_only)
     }
 
-    /// Calls a tool; `None` if there is none of that name. One that is for the operator alone
-    /// is denied to others: that it exists is no secret, and they hear how to get it.
+    /// Calls a tool; `None` if there is none of that name. An admin tool is denied to other
+    /// callers, with a hint: its existence is not secret.
     pub(crate) async fn call(
         &self,
         server: &Server,
@@ -281,7 +302,7 @@ fn run<'a, T: Tool>(server: &'a Server, arguments: JsonObject, call: &'a Call) -
     }
 }
 
-/// What a client gets of a call.
+/// Converts a tool's outcome into the protocol's result.
 pub(crate) fn result(outcome: Result<Answer, ToolError>) -> CallToolResult {
     match outcome {
         Ok(answer) => answer.into(),

@@ -1,7 +1,7 @@
 //! `limit` and `cursor` of `list_containers` and `list_execs`.
 //!
-//! A cursor names the oldest row of its page, so the next page is right although rows came and
-//! went meanwhile. Its text is opaque: base64 of the row's time and id.
+//! A cursor names the oldest row of its page, so the next page is right even if rows came and went
+//! in between. Its text is opaque: base64 of the row's time and id.
 
 use std::fmt::Display;
 
@@ -12,13 +12,13 @@ use super::ToolError;
 use super::answer::{fitting, size};
 use super::file_view::{bad_cursor, cursor_bytes, cursor_text};
 
-/// Rows of one answer. Fewer fit if they are long.
+/// Most rows of one answer. Fewer fit if they are long.
 pub(super) const ROWS_MAX: u32 = 500;
 
-/// The longest cursor that we give out is shorter.
+/// Longer than any cursor that we hand out.
 const CURSOR_BYTES_MAX: usize = 128;
 
-/// What a caller asks for.
+/// Parses the page that a caller requests.
 pub(super) fn request<Id>(
     limit: u32,
     cursor: Option<&str>,
@@ -44,14 +44,14 @@ fn read<Id>(text: &str, parse: impl Fn(&str) -> Option<Id>) -> Result<PageCursor
     is_short.then(read).flatten().ok_or_else(bad_cursor)
 }
 
-/// What fits into one answer, as JSON, and the cursor of the older rest.
+/// The rows that fit into one answer, as JSON, and the cursor of the older rest.
 pub(super) struct Fitted<T, J> {
     pub(super) rows: Vec<T>,
     pub(super) items: Vec<J>,
     pub(super) next_cursor: Option<String>,
 }
 
-/// Renders a page and leaves out what does not fit, but for the newest row.
+/// Renders a page and leaves out older rows that do not fit. The newest row always stays.
 pub(super) fn fit<T, J: Serialize, Id: Display>(
     listing: Listing<T>,
     render: impl Fn(&T) -> J,
@@ -74,12 +74,12 @@ pub(super) fn fit<T, J: Serialize, Id: Display>(
     }
 }
 
-/// How a model goes on.
+/// Tells a model how to get the next page.
 pub(super) fn next_step(next_cursor: &str) -> String {
     format!("[there are older ones: pass cursor={next_cursor}]")
 }
 
-/// Rows of an answer where the caller says nothing.
+/// Default number of rows.
 pub(super) fn rows() -> u32 {
     ROWS_MAX
 }

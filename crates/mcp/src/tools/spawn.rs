@@ -1,4 +1,4 @@
-//! `spawn`: a container to work in.
+//! `spawn`: creates a container.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ pub(super) struct Output {
     next_step: &'static str,
 }
 
-/// What follows a spawn.
+/// The next step after a spawn.
 const NEXT_STEP: &str =
     "run commands with exec_start (wait_s=50 for short ones); files are in /workspace";
 
@@ -107,7 +107,7 @@ impl Tool for Spawn {
     }
 }
 
-/// Creates it. When the client gives up meanwhile, the service decides what becomes of it.
+/// Creates the container. If the client cancels the call, the service decides whether it is kept.
 async fn spawn(
     server: &Server,
     mut request: hotcell_service::Spawn,
@@ -148,7 +148,7 @@ impl Params {
         })
     }
 
-    /// Those that are named; the others are as configured.
+    /// The requested limits; those that are not given have their configured default.
     fn limits(&self, default: Limits) -> Result<Option<Limits>, ToolError> {
         let mut limits = default;
         if let Some(memory) = &self.memory {

@@ -1,4 +1,4 @@
-//! `system_status`: how the whole is.
+//! `system_status`: the state of the server, its engine and its quotas.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ struct Totals {
     pids_held: u64,
 }
 
-/// Principals in one answer.
+/// Most principals in one answer.
 const PRINCIPALS_MAX: usize = 100;
 
 /// What a principal has of its quota.
@@ -270,7 +270,8 @@ impl From<&LimitView> for Limit {
     }
 }
 
-/// An rlimit holds for each process, and there may be many.
+/// Whether a limit holds for the whole container: an rlimit holds only for each process, and there
+/// may be many.
 fn is_enforced(limit: &LimitView) -> bool {
     !matches!(limit.by, None | Some("rlimit"))
 }

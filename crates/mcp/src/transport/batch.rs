@@ -249,7 +249,7 @@ mod tests {
         ] {
             assert!(parsed(&refused).is_err(), "{refused}");
         }
-        // It is not read to its end.
+        // The input is not read to its end.
         let endless = format!("[{}", "1,".repeat(1 << 20));
         let error = Batch::parse(endless.as_bytes()).unwrap_err();
         assert!(error.contains("a batch may have"), "{error}");

@@ -61,13 +61,13 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// All requests of this transport are this caller's.
+    /// Attributes all requests of this transport to this caller.
     #[must_use]
     pub(crate) fn of_caller(self, caller: Option<Caller>) -> Self {
         Self { caller, ..self }
     }
 
-    /// Lets a message in; false if it is a request too many.
+    /// Admits a message; false if it is a request beyond the limit.
     fn admit(&self, message: &mut ClientJsonRpcMessage) -> bool {
         let reply = ReplyLease::of_http(message);
         let JsonRpcMessage::Request(request) = message else {

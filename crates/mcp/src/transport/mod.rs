@@ -1,6 +1,6 @@
-//! How messages come in and replies go out. Nothing here knows a tool: any
-//! [`rmcp::ServerHandler`] can be served over stdio and the unix socket, and by the HTTP
-//! crate, which builds on [`InFlight`], [`ReplyLease`] and [`batch`].
+//! Transports: how messages arrive and replies leave. Nothing here knows a tool: any
+//! [`rmcp::ServerHandler`] can be served over stdio and the unix socket, and by the HTTP crate,
+//! which builds on [`InFlight`], [`ReplyLease`] and [`batch`].
 //!
 //! ```text
 //! stdio, unix socket ─ lines ───┐

@@ -1,5 +1,5 @@
-//! A bound on answers that are in memory: from before they are built until their client has
-//! read them or is gone.
+//! Bounds the memory of replies, from before they are built until their client has read them or is
+//! gone.
 //!
 //! ```text
 //! transport: an empty lease with each request ─▶ handler: takes bytes of the budget into it
@@ -7,10 +7,10 @@
 //! client ◀─ last byte written, lease dropped ◀─ transport: keeps the lease with the answer
 //! ```
 //!
-//! A client that asks for much and reads nothing would fill the memory of the server. So the
-//! bytes of an answer are taken from one budget that all callers share; whoever finds it used
-//! up waits for a moment and is then refused. Small answers cost nothing: they are bounded by
-//! the requests in flight.
+//! A client that requests much and reads nothing would fill the server's memory. So replies take
+//! their bytes from one budget that all callers share; if it is used up, a request waits for a
+//! moment and is then refused. Small replies are free: the number of requests in flight bounds
+//! them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,10 +27,10 @@ use tokio::time::timeout;
 
 use super::limits::SMALL_ANSWER_BYTES_MAX;
 
-/// Permits are counted in these.
+/// The budget is counted in units of this size.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// What answers take of the memory. Clones share it.
+/// The memory that all replies share. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyBudget {
     shared: Arc<Semaphore>,
@@ -38,26 +38,27 @@ pub(crate) struct ReplyBudget {
     wait_max: Duration,
 }
 
-/// There is no room for one more answer.
+/// The budget has no room for another reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetExhausted {
-    /// All there is.
+    /// The size of the whole budget.
     pub(crate) bytes_max: usize,
 }
 
-/// What the answer to one message has of the budget; if that was a batch, all its answers. It
-/// is given back when the last clone is dropped.
+/// The share of the budget that the reply to one message holds; for a batch, that of all its
+/// replies. Released when the last clone is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyLease(Arc<Mutex<LeaseState>>);
 
-/// What one request has taken of it, in units.
+/// The units that one request has taken.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseShare(usize);
 
 #[derive(Debug, Default)]
 struct LeaseState {
     permit: Option<OwnedSemaphorePermit>,
-    /// The answers themselves, where the way to the client would keep them for longer.
+    /// Large replies themselves, where the transport would otherwise keep them in memory for
+    /// longer.
     messages: HashMap<RequestId, ServerJsonRpcMessage>,
 }
 
@@ -71,8 +72,8 @@ impl ReplyBudget {
         }
     }
 
-    /// Sees that a request has `bytes` of the budget in its `reply`, neither more nor less,
-    /// waiting for others to give back theirs. On `Err` it has what it had.
+    /// Adjusts a request's share in `reply` to exactly `bytes`, waiting for others to release
+    /// theirs. On `Err` its share is unchanged.
     pub(crate) async fn take(
         &self,
         reply: &ReplyLease,
@@ -99,7 +100,7 @@ impl ReplyBudget {
         }
     }
 
-    /// A small answer costs nothing, and the largest all there is.
+    /// A small reply is free, and the largest takes the whole budget.
     fn units(&self, bytes: usize) -> usize {
         if bytes <= SMALL_ANSWER_BYTES_MAX {
             return 0;
@@ -110,7 +111,7 @@ impl ReplyBudget {
 }
 
 impl ReplyLease {
-    /// The one that came with a request over HTTP.
+    /// The lease that was attached to a request over HTTP.
     pub fn of_http(message: &ClientJsonRpcMessage) -> Option<Self> {
         let JsonRpcMessage::Request(request) = message else {
             return None;
@@ -119,7 +120,7 @@ impl ReplyLease {
         parts.extensions.get().cloned()
     }
 
-    /// The bytes, which keep it for as long as they are not written.
+    /// Attaches the lease to the bytes, so that it is held until they are written.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         if self.units() == 0 {
             return bytes;
@@ -130,17 +131,17 @@ impl ReplyLease {
         })
     }
 
-    /// Whether it has anything of the budget.
+    /// Whether it holds any of the budget.
     pub fn is_large(&self) -> bool {
         self.units() > 0
     }
 
-    /// Keeps the answer to a request.
+    /// Keeps the reply to a request.
     pub fn keep(&self, id: RequestId, message: ServerJsonRpcMessage) {
         self.lock().messages.insert(id, message);
     }
 
-    /// The answer that was kept, once.
+    /// Takes the reply that was kept.
     pub fn kept(&self, id: &RequestId) -> Option<ServerJsonRpcMessage> {
         self.lock().messages.remove(id)
     }
@@ -182,9 +183,9 @@ impl AsRef<[u8]> for LeasedBytes {
     }
 }
 
-/// A transport that takes answers together with what they have of the budget.
+/// A transport that sends replies together with their leases.
 pub trait SendReply: Transport<RoleServer> {
-    /// Sends an answer; `reply` is dropped when its client has it, or never will.
+    /// Sends a reply; `reply` is dropped when the client has read it, or never will.
     fn answer(
         &mut self,
         message: ServerJsonRpcMessage,
@@ -201,7 +202,7 @@ pub fn answered(message: &ServerJsonRpcMessage) -> Option<&RequestId> {
     }
 }
 
-/// What is answered in place of a large answer that is asked for again.
+/// The reply to a client that asks again for a large reply, which is not kept.
 pub fn not_kept(id: Option<RequestId>) -> ServerJsonRpcMessage {
     let text = "this answer was too large to be kept; make the request again";
     JsonRpcMessage::error(ErrorData::internal_error(text, None), id)
@@ -213,7 +214,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// One request alone in its message.
+    /// The only request of its message.
     #[derive(Default)]
     struct LeasedRequest(ReplyLease, LeaseShare);
 
@@ -233,10 +234,10 @@ mod tests {
         let refused = take(&answers, &mut second, 2 * MIB).await;
         assert_eq!(refused, Err(BudgetExhausted { bytes_max: 4 * MIB }));
         assert!(!second.0.is_large());
-        // Small ones are never refused.
+        // Small replies are never refused.
         let small = take(&answers, &mut second, SMALL_ANSWER_BYTES_MAX);
         small.await.unwrap();
-        // Its true size is less than was foreseen.
+        // The real size is less than the estimate.
         take(&answers, &mut first, 2 * MIB).await.unwrap();
         take(&answers, &mut second, 2 * MIB).await.unwrap();
         let mut bytes = first.0.hold(Bytes::from_static(b"abcdef"));

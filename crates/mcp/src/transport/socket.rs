@@ -60,13 +60,13 @@ impl Socket {
         UnixStream::connect(&SocketPath::open(path)?.path).await
     }
 
-    /// Its clients. To wait until there are none, close it and wait.
+    /// Tracks the connections. To wait until there are none, close it and wait.
     pub fn clients(&self) -> TaskTracker {
         self.clients.clone()
     }
 
-    /// Serves until told to stop, then until the last client is gone or has been cut off.
-    /// Who a client is follows from its user, as the kernel tells it.
+    /// Serves until told to stop, then until the last client is gone or has been cut off. A client
+    /// is identified by its user id, which the kernel reports.
     pub async fn serve<H: ServerHandler + Clone>(
         self,
         handler: H,

@@ -25,9 +25,9 @@ pub async fn serve_stdio<H: ServerHandler>(handler: H, stop: CancellationToken) 
     serve_lines(handler, None, (read, write), requests, stop).await
 }
 
-/// Serves one peer that speaks a message a line.
+/// Serves one peer that sends one message per line.
 ///
-/// Where the transport does not know the `caller`, the handler has a default.
+/// If the transport does not know the `caller`, the handler's default applies.
 pub(crate) async fn serve_lines<H, R, W>(
     handler: H,
     caller: Option<Caller>,
@@ -41,7 +41,7 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let transport = InFlight::new(Lines::new(read, write), requests).of_caller(caller);
-    // It cancels the token that it is given when this peer is gone.
+    // `rmcp` cancels the token that it is given when this peer is gone, so it gets one of its own.
     let stop = stop.child_token();
     match rmcp::service::serve_server_with_ct(handler, transport, stop).await {
         Ok(running) => {
@@ -49,7 +49,7 @@ where
             tracing::debug!(?quit, "a client is gone");
             Ok(())
         }
-        // It disconnected without starting a conversation.
+        // The peer disconnected before the handshake.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
             Ok(())
         }

@@ -339,7 +339,7 @@ async fn odd_values_for_what_is_not_there_change_nothing() {
                     .await;
                 let is_read = tool.annotations.as_ref().unwrap().read_only_hint == Some(true);
                 let allowed: &[&str] = match (&*tool.name, is_handle(&field)) {
-                    ("spawn" | "execute_code", _) => &[
+                    ("spawn" | "execute_code" | "run_python", _) => &[
                         "invalid_argument",
                         "denied",
                         "resource_exhausted",

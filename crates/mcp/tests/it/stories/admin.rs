@@ -66,7 +66,7 @@ async fn the_operator_sees_everybodys_containers_and_nobody_else_does() {
 async fn nobody_else_has_the_operators_tools() {
     let world = World::new().await;
     let client = world.client_with(somebody("eve"), false).await;
-    assert_eq!(client.list_all_tools().await.unwrap().len(), 21);
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 22);
     for tool in ["system_status", "metrics", "reconcile", "garbage_collect"] {
         let said = refused(&client, tool, json!({})).await;
         let expected = format!("denied: {tool} is for the operator\nhint: ");

@@ -119,6 +119,7 @@ async fn resources_are_listed_page_by_page() {
     insta::assert_snapshot!(shown.join("\n"), @r#"
     workspace:// c_ID/ app
     stats:// c_ID app stats
+    hotcell:// capabilities capabilities
     "#);
     for _ in 0..120 {
         sh(&client, "app", "true").await;
@@ -136,10 +137,10 @@ async fn resources_are_listed_page_by_page() {
             break;
         }
     }
-    assert_eq!(sizes, [100, 22]);
+    assert_eq!(sizes, [100, 23]);
     all.sort();
     all.dedup();
-    assert_eq!(all.len(), 122);
+    assert_eq!(all.len(), 123);
     let bad = PaginatedRequestParams::default().with_cursor(Some("what".to_owned()));
     assert!(client.list_resources(Some(bad)).await.is_err());
     let templates = client.list_all_resource_templates().await.unwrap();
@@ -148,6 +149,7 @@ async fn resources_are_listed_page_by_page() {
     workspace://{container_id}/{path}
     logs://{exec_id}
     stats://{container_id}
+    hotcell://capabilities/{server}
     "#);
 }
 

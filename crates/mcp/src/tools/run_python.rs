@@ -1,0 +1,205 @@
+//! `run_python`: runs a script that calls other MCP servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotcell_codemode::{FILES, MAIN, Run, RunParts, ServerSummary};
+use hotcell_domain::RunId;
+use hotcell_service::{Abandonment, Progress, SNIPPET_BYTES_MAX, ScriptRequest, ScriptRun};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::run_view::{Output, RunView};
+use super::{Answer, Hints, Tool, ToolError, arguments};
+use crate::call::Call;
+use crate::codemode::{Host, Records, earlier};
+use crate::{Server, Toolset};
+
+/// Bytes that a character may have as JSON.
+const CHAR_BYTES_MAX: usize = 6;
+
+/// Servers that one call may name.
+const SERVERS_MAX: usize = 64;
+
+/// How long the agent waits beyond the run's own deadline, which does not count the time in which
+/// somebody decides on a call.
+const DECISIONS_MAX: Duration = Duration::from_mins(30);
+
+pub(super) struct RunPython;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    /// Source, top-level await allowed
+    code: String,
+    /// MCP servers it may call; default: those that need not be named
+    servers: Option<Vec<String>>,
+    /// Seconds; default 30
+    #[schemars(range(min = 1, max = 120))]
+    timeout: Option<u64>,
+    /// Run there; default: a new container
+    session: Option<String>,
+    /// Id of a failed run, to not repeat finished calls
+    resume: Option<String>,
+}
+
+impl Tool for RunPython {
+    const NAME: &'static str = "run_python";
+    const DESCRIPTION: &'static str =
+        "Run Python with top-level await that can call the user's other MCP servers.";
+    const HINTS: Hints = Hints::DESTROYS_ELSEWHERE;
+    const SET: Toolset = Toolset::Codemode;
+    type Params = Params;
+    type Output = Output;
+
+    async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
+        let timeout = Duration::from_secs(params.timeout.unwrap_or(30).clamp(1, 120));
+        let (run, secret) = params.prepare(server, call, timeout).await?;
+        let session = params.session.as_deref();
+        let session = session.map(|name| arguments::session(Some(name)));
+        let granted = params.servers.clone();
+        let request = ScriptRequest {
+            files: FILES,
+            main: MAIN,
+            secret,
+            session: session.transpose()?,
+            timeout: timeout + DECISIONS_MAX,
+            host: Arc::new(Host(Arc::clone(&run))),
+            note: vec![
+                ("run", run.id().to_string()),
+                ("code_bytes", params.code.len().to_string()),
+                ("servers", granted.unwrap_or_default().join(",")),
+            ],
+            progress: Progress::default(),
+            abandonment: Abandonment::default(),
+        };
+        let script = execute(server, request, call).await?;
+        let service = server.service();
+        call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
+            .await?;
+        let output = service.code_output(&call.caller, &script.exec, &script.end);
+        let output = output.await?;
+        let view = RunView {
+            run: &run,
+            script: &script,
+            output,
+            timeout,
+        };
+        Ok(view.answer(server.codemode().settings().output))
+    }
+}
+
+/// Runs it. If the client cancels meanwhile, the script is cancelled with its calls.
+async fn execute(
+    server: &Server,
+    mut request: ScriptRequest,
+    call: &Call,
+) -> Result<ScriptRun, ToolError> {
+    let (progress, updates) = Progress::channel();
+    let (abandonment, waiting) = Abandonment::new();
+    request.progress = progress;
+    request.abandonment = abandonment;
+    let what = || match &*updates.borrow() {
+        Some(pulling) => pulling.to_string(),
+        None => "running the script".to_owned(),
+    };
+    let running = server.service().run_script(&call.caller, request);
+    let run = call.attend_telling(what, running).await??;
+    waiting.answered();
+    Ok(run)
+}
+
+impl Params {
+    async fn prepare(
+        &self,
+        server: &Server,
+        call: &Call,
+        timeout: Duration,
+    ) -> Result<(Arc<Run>, String), ToolError> {
+        if self.code.trim().is_empty() {
+            return Err(ToolError::argument("code", "there is nothing to run"));
+        }
+        if self.code.len() > SNIPPET_BYTES_MAX {
+            let message = format!("may have at most {SNIPPET_BYTES_MAX} bytes");
+            return Err(ToolError::argument("code", message));
+        }
+        let codemode = server.codemode();
+        let servers = codemode.servers(call.caller.principal.as_str());
+        let (granted, others) = self.granted(servers.list())?;
+        let earlier = match &self.resume {
+            None => Vec::new(),
+            Some(run) => {
+                let run = RunId::parse(run).map_err(|_| unknown_run(run))?;
+                let calls = server.service().calls_of(&call.caller, &run);
+                earlier(calls.await?)
+            }
+        };
+        let records = Arc::new(Records {
+            service: server.service().clone(),
+            caller: call.caller.clone(),
+        });
+        let settings = codemode.settings();
+        let (id, secret) = Run::new_id();
+        let parts = RunParts {
+            principal: call.caller.principal.to_string(),
+            code: self.code.clone(),
+            granted,
+            others,
+            timeout,
+            earlier,
+            policy: Arc::new(settings.policy.clone()),
+            budget: settings.budget,
+            rate: Arc::clone(codemode.rate()),
+            servers,
+            journal: Arc::<Records>::clone(&records),
+            memory: records,
+            asker: Arc::new(call.asker.clone()),
+        };
+        let run = Run::new(id, secret.clone(), parts);
+        Ok((run, secret))
+    }
+
+    /// The servers that the script may use, and the others.
+    fn granted(
+        &self,
+        all: Vec<ServerSummary>,
+    ) -> Result<(Vec<ServerSummary>, Vec<ServerSummary>), ToolError> {
+        let Some(named) = &self.servers else {
+            return Ok(all.into_iter().partition(|server| !server.must_be_named));
+        };
+        if named.len() > SERVERS_MAX {
+            let message = format!("may name {SERVERS_MAX} servers at most");
+            return Err(ToolError::argument("servers", message));
+        }
+        let is =
+            |server: &ServerSummary, name: &String| server.name == *name || server.alias == *name;
+        if let Some(unknown) = named
+            .iter()
+            .find(|name| !all.iter().any(|server| is(server, name)))
+        {
+            let shown = crate::text::truncate(unknown, 64);
+            let known: Vec<&str> = all
+                .iter()
+                .take(50)
+                .map(|server| server.name.as_str())
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            let message = format!("there is no server `{shown}`; there are: {known}");
+            return Err(ToolError::argument("servers", message));
+        }
+        let is_named = |server: &ServerSummary| named.iter().any(|name| is(server, name));
+        Ok(all.into_iter().partition(is_named))
+    }
+}
+
+fn unknown_run(run: &str) -> ToolError {
+    let shown = crate::text::truncate(run, 64);
+    ToolError::argument(
+        "resume",
+        format!("`{shown}` is no run_id: it is `r_` and 26 characters"),
+    )
+}
