@@ -23,6 +23,7 @@ pub fn base(tool: &str, on: &Handles) -> Option<Value> {
         "spawn" | "list_containers" | "list_execs" | "system_status" | "metrics" | "reconcile"
         | "garbage_collect" | "sandbox_list_files" => json!({}),
         "execute_code" => json!({"code": "true", "language": "sh"}),
+        "run_python" => json!({"code": "1"}),
         "sandbox_read_file" => json!({"path": "d/file"}),
         "sandbox_write_file" => json!({"path": "w", "content": "x"}),
         "attach" => json!({"target": container, "client_name": "fuzz", "session_id": "1"}),

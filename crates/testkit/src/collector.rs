@@ -1,5 +1,5 @@
-//! An OpenTelemetry collector: it takes traces over HTTP and decodes them by a description of the
-//! standard's messages (`proto/traces.proto`), not by the code that encoded them.
+//! An OpenTelemetry collector: receives traces over HTTP and decodes them by a description of the
+//! standard's messages (`proto/traces.proto`), not with the code that encoded them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,6 +31,7 @@ struct Shared {
     requests: AtomicUsize,
     status: AtomicU16,
     answer: Mutex<Vec<u8>>,
+    authorization: Mutex<Option<String>>,
 }
 
 /// A span as it arrived. Ids are hexadecimal.
@@ -51,7 +52,7 @@ pub struct ReceivedSpan {
 }
 
 impl Collector {
-    /// Starts to listen.
+    /// Starts listening.
     pub fn start() -> Self {
         let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let files = protox::compile([FILE], [protos]).expect("the file is right");
@@ -64,6 +65,7 @@ impl Collector {
             requests: AtomicUsize::default(),
             status: AtomicU16::new(200),
             answer: Mutex::default(),
+            authorization: Mutex::default(),
         });
         let this = Self {
             url: format!("http://{address}"),
@@ -78,18 +80,24 @@ impl Collector {
         this
     }
 
-    /// The spans that were taken so far.
+    /// The spans that were accepted so far.
     pub fn spans(&self) -> Vec<ReceivedSpan> {
         let spans = self.shared.spans.lock();
         spans.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests came.
+    /// The number of requests so far.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// From now on it answers so. What it does not answer with 200 it does not take.
+    /// The `Authorization` of the last request, in lower case.
+    pub fn authorization(&self) -> Option<String> {
+        let authorization = self.shared.authorization.lock();
+        authorization.expect("nobody panics with it").clone()
+    }
+
+    /// Sets the response to later requests. Only with status 200 are spans accepted.
     pub fn answers(&self, status: u16, body: &[u8]) {
         self.shared.status.store(status, Ordering::SeqCst);
         let mut answer = self.shared.answer.lock();
@@ -126,6 +134,8 @@ impl Shared {
             let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
             spans.extend(self.decode(&body));
         }
+        let authorization = header("authorization: ").map(str::to_owned);
+        *self.authorization.lock().ok()? = authorization;
         self.requests.fetch_add(1, Ordering::SeqCst);
         let answer = self
             .answer
@@ -161,7 +171,7 @@ impl Shared {
     }
 }
 
-/// A field that the standard does not have would be lost in silence.
+/// Fails on unknown fields: a field that the standard does not have would be lost silently.
 fn assert_known(message: &DynamicMessage) {
     assert_eq!(message.unknown_fields().count(), 0, "unknown fields");
     for (_, value) in message.fields() {

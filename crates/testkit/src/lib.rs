@@ -1,12 +1,12 @@
 //! What tests of several crates share. Nothing that ships depends on it.
 //!
 //! Rust's test harness cannot skip a test at run time: one that returns early has passed. Such a
-//! test calls [`skip()`] first, and `./test` takes it from those that passed, counts it as skipped
-//! and names it. With `CI=true` it fails instead.
+//! test calls [`skip()`] first, and `./test` subtracts it from those that passed, counts it as
+//! skipped and names it. With `CI=true` it fails instead.
 //!
-//! A tier that cannot have something by design says so in [`TIER_LACKS`]: there the test is
-//! excluded, which is listed as well, and is no failure in CI. An ordinary user, for example, can
-//! start no Docker.
+//! A tier that lacks something by design says so in [`TIER_LACKS`]: there the test is excluded,
+//! which is listed as well, and is not a failure in CI. An ordinary user, for example, cannot start
+//! Docker.
 
 #![forbid(unsafe_code)]
 

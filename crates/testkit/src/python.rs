@@ -1,18 +1,18 @@
 //! Python scripts that show what an interpreter does: in `scripts/python`.
 
-/// A script and what it gets. Its first line may say so: `# args: one|two`, `# stdin: a\nb` or
+/// A script and its input. Its first line may define it: `# args: one|two`, `# stdin: a\nb` or
 /// `# env: NAME=value`.
 #[derive(Debug)]
 pub struct Script {
-    /// Without `.py`.
+    /// The file name without `.py`.
     pub name: String,
-    /// Its content, in whatever encoding.
+    /// The source, in any encoding.
     pub source: Vec<u8>,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its input; empty: none.
+    /// Text for standard input; empty means none.
     pub stdin: Vec<u8>,
-    /// A variable.
+    /// An environment variable.
     pub env: Option<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ fn own((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Output without addresses in memory, which differ each time.
+/// Output without memory addresses, which differ each time.
 pub fn without_addresses(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let mut parts = text.split("0x");

@@ -1,6 +1,6 @@
 //! A service on the fake engine and a real store, for one test.
 //!
-//! When it is dropped its containers are destroyed, whatever became of the test.
+//! Dropping it destroys its containers, even if the test failed.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use crate::agent;
 use crate::fake::{Fake, Faults};
 
-/// How long anything may take that a test waits for: it only ends what hangs.
+/// The timeout of everything that a test waits for: it only ends tests that hang.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One server with its state and its containers.
@@ -38,10 +38,10 @@ pub struct World {
     engines: TempDir,
 }
 
-/// How often what is left is destroyed.
+/// Rounds of destroying leftovers.
 const DESTROY_ROUNDS_MAX: usize = 20;
 
-/// An exec that has ended, with all it wrote.
+/// An exec that has ended, with its complete output.
 #[derive(Debug)]
 pub struct Ended {
     pub view: ExecView,
@@ -58,7 +58,7 @@ impl World {
         Self::on(settings, faults, |fake| Arc::new(fake)).await
     }
 
-    /// On an engine that stands before the fake one.
+    /// Uses an engine that wraps the fake one.
     pub async fn on(
         settings: Settings,
         faults: Faults,
@@ -84,7 +84,7 @@ impl World {
         self.restart_after(async || {}).await
     }
 
-    /// The same, and something happens while there is no server.
+    /// Like [`World::restart`], with something that happens while there is no server.
     pub async fn restart_after(mut self, meanwhile: impl AsyncFnOnce()) -> Self {
         // Dropping the last clone ends all tasks.
         let old = std::mem::replace(&mut self.service, placeholder(&self.settings).await);
@@ -95,12 +95,12 @@ impl World {
         self
     }
 
-    /// Where the logs are.
+    /// The directory of logs.
     pub fn logs(&self) -> PathBuf {
         self.state.path().join("logs")
     }
 
-    /// Where a container's files are.
+    /// The directory of a container's files.
     pub fn root(&self, container: &ContainerRef) -> PathBuf {
         let ContainerRef::Id(id) = container else {
             panic!("tests name containers by id");
@@ -146,7 +146,7 @@ impl World {
             .unwrap()
     }
 
-    /// Waits until an exec has written this on its standard output.
+    /// Waits until an exec has written this to its standard output.
     pub async fn until_wrote(&self, id: &ExecId, text: &str) -> ExecView {
         let deadline = Instant::now() + PATIENCE;
         let mut all = Vec::new();
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Reads all of an exec, message by message, until it is complete.
+    /// Reads the whole output of an exec, message by message, until it is complete.
     pub async fn finish(&self, id: &ExecId) -> Ended {
         let deadline = Instant::now() + PATIENCE;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -213,13 +213,13 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Over the same directory, but without the faults, which would hide containers.
+        // Over the same directory, but without faults, which would hide containers.
         let engine = Fake::new(
             agent::program(),
             self.engines.path().to_owned(),
             Faults::none(),
         );
-        // A runtime of its own, which may not be made on a thread that has one.
+        // In a thread of its own, because a runtime cannot be started inside another one.
         let destroy = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -232,7 +232,7 @@ impl Drop for World {
     }
 }
 
-/// Destroys until there is nothing to destroy: the service may be at it too.
+/// Destroys containers until none is left: the service may be removing some at the same time.
 async fn destroy_all(engine: &Fake) -> bool {
     for _ in 0..DESTROY_ROUNDS_MAX {
         let left = engine.list().await.unwrap_or_default();
@@ -255,7 +255,7 @@ async fn start(engine: &Arc<dyn Engine>, state: &TempDir, settings: &Settings) -
         .unwrap()
 }
 
-/// A server of nothing, to stand where the next will be.
+/// A service without content, as a placeholder for the next one.
 async fn placeholder(settings: &Settings) -> Service {
     let (state, engines) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let engine = Fake::new(agent::program(), engines.path().to_owned(), Faults::none());
@@ -296,7 +296,7 @@ pub fn caller(principal: &str, client: &str) -> Caller {
     }
 }
 
-/// What a refusal says, with its kind in front.
+/// The message of an error, after its kind.
 pub fn said<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> String {
     let error = result.expect_err("it should have been refused");
     let kind = match error {
@@ -314,7 +314,7 @@ pub fn said<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> String {
     format!("{kind}: {error}")
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -323,7 +323,7 @@ pub async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Processes on this host whose command line has this text.
+/// The number of processes on this host with this text in their command line.
 pub fn processes_with(text: &str) -> usize {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter(|entry| {

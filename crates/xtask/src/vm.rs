@@ -37,7 +37,7 @@ const DEADLINE_DEFAULT: Duration = Duration::from_hours(1);
 /// that a test causes comes again.
 const BOOTS_MAX: usize = 3;
 
-/// What a kernel says on the console before it stops.
+/// The kernel's console message before it stops.
 const PANIC: &str = "Kernel panic - not syncing";
 
 /// Lines of the console that are shown after a failure.

@@ -13,7 +13,7 @@ use hotcell_engine::{Container, DiskUse, EngineError};
 
 use super::{Outcome, Subject};
 
-/// Files that are looked at: more than a case makes.
+/// Most files that are counted: more than a case creates.
 const FILES_MAX: u64 = 10_000;
 
 /// A running container with a connection to its agent.
@@ -104,7 +104,7 @@ impl<'a> TestContainer<'a> {
         Self::make_with(subject, |_| ()).await
     }
 
-    /// Whether its agent is an older one, which has no features at all.
+    /// Whether its agent is an older one without any features.
     pub(super) fn is_older(&self, feature: Feature) -> bool {
         let is_older = !self.agent.has(feature) && !self.agent.has(Feature::Tunnel);
         if is_older {
@@ -113,7 +113,7 @@ impl<'a> TestContainer<'a> {
         is_older
     }
 
-    /// What it takes of the disk, by whoever can tell.
+    /// Its disk usage, measured by the engine or by the agent.
     pub(super) async fn disk_use(&self) -> anyhow::Result<DiskUse> {
         if let Some(used) = self.subject.engine.disk_use(&self.id).await? {
             return Ok(used);
@@ -127,7 +127,7 @@ impl<'a> TestContainer<'a> {
         })
     }
 
-    /// Makes a container with some things changed.
+    /// Creates a container with a changed spec.
     pub(super) async fn make_with(
         subject: &'a Subject,
         change: impl FnOnce(&mut ContainerSpec),
@@ -140,7 +140,7 @@ impl<'a> TestContainer<'a> {
         Self::attach(subject, id, info).await
     }
 
-    /// Connects to a container that was made.
+    /// Connects to an existing container.
     pub(super) async fn attach(
         subject: &'a Subject,
         id: ContainerId,

@@ -97,7 +97,8 @@ pub(super) async fn processes_are_bounded(subject: &Subject) -> Outcome {
     container.end().await
 }
 
-/// What a watched container writes is seen, so that it can be ended; what has a quota cannot write.
+/// The disk usage of a watched container is seen, so that it can be ended; with a quota, writes
+/// fail.
 pub(super) async fn disk_space_is_bounded_or_seen(subject: &Subject) -> Outcome {
     let disk = Bytes::new(DISK_BYTES)?;
     let container = TestContainer::make_with(subject, |spec| spec.limits.disk = disk).await?;

@@ -5,8 +5,8 @@
 //! [`conformance_tests`]: crate::conformance_tests
 
 use super::{
-    Case, archive, batch, cancel, escape, exec, exec_input, file, lifecycle, limits, restart,
-    resume, root, sealed, sealed_host, warm,
+    Case, archive, batch, cancel, egress, escape, exec, exec_input, file, lifecycle, limits,
+    restart, resume, root, sealed, sealed_host, warm,
 };
 
 /// Generates one `#[test]` per case of the suite, each with a
@@ -115,6 +115,9 @@ macro_rules! conformance_cases {
                     the_agent_cannot_be_read_or_killed
                     host_files_are_absent
                     no_descriptor_is_inherited
+                }
+                egress {
+                    names_are_resolved_and_served_inside
                 }
                 limits {
                     disk_space_is_bounded_or_seen

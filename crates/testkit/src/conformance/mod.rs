@@ -14,6 +14,7 @@ mod archive;
 mod batch;
 mod cancel;
 mod container;
+mod egress;
 mod escape;
 mod exec;
 mod exec_input;

@@ -1,4 +1,4 @@
-//! Warmed interpreters.
+//! Warm interpreters.
 
 use anyhow::bail;
 use hotcell_agent_client::{Command, Feature, Interpreter, WriteOptions};
@@ -8,7 +8,7 @@ use super::exec_input::feed;
 use super::{Outcome, Subject};
 use crate::python::{Script, scripts, without_addresses};
 
-/// What engines show that are not the one with all scripts.
+/// The scripts that are run on engines that do not run all of them.
 const SOME: [&str; 12] = [
     "argv",
     "atexit_order",
@@ -24,13 +24,13 @@ const SOME: [&str; 12] = [
     "traceback_chained",
 ];
 
-/// Attempts to find an interpreter warm. Each waits for one that is starting.
+/// Attempts until a warm interpreter is ready. Each waits for one that is starting.
 const ATTEMPTS_MAX: usize = 50;
 
-/// Where none can succeed.
+/// Attempts where none can succeed.
 const ATTEMPTS_IN_VAIN: usize = 3;
 
-/// Prints whether a warmed interpreter runs it: only its command line tells.
+/// Prints whether a warm interpreter runs the script, which only its command line shows.
 const TELL: &str = "print('hotcell' in open('/proc/self/cmdline').read())";
 
 pub(super) async fn a_warmed_interpreter_does_what_a_new_one_does(subject: &Subject) -> Outcome {
@@ -46,7 +46,7 @@ pub(super) async fn a_warmed_interpreter_does_what_a_new_one_does(subject: &Subj
     let agent = &container.agent;
     agent.warm_up(Interpreter::Python, b"python3", &env).await?;
     let is_warm = until_warm(&container).await?;
-    // gVisor has no subreapers, so there a zygote gives up; scripts run all the same.
+    // gVisor has no subreapers, so a zygote gives up there; scripts run anyway.
     assert_eq!(is_warm, subject.traits.orphans, "it can be warmed up");
     let has_all = subject.traits.user_namespace;
     for script in scripts() {
@@ -102,7 +102,7 @@ async fn run(
     command.stdin = !script.stdin.is_empty();
     let live = Live::start(&container.agent, &command).await?;
     if command.stdin {
-        // A script may end without reading it.
+        // A script may end without reading its input.
         let _ = feed(&container.agent, &live.exec_id, &script.stdin).await;
     }
     live.end().await

@@ -1,12 +1,12 @@
 //! The directory of one container: its root, its socket, and who its agent is.
 //!
 //! ```text
-//! c_…/root         what the agent serves
-//! c_…/agent.sock   where it listens
-//! c_…/agent.log    what it had to say
-//! c_…/process      its pid and start time; missing while it is being made
-//! c_…/spec         what it was asked to be
-//! c_…/image        what every image's name stood for when it was made, if that was said
+//! c_…/root         the directory that the agent serves
+//! c_…/agent.sock   the agent's socket
+//! c_…/agent.log    the agent's log
+//! c_…/process      its PID and start time; missing while it is being created
+//! c_…/spec         the requested spec
+//! c_…/image        the image that every name referred to when it was created, if set
 //! ```
 
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! A small issuer of access tokens: it signs whatever a test likes, with real keys, and counts who
-//! asks for the public ones.
+//! A small issuer of access tokens: signs any claims that a test needs, with real keys, and counts
+//! requests for its public keys.
 
 #![expect(missing_docs, reason = "what a test calls reads as what it does")]
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 pub use signer::{Signer, encoded, message};
 
-/// What its tokens are for.
+/// The audience of its tokens.
 pub const AUDIENCE: &str = "https://cells.example/mcp";
 
-/// An issuer that listens, for as long as the test's process lives.
+/// An issuer that listens as long as the test's process lives.
 pub struct Issuer {
     pub url: String,
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ struct State {
     keys: Vec<Value>,
     is_down: bool,
     is_held: bool,
-    /// How often its keys were asked for.
+    /// Number of requests for its keys.
     fetches: usize,
 }
 
@@ -60,7 +60,7 @@ impl Issuer {
         issuer
     }
 
-    /// From now on these are its keys.
+    /// Sets the published keys.
     pub fn has(&self, keys: &[&Signer]) {
         let keys = keys.iter().map(|key| key.jwk()).collect();
         self.shared.change(|state| state.keys = keys);
@@ -74,7 +74,7 @@ impl Issuer {
         self.shared.change(|state| state.is_down = false);
     }
 
-    /// Takes requests for its keys and does not answer them.
+    /// Accepts requests for its keys, but does not answer them.
     pub fn holds_its_answer(&self) {
         self.shared.change(|state| state.is_held = true);
     }
@@ -83,18 +83,18 @@ impl Issuer {
         self.shared.change(|state| state.is_held = false);
     }
 
-    /// How often its keys were asked for.
+    /// Number of requests for its keys.
     pub fn fetches(&self) -> usize {
         self.shared.state.lock().unwrap().fetches
     }
 
-    /// Claims that are good, now and for five minutes.
+    /// Claims that are valid now and for five minutes.
     pub fn claims(&self) -> Value {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
         self.claims_at(now.as_secs())
     }
 
-    /// The same at another time.
+    /// Claims that are valid at another time.
     pub fn claims_at(&self, unix_s: u64) -> Value {
         json!({
             "iss": self.url, "sub": "alice", "aud": AUDIENCE,
@@ -123,7 +123,7 @@ impl Shared {
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             );
-            // Whoever asked may be gone.
+            // The client may be gone.
             let _ = stream.write_all(answer.as_bytes());
         }
     }

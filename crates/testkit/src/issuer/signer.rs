@@ -1,4 +1,4 @@
-//! Private keys, and what they sign.
+//! Private keys and their signatures.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
-/// A key for tests alone: to make one takes a second.
+/// A key only for tests: generating one takes a second.
 const RSA: &[u8] = include_bytes!("rsa_2048.pk8");
 
 /// A private key, and the algorithm that it signs with.
@@ -91,7 +91,7 @@ impl Signer {
         }
     }
 
-    /// As the issuer publishes it. It does not say for which algorithm it is.
+    /// The form in which the issuer publishes it, without an algorithm.
     pub fn jwk(&self) -> Value {
         let key = self.public_key();
         let half = key.len() / 2 + 1;
@@ -131,7 +131,7 @@ impl Signer {
         format!("{message}.{}", encoded(&signature))
     }
 
-    /// The header of an honest token.
+    /// The header of a genuine token.
     pub fn header(&self) -> Value {
         json!({ "alg": self.algorithm, "kid": self.id, "typ": "at+jwt" })
     }
@@ -149,7 +149,7 @@ impl Signer {
     }
 }
 
-/// What is signed of a token.
+/// The part of a token that is signed.
 pub fn message(header: &Value, claims: &Value) -> String {
     let part = |value: &Value| encoded(value.to_string().as_bytes());
     format!("{}.{}", part(header), part(claims))

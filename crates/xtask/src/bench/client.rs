@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
     session: Option<String>,
-    /// The header that says who calls; empty without authentication.
+    /// The `Authorization` header; empty without authentication.
     authorization: String,
     next_id: u64,
 }

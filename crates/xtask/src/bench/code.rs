@@ -1,4 +1,4 @@
-//! Snippets, over Streamable HTTP on loopback, beside the bare interpreter.
+//! Snippets over Streamable HTTP on loopback, compared with the bare interpreter.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,13 +33,13 @@ const PLOT_SNIPPET: &str = "import matplotlib.pyplot as plt; plt.plot([1, 2, 3])
 const LONG_CODE: &str =
     "import sys\nline = 'x' * 99 + '\\n'\nfor _ in range(100000): sys.stdout.write(line)";
 
-/// The one that containers of the host image have.
+/// The interpreter in containers of the host image.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Slow subjects are measured in every so many rounds.
+/// Slow subjects are measured once in this many rounds.
 const SLOW_EVERY: usize = 10;
 
-/// Callers at once, each in a session of its own, and for how long.
+/// Concurrent callers, each in a session of its own, and for how long.
 const CALLERS: usize = 16;
 const CALLERS_TIME: Duration = Duration::from_secs(3);
 const CALLS_PER_SECOND_MIN: f64 = 450.0;
@@ -58,7 +58,7 @@ pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Resul
     warm::until_ready(&mut client)?;
     let mut samples = Samples::default();
     let modules = [has_module("numpy"), has_module("matplotlib")];
-    // The first call makes the session and learns what its image has.
+    // The first call creates the session and probes the image's languages.
     execute(&mut client, &json!({"code": "print(1)"}))?;
     for round in 0..ROUNDS {
         quick(&mut client, &mut samples)?;
@@ -109,7 +109,7 @@ fn slow(client: &mut Client, samples: &mut Samples, [numpy, plot]: [bool; 2]) ->
     Ok(())
 }
 
-/// A session of its own, in a container that is ready.
+/// A new session from a warm container.
 fn fresh(client: &mut Client, samples: &mut Samples) -> Result<()> {
     warm::until_ready(client)?;
     let request = json!({"code": "print(1)", "session": "fresh"});
@@ -125,7 +125,7 @@ fn fresh(client: &mut Client, samples: &mut Samples) -> Result<()> {
     warm::until_ready(client)
 }
 
-/// Many callers at once; returns snippets a second.
+/// Many concurrent callers; returns snippets per second.
 fn callers(server: &Server, samples: &mut Samples) -> Result<f64> {
     let mut clients = Vec::new();
     for number in 0..CALLERS {

@@ -1,7 +1,8 @@
-//! The same rows on the binary of today and on an older one, and whether today's is slower.
+//! Compares each row of the current binary with that of an older one.
 //!
-//! Both are measured in every round, in turns, so each round gives a pair that saw the same machine. A row is slower when the
-//! median ratio of its pairs says so and a sign test over the rounds says that this is no accident.
+//! Both are measured in every round, in turns, so each round gives a pair that saw the same
+//! machine. A row counts as slower if the median ratio of its pairs says so and a sign test over
+//! the rounds rules out chance.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::samples::{Samples, millis, percentile};
 /// How much slower a row may be.
 const RATIO_MAX: f64 = 1.10;
 
-/// How often the sign test may call an unchanged row slower.
+/// The significance level of the sign test: how often it may call an unchanged row slower.
 const ACCIDENT_MAX: f64 = 0.01;
 
 /// The binary that is measured, and the one that it is compared with.
@@ -22,13 +23,13 @@ pub(super) struct Binaries {
 }
 
 impl Binaries {
-    /// Ours first.
+    /// The current binary first.
     pub(super) fn all(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.ours).chain(&self.before)
     }
 }
 
-/// Calls `work` on each side, in a different order in every other round: neither always comes after the other.
+/// Calls `work` on each side, in alternating order, so that neither side always comes second.
 pub(super) fn in_turns<T, E>(
     round: usize,
     sides: &mut [T],
@@ -41,7 +42,7 @@ pub(super) fn in_turns<T, E>(
     }
 }
 
-/// Compares the rows that today's binary and an older one have, one bound for each.
+/// Compares the rows that both binaries have, one bound for each.
 pub(super) fn verdicts(ours: &Samples, before: &Samples, report: &Report) {
     for row in ours.rows() {
         let pair = (ours.times(row), before.times(row));
@@ -49,7 +50,7 @@ pub(super) fn verdicts(ours: &Samples, before: &Samples, report: &Report) {
     }
 }
 
-/// Whether one of two things that were measured in the same rounds takes no longer than the other.
+/// Checks that one of two subjects, measured in the same rounds, is not slower than the other.
 pub(super) fn no_slower(
     row: &str,
     other: &str,
@@ -61,7 +62,7 @@ pub(super) fn no_slower(
         ratios.map(|(one, other)| one.as_secs_f64() / other.as_secs_f64().max(f64::EPSILON));
     let ratios: Vec<f64> = ratios.collect();
     let rounds = ratios.len();
-    // What is measured once only, such as Docker, has no pair.
+    // Subjects that are measured once only, such as Docker, have no pairs.
     let Some(Comparison { ratio, accident }) = compare(ratios) else {
         return;
     };
@@ -80,7 +81,7 @@ pub(super) fn no_slower(
 struct Comparison {
     /// The median ratio of the rounds.
     ratio: f64,
-    /// How likely so many slower rounds are if nothing changed.
+    /// The probability of so many slower rounds if nothing changed.
     accident: f64,
 }
 
@@ -94,11 +95,11 @@ fn compare(mut ratios: Vec<f64>) -> Option<Comparison> {
     })
 }
 
-/// How likely at least `heads` heads are in `tosses` of a fair coin.
+/// The probability of at least `heads` heads in `tosses` of a fair coin.
 fn at_least_heads(heads: usize, tosses: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
     let as_float = |count: usize| count as f64;
-    // Of exactly `count` heads, as a logarithm: 2^-1000 is still a number.
+    // The probability of exactly `count` heads, as a logarithm: 2^-1000 would underflow.
     let mut exactly = -as_float(tosses) * std::f64::consts::LN_2;
     let mut sum = 0.0;
     for count in 0..=tosses {

@@ -65,7 +65,7 @@ impl Docker {
         Ok(Some(this))
     }
 
-    /// As users type it.
+    /// As users usually run it.
     pub(super) fn run_true(&self) -> Result<()> {
         self.docker(&["run", "--rm", IMAGE, "/bin/busybox", "true"])
             .map(drop)
@@ -102,7 +102,7 @@ impl Docker {
         self.docker(&["rm", "-f", container]).map(drop)
     }
 
-    /// Its address, as for `DOCKER_HOST`.
+    /// The address, in the format of `DOCKER_HOST`.
     pub(super) fn host(&self) -> String {
         format!("unix://{}", self.directory.join("sock").display())
     }

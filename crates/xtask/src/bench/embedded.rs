@@ -1,4 +1,4 @@
-//! The embedded engine, called directly, beside fork and exec and beside Docker.
+//! The embedded engine, called directly, compared with fork and exec and with Docker.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -28,7 +28,7 @@ const AGENT_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone, Copy)]
 pub(super) enum Cgroups {
     Used,
-    /// The difference to `Used` is what the kernel takes to make and remove a cgroup.
+    /// The difference to `Used` is the kernel's cost of creating and removing a cgroup.
     Unused,
 }
 
@@ -77,7 +77,7 @@ impl EngineCalls {
         })
     }
 
-    /// Removes everything this benchmark made.
+    /// Removes everything that this benchmark created.
     pub(super) async fn close(self) -> Result<()> {
         for container in self.with_cgroups.list().await? {
             self.with_cgroups.destroy(&container.id).await?;
@@ -195,7 +195,8 @@ impl EngineCalls {
         ))
     }
 
-    /// Makes `count` containers, runs a command in each and removes them; returns how long making them took.
+    /// Creates `count` containers, runs a command in each and removes them; returns how long
+    /// creating them took.
     pub(super) async fn idle(&self, count: usize, report: &Report) -> Result<Duration> {
         let start = Instant::now();
         let mut all = Vec::new();

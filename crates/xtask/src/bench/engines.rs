@@ -1,4 +1,4 @@
-//! The same server on Docker, beside Docker's own commands.
+//! The server on Docker, compared with Docker's own commands.
 
 use std::path::Path;
 use std::time::Instant;
@@ -24,11 +24,11 @@ const DOCKER_EXEC: &str = "docker exec true";
 const WRITE: &str = "docker: fs_write 1 KB";
 const READ: &str = "docker: fs_read 1 KB";
 
-/// Rounds of execs and files, and how many of them also make containers.
+/// Rounds of execs and files, and how many of them also create containers.
 const ROUNDS: usize = 100;
 const SPAWN_EVERY: usize = 4;
 
-/// Limits that no container of the pool has.
+/// A limit that no warm container has, so that the container must be created.
 const COLD_MEMORY: &str = "400m";
 
 pub(super) fn run(
@@ -109,7 +109,7 @@ fn spawns(client: &mut Client, docker: &Docker, samples: &mut Samples) -> Result
     samples.add(WARM, start.elapsed());
     ensure!(warm["warm"] == json!(true), "not warm: {warm}");
     kill(client, &id(&warm)?)?;
-    // The next one is being made meanwhile, which would be measured too.
+    // Wait for the refill of the pool, which would be measured, too.
     until_ready(client)?;
     let start = Instant::now();
     let cold = client.call("spawn", &json!({"memory": COLD_MEMORY}))?;

@@ -1,5 +1,5 @@
-//! `hotcell pull` beside `podman pull`: both pull the same layer from the same registry, in turns,
-//! into an empty store.
+//! `hotcell pull` compared with `podman pull`: both pull the same layer from the same registry, in
+//! turns, into an empty store.
 
 use std::fs;
 use std::net::TcpStream;
@@ -98,7 +98,7 @@ impl PullBench {
         Ok(())
     }
 
-    /// Makes the image and pushes it with Podman.
+    /// Builds the image and pushes it with Podman.
     fn push(&self) -> Result<()> {
         let root = self.directory.join("root");
         write_files(&root)?;

@@ -1,4 +1,4 @@
-//! An issuer of access tokens: it answers with its configuration and its one key, and signs one token.
+//! An issuer of access tokens: serves its configuration and its only key, and signs one token.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 
-/// What the token is for.
+/// The token's audience.
 pub(super) const AUDIENCE: &str = "hotcell-bench";
 
 /// How long the token is valid: longer than any run.

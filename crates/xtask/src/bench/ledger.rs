@@ -1,5 +1,5 @@
-//! The ledger alone: what an event costs whoever waits for it, alone and among many, and how
-//! fast a whole ledger is checked.
+//! The ledger alone: how long recording an event takes for one caller and for many, and how fast a
+//! whole ledger is verified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::samples::Samples;
 
 const RECORD: &str = "ledger: record";
 
-/// Events that one caller records, and that are checked.
+/// Events that one caller records, and that are verified.
 const EVENTS: u64 = 5_000;
 const CHECKED: u64 = 200_000;
-/// Callers at once.
+/// Concurrent callers.
 const CALLERS: usize = 16;
 
 const CHECKS_PER_SECOND_MIN: f64 = 200_000.0;
@@ -40,7 +40,7 @@ fn measure(directory: &Path, report: &Report) -> Result<()> {
     let mut samples = Samples::default();
     runtime.block_on(one_by_one(&ledger, &mut samples))?;
     let each = runtime.block_on(many_at_once(&ledger))?;
-    // What is checked is mostly compressed.
+    // Most of the segments that are verified are compressed.
     drop(ledger);
     samples.print();
     samples.within(report, RECORD, 0.15);
@@ -70,7 +70,7 @@ async fn one_by_one(ledger: &Ledger, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-/// How long one event takes when many callers record at once.
+/// The time per event when many callers record concurrently.
 async fn many_at_once(ledger: &Ledger) -> Result<Duration> {
     let (start, recorded) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let callers: Vec<_> = (0..CALLERS)

@@ -1,4 +1,4 @@
-//! Many idle containers: what each of them takes, and whether an exec takes longer for them.
+//! Many idle containers: the memory of each, and whether they make an exec slower.
 
 use std::path::Path;
 use std::time::Instant;
@@ -24,13 +24,13 @@ const EXEC_AT_ONE: &str = "exec_start true, beside 1 container";
 const FLOOR_AT_MANY: &str = "fork+exec true, beside 2,000 containers";
 const EXEC_AT_MANY: &str = "exec_start true, beside 2,000 containers";
 
-/// Memory of an agent that it shares with no other, and the server's for it.
+/// Private memory of an agent, plus the server's memory for its container.
 const BYTES_EACH_MAX: u64 = 1_153_434;
 
-/// How much longer an exec may take, as a multiple of the floor at the same time.
+/// How much longer an exec may take, relative to the floor at the same time.
 const SLOWER_MAX: f64 = 1.15;
 
-/// Room for all of them under the totals, and none that is made ahead.
+/// Total limits that fit all containers, and no warm pool.
 const ARGUMENTS: [&str; 12] = [
     "--warm",
     "0",
@@ -115,7 +115,7 @@ fn execs(
     Ok(())
 }
 
-/// Compares the two as multiples of what the machine itself took at that time.
+/// Compares both, relative to what fork and exec took at the same time.
 fn slower(samples: &Samples, report: &Report) {
     let one = samples.ratio(EXEC_AT_ONE, FLOOR_AT_ONE);
     let many = samples.ratio(EXEC_AT_MANY, FLOOR_AT_MANY);

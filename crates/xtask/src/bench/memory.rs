@@ -1,4 +1,4 @@
-//! Memory of a process, as the kernel counts it.
+//! Memory of processes, as the kernel counts it.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ pub(super) fn rss_bytes(pid: u32) -> Result<u64> {
     status_bytes(pid, "VmRSS:")
 }
 
-/// Memory of a process that no file stands behind: heap and stacks.
+/// Anonymous memory of a process: heap and stacks.
 pub(super) fn anonymous_bytes(pid: u32) -> Result<u64> {
     status_bytes(pid, "RssAnon:")
 }
@@ -28,7 +28,7 @@ fn bytes_of(text: &str, field: &'static str) -> Result<u64> {
     Ok(kib.parse::<u64>()? << 10)
 }
 
-/// Memory that a process shares with no other.
+/// Private memory of a process: pages that it shares with no other.
 pub(super) fn private_bytes(pid: u32) -> Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
@@ -36,8 +36,7 @@ pub(super) fn private_bytes(pid: u32) -> Result<u64> {
     Ok(private.filter_map(kib).sum::<u64>() << 10)
 }
 
-/// Memory of all descendants of a process that no file stands behind. What several share is counted
-/// once.
+/// Anonymous memory of all descendants of a process. Shared pages are counted once.
 pub(super) fn anonymous_bytes_below(root: u32) -> Result<u64> {
     let mut bytes = 0;
     let mut open = vec![root];
@@ -58,19 +57,19 @@ pub(super) fn anonymous_bytes_below(root: u32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Memory that the kernel could give to somebody without swapping.
+/// Memory that the kernel can hand out without swapping.
 pub(super) fn available_bytes() -> Result<u64> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     bytes_of(&info, "MemAvailable:")
 }
 
-/// The agent of a container.
+/// The PID of a container's agent.
 pub(super) fn agent_of(container: &str) -> Result<u32> {
     let found = agents(&[container.to_owned()])?;
     found.first().copied().context("the agent does not run")
 }
 
-/// The agents of containers, found by their command lines.
+/// The PIDs of containers' agents, found by their command lines.
 pub(super) fn agents(containers: &[String]) -> Result<Vec<u32>> {
     let wanted: HashSet<&str> = containers.iter().map(String::as_str).collect();
     let is_agent = |pid: &u32| {

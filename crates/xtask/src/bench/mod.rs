@@ -1,7 +1,8 @@
-//! Benchmarks of Hotcell beside a floor (fork and exec) and beside Docker, interleaved in one run.
+//! Benchmarks of Hotcell, compared with a floor (fork and exec) and with Docker, interleaved in one
+//! run.
 //!
-//! Machines are noisy, so every figure is taken in rounds: each round measures each
-//! subject once, and only figures of the same rounds are compared.
+//! Machines are noisy, so every figure is taken in rounds: each round measures each subject once,
+//! and only figures of the same rounds are compared.
 
 mod client;
 mod code;
@@ -45,7 +46,7 @@ const AREAS: [&str; 11] = [
     "operate",
 ];
 
-/// Rounds of subjects that take milliseconds.
+/// Rounds for subjects that take milliseconds.
 const ROUNDS: usize = 200;
 
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.

@@ -1,5 +1,5 @@
-//! What it costs to know who calls and to record what happened: the same server with and without authentication and
-//! audit log, in every round.
+//! The cost of authentication and audit log: the same server with and without them, measured in
+//! every round.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,28 +24,28 @@ const ISSUED: &str = "exec_start true, OIDC, audit log";
 const CALLS_OPEN: &str = "16 callers, no auth, no audit log";
 const CALLS_KNOWN: &str = "16 callers, bearer, audit log";
 
-/// Rounds of one call each, and of a second of many callers each.
+/// Rounds of single calls, and of one second of concurrent callers.
 const ROUNDS: usize = 600;
 const CALLS_ROUNDS: usize = 15;
 
-/// Tokens of a crowd, and how many of them have had a container.
+/// Tokens of the crowded server, and how many of them have used a container.
 const TOKENS: usize = 10_000;
 const PRINCIPALS: usize = 1_000;
 
-/// What authentication and audit log may add to a call.
+/// How many milliseconds authentication and audit log may add to a call.
 const BEARER_MS_MAX: f64 = 0.15;
 const OIDC_MS_MAX: f64 = 0.3;
 
-/// What they may cost of the calls that many callers get done.
+/// The share of the throughput of many callers that they may cost.
 const THROUGHPUT_COST_MAX: f64 = 0.10;
 
-/// Anonymous memory of an idle server and its launcher, with all of it.
+/// Anonymous memory of an idle server and its launcher, with authentication and audit log.
 const IDLE_ANONYMOUS_BYTES_MAX: u64 = 6 << 20;
 
-/// Turns the audit log off, for comparison. Older binaries cannot.
+/// Turns the audit log off, for comparison. Older binaries do not know the option.
 const AUDIT: &str = "--audit";
 
-/// Where traces would go; nobody listens there, so that the server has to keep and drop them.
+/// The destination of traces. Nobody listens there, so that the server has to buffer and drop them.
 const OTEL: &str = "--otel-endpoint";
 const NOBODY: &str = "http://127.0.0.1:9";
 
@@ -148,14 +148,15 @@ fn start(program: &Path, issuer: &Issuer) -> Result<Vec<Side>> {
     Ok(sides)
 }
 
-/// The token of the one who is measured.
+/// The token of the measured caller.
 const FIRST: &str = "token-of-caller-number-0";
 
 fn token(number: usize) -> String {
     format!("token-of-caller-number-{number}")
 }
 
-/// `tokens.json` with so many tokens, all of them admins: the pool is asked whether it is ready.
+/// A `tokens.json` with this many tokens, all of them admins, because only admins may ask whether
+/// the pool is ready.
 fn tokens_file(count: usize) -> String {
     let tokens = (0..count).map(|number| {
         let hash = Sha256::digest(token(number));
@@ -174,7 +175,7 @@ fn tokens_file(count: usize) -> String {
     json!({"version": 1, "tokens": tokens.collect::<Vec<_>>()}).to_string()
 }
 
-/// Has a crowd make a container each, and end it.
+/// Lets many callers create a container each, and end it.
 fn populate(sides: &[Side]) -> Result<()> {
     for side in sides.iter().filter(|side| side.row == CROWD) {
         for number in 1..PRINCIPALS {

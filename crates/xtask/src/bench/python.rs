@@ -1,4 +1,5 @@
-//! A Python script in a live container, by a new and by a warmed interpreter, beside Python on the host.
+//! A Python script in a running container, with a new and with a warm interpreter, compared with
+//! Python on the host.
 
 use std::process::{Command as HostCommand, Stdio};
 use std::time::{Duration, Instant};
@@ -16,10 +17,10 @@ use super::timed;
 
 const ROUNDS: usize = 100;
 
-/// Attempts to find the interpreter warm.
+/// Attempts until the warm interpreter is ready.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Memory of zygote and spare: what is theirs alone, and their share of what they have in common.
+/// Memory of the zygote and its spare: their private pages, and those that they share.
 const MEMORY_BYTES_MAX: u64 = 12 << 20;
 
 const PRINT: &str = "print(1)\n";

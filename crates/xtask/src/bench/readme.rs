@@ -1,4 +1,4 @@
-//! README's tables of "How fast", made of what was measured: to be pasted there.
+//! Generates README's tables of "How fast" from the measurements, to be pasted there.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Readme {
         self.0.push(format!("| {what} | {ours} |{beside} |"));
     }
 
-    /// On stderr, as all that a benchmark says.
+    /// Prints the tables to stderr, like all output of a benchmark.
     pub(super) fn print(&self) {
         for line in &self.0 {
             eprintln!("{line}");
@@ -34,12 +34,12 @@ impl Readme {
     }
 }
 
-/// The median of a row, as README shows it; a dash if it was not measured.
+/// The median of a row in README's format; a dash if it was not measured.
 pub(super) fn p50(samples: &Samples, row: &str) -> String {
     samples.percentile(row, 50).map_or("–".to_owned(), shown)
 }
 
-/// Two digits that matter.
+/// Rounded to two significant digits.
 pub(super) fn shown(time: Duration) -> String {
     match millis(time) {
         ms if ms < 1.0 => format!("{ms:.2} ms"),

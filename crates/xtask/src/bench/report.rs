@@ -32,7 +32,7 @@ impl Report {
         self.0.borrow_mut().unmeasured.push(what.to_owned());
     }
 
-    /// Prints what was missed and what was not measured.
+    /// Prints the bounds that were missed or not measured.
     pub(super) fn print(&self) {
         let tally = self.0.borrow();
         for (word, names) in [

@@ -1,4 +1,4 @@
-//! `hotcell run -- true`: what a container costs beyond starting the program at all.
+//! `hotcell run -- true`: the cost of a container beyond starting the program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ const ROUNDS: usize = 100;
 /// How much longer than `--version` it may take.
 const MORE_MS_MAX: f64 = 8.0;
 
-/// One binary: its own state, and what was measured on it.
+/// One binary: its state directory and its measurements.
 struct Side {
     program: PathBuf,
     directory: PathBuf,

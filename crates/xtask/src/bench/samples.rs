@@ -1,10 +1,10 @@
-//! Figures of one run, and what they must reach.
+//! The measurements of one run, and the bounds that they must meet.
 
 use std::time::Duration;
 
 use super::report::Report;
 
-/// What was measured, by subject, in the order in which they were first measured.
+/// Measurements by subject, in the order in which the subjects were first measured.
 #[derive(Default)]
 pub(super) struct Samples(Vec<(&'static str, Vec<Duration>)>);
 
@@ -21,7 +21,7 @@ impl Samples {
         self.0.iter().map(|(row, _)| *row)
     }
 
-    /// What was measured of a subject, round by round.
+    /// The measurements of a subject, round by round.
     pub(super) fn times(&self, row: &str) -> &[Duration] {
         let found = self.0.iter().find(|(subject, _)| *subject == row);
         found.map_or(&[], |(_, times)| times)
@@ -43,7 +43,7 @@ impl Samples {
         self.percentile_within(report, row, 50, limit_ms);
     }
 
-    /// The same for nearly all of them.
+    /// Checks the 95th percentile of a row against a limit.
     pub(super) fn nearly_all_within(&self, report: &Report, row: &'static str, limit_ms: f64) {
         self.percentile_within(report, row, 95, limit_ms);
     }

@@ -1,4 +1,5 @@
-//! The whole server, over Streamable HTTP on loopback, beside Docker and beside an older binary.
+//! The whole server over Streamable HTTP on loopback, compared with Docker and with an older
+//! binary.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,14 +27,14 @@ const READ_1M: &str = "fs_read 1 MB";
 const PING: &str = "ping";
 const DOCKER_EXEC: &str = "docker exec true";
 
-/// Starts that are measured.
+/// Number of starts that are measured.
 const STARTS: usize = 11;
 
-/// Anonymous memory of an idle server and its launcher. The rest of what is resident is the program itself, which the kernel
-/// can drop and read again.
+/// Anonymous memory of an idle server and its launcher. The rest of the resident memory is the
+/// program itself, which the kernel can drop and read again.
 const IDLE_ANONYMOUS_BYTES_MAX: u64 = 4 << 20;
 
-/// One binary: its server, and what was measured on it.
+/// One binary: its server and its measurements.
 pub(super) struct Side {
     program: PathBuf,
     pub(super) server: Server,
@@ -152,14 +153,14 @@ fn call_each(client: &mut Client, container: &str, samples: &mut Samples) -> Res
         let kill = json!({"container_id": fresh["container_id"], "force": true});
         client.call("kill", &kill)?;
     }
-    // The next warm container is made meanwhile, which would be measured too.
+    // Wait for the refill of the pool, which would be measured, too.
     warm::until_ready(client)?;
     samples.add(EXEC, timed(|| exec_true(client, container))?);
     for (write, read, size) in [(WRITE_1K, READ_1K, 1 << 10), (WRITE_1M, READ_1M, 1 << 20)] {
         let content = "x".repeat(size);
         let file = json!({"container_id": container, "path": "f", "content": content});
         samples.add(write, timed(|| client.call("fs_write", &file))?);
-        // By default a part of a large file is answered.
+        // By default, only a part of a large file is returned.
         let file = json!({"container_id": container, "path": "f", "limit": size});
         let start = Instant::now();
         let answer = client.call("fs_read", &file)?;

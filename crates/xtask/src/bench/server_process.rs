@@ -12,14 +12,14 @@ use anyhow::{Context, Result, bail};
 use super::client::Client;
 use super::memory::{anonymous_bytes, private_bytes, rss_bytes};
 
-/// How long a server may take to answer at all.
+/// How long a server may take until its first answer.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is tried meanwhile.
+/// How often the connection is tried meanwhile.
 const START_RETRY: Duration = Duration::from_micros(500);
 
-/// Lets `system_status`, which tells when the pool is full, be called over HTTP. Binaries from before it existed allow that
-/// anyway, and do not know the option.
+/// Allows `system_status`, which shows when the pool is full, over HTTP. Older binaries allow it
+/// without this option, which they do not know.
 const ADMIN: &str = "--admin-over-http";
 
 /// How a server is started.
@@ -29,7 +29,7 @@ pub(super) struct Setup<'a> {
     pub(super) variables: &'a [(&'a str, &'a str)],
     /// The content of `tokens.json`.
     pub(super) tokens_file: Option<&'a str>,
-    /// Who its clients are.
+    /// The access token of its clients.
     pub(super) token: Option<&'a str>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Server {
     address: SocketAddr,
     directory: PathBuf,
     token: Option<String>,
-    /// From its start to its first answer.
+    /// The time from its start to its first answer.
     pub(super) start_time: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Server {
         Self::start_with(program, &[], &[])
     }
 
-    /// The same, with more arguments and variables.
+    /// Like [`Server::start`], with more arguments and variables.
     pub(super) fn start_with(
         program: &Path,
         arguments: &[&str],
@@ -63,9 +63,9 @@ impl Server {
         Self::start_as(program, &setup)
     }
 
-    /// The same, also with authentication.
+    /// Like [`Server::start_with`], also with authentication.
     pub(super) fn start_as(program: &Path, setup: &Setup<'_>) -> Result<Self> {
-        // What it takes to know the options is not a part of the start.
+        // Detecting the options is not part of the measured start.
         let admin = (setup.token.is_none() && knows(program, ADMIN)?).then_some(ADMIN);
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let directory = std::env::temp_dir().join(format!("hotcell-bench-{}", address.port()));
@@ -119,14 +119,14 @@ impl Server {
         Client::connect(self.address, Some(token))
     }
 
-    /// Of the server and of the launcher, its only child. Both run the same file: the pages
-    /// that they share are counted once.
+    /// Resident memory of the server and of the launcher, its only child. Both run the same file:
+    /// pages that they share are counted once.
     pub(super) fn rss_bytes(&self) -> Result<u64> {
         let children = self.children()?.into_iter().flat_map(private_bytes);
         Ok(rss_bytes(self.process.id())? + children.sum::<u64>())
     }
 
-    /// Of the server and of the launcher.
+    /// Anonymous memory of the server and of the launcher.
     pub(super) fn anonymous_bytes(&self) -> Result<u64> {
         let mut bytes = anonymous_bytes(self.process.id())?;
         for child in self.children()? {

@@ -1,4 +1,4 @@
-//! How soon a byte that a process wrote can be polled.
+//! How soon output can be polled after a process has written it.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,10 @@ use super::server::{spawn, start_exec};
 const POLLED: &str = "byte written to byte polled";
 const WITHIN_MS: f64 = 20.0;
 
-/// Lines that are waited for.
+/// Number of lines to wait for.
 const LINES: usize = 100;
 
-/// Each line tells when it was about to be written, by the clock of this host.
+/// Each line contains the time just before it was written, by the clock of this host.
 const WRITER: &str = "while :; do date +%s%N; sleep 0.03; done";
 
 /// Waits for each line of a process that never ends.

@@ -1,6 +1,7 @@
-//! How much goes through a server: output that is polled, callers at once, execs that stream at once.
+//! The throughput of a server: polled output, concurrent callers, concurrently streaming execs.
 //!
-//! What is measured is the time of a fixed piece of work, so that rounds can be compared; rates are made of it for people.
+//! The time of a fixed amount of work is measured, so that rounds can be compared; rates are
+//! derived from it for readers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -23,25 +24,25 @@ const STREAM: &str = "64 execs that stream 4 MiB each";
 /// Few enough to stay below a minute, enough for a sign test.
 const ROUNDS: usize = 10;
 
-/// What is read through `exec_poll`.
+/// Bytes that are read through `exec_poll`.
 const POLLED_BYTES: u64 = 10_000_000;
 
-/// Callers at once, in how many containers, and for how long.
+/// Concurrent callers, in how many containers, and for how long.
 const CALLERS: usize = 16;
 const CALLED_CONTAINERS: usize = 4;
 const CALLERS_TIME: Duration = Duration::from_secs(1);
 
-/// Execs that stream at once, four to a container, and what each writes.
+/// Concurrently streaming execs, four per container, and how much each writes.
 const STREAMS: usize = 64;
 const STREAMS_PER_CONTAINER: usize = 4;
 const STREAM_BYTES: u64 = 4 << 20;
 
-/// Memory of the server while they do.
+/// Memory of the server meanwhile.
 const STREAMS_RSS_BYTES_MAX: u64 = 128 << 20;
 const CALLS_PER_SECOND_MIN: f64 = 600.0;
 const POLL_MB_PER_SECOND_MIN: f64 = 50.0;
 
-/// Measures all of it on each side, in turns.
+/// Measures everything on each side, in turns.
 pub(super) fn run(sides: &mut [Side]) -> Result<()> {
     for round in 0..ROUNDS {
         compare::in_turns(round, sides, |side| {
@@ -63,7 +64,7 @@ pub(super) fn run(sides: &mut [Side]) -> Result<()> {
     Ok(())
 }
 
-/// What today's binary must reach.
+/// The bounds for the current binary.
 pub(super) fn bounds(side: &Side, report: &Report, readme: &mut Readme) {
     let polled = rate(&side.samples, POLL, as_mega(POLLED_BYTES));
     let calls = rate(&side.samples, CALLS, 1.0);
@@ -108,13 +109,13 @@ pub(super) fn bounds(side: &Side, report: &Report, readme: &mut Readme) {
     );
 }
 
-/// So much in the median time of a row, for each second.
+/// The rate per second at which `amount` is done in the median time of a row.
 fn rate(samples: &Samples, row: &str, amount: f64) -> f64 {
     let time = samples.percentile(row, 50);
     time.map_or(0.0, |time| amount / time.as_secs_f64())
 }
 
-/// Reads all that one exec writes, as fast as it comes.
+/// Reads the whole output of one exec as fast as it comes.
 fn poll(server: &Server) -> Result<Duration> {
     let mut client = server.client()?;
     let container = spawn(&mut client)?;
@@ -132,7 +133,7 @@ fn poll(server: &Server) -> Result<Duration> {
     Ok(time)
 }
 
-/// Many callers at once, each in its own session. Answers the time that a call took, in the mean of all.
+/// Many concurrent callers, each in its own session. Returns the mean time of a call.
 pub(super) fn callers(server: &Server) -> Result<Duration> {
     let mut client = server.client()?;
     let containers = spawn_many(&mut client, CALLED_CONTAINERS)?;
@@ -165,7 +166,7 @@ pub(super) fn callers(server: &Server) -> Result<Duration> {
     Ok(time)
 }
 
-/// Many execs that write at once; the server's memory is watched meanwhile.
+/// Many execs that write concurrently; the server's memory is measured meanwhile.
 fn streams(server: &Server) -> Result<(Duration, u64)> {
     let mut client = server.client()?;
     let containers = spawn_many(&mut client, STREAMS / STREAMS_PER_CONTAINER)?;
@@ -212,7 +213,7 @@ fn kill(client: &mut Client, containers: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Reads an exec to its end; answers how many bytes it wrote.
+/// Reads an exec's output to its end; returns the number of bytes.
 fn until_complete(client: &mut Client, exec: &str) -> Result<u64> {
     let (mut after_seq, mut bytes) = (0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Whether the warm pool keeps up with those who ask.
+//! Whether the warm pool keeps up with requests.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -11,17 +11,17 @@ use super::client::Client;
 use super::report::Report;
 use super::server_process::Server;
 
-/// How often somebody asks for a container, and for how long.
+/// Spawns per second, and for how long.
 const SPAWNS_PER_SECOND: u32 = 20;
 const SECONDS: u32 = 10;
 
-/// Containers that are kept ready meanwhile.
+/// Size of the warm pool.
 const WARM: &str = "4";
 
-/// How long the pool may take to be full.
+/// How long the pool may take to become full.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks for containers at a steady rate, and has each killed by somebody else.
+/// Spawns containers at a steady rate, and kills each from another thread.
 pub(super) fn run(program: &Path, report: &Report) -> Result<()> {
     let server = Server::start_with(program, &["--warm", WARM], &[])?;
     let mut client = server.client()?;
@@ -56,7 +56,7 @@ pub(super) fn run(program: &Path, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Waits until as many are ready as are wanted.
+/// Waits until the pool is full.
 pub(super) fn until_ready(client: &mut Client) -> Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! What the machine reported about its profiles, and whether that is a pass.
+//! The machine's reports about its profiles, and whether they are a pass.
 
 /// The reports so far. It starts as a failure: only lines with the token make it a pass.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Verdict {
         self.done
     }
 
-    /// What is wrong, as sentences; empty if all passed.
+    /// The problems, as sentences; empty if all passed.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         for profile in &self.expected {
