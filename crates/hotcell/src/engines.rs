@@ -1,4 +1,4 @@
-//! Which engine is used: the one that was named, or the first in the list that works.
+//! Opens the engine: the named one, or the first in the list that works.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use hotcell_image::Credentials;
 use crate::cli::EngineChoice;
 use crate::state;
 
-/// The list of engines, or what a test has in place of it.
+/// The list of engines; tests pass their own.
 pub(crate) type Kinds = &'static [&'static dyn EngineKind];
 
-/// An engine that works.
+/// An engine that works, and its entry in the list.
 pub(crate) struct OpenedEngine {
     pub(crate) kind: &'static dyn EngineKind,
     pub(crate) engine: Arc<dyn Engine>,
 }
 
-/// Engines that `auto` tried before, by name, each with the reason why it cannot be used.
+/// The engines that `auto` tried in vain, by name, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 pub(crate) struct NoEngine(Vec<(&'static str, String)>);
 
 impl NoEngine {
-    /// Adds one that does not work.
+    /// Adds an engine that does not work.
     pub(crate) fn push(&mut self, kind: &dyn EngineKind, reason: String) {
         self.0.push((kind.name(), reason));
     }
 
-    /// Why the next one is chosen.
+    /// Explains why the chosen engine is used.
     pub(crate) fn reason(&self, chosen: &dyn EngineKind) -> String {
         let broken: Vec<_> = self.0.iter().map(named).collect();
         match &broken[..] {
@@ -55,7 +55,7 @@ fn named((name, reason): &(&str, String)) -> String {
     format!("{name} ({reason})")
 }
 
-/// What engines are opened with, but for what the operator said of them.
+/// The setup of all engines, before the operator's settings are applied.
 pub(crate) fn setup(state: &Path) -> EngineSetup {
     EngineSetup {
         state: state.to_owned(),
@@ -114,7 +114,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A row that no list has.
+    /// An engine that is in no real list.
     #[derive(Debug)]
     pub(crate) struct MadeUp {
         pub(crate) name: &'static str,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod artifacts;
 mod audit;
 mod cli;
 mod client;
@@ -10,13 +11,16 @@ mod doctor;
 mod engines;
 mod exit;
 mod image;
+mod repl;
 mod run;
 mod serve;
 mod signals;
 mod state;
 mod telemetry;
+mod temporary;
 mod terminal;
 mod token;
+mod upstream;
 
 use std::process::ExitCode;
 
@@ -27,7 +31,7 @@ use crate::cli::Command;
 use crate::config::{Config, LoadError, Loaded};
 
 fn main() -> ExitCode {
-    // Before anything else, above all before any thread exists.
+    // Before anything else, above all before there is a second thread.
     if hotcell_runtime::is_launcher() {
         return hotcell_runtime::run_launcher();
     }
@@ -45,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error, exit_code: u8) -> ExitCode {
-    // What a container said may be a part of it.
+    // The error may contain text from a container.
     eprintln!("hotcell: {}", terminal::plain(&format!("{error:#}")));
     ExitCode::from(exit_code)
 }
@@ -55,6 +59,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
     match command {
         Command::Serve(arguments) => serve::serve(arguments, config),
         Command::Run(arguments) => run::run(arguments, aliases),
+        Command::Repl(arguments) => repl::repl(arguments, aliases),
         Command::Ps(arguments) => client::ps(arguments),
         Command::Top(arguments) => client::top(arguments),
         Command::Exec(arguments) => client::exec(arguments),
@@ -67,15 +72,17 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::State(arguments) => state::manage(arguments),
         Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
+        Command::Upstream(arguments) => upstream::manage(arguments, config),
         Command::Config(arguments) => config::run(arguments, config),
     }
 }
 
-/// How much is logged if nobody says it.
+/// The default log level.
 fn level(command: &Command) -> LevelFilter {
     match command {
         Command::Serve(_) => LevelFilter::INFO,
         Command::Run(_)
+        | Command::Repl(_)
         | Command::Ps(_)
         | Command::Top(_)
         | Command::Exec(_)
@@ -88,16 +95,18 @@ fn level(command: &Command) -> LevelFilter {
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
+        | Command::Upstream(_)
         | Command::Config(_) => LevelFilter::WARN,
     }
 }
 
-/// What we exit with when Hotcell itself fails: where the command's own exit code is ours,
-/// one that tells the two apart.
+/// The exit code if Hotcell itself fails. For commands that exit with the code of a container's
+/// command, it must be different from those.
 fn failed(command: &Command) -> u8 {
     match command {
         Command::Run(_) | Command::Exec(_) => exit::FAILED,
         Command::Serve(_)
+        | Command::Repl(_)
         | Command::Ps(_)
         | Command::Top(_)
         | Command::Logs(_)
@@ -109,6 +118,7 @@ fn failed(command: &Command) -> u8 {
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
+        | Command::Upstream(_)
         | Command::Config(_) => 1,
     }
 }

@@ -1,13 +1,13 @@
-//! Signals to us while a command runs for us: they are meant for the command.
+//! Signals that we receive while a command runs for us: they are meant for the command.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The meaning of a signal.
 pub(crate) enum SignalRequest {
-    /// End; with the number of the signal.
+    /// End the command; with the signal's number.
     Stop(u8),
     /// The terminal's size has changed.
     Resize,
@@ -22,7 +22,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on they no longer kill us.
+    /// Begins to handle the signals, which no longer kill us.
     pub(crate) fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Where Hotcell keeps what must outlive a process, and `hotcell state`, which checks, copies and
+//! The state directory, which outlives processes, and `hotcell state`, which checks, copies and
 //! restores it.
 
 mod archive;
@@ -18,17 +18,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::cli::{StateCommand, StateCommandArgs};
 
-/// Nobody else looks into the state directory. Containers below it do not need to: what they
-/// see of it is mounted before they become somebody else.
+/// Only its owner may access the state directory. Containers need no access: what they see of it is
+/// mounted before they change their user.
 const MODE: u32 = 0o700;
 
-/// Bits of a mode that let others write.
+/// Mode bits that let group or others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Bits of a mode that let others do anything.
+/// Mode bits that give group or others any access.
 const OTHERS: u32 = 0o077;
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn manage(arguments: &StateCommandArgs) -> Result<ExitCode> {
     match &arguments.command {
         StateCommand::Check(arguments) => check::run(arguments),
@@ -37,7 +37,7 @@ pub(crate) fn manage(arguments: &StateCommandArgs) -> Result<ExitCode> {
     }
 }
 
-/// The state directory: as asked for, else the usual place for this user.
+/// The requested state directory, or the default for this user.
 pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(asked) = asked {
         return std::path::absolute(&asked).context("make the state directory's path absolute");
@@ -55,19 +55,19 @@ pub(crate) fn directory(asked: Option<PathBuf>) -> Result<PathBuf> {
     Ok(state.join("hotcell"))
 }
 
-/// Where the server of a state directory listens for clients on this machine.
+/// The path of the unix socket of a state directory's server.
 pub(crate) fn socket(directory: &Path) -> PathBuf {
     directory.join("hotcell.sock")
 }
 
-/// Where the unpacked images of a state directory are.
+/// The directory of a state directory's unpacked images.
 pub(crate) fn images(directory: &Path) -> PathBuf {
     directory.join("images")
 }
 
-/// Makes the state directory, or sees that what is there is ours alone: what others can write
-/// to can hold anything, for one a socket or an image of theirs. What they can only read is
-/// closed to them.
+/// Creates the state directory, or checks that an existing one is ours alone. If others can write
+/// to it, it is rejected: it could contain anything, such as a forged socket or image. If they can
+/// only read it, their access is removed.
 pub(crate) fn prepare(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let mut make = DirBuilder::new();

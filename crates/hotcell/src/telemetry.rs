@@ -1,4 +1,4 @@
-//! Logs go to stderr: stdout belongs to the protocol, or to a command's own output.
+//! Logging, which goes to stderr: stdout belongs to the protocol, or to a command's own output.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{LogArgs, LogFormat};
 
-/// Our own crates.
+/// The prefix of our crates.
 const OURS: &str = "hotcell";
 
-/// What is logged: `error` to `trace`, or `off`; also by part, as in `warn,hotcell_service=debug`.
-/// An empty one says nothing.
+/// What to log: `error` to `trace`, or `off`; also by part, as in `warn,hotcell_service=debug`. An
+/// empty one means the default.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter(Option<Targets>);
 
@@ -32,12 +32,11 @@ impl LogFilter {
     }
 }
 
-/// Changes what is logged, of the one subscriber that a process has.
+/// Changes the level of the process's only subscriber.
 static LEVEL: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 
-/// Starts logging: of us, if nobody says anything, what is at least as grave as `level`; of the
-/// libraries below us, warnings; of the protocol's, errors only, because a client that hangs up
-/// is none of ours.
+/// Starts logging. By default: our own messages from `level`, warnings of libraries, and only
+/// errors of the protocol library, because it warns when a client hangs up.
 pub(crate) fn start(arguments: &LogArgs, level: LevelFilter) {
     let (targets, handle) = reload::Layer::new(targets(arguments, level));
     let subscriber = tracing_subscriber::registry().with(targets);
@@ -46,13 +45,13 @@ pub(crate) fn start(arguments: &LogArgs, level: LevelFilter) {
         LogFormat::Json => subscriber.with(json_lines()).init(),
     }
     let change = move |targets| {
-        // It fails only if there is no subscriber any more.
+        // Fails only if the subscriber is gone.
         let _ = handle.reload(targets);
     };
     let _ = LEVEL.set(Box::new(change));
 }
 
-/// Logs more or less from now on. The format stays.
+/// Changes the level. The format stays.
 pub(crate) fn change_level(arguments: &LogArgs, level: LevelFilter) {
     if let Some(change) = LEVEL.get() {
         change(targets(arguments, level));
@@ -77,7 +76,8 @@ fn text_lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
         .with_target(false)
 }
 
-/// `timestamp`, `level`, `fields` (with `message`), `target`, `span` and `spans`.
+/// The fields of a line: `timestamp`, `level`, `fields` (with `message`), `target`, `span` and
+/// `spans`.
 fn json_lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     tracing_subscriber::fmt::layer()
         .json()

@@ -1,4 +1,4 @@
-//! Events for people: a line each, in columns.
+//! Formats events for people: one line each, in columns.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::terminal::plain;
 
-/// Widths of the columns but the last. A longer word pushes the rest of its line.
+/// Widths of all columns but the last. A longer value shifts the rest of its line.
 const COLUMNS: [(&str, usize); 6] = [
     ("SEQ", 6),
     ("TIME", 24),
@@ -16,14 +16,14 @@ const COLUMNS: [(&str, usize); 6] = [
     ("TARGET", 20),
 ];
 
-/// Writes events below one heading.
+/// Formats events below one heading.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     has_heading: bool,
 }
 
 impl Columns {
-    /// An event's line, with the heading before the first.
+    /// The line of an event, with the heading before the first one.
     pub(super) fn row(&mut self, line: &[u8]) -> String {
         let mut rows = String::new();
         if !std::mem::replace(&mut self.has_heading, true) {
@@ -52,7 +52,7 @@ fn row(event: &Value) -> String {
     padded(&cells, &details(event))
 }
 
-/// What else there is to say: the arguments, what was created, why it failed.
+/// The last column: the arguments, what was created, why it failed.
 fn details(event: &Value) -> String {
     let mut details = Vec::new();
     for key in ["code", "created"] {

@@ -1,11 +1,11 @@
-//! Which events are shown.
+//! Selects the events to show.
 
 use hotcell_domain::parse_rfc3339;
 use serde_json::Value;
 
 use crate::cli::{AuditQueryArgs, AuditSpanArgs};
 
-/// What an event must be. What is `None` or empty says nothing.
+/// Conditions on an event. `None` and empty lists match everything.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     principal: Option<String>,
@@ -35,7 +35,7 @@ impl Filter {
         }
     }
 
-    /// Whether a line is an event that is asked for.
+    /// Whether a line is an event that meets all conditions.
     pub(super) fn matches(&self, line: &[u8]) -> bool {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
             return false;

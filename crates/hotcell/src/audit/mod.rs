@@ -1,4 +1,4 @@
-//! `hotcell audit`: the audit log, read from its files. No server needs to run.
+//! `hotcell audit`: reads the audit log from its files. No server needs to run.
 
 mod columns;
 mod filter;
@@ -22,10 +22,10 @@ use crate::cli::{
 };
 use crate::state;
 
-/// How often `tail -f` looks for more.
+/// How often `tail -f` checks for new events.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(arguments: &AuditArgs) -> Result<ExitCode> {
     let done = match &arguments.command {
         AuditCommand::Tail(arguments) => tail(arguments),
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<ExitCode> {
         AuditCommand::Verify(arguments) => return verify::run(arguments),
     };
     match done {
-        // Whoever reads has seen enough.
+        // The reader of our output has gone away.
         Err(error) if is_closed(&error) => Ok(ExitCode::SUCCESS),
         done => done.map(|()| ExitCode::SUCCESS),
     }
@@ -45,7 +45,7 @@ fn is_closed(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Where the audit log is, or would be.
+/// The directory of the audit log, which may not exist.
 pub(crate) fn place(place: &AuditPlaceArgs) -> Result<PathBuf> {
     match &place.audit_dir {
         Some(directory) => Ok(directory.clone()),
@@ -53,7 +53,7 @@ pub(crate) fn place(place: &AuditPlaceArgs) -> Result<PathBuf> {
     }
 }
 
-/// Where the audit log is.
+/// The directory of the audit log; an error if there is none.
 fn directory(arguments: &AuditPlaceArgs) -> Result<PathBuf> {
     let directory = place(arguments)?;
     if !directory.is_dir() {
@@ -65,7 +65,7 @@ fn directory(arguments: &AuditPlaceArgs) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Writes events for people or for programs.
+/// Prints events for people or for programs.
 struct Printer<W: Write> {
     to: W,
     columns: Option<Columns>,
@@ -99,7 +99,7 @@ fn tail(arguments: &AuditTailArgs) -> Result<()> {
     Ok(())
 }
 
-/// Prints events as they come, until whoever reads is gone.
+/// Prints events as they come, until the reader of our output goes away.
 fn follow<W: Write>(tail: &mut Tail, printer: &mut Printer<W>) -> Result<()> {
     loop {
         printer.to.flush()?;

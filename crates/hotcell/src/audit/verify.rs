@@ -12,10 +12,11 @@ use crate::cli::AuditVerifyArgs;
 use crate::serve::anchor_of;
 use crate::state;
 
-/// Checks the audit log against itself and against what the server noted of it.
+/// Verifies the hash chain of the audit log, and compares it with the anchor that the server
+/// stored.
 pub(super) fn run(arguments: &AuditVerifyArgs) -> Result<ExitCode> {
     let directory = directory(&arguments.place)?;
-    // Before the files: a server may be writing, and the anchor must not be ahead of them.
+    // Read before the files: a server may be writing, and the anchor must not be ahead of them.
     let anchor = anchor(arguments)?;
     let verdict = hotcell_ledger::verify(&directory, anchor).context("read the audit log")?;
     let report = if arguments.json {

@@ -1,4 +1,4 @@
-//! `hotcell audit`, and how a server keeps its audit log.
+//! `hotcell audit`, and the settings of the audit log.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use hotcell_domain::{Bytes, parse_rfc3339};
 
 use super::StateArgs;
 
-/// How a server keeps its audit log.
+/// Settings of the audit log.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditLogArgs {
@@ -60,7 +60,7 @@ pub(crate) struct AuditLogArgs {
     pub(crate) audit_reads: bool,
 }
 
-/// What becomes of operations while the audit log cannot be written.
+/// What happens to operations while the audit log cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailureChoice {
     /// Refuse operations that would be recorded, except kill and `exec_cancel`
@@ -69,7 +69,7 @@ pub(crate) enum OnFailureChoice {
     Continue,
 }
 
-/// What to do with the audit log.
+/// The arguments of `hotcell audit`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
@@ -88,7 +88,7 @@ pub(crate) enum AuditCommand {
     Export(AuditExportArgs),
 }
 
-/// Where the audit log is.
+/// The location of the audit log.
 #[derive(Debug, Args)]
 pub(crate) struct AuditPlaceArgs {
     /// Directory of the audit log [default: audit in the state directory]
@@ -99,7 +99,7 @@ pub(crate) struct AuditPlaceArgs {
     pub(crate) state: StateArgs,
 }
 
-/// What to show of the end.
+/// The arguments of `hotcell audit tail`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditTailArgs {
     /// Go on as events come
@@ -118,7 +118,7 @@ pub(crate) struct AuditTailArgs {
     pub(crate) place: AuditPlaceArgs,
 }
 
-/// Which events to show.
+/// The arguments of `hotcell audit query`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditQueryArgs {
     /// Only events of this principal
@@ -148,7 +148,7 @@ pub(crate) struct AuditQueryArgs {
     pub(crate) place: AuditPlaceArgs,
 }
 
-/// A span of time.
+/// A period of time.
 #[derive(Debug, Args)]
 pub(crate) struct AuditSpanArgs {
     /// Only events since then: how long ago (30m, 1h, 7d) or an RFC 3339 time
@@ -160,7 +160,7 @@ pub(crate) struct AuditSpanArgs {
     pub(crate) until: Option<u64>,
 }
 
-/// How to report.
+/// The arguments of `hotcell audit verify`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditVerifyArgs {
     /// Print the findings and the hash of the last event as JSON
@@ -171,7 +171,7 @@ pub(crate) struct AuditVerifyArgs {
     pub(crate) place: AuditPlaceArgs,
 }
 
-/// What to write where.
+/// The arguments of `hotcell audit export`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditExportArgs {
     /// File to create [default: stdout]
@@ -194,7 +194,8 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A segment is read at once at start, so it must not be huge; a tiny one would be all header.
+/// A segment is read as a whole at start, so it must not be huge; a tiny one would be mostly
+/// header.
 const SEGMENT_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
 fn parse_segment_bytes(text: &str) -> Result<u64, String> {

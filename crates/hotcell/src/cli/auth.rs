@@ -1,10 +1,10 @@
-//! Who may use the server over HTTP.
+//! Authentication over HTTP.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use hotcell_auth::{IssuerUrl, Secret, USE_SCOPE};
 
-/// How clients over HTTP say who they are.
+/// Settings of authentication over HTTP.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthArgs {
@@ -45,7 +45,7 @@ pub(crate) struct AuthArgs {
     pub(crate) bearer_token: Option<Secret>,
 }
 
-/// How clients over HTTP say who they are.
+/// The authentication modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AuthMode {
     /// No authentication: every client is the same user
@@ -57,7 +57,7 @@ pub(crate) enum AuthMode {
 }
 
 impl AuthArgs {
-    /// The mode that was asked for. A token that nobody would check is refused: whoever set it
+    /// The mode that applies. A token that would not be checked is an error: whoever set it
     /// believes that the server is protected.
     pub(crate) fn mode(&self) -> Result<AuthMode> {
         let (has_token, has_issuer) = (self.bearer_token.is_some(), self.oidc_issuer.is_some());

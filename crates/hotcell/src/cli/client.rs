@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{StateArgs, parse_seconds};
 
-/// What to list.
+/// The arguments of `hotcell ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     /// Of all principals, also those that have ended
@@ -21,7 +21,7 @@ pub(crate) struct PsArgs {
     pub(crate) state: StateArgs,
 }
 
-/// How to show it.
+/// The arguments of `hotcell top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print one snapshot and exit, as without a terminal
@@ -36,7 +36,7 @@ pub(crate) struct TopArgs {
     pub(crate) state: StateArgs,
 }
 
-/// What to run where.
+/// The arguments of `hotcell exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
     /// Id or alias of the container
@@ -74,7 +74,7 @@ pub(crate) struct ExecArgs {
     pub(crate) state: StateArgs,
 }
 
-/// Whose output to show.
+/// The arguments of `hotcell logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Id of the exec, or id or alias of a container, for its newest exec
@@ -97,7 +97,7 @@ pub(crate) struct LogsArgs {
     pub(crate) state: StateArgs,
 }
 
-/// Whose configuration to read again.
+/// The arguments of `hotcell reload`.
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {
     /// Print JSON
@@ -108,7 +108,7 @@ pub(crate) struct ReloadArgs {
     pub(crate) state: StateArgs,
 }
 
-/// What to end.
+/// The arguments of `hotcell kill`.
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {
     /// Ids or aliases of the containers

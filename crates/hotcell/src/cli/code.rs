@@ -1,4 +1,4 @@
-//! How snippets are run.
+//! Settings of sessions and snippets.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::parse_seconds;
 /// The most output of one stream in an answer.
 const OUTPUT_CHARS_MAX: usize = 1_000_000;
 
-/// How snippets are run.
+/// Settings of sessions and snippets.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Code")]
 pub(crate) struct CodeArgs {

@@ -18,7 +18,7 @@ pub(crate) struct GlobalArgs {
     pub(crate) log: LogArgs,
 }
 
-/// What is logged, and how.
+/// Settings of the log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct LogArgs {
@@ -43,7 +43,7 @@ pub(crate) struct LogArgs {
     pub(crate) log_level: Option<LogFilter>,
 }
 
-/// How log lines look.
+/// The formats of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people
@@ -52,7 +52,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What to do with the configuration; without a command, show it.
+/// The arguments of `hotcell config`; without a subcommand, it shows the configuration.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {

@@ -1,8 +1,8 @@
-//! How many of each there may be at once.
+//! Limits on concurrent execs.
 
 use clap::Args;
 
-/// How many of each there may be at once.
+/// Limits on concurrent execs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct CountArgs {

@@ -1,4 +1,4 @@
-//! The container engine: one of the list, or the first of it that works.
+//! Selects the container engine: a named one, or the first in the list that works.
 
 use clap::Args;
 use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -8,7 +8,7 @@ use crate::engines::Kinds;
 
 const AUTO: &str = "auto";
 
-/// Which engine a server uses.
+/// Selects the engine of a server.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct SelectionArgs {
@@ -25,7 +25,7 @@ pub(crate) struct SelectionArgs {
     pub(crate) require_limits: bool,
 }
 
-/// How other engines may be reached.
+/// Settings of connections to other engines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineArgs {

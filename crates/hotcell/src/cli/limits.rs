@@ -1,17 +1,17 @@
-//! How much a container may use.
+//! Resource limits of containers.
 
 use anyhow::{Result, bail};
 use clap::Args;
 use hotcell_domain::{Bytes, CpuMillis, Limits, Maxima, Pids, Totals};
 use hotcell_engine::HostSize;
 
-/// Processes and threads that a container may ask for if the operator says nothing.
+/// Default maximum of processes and threads that a caller may request.
 const PIDS_MAX: u32 = 4096;
 
-/// Disk space that a container may ask for if the operator says nothing.
+/// Default maximum of disk space that a caller may request.
 const DISK_BYTES_MAX: u64 = 100 << 30;
 
-/// How much a container may use, where nobody says otherwise.
+/// The default limits of containers.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
@@ -36,7 +36,7 @@ pub(crate) struct LimitArgs {
     disk: Option<Bytes>,
 }
 
-/// How much callers may ask for.
+/// The highest limits that callers may request.
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct CeilingArgs {
@@ -65,7 +65,7 @@ pub(crate) struct CeilingArgs {
     pids_total: Option<Pids>,
 }
 
-/// What a container is given, what it may have, and what all may have.
+/// The default limits, the maximum per container, and the totals over all containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ceilings {
     pub(crate) default: Limits,
@@ -85,8 +85,8 @@ impl LimitArgs {
         }
     }
 
-    /// Puts defaults, maxima and totals together. What the operator said is kept as it is, or
-    /// refused where it contradicts itself; what nobody said gives way to it.
+    /// Resolves defaults, maxima and totals. Configured values apply unchanged, or are rejected if
+    /// they contradict each other; built-in values are adjusted to them.
     pub(crate) fn below(self, ceilings: CeilingArgs, host: HostSize) -> Result<Ceilings> {
         let built_in = Limits::default();
         let memory = Ceiling {
@@ -145,7 +145,7 @@ impl LimitArgs {
     }
 }
 
-/// What the operator said of one limit.
+/// The configured values of one limit.
 struct Ceiling<T> {
     name: &'static str,
     default: Option<T>,
@@ -161,8 +161,8 @@ struct ResolvedCeiling<T> {
 }
 
 impl<T: Copy + Ord + std::fmt::Display> Ceiling<T> {
-    /// `of_host` is the maximum and the total where nobody says otherwise. At least one
-    /// container as configured fits below both, however small the host is.
+    /// `of_host` has the maximum and the total that apply if they are not configured. At least one
+    /// container with the default limits fits into both, however small the host is.
     fn resolve(self, built_in: T, of_host: (T, T)) -> Result<ResolvedCeiling<T>> {
         let name = self.name;
         if let Some(default) = self.default {
@@ -201,7 +201,7 @@ fn three_quarters(bytes: u64) -> Bytes {
     whole_mib(bytes / 4 * 3)
 }
 
-/// A size that reads well, within what a size may be.
+/// Rounds down to whole MiB, within the range of a valid size.
 fn whole_mib(bytes: u64) -> Bytes {
     let bytes = bytes >> 20 << 20;
     let bytes = bytes.clamp(Bytes::MIN.get(), Bytes::MAX.get());

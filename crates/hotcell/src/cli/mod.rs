@@ -1,16 +1,20 @@
-//! The command line. Doc comments here are the reference.
+//! The command line. Its doc comments become the help texts and the reference.
 
 mod audit;
 mod auth;
 mod client;
 mod code;
+mod codemode;
 mod config;
+mod container;
 mod counts;
+mod discovery;
 mod engine;
 mod limits;
 mod otel;
 mod permissions;
 mod quotas;
+mod repl;
 mod run;
 mod serve;
 mod server;
@@ -21,6 +25,7 @@ mod warm;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use hotcell_domain::Language;
 
 pub(crate) use audit::{
     AuditArgs, AuditCommand, AuditExportArgs, AuditLogArgs, AuditPlaceArgs, AuditQueryArgs,
@@ -29,15 +34,19 @@ pub(crate) use audit::{
 pub(crate) use auth::{AuthArgs, AuthMode};
 pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
 pub(crate) use code::CodeArgs;
+pub(crate) use codemode::CodemodeArgs;
 pub(crate) use config::{
     CheckArgs, ConfigArgs, ConfigCommand, GlobalArgs, InitArgs, LogArgs, LogFormat,
 };
+pub(crate) use container::ContainerArgs;
 pub(crate) use counts::CountArgs;
+pub(crate) use discovery::DiscoveryArgs;
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use otel::OtelArgs;
 pub(crate) use permissions::{DefaultImageArgs, PermissionArgs};
 pub(crate) use quotas::QuotaArgs;
+pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{ServerArgs, Transport};
@@ -51,6 +60,7 @@ pub(crate) use warm::WarmImage;
 
 use crate::image::{ImageArgs, PullArgs};
 use crate::token::TokenArgs;
+use crate::upstream::UpstreamArgs;
 
 /// Sealed Linux containers for AI agents, over MCP.
 ///
@@ -77,6 +87,12 @@ pub(crate) enum Command {
     /// could not be started. Ctrl-C ends everything it started.
     #[command(after_help = run::RUN_EXAMPLES, override_usage = run::RUN_USAGE)]
     Run(RunArgs),
+    /// Speak with an interpreter in a container, line by line
+    ///
+    /// Python keeps its variables, as in a notebook. It runs in a session of the running server,
+    /// or in a container of its own if there is none. Pictures are saved as files.
+    #[command(after_help = repl::REPL_HELP)]
+    Repl(ReplArgs),
     /// List the containers of the running server
     Ps(PsArgs),
     /// Show CPU, memory and output of all containers and execs, live
@@ -109,19 +125,21 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// List and remove images of the embedded engine
     Image(ImageArgs),
+    /// List, test, call and approve the MCP servers that scripts may call
+    Upstream(Box<UpstreamArgs>),
     /// Show every setting of a server and where its value came from; write or check a file
     Config(ConfigArgs),
 }
 
 impl Cli {
-    /// What was asked for; serving, if nothing was.
+    /// The requested command; `serve` if there is none.
     pub(crate) fn into_command(self) -> Command {
         let serve = || Self::parse_from(["hotcell", "serve"]).command;
         self.command.or_else(serve).expect("`serve` is a command")
     }
 }
 
-/// How to report.
+/// The arguments of `hotcell doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Print the findings as JSON
@@ -135,10 +153,20 @@ pub(crate) struct DoctorArgs {
     pub(crate) state: StateArgs,
 }
 
-/// The longest timeout, a year, as the agent has it.
+/// The longest timeout that the agent accepts: a year.
 const SECONDS_MAX: f64 = 31_536_000.0;
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+fn parse_language(name: &str) -> Result<&'static Language, String> {
+    Language::by_name(name).ok_or_else(|| {
+        let names: Vec<_> = hotcell_domain::LANGUAGES
+            .iter()
+            .map(|one| one.name)
+            .collect();
+        format!("known are {}", names.join(", "))
+    })
+}
+
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| "not a number of seconds".to_owned())?;

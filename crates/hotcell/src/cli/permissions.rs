@@ -1,10 +1,10 @@
-//! What callers are given, and what they may ask for.
+//! Permissions of callers, and the default image.
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use hotcell_domain::ImageName;
 
-/// What callers may ask for beyond a sealed container.
+/// What callers may request beyond a sealed container.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PermissionArgs {

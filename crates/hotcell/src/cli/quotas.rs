@@ -1,4 +1,4 @@
-//! How much one principal may have.
+//! Quotas of principals.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use hotcell_domain::{Bytes, Name, Principal, Quota, QuotaOverride, Quotas};
 
-/// The most of anything that is counted.
+/// The highest value of any count.
 const COUNT_MAX: usize = 1_000_000;
 
-/// How much each principal may have, in all its containers together.
+/// The quotas of each principal, over all its containers.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Quotas")]
 pub(crate) struct QuotaArgs {
@@ -45,7 +45,7 @@ pub(crate) struct QuotaArgs {
 }
 
 impl QuotaArgs {
-    /// All quotas. Those of `file` count for principals that `--quota` does not name.
+    /// All quotas. Those of `file` apply to principals that `--quota` does not name.
     pub(crate) fn quotas(&self, file: &BTreeMap<Principal, QuotaOverride>) -> Result<Quotas> {
         let mut named = BTreeMap::new();
         for (principal, chosen) in &self.overrides {
@@ -75,7 +75,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A principal may have a colon in its name, a quota has none.
+/// Splits at the last colon: a principal's name may contain one, a quota does not.
 fn parse_override(text: &str) -> Result<(Principal, QuotaOverride), String> {
     let (principal, chosen) = text
         .rsplit_once(':')

@@ -4,9 +4,9 @@
 use clap::Args;
 
 use super::{
-    AuditLogArgs, AuthArgs, CeilingArgs, CodeArgs, CountArgs, DefaultImageArgs, EngineArgs,
-    LimitArgs, OtelArgs, PermissionArgs, QuotaArgs, SelectionArgs, ServerArgs, StateArgs,
-    StorageArgs, WarmArgs,
+    AuditLogArgs, AuthArgs, CeilingArgs, CodeArgs, CodemodeArgs, CountArgs, DefaultImageArgs,
+    DiscoveryArgs, EngineArgs, LimitArgs, OtelArgs, PermissionArgs, QuotaArgs, SelectionArgs,
+    ServerArgs, StateArgs, StorageArgs, WarmArgs,
 };
 use crate::image::PolicyArgs;
 
@@ -20,7 +20,7 @@ Also read: HOTCELL_LOG (error, warn, info, debug, trace, or by part: warn,hotcel
 DOCKER_HOST, DOCKER_TLS_VERIFY, DOCKER_CERT_PATH and CONTAINER_HOST (where engines are),
 DOCKER_CONFIG (credentials of registries), HTTPS_PROXY, XDG_STATE_HOME";
 
-/// How and what to serve.
+/// The arguments of `hotcell serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -61,6 +61,11 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) code: CodeArgs,
+    #[command(flatten)]
+    pub(crate) codemode: CodemodeArgs,
+
+    #[command(flatten)]
+    pub(crate) discovery: DiscoveryArgs,
 
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
@@ -127,7 +132,9 @@ mod tests {
             ["--engine", "steam"],
             ["--toolsets", "everything"],
             ["--toolsets", ""],
-            ["--toolsets", "codemode"],
+            ["--codemode-output", "xml"],
+            ["--codemode-default", "maybe"],
+            ["--codemode-calls-max", "0"],
             ["--auth", "maybe"],
             ["--bearer-token", "too-short"],
             ["--path", "mcp"],

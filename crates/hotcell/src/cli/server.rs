@@ -1,4 +1,4 @@
-//! How clients reach the server, and how it runs.
+//! Settings of transports, addresses and threads.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hotcell_http::{MCP_PATH, RESERVED_PATHS};
 use hotcell_mcp::Toolsets;
 
-/// How clients reach the server, and how it runs.
+/// Settings of transports, addresses and threads.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
@@ -66,7 +66,7 @@ pub(crate) struct ServerArgs {
     pub(crate) drain_grace_s: Duration,
 }
 
-/// How clients connect.
+/// The transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Transport {
     /// Streamable HTTP at /mcp
@@ -77,7 +77,7 @@ pub(crate) enum Transport {
     Sse,
 }
 
-/// Far more than cores that a server has.
+/// Far more than any server has cores.
 const WORKER_THREADS_MAX: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -87,7 +87,7 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Nobody waits longer than a day for a server to stop.
+/// The longest grace period: one day.
 const DRAIN_GRACE_S_MAX: u64 = 24 * 60 * 60;
 
 fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
@@ -100,7 +100,7 @@ fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
 /// The longest path.
 const PATH_BYTES_MAX: usize = 256;
 
-/// Plain segments, and nothing that is served already.
+/// Accepts plain segments, and no path that is already served.
 fn parse_path(text: &str) -> Result<String, String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let is_segment = |segment: &str| {

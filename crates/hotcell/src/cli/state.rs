@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{AuditPlaceArgs, EngineArgs, StateArgs};
 
-/// What to do with the state directory.
+/// The arguments of `hotcell state`.
 #[derive(Debug, Args)]
 pub(crate) struct StateCommandArgs {
     #[command(subcommand)]
@@ -20,7 +20,7 @@ pub(crate) enum StateCommand {
     /// Reads only, whether a server runs or not. A difference that the server settles meanwhile
     /// is not reported.
     Check(StateCheckArgs),
-    /// Write a copy of the state to a file, while the server runs
+    /// Write a copy of the state to a file or to stdout, while the server runs
     ///
     /// Contains the database as of one moment, the output logs that it knows, the audit log,
     /// hashes of tokens, and a manifest with digests. Containers, workspaces and images are not in
@@ -34,7 +34,7 @@ pub(crate) enum StateCommand {
     Import(StateImportArgs),
 }
 
-/// How to report.
+/// The arguments of `hotcell state check`.
 #[derive(Debug, Args)]
 pub(crate) struct StateCheckArgs {
     /// Print the differences as JSON
@@ -48,17 +48,17 @@ pub(crate) struct StateCheckArgs {
     pub(crate) place: AuditPlaceArgs,
 }
 
-/// Where to write it.
+/// The arguments of `hotcell state export`.
 #[derive(Debug, Args)]
 pub(crate) struct StateExportArgs {
-    /// File to create (a tar archive)
+    /// File to create (a tar archive), or `-` for stdout
     pub(crate) file: PathBuf,
 
     #[command(flatten)]
     pub(crate) place: AuditPlaceArgs,
 }
 
-/// What to restore.
+/// The arguments of `hotcell state import`.
 #[derive(Debug, Args)]
 pub(crate) struct StateImportArgs {
     /// File that `hotcell state export` wrote

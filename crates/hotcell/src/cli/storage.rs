@@ -1,11 +1,11 @@
-//! What is kept on disk, where and for how long.
+//! Settings of what is kept on disk, and for how long.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use hotcell_domain::Bytes;
 
-/// Where Hotcell keeps its state.
+/// The location of the state directory.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Storage")]
 pub(crate) struct StateArgs {
@@ -14,7 +14,7 @@ pub(crate) struct StateArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// What a server keeps, and for how long.
+/// What a server keeps on disk, and for how long.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Storage")]
 pub(crate) struct StorageArgs {

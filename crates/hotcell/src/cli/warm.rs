@@ -1,4 +1,4 @@
-//! Containers that are kept ready.
+//! Settings of the warm pool.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use hotcell_domain::{Bytes, CpuMillis, ImageName, LimitError, Limits, Pids};
 
 use super::limits::parse_pids;
 
-/// The most containers of one image that are kept ready.
+/// Most warm containers of one image.
 const WARM_MAX: usize = 64;
 
-/// The longest time between two looks at a container that is kept ready.
+/// The longest interval between two health checks of a warm container.
 const CHECK_S_MAX: u64 = 24 * 60 * 60;
 
-/// What is kept ready, so that whoever asks need not wait.
+/// Settings of the warm pool.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Warm pool")]
 pub(crate) struct WarmArgs {
@@ -36,7 +36,7 @@ pub(crate) struct WarmArgs {
     pub(crate) warm_check_s: Duration,
 }
 
-/// Containers of one image and with some limits that are kept ready.
+/// Warm containers of one image with certain limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WarmImage {
     pub(crate) image: ImageName,
@@ -49,7 +49,7 @@ pub(crate) struct WarmImage {
 }
 
 impl WarmImage {
-    /// So many with the default limits.
+    /// A number of containers with the default limits.
     pub(crate) fn new(image: ImageName, wanted: usize) -> Self {
         Self {
             image,
@@ -61,7 +61,7 @@ impl WarmImage {
         }
     }
 
-    /// What its containers may use.
+    /// The limits of its containers.
     pub(crate) fn limits(&self, default: Limits) -> Limits {
         Limits {
             memory: self.memory.unwrap_or(default.memory),

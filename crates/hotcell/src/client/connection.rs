@@ -1,6 +1,7 @@
-//! A connection to the running server.
+//! The connection to the running server.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,55 +9,88 @@ use anyhow::{Context, Result, anyhow, bail};
 use hotcell_mcp::transport::Socket;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientConfig, ClientRequest, CustomRequest,
-    Implementation,
+    Implementation, JsonObject, MetaObject, RequestMetaObject,
 };
 use rmcp::service::RunningService;
 use rmcp::{RoleClient, ServiceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::net::UnixStream;
 
 use crate::cli::StateArgs;
 use crate::state;
 
 /// The running server. Clones share the connection.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(crate) struct Server {
     client: Arc<RunningService<RoleClient, ClientConfig>>,
 }
 
 impl Server {
-    /// Connects to the server that has the state directory.
+    /// Connects to the server that owns the state directory.
     pub(super) async fn connect(state: &StateArgs) -> Result<Self> {
         let directory = state::directory(state.state_dir.clone())?;
-        let stream = Socket::connect(&state::socket(&directory))
-            .await
-            .map_err(|error| explain(&error, &directory))?;
+        let socket = Socket::connect(&state::socket(&directory)).await;
+        Self::over(socket.map_err(|error| explain(&error, &directory))?).await
+    }
+
+    /// The same; `None` if there is no server.
+    pub(crate) async fn find(state: &StateArgs) -> Result<Option<Self>> {
+        let directory = state::directory(state.state_dir.clone())?;
+        match Socket::connect(&state::socket(&directory)).await {
+            Ok(stream) => Self::over(stream).await.map(Some),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Err(explain(&error, &directory))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The server at the other end of a connection.
+    pub(crate) async fn over(stream: UnixStream) -> Result<Self> {
         let client = config().serve(stream).await.context("greet the server")?;
         Ok(Self {
             client: Arc::new(client),
         })
     }
 
-    /// Makes a request of ours, which is no tool.
-    pub(super) async fn request<T: DeserializeOwned>(&self, method: &'static str) -> Result<T> {
-        let request = ClientRequest::CustomRequest(CustomRequest::new(method, None));
+    /// Sends a request that is not a tool call.
+    pub(crate) async fn request<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: Option<Value>,
+    ) -> Result<T> {
+        let request = ClientRequest::CustomRequest(CustomRequest::new(method, params));
         let answer = self.client.send_request(request).await;
         let answer = answer.with_context(|| format!("ask the server for {method}"))?;
         let answer = serde_json::to_value(answer)?;
         serde_json::from_value(answer).with_context(|| format!("read the answer to {method}"))
     }
 
-    /// Calls a tool and answers its structured content. The tool's own refusal becomes an
-    /// error that reads as the server wrote it.
-    pub(super) async fn call<T: DeserializeOwned>(
+    /// Calls a tool and returns its structured content. An error of the tool keeps the server's
+    /// wording.
+    pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         tool: &'static str,
         arguments: Value,
     ) -> Result<T> {
+        self.call_with(tool, arguments, JsonObject::new()).await
+    }
+
+    /// The same; the request has `meta` besides.
+    pub(crate) async fn call_with<T: DeserializeOwned>(
+        &self,
+        tool: &'static str,
+        arguments: Value,
+        meta: JsonObject,
+    ) -> Result<T> {
         let Value::Object(arguments) = arguments else {
             bail!("arguments are an object");
         };
-        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let mut params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        if !meta.is_empty() {
+            params.meta = Some(RequestMetaObject(MetaObject(meta)));
+        }
         let result = self.client.call_tool(params).await;
         let result = result.with_context(|| format!("call {tool} on the server"))?;
         if result.is_error == Some(true) {
@@ -73,7 +107,7 @@ fn config() -> ClientConfig {
     config
 }
 
-/// What a tool said when it did not do its work.
+/// The error that a tool returned.
 #[derive(Debug)]
 pub(super) struct ToolFailure {
     code: String,
@@ -95,7 +129,7 @@ impl ToolFailure {
         }
     }
 
-    /// Whether that is why a call failed.
+    /// Whether a call failed with this error code of a tool.
     pub(super) fn is(error: &anyhow::Error, code: &str) -> bool {
         let refused = error.downcast_ref::<Self>();
         refused.is_some_and(|refused| refused.code == code)
@@ -113,7 +147,7 @@ impl fmt::Display for ToolFailure {
     }
 }
 
-/// Next steps that have a command of their own.
+/// Hints of tools that have a counterpart on the command line.
 const COMMANDS: [(&str, &str); 2] = [
     ("list_containers", "`hotcell ps` lists the containers"),
     (
@@ -122,13 +156,12 @@ const COMMANDS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Words of tools and their arguments, which mean nothing at a command line.
+/// Names of tools and arguments, which mean nothing on the command line.
 const TOOL_WORDS: [&str; 7] = [
     "exec_", "fs_", "list_", "spawn", "wait_s", "image`", "call it",
 ];
 
-/// The next step of a tool's refusal, as somebody at a command line would take it. One that
-/// only a caller of tools can take is left out.
+/// Translates a tool's hint for the command line; `None` if only a caller of tools could follow it.
 fn for_people(hint: &str) -> Option<&str> {
     if let Some((_, command)) = COMMANDS.iter().find(|(tool, _)| hint.contains(tool)) {
         return Some(command);
@@ -138,7 +171,7 @@ fn for_people(hint: &str) -> Option<&str> {
 }
 
 fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
-    if error.kind() == std::io::ErrorKind::PermissionDenied {
+    if error.kind() == ErrorKind::PermissionDenied {
         return anyhow!(
             "the server of {} belongs to another user",
             directory.display()

@@ -1,5 +1,5 @@
 //! `hotcell ps`, `top`, `exec`, `logs` and `kill`, for people: MCP clients of the running server,
-//! over the socket in its state directory. They use the tools that everybody uses.
+//! over the socket in its state directory. They use the same tools as every client.
 
 mod connection;
 mod exec;
@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+pub(crate) use self::connection::Server;
 use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
 use crate::terminal;
 
@@ -27,7 +28,7 @@ pub(crate) fn ps(arguments: &PsArgs) -> Result<ExitCode> {
     block_on(ps::ps(arguments))
 }
 
-/// Shows what containers and execs use.
+/// Shows the resource usage of containers and execs.
 pub(crate) fn top(arguments: &TopArgs) -> Result<ExitCode> {
     block_on(top::top(arguments))
 }
@@ -37,7 +38,7 @@ pub(crate) fn exec(arguments: &ExecArgs) -> Result<ExitCode> {
     block_on(exec::exec(arguments))
 }
 
-/// Shows what an exec wrote.
+/// Shows the output of an exec.
 pub(crate) fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
     block_on(logs::logs(arguments))
 }
@@ -47,14 +48,13 @@ pub(crate) fn kill(arguments: &KillArgs) -> Result<ExitCode> {
     block_on(kill::kill(arguments))
 }
 
-/// Has the server read its configuration again.
+/// Makes the server read its configuration again.
 pub(crate) fn reload(arguments: &ReloadArgs) -> Result<ExitCode> {
     block_on(reload::reload(arguments))
 }
 
-fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
-    // Two threads: one may be writing to a slow reader of ours while the other
-    // listens for Ctrl-C.
+pub(crate) fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    // Two threads: one may be blocked writing to a slow reader while the other waits for Ctrl-C.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -66,7 +66,7 @@ fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     outcome
 }
 
-/// One JSON value on a line of our stdout.
+/// Prints a JSON value as one line to stdout.
 async fn print_json(value: &Value) -> Result<()> {
     let mut line = escaped(&value.to_string());
     line.push('\n');
@@ -75,8 +75,8 @@ async fn print_json(value: &Value) -> Result<()> {
         .context("write to stdout")
 }
 
-/// JSON leaves control characters of eight bits as they are, which a terminal may obey. They
-/// can only be inside strings, where they can be escaped.
+/// Escapes 8-bit control characters, which JSON leaves as they are and a terminal may obey. They
+/// can only occur in strings, where they can be escaped.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {

@@ -12,7 +12,7 @@ use super::table::{Column, table};
 use crate::cli::PsArgs;
 use crate::terminal;
 
-/// Pages of a list. Nobody has more containers than that, ended ones included.
+/// Most pages of a list; nobody has more containers, including ended ones.
 const PAGES_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -22,7 +22,7 @@ struct ContainerList {
     next_cursor: Option<String>,
 }
 
-/// Headings and fields; the first only where several principals are shown.
+/// Headings and fields; the owner is only shown with several principals.
 const WITH_OWNER: [Column; 7] = [
     ("PRINCIPAL", "principal"),
     ("CONTAINER", "container_id"),

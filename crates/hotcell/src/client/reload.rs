@@ -10,10 +10,10 @@ use super::print_json;
 use crate::cli::ReloadArgs;
 use crate::terminal;
 
-/// Has the server read its configuration again, and tells what came of it.
+/// Makes the server read its configuration again, and prints the result.
 pub(super) async fn reload(arguments: &ReloadArgs) -> Result<ExitCode> {
     let server = Server::connect(&arguments.state).await?;
-    let report: ReloadReport = server.request(RELOAD_METHOD).await?;
+    let report: ReloadReport = server.request(RELOAD_METHOD, None).await?;
     if arguments.json {
         print_json(&serde_json::to_value(&report)?).await?;
         let is_done = report.error.is_none();

@@ -1,4 +1,4 @@
-//! JSON objects as a table for people.
+//! Formats JSON objects as a table for people.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::terminal::plain;
 /// A heading and the field below it.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Columns as wide as their widest cell. What is missing is a dash.
+/// Each column is as wide as its widest cell. A missing value is a dash.
 pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
     let heading = columns.iter().map(|(heading, _)| (*heading).to_owned());
     let row = |row| columns.iter().map(|(_, field)| cell(row, field)).collect();

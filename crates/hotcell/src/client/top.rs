@@ -1,4 +1,4 @@
-//! `hotcell top`: what containers and execs use, live or once.
+//! `hotcell top`: resource usage of containers and execs, live or once.
 
 mod snapshot;
 
@@ -18,10 +18,10 @@ use crate::signals::{SignalRequest, Signals};
 use crate::terminal::{self, RawTerminal};
 use snapshot::{Snapshot, Usage, for_people};
 
-/// From one look to the next, over which rates are measured.
+/// The interval between two snapshots, over which rates are computed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What Ctrl-C is on a terminal in raw mode.
+/// The byte that a terminal in raw mode sends for Ctrl-C.
 const CTRL_C: u8 = 3;
 
 const CONTAINERS: [Column; 8] = [
@@ -56,7 +56,7 @@ pub(super) async fn top(arguments: &TopArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rates need two looks.
+/// Prints usage once. Rates need two snapshots.
 async fn once(server: &Server, is_json: bool) -> Result<()> {
     let before = Snapshot::take(server).await?;
     tokio::time::sleep(INTERVAL).await;
@@ -110,7 +110,7 @@ fn page(usage: &Usage) -> String {
     )
 }
 
-/// Draws as much of a page as the terminal has room for.
+/// Draws as much of a page as fits on the terminal.
 async fn draw(page: &str) -> Result<()> {
     let size = terminal::size();
     let frame = frame(page, usize::from(size.rows), usize::from(size.cols));
@@ -118,7 +118,7 @@ async fn draw(page: &str) -> Result<()> {
     written.context("write to the terminal")
 }
 
-/// From the upper left corner; the rest of each line and of the screen is cleared.
+/// Draws from the upper left corner, clearing the rest of each line and of the screen.
 fn frame(page: &str, rows: usize, columns: usize) -> String {
     let lines = page.lines().take(rows.saturating_sub(1));
     let lines = lines.map(|line| line.chars().take(columns).collect::<String>());
@@ -126,7 +126,7 @@ fn frame(page: &str, rows: usize, columns: usize) -> String {
     format!("\x1b[H{}q: quit\x1b[J", lines.concat())
 }
 
-/// The terminal's second screen, in raw mode. Dropped, the first is as it was.
+/// The terminal's alternate screen, in raw mode. Dropping it restores the terminal.
 struct AlternateScreen {
     _raw: Option<RawTerminal>,
 }
@@ -147,7 +147,7 @@ impl Drop for AlternateScreen {
 
 fn say(sequence: &str) {
     let mut stdout = std::io::stdout();
-    // A terminal that is gone needs nothing put back.
+    // If the terminal is gone, there is nothing to restore.
     let _ = stdout.write_all(sequence.as_bytes());
     let _ = stdout.flush();
 }

@@ -1,5 +1,5 @@
-//! Every setting there is. The command line of `hotcell serve` defines them: whatever has a flag
-//! and a `HOTCELL_*` variable is also a key of the configuration file.
+//! The catalogue of all settings. The command line of `hotcell serve` defines them: whatever has a
+//! flag and a `HOTCELL_*` variable is also a key of the configuration file.
 //!
 //! The section is the heading of the flag (`Warm pool` → `[warm_pool]`), the key is the flag's
 //! name (`--memory-max` → `memory_max`), and the value is parsed as the flag's is.
@@ -11,16 +11,16 @@ use clap::{Arg, Command};
 use super::kind::Kind;
 use super::problem::nearest;
 
-/// Variables of ours begin so.
+/// The prefix of our environment variables.
 pub(crate) const VARIABLES: &str = "HOTCELL_";
 
-/// Words in the name of a setting whose value nobody should see.
+/// Words in the name of a setting whose value is secret.
 const SECRETS: [&str; 3] = ["token", "secret", "password"];
 
-/// The section of a flag whose struct has no heading; a test sees to it that there is none.
+/// The section of a flag whose struct has no heading; a test ensures that there is none.
 const NO_HEADING: &str = "Other";
 
-/// Flags that say where the file is cannot be in it.
+/// Flags that select the file cannot be in it.
 const NOT_IN_FILE: [&str; 1] = ["config"];
 
 /// One setting.
@@ -28,26 +28,26 @@ const NOT_IN_FILE: [&str; 1] = ["config"];
 pub(crate) struct Setting {
     /// The flag, without its dashes: `memory-max`.
     pub(crate) flag: String,
-    /// What clap calls it.
+    /// The id in clap.
     pub(super) id: String,
-    /// The heading of the help as the file has it: `limits`.
+    /// The section in the file, derived from the heading of the help: `limits`.
     pub(crate) section: String,
-    /// The flag as the file has it: `memory_max`.
+    /// The key in the file, derived from the flag: `memory_max`.
     pub(crate) key: String,
     pub(crate) variable: String,
-    /// One sentence, without the default.
+    /// The help text, one sentence without the default.
     pub(crate) help: String,
-    /// What applies if nobody says anything, in words if it depends on the host.
+    /// The default, described in words if it depends on the host.
     pub(crate) default: Option<String>,
     pub(crate) kind: Kind,
     pub(crate) is_list: bool,
-    /// What separates the items of a list on the command line.
+    /// The separator of list items on the command line.
     delimiter: Option<char>,
     pub(crate) is_secret: bool,
-    /// All values there are, if they can be listed.
+    /// All allowed values, if they can be listed.
     pub(crate) choices: Vec<String>,
     pub(crate) value_name: String,
-    /// Takes one value and checks it as the command line does.
+    /// A command that parses one value exactly as the command line does.
     checker: Command,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Those of a command line, which has the global flags and the command `serve`.
+    /// The settings of a command line that has the global flags and the command `serve`.
     pub(crate) fn of(root: &Command) -> Self {
         let serve = root.find_subcommand("serve").expect("`serve` is a command");
         let args = serve.get_arguments().chain(root.get_arguments());
@@ -76,7 +76,7 @@ impl Catalogue {
         self.settings.iter().find(is_it)
     }
 
-    /// A setting of that name, in whichever section.
+    /// The setting with this key, in any section.
     pub(super) fn by_key(&self, key: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.key == key)
     }
@@ -134,7 +134,7 @@ impl Setting {
         })
     }
 
-    /// Whether the command line would take this value, and if not, why.
+    /// Checks a value as the command line would; `Err` says what is wrong with it.
     pub(crate) fn check(&self, text: &str) -> Result<(), String> {
         if let Some(delimiter) = self.delimiter.filter(|delimiter| text.contains(*delimiter)) {
             return Err(format!("must not contain `{delimiter}`"));
@@ -146,7 +146,7 @@ impl Setting {
         }
     }
 
-    /// Why a value was refused, without what only makes sense on a command line.
+    /// Why a value was rejected, without the parts that only make sense on a command line.
     fn reason(&self, error: &clap::Error, text: &str) -> String {
         if let Some(source) = std::error::Error::source(error) {
             return source.to_string();
@@ -166,7 +166,7 @@ impl Setting {
     }
 }
 
-/// Whether a flag is a setting: it has a variable of ours, and makes sense in a file.
+/// Whether a flag is a setting: it has one of our variables, and makes sense in a file.
 pub(super) fn is_setting(arg: &Arg) -> bool {
     let variable = arg.get_env().and_then(std::ffi::OsStr::to_str);
     let is_ours = variable.is_some_and(|name| name.starts_with(VARIABLES));
@@ -178,7 +178,7 @@ fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append) || arg.get_value_delimiter().is_some()
 }
 
-/// A command with this flag alone: checking must not depend on other flags.
+/// A command with only this flag: the check must not depend on other flags.
 fn checker(arg: &Arg, flag: &str) -> Command {
     let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
     let action = if is_switch {
@@ -204,7 +204,7 @@ fn default(arg: &Arg) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }
 
-/// Takes `[default: …]` off the end of a help text.
+/// Removes `[default: …]` from the end of a help text.
 fn split_default(help: &str) -> (String, Option<String>) {
     let split = help
         .strip_suffix(']')

@@ -1,22 +1,30 @@
-//! What changed between two readings of the configuration.
+//! The difference between two readings of the configuration.
 
 use super::load::{Config, Effective};
 
 /// Sections whose settings a running server can change.
-const RELOADED_SECTIONS: [&str; 5] = ["policy", "images", "limits", "quotas", "storage"];
+const RELOADED_SECTIONS: [&str; 7] = [
+    "policy",
+    "images",
+    "limits",
+    "quotas",
+    "storage",
+    "codemode",
+    "discovery",
+];
 
-/// Of other sections, settings that it can change too.
+/// Settings of other sections that a running server can change.
 const RELOADED: [&str; 2] = ["log-level", "warm-check-s"];
 
-/// Of those sections, settings that it cannot change.
+/// Settings of those sections that it cannot change.
 const FIXED: [&str; 2] = ["state-dir", "docker-config"];
 
-/// The settings that changed, as their places in the file.
+/// The settings that changed, by their key in the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Those that apply at once.
+    /// Settings that apply at once.
     pub(crate) changed: Vec<String>,
-    /// Those that apply after a restart.
+    /// Settings that apply after a restart.
     pub(crate) needs_restart: Vec<String>,
 }
 
@@ -27,7 +35,7 @@ pub(crate) fn is_reloaded(section: &str, flag: &str) -> bool {
 }
 
 impl Config {
-    /// What a later reading changes.
+    /// The changes that a later reading makes.
     pub(crate) fn difference(&self, later: &Self) -> Difference {
         let mut difference = Difference::default();
         let pairs = self.effective.iter().zip(&later.effective);
@@ -43,6 +51,8 @@ impl Config {
         let tables = [
             ("[images.aliases]", before.aliases != after.aliases),
             ("[quota]", before.quotas != after.quotas),
+            ("[rule]", before.rules != after.rules),
+            ("[upstream]", before.upstreams != after.upstreams),
         ];
         let changed = tables.into_iter().filter(|(_, is_changed)| *is_changed);
         difference
@@ -51,8 +61,8 @@ impl Config {
         difference
     }
 
-    /// The later reading, except for what still is as it was at the start: so the next reload
-    /// names it again.
+    /// The later reading, but with the old values of settings that need a restart, so that the next
+    /// reload reports them again.
     pub(crate) fn after_reload(mut self, before: &Self) -> Self {
         let pairs = self.effective.iter_mut().zip(&before.effective);
         for (later, before) in pairs {

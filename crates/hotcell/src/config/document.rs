@@ -1,4 +1,4 @@
-//! The text of a configuration file, read into values that the command line would take.
+//! Parses a configuration file into values that the command line accepts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,19 +9,19 @@ use super::catalogue::{Catalogue, Setting};
 use super::problem::{BrokenFile, Problem};
 use super::table::{Entry, TABLES, Table, TableSection, Tables};
 
-/// Of a name that nobody knows, this much is repeated.
+/// How many characters of an unknown name a message repeats.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// What a file says. Every value of it is valid.
+/// The content of a file. Every value in it is valid.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
-    /// By flag, as the flag takes them.
+    /// Values by flag, in the form that the flag accepts.
     pub(crate) values: BTreeMap<String, Vec<String>>,
     pub(crate) tables: Tables,
 }
 
 impl Document {
-    /// Reads a file's text; all of it or nothing.
+    /// Parses a file completely, or returns all problems.
     pub(crate) fn read(path: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, BrokenFile> {
         let parsed = DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -93,7 +93,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads an entry that is a table of its own; answers whether it is one.
+    /// Parses an entry that is a table; returns whether it is one.
     fn table(&mut self, entry: &Entry<'_>, path: &str) -> bool {
         let Some(section) = TABLES.iter().find(|section| section.path == path) else {
             return false;
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 }
 
-/// The value of a key as its flag takes it.
+/// The values of a key, in the form that its flag accepts.
 fn values(setting: &Setting, entry: &Entry<'_>) -> Result<Vec<String>, Problem> {
     let key = &setting.key;
     if !setting.is_list {
@@ -148,12 +148,12 @@ fn value(setting: &Setting, value: &DeValue<'_>) -> Result<String, String> {
     let text = setting.kind.text(value)?;
     match setting.check(&text) {
         Ok(()) => Ok(text),
-        // The value may be a secret: only the reason is repeated.
+        // The value may be a secret: only the reason is shown.
         Err(reason) => Err(format!("is refused: {reason}")),
     }
 }
 
-/// A name out of a file, as a message may repeat it.
+/// Shortens a name from a file for use in a message.
 pub(super) fn shown(name: &str) -> String {
     let mut shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
     if shown.len() < name.len() {

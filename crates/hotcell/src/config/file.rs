@@ -1,5 +1,5 @@
-//! Finding the configuration file and reading it. A file that somebody else could have written
-//! is refused: it decides what containers may do to this host.
+//! Finds and reads the configuration file. A file that another user could have written is rejected:
+//! it decides what containers may do to this host.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// Larger files are refused.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Bits of a mode that let others write.
+/// Mode bits that let group or others write.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// A file that was found and read.
@@ -21,7 +21,7 @@ pub(crate) struct ConfigFile {
     pub(crate) text: String,
 }
 
-/// Reads the file that was named, else the first of the usual places where there is one.
+/// Reads the named file, or else the first one that exists in the usual places.
 pub(crate) fn find(named: Option<&Path>) -> Result<Option<ConfigFile>> {
     if let Some(path) = named {
         let found = read(path)?;
@@ -36,7 +36,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<Option<ConfigFile>> {
     Ok(None)
 }
 
-/// Where a file is looked for, in this order.
+/// The paths that are searched, in this order.
 pub(crate) fn usual_places() -> Vec<PathBuf> {
     let absolute = |name| {
         let path = std::env::var_os(name).map(PathBuf::from);
@@ -54,7 +54,7 @@ pub(crate) fn usual_places() -> Vec<PathBuf> {
 /// Reads one file; `None` if there is none.
 fn read(path: &Path) -> Result<Option<ConfigFile>> {
     let shown = path.display();
-    // Opening a pipe would otherwise wait for somebody who writes to it.
+    // Without it, opening a pipe would wait for a writer.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()
         .read(true)
@@ -76,7 +76,7 @@ fn read(path: &Path) -> Result<Option<ConfigFile>> {
     }))
 }
 
-/// Whether we may look for a file there. `HOME` may be somebody else's, after `setpriv` or `sudo`.
+/// Whether we may access the path. `HOME` may be another user's, after `setpriv` or `sudo`.
 fn is_reachable(path: &Path) -> bool {
     let found = std::fs::symlink_metadata(path);
     !found.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
@@ -86,7 +86,7 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Looks at the open file, so nobody can exchange it afterwards.
+/// Checks the open file, which nobody can exchange afterwards.
 fn check(path: &Path, found: &Metadata) -> Result<()> {
     let shown = path.display();
     ensure!(
@@ -109,7 +109,7 @@ fn check(path: &Path, found: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// The length that the file claims may be wrong: count what comes.
+/// Limits what is actually read: the size in the metadata may be wrong.
 fn read_text(file: File) -> Result<String> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

@@ -13,13 +13,13 @@ use super::table::TABLES;
 use super::toml_text::{literal, quoted};
 use crate::cli::InitArgs;
 
-/// A token may be written into it.
+/// Only for its owner: a token may be written into it.
 const MODE: u32 = 0o600;
 
 /// Standard output instead of a file.
 const STDOUT: &str = "-";
 
-/// Writes the file and answers what to print.
+/// Writes the file; returns what to print.
 pub(super) fn write(arguments: &InitArgs, catalogue: &Catalogue) -> Result<String> {
     let (text, path) = (text(catalogue), arguments.path.as_path());
     if path == Path::new(STDOUT) {
@@ -46,7 +46,7 @@ pub(super) fn write(arguments: &InitArgs, catalogue: &Catalogue) -> Result<Strin
     ))
 }
 
-/// A file that says nothing yet: every setting with its help and its default, as comments.
+/// A file without effect: every setting with its help and its default, as comments.
 pub(super) fn text(catalogue: &Catalogue) -> String {
     let mut lines = vec![
         "#:schema ./hotcell.schema.json".to_owned(),
@@ -75,7 +75,7 @@ pub(super) fn text(catalogue: &Catalogue) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The default where it is no value that could be written down.
+/// Describes a default that cannot be written as a value.
 fn in_words(setting: &Setting) -> String {
     match (&setting.default, default_values(setting)) {
         (Some(words), None) => format!(" (default: {words})"),
@@ -92,7 +92,7 @@ fn default_or_example(setting: &Setting) -> String {
     }
 }
 
-/// The default, if it is a value that the setting takes.
+/// The default, if it is a value that the setting accepts.
 fn default_values(setting: &Setting) -> Option<Vec<String>> {
     let default = setting.default.as_ref()?;
     let values: Vec<String> = if setting.is_list {

@@ -1,4 +1,4 @@
-//! Which values a key of the configuration file takes.
+//! The types of values in the configuration file.
 
 use std::any::TypeId;
 
@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction};
 use hotcell_domain::Pids;
 use toml::de::DeValue;
 
-/// What a value looks like in TOML.
+/// The TOML type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Boolean,
@@ -18,11 +18,11 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// Names of values that are numbers, whatever type they are parsed into.
+/// Value names of flags that take numbers, whatever type they are parsed into.
 const NUMBERS: [&str; 4] = ["N", "SECONDS", "DAYS", "MS"];
 
 impl Kind {
-    /// The flag's own parser decides what is valid; this decides what it looks like.
+    /// The kind of a flag. Its own parser decides what is valid; this decides how it is written.
     pub(super) fn of(arg: &Arg) -> Self {
         let parsed = arg.get_value_parser().type_id();
         let is = |types: &[TypeId]| types.iter().any(|one| parsed == *one);
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The value as the flag takes it, or what it should have been.
+    /// The value in the form that the flag accepts; `Err` says what was expected.
     pub(super) fn text(self, value: &DeValue<'_>) -> Result<String, String> {
         let integer = || {
             let number = value.as_integer()?;
@@ -62,7 +62,7 @@ impl Kind {
         text.ok_or_else(|| format!("must be {}, not {}", self.described(), described(value)))
     }
 
-    /// With an article, for sentences.
+    /// A description with an article, for sentences.
     pub(crate) fn described(self) -> &'static str {
         match self {
             Self::Boolean => "true or false",
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// For tables of a reference.
+    /// A short description, for tables.
     pub(crate) fn short(self) -> &'static str {
         match self {
             Self::Boolean => "boolean",
@@ -99,7 +99,7 @@ fn integers() -> [TypeId; 9] {
     ]
 }
 
-/// A value's own type, with an article.
+/// Describes the type of a value, with an article.
 pub(super) fn described(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

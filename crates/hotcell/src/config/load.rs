@@ -1,4 +1,4 @@
-//! From the words of a command line to the command, with the settings of every source.
+//! Loads the command and its settings from the command line, the environment and the file.
 //!
 //! The command line is parsed twice: first to learn which file to read, then with the values of
 //! that file as defaults. So clap decides which source wins, and parses every value.
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
@@ -20,17 +21,19 @@ use super::document::Document;
 use super::file;
 use super::old_names;
 use super::table::Tables;
+use super::toml_text::MASK;
+use super::variables;
 use crate::cli::{Cli, Command, LogArgs};
 use crate::exit;
 
-/// What was asked for, and the settings that apply.
+/// The command, and the settings that apply.
 pub(crate) struct Loaded {
     pub(crate) command: Command,
     pub(crate) log: LogArgs,
     pub(crate) config: Config,
 }
 
-/// The settings that are no flags, and where all of them came from.
+/// The settings that are not flags, and the source of each setting.
 #[derive(Clone)]
 pub(crate) struct Config {
     /// The file that was read, if there is one.
@@ -38,24 +41,24 @@ pub(crate) struct Config {
     pub(crate) tables: Tables,
     /// Every setting of a server; empty for other commands.
     pub(crate) effective: Vec<Effective>,
-    /// What the operator should know of old names.
+    /// Messages for the operator about old and unknown names.
     pub(crate) notices: Vec<String>,
-    /// To load it again.
+    /// The arguments, for loading again.
     words: Vec<OsString>,
 }
 
-/// A setting as it applies. It may be a secret, so it cannot be printed.
+/// A setting and its value. It may be a secret, so it does not implement `Debug`.
 #[derive(Clone)]
 pub(crate) struct Effective {
     pub(crate) section: String,
     pub(crate) key: String,
     pub(crate) flag: String,
-    /// None if nobody says anything and the default depends on the host.
+    /// Empty if the setting is not set and its default depends on the host.
     pub(crate) values: Vec<String>,
     pub(crate) source: Source,
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Flag,
@@ -65,7 +68,7 @@ pub(crate) enum Source {
     Default,
 }
 
-/// Why there is nothing to do.
+/// Why there is no command to run.
 #[derive(Debug)]
 pub(crate) enum LoadError {
     /// The command line is wrong, or asks for help.
@@ -74,13 +77,13 @@ pub(crate) enum LoadError {
     Config { error: anyhow::Error, exit_code: u8 },
 }
 
-/// Values of flags below the environment, and whence they are.
+/// Values that rank below the environment, and their source.
 #[derive(Default)]
 struct Defaults {
     values: BTreeMap<String, (Vec<String>, Source)>,
 }
 
-/// Reads a command line and whatever it takes its settings from.
+/// Loads the command line and the sources of its settings.
 pub(crate) fn load(words: &[OsString]) -> Result<Loaded, LoadError> {
     let mut words = words.to_vec();
     let root = Cli::command();
@@ -93,7 +96,7 @@ pub(crate) fn load(words: &[OsString]) -> Result<Loaded, LoadError> {
         Some("run" | "exec") => exit::FAILED,
         _ => 1,
     };
-    // Most commands need none: nothing is set.
+    // Lazy, because most commands do not need it: nothing is set.
     let catalogue = LazyCell::new(|| Catalogue::of(&root));
     let mut config = Config {
         file: None,
@@ -102,16 +105,23 @@ pub(crate) fn load(words: &[OsString]) -> Result<Loaded, LoadError> {
         notices: Vec::new(),
         words,
     };
-    let defaults = if is_about_files(&matches) {
+    let mut defaults = if is_about_files(&matches) {
         Defaults::default()
     } else {
         match config.read_sources(&matches, || &catalogue) {
             Ok(defaults) => defaults,
-            // The server reads the file itself, and says what is wrong with it.
+            // The server reads the file itself, and reports what is wrong with it.
             Err(_) if matches.subcommand_name() == Some("reload") => Defaults::default(),
             Err(error) => return Err(LoadError::Config { error, exit_code }),
         }
     };
+    let is_server = matches.subcommand_name() == Some("serve");
+    if is_server {
+        config.notices.extend(variables::unknown(&root));
+    } else {
+        // How much the server logs is not how much a command says to whoever runs it.
+        defaults.values.remove("log-level");
+    }
     if !defaults.values.is_empty() {
         matches = parse(defaults.apply(root.clone()), &config.words)?;
     }
@@ -129,10 +139,26 @@ pub(crate) fn load(words: &[OsString]) -> Result<Loaded, LoadError> {
 
 fn parse(command: clap::Command, words: &[OsString]) -> Result<ArgMatches, LoadError> {
     let matches = command.try_get_matches_from(words);
-    matches.map_err(LoadError::Usage)
+    matches.map_err(|error| LoadError::Usage(without_secrets(error)))
 }
 
-/// Whether the command is one that must work while the usual file is broken.
+/// Masks the value of a secret that was refused, because the message may go to a log.
+fn without_secrets(mut error: clap::Error) -> clap::Error {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => return error,
+    };
+    let flag = argument.split([' ', '=']).next().unwrap_or_default();
+    let catalogue = Catalogue::of(&Cli::command());
+    let setting = catalogue.by_flag(flag.trim_start_matches('-'));
+    if setting.is_some_and(|setting| setting.is_secret) {
+        let masked = ContextValue::String(MASK.to_owned());
+        error.insert(ContextKind::InvalidValue, masked);
+    }
+    error
+}
+
+/// Whether the command must work even if the usual file is broken.
 fn is_about_files(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some(("config", matches)) => matches.subcommand_name().is_some(),
@@ -141,7 +167,7 @@ fn is_about_files(matches: &ArgMatches) -> bool {
 }
 
 impl Config {
-    /// Says which file applies and which old names are in use.
+    /// Logs which file applies and which old or unknown names are in use.
     pub(crate) fn log(&self) {
         if let Some(path) = &self.file {
             tracing::info!(file = %path.display(), "read the configuration");
@@ -151,7 +177,7 @@ impl Config {
         }
     }
 
-    /// The same command line with what the file says now.
+    /// Loads the same command line with the current content of the file.
     pub(crate) fn load_again(&self) -> Result<Loaded, LoadError> {
         let loaded = load(&self.words)?;
         match (&self.file, &loaded.config.file) {
@@ -192,7 +218,7 @@ impl Config {
 }
 
 impl Defaults {
-    /// A command line on which these are the defaults, of every command that knows the setting.
+    /// Sets these values as defaults of every command that has the setting.
     fn apply(&self, command: clap::Command) -> clap::Command {
         let command = command.mut_args(|arg| {
             let values = arg.get_long().and_then(|flag| self.values.get(flag));

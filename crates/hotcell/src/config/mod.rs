@@ -1,8 +1,8 @@
-//! One configuration: flags, `HOTCELL_*` variables, `hotcell.toml`, old names, defaults.
+//! The configuration: flags, `HOTCELL_*` variables, `hotcell.toml`, old names, defaults.
 //!
-//! Nothing is defined here. [`catalogue`] derives every setting from the command line of
-//! `hotcell serve`; [`table`] lists the sections that are no flags. A broken file changes
-//! nothing: it is read as a whole or refused as a whole.
+//! No setting is defined here. [`catalogue`] derives every setting from the command line of
+//! `hotcell serve`; [`table`] lists the sections that are not flags. A file is accepted or rejected
+//! as a whole, so a broken one changes nothing.
 
 mod aliases;
 mod catalogue;
@@ -16,10 +16,13 @@ mod old_names;
 mod problem;
 mod quotas;
 mod reference;
+mod rules;
 mod schema;
 mod show;
 mod table;
 mod toml_text;
+mod upstreams;
+mod variables;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,9 +35,10 @@ pub(crate) use self::difference::Difference;
 use self::document::Document;
 pub(crate) use self::load::{Config, LoadError, Loaded, load};
 pub(crate) use self::table::Tables;
+pub(crate) use self::toml_text::quoted;
 use crate::cli::{CheckArgs, Cli, ConfigArgs, ConfigCommand};
 
-/// `hotcell config`.
+/// Runs `hotcell config`.
 pub(crate) fn run(arguments: &ConfigArgs, config: &Config) -> Result<ExitCode> {
     let catalogue = Catalogue::of(&Cli::command());
     let text = match &arguments.command {
@@ -49,7 +53,14 @@ pub(crate) fn run(arguments: &ConfigArgs, config: &Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a file as a server would.
+/// Says what is wrong with a text that is to become a configuration file.
+pub(crate) fn check_text(path: &std::path::Path, text: &str) -> Result<()> {
+    let catalogue = Catalogue::of(&Cli::command());
+    Document::read(path, text, &catalogue)?;
+    Ok(())
+}
+
+/// Checks a file as a server would.
 fn check(arguments: &CheckArgs, catalogue: &Catalogue) -> Result<String> {
     let file = file::find(Some(&arguments.file))?.context("there is no file")?;
     let document = Document::read(&file.path, &file.text, catalogue)?;

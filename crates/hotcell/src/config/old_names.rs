@@ -1,17 +1,17 @@
-//! Variables that people already use, from programs that Hotcell replaces. Each stands for a
-//! setting, below the configuration file: whoever writes one has moved on.
+//! Environment variables of programs that Hotcell replaces. Each stands for a setting and ranks
+//! below the configuration file: whoever writes one has migrated.
 
 use super::catalogue::{Catalogue, Setting};
 
 /// An old name.
 struct OldName {
     name: &'static str,
-    /// Flags that it stands for; the first that this version has.
+    /// The flags that it may stand for; the first one that this version has is used.
     flags: &'static [&'static str],
     translate: Translate,
 }
 
-/// From the old value to those of the flag; `None` if the old value is what applies anyway.
+/// Translates the old value to the flag's; `None` if the old value is what applies anyway.
 type Translate = fn(&str) -> Result<Option<Vec<String>>, String>;
 
 const fn old(name: &'static str, flags: &'static [&'static str], translate: Translate) -> OldName {
@@ -22,7 +22,7 @@ const fn old(name: &'static str, flags: &'static [&'static str], translate: Tran
     }
 }
 
-/// Where two stand for the same flag, the first one counts.
+/// If two stand for the same flag, the first one counts.
 const OLD_NAMES: &[OldName] = &[
     old("MCP_TRANSPORT_MODE", &["transport"], transport),
     old("MCP_HOST", &["host"], same),
@@ -76,19 +76,21 @@ const OLD_NAMES: &[OldName] = &[
         &["codemode-allow-self"],
         lower,
     ),
-    old(STANDARD, &["otel-endpoint"], same),
+    old(STANDARD[0], &["otel-endpoint"], same),
+    old(STANDARD[1], &["otel-headers"], same),
+    old("MCP_SERVERS_CONFIG", &["upstream-config"], same),
 ];
 
-/// Not old: the name that OpenTelemetry gives it, for every program.
-const STANDARD: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// Not old names, but OpenTelemetry's standard variables.
+const STANDARD: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"];
 
-/// What an old name of the environment came to.
+/// The translation of an old name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Translated {
     pub(crate) name: &'static str,
-    /// What the operator should know of it.
+    /// A message for the operator.
     pub(crate) notice: String,
-    /// The flag, and what it is given; `None` if nothing changes.
+    /// The flag and its values; `None` if nothing changes.
     pub(crate) value: Option<(String, Vec<String>)>,
 }
 
@@ -131,7 +133,7 @@ fn translate_one(
     );
     Ok(Translated {
         name,
-        notice: if name == STANDARD {
+        notice: if STANDARD.contains(&name) {
             format!("{name} is used; to override it, use {new}")
         } else {
             format!("{name} is an old name; use {new}")
@@ -170,7 +172,7 @@ fn transport(value: &str) -> Translation {
     }
 }
 
-/// The names of levels that Python has.
+/// Python's names of log levels.
 fn level(value: &str) -> Translation {
     match value.to_lowercase().as_str() {
         "warning" => one("warn"),
@@ -187,7 +189,7 @@ fn auth(value: &str) -> Translation {
     }
 }
 
-/// A list with commas or spaces, or one in JSON.
+/// A list separated by commas or spaces, or a JSON array.
 fn list(value: &str) -> Translation {
     if value.starts_with('[') {
         let items: Result<Vec<String>, _> = serde_json::from_str(value);
@@ -199,7 +201,7 @@ fn list(value: &str) -> Translation {
     Ok(Some(items.map(str::to_owned).collect()))
 }
 
-/// Docker's way of writing sizes, and that of Kubernetes.
+/// A size in the notation of Docker or Kubernetes.
 fn size(value: &str) -> Translation {
     let value = value.to_lowercase();
     let is_unit = |text: &str| text.ends_with(['k', 'm', 'g', 't']);
@@ -210,7 +212,7 @@ fn size(value: &str) -> Translation {
     one(short.unwrap_or(&value))
 }
 
-/// The directory of a database file, which may be written as a URL.
+/// The directory of a database file, which may be a URL.
 fn directory_of(value: &str) -> Translation {
     let path = value.strip_prefix("sqlite:///").unwrap_or(value);
     match std::path::Path::new(path)
@@ -223,7 +225,7 @@ fn directory_of(value: &str) -> Translation {
     }
 }
 
-/// A path, where some wrote what should be in the file.
+/// A path. The content of the file, which some programs accept here, is rejected.
 fn path(value: &str) -> Translation {
     if value.starts_with('{') {
         return Err("write the path of a file, not what is in it".to_owned());

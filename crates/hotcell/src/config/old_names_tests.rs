@@ -124,11 +124,25 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     ),
     ("MCP_BRIDGE_OUTPUT_MODE", "compact", "=compact"),
     ("MCP_BRIDGE_LOG_LEVEL", "DEBUG", "--log-level=debug"),
-    ("MCP_BRIDGE_ALLOW_SELF_SERVER", "true", "=true"),
+    (
+        "MCP_BRIDGE_ALLOW_SELF_SERVER",
+        "true",
+        "--codemode-allow-self=true",
+    ),
+    (
+        "MCP_SERVERS_CONFIG",
+        "servers.json",
+        "--upstream-config=servers.json",
+    ),
     (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "http://127.0.0.1:4318",
         "--otel-endpoint=http://127.0.0.1:4318",
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "api-key=k%20k,x=y",
+        "--otel-headers=api-key=k%20k,x=y",
     ),
 ];
 
@@ -156,7 +170,7 @@ fn each_old_name_stands_for_its_setting() {
 }
 
 /// The names that are promised: after `MCP_`, as they are, and after `MCP_BRIDGE_`.
-const PROMISED: [(&str, &str); 4] = [
+const PROMISED: [(&str, &str); 5] = [
     (
         "MCP_",
         "TRANSPORT_MODE HOST PORT PATH ALLOWED_REGISTRIES LOG_LEVEL LOG_FORMAT AUTH_MODE BEARER_TOKEN OAUTH_CLIENT_ID \
@@ -172,7 +186,8 @@ const PROMISED: [(&str, &str); 4] = [
         "IMAGE RUNTIME TIMEOUT MAX_TIMEOUT MEMORY PIDS CPUS CONTAINER_USER RUNTIME_IDLE_TIMEOUT STATE_DIR OUTPUT_MODE \
          LOG_LEVEL ALLOW_SELF_SERVER",
     ),
-    ("OTEL_", "EXPORTER_OTLP_ENDPOINT"),
+    ("OTEL_", "EXPORTER_OTLP_ENDPOINT EXPORTER_OTLP_HEADERS"),
+    ("MCP_", "SERVERS_CONFIG"),
 ];
 
 #[test]

@@ -1,15 +1,15 @@
-//! What is wrong with a configuration file, and where.
+//! Problems in a configuration file, with their position.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// More problems than this are not shown: the first ones help most.
+/// Most problems that are shown: the first ones help most.
 const SHOWN_MAX: usize = 10;
 
-/// Something wrong at one place of a file.
+/// A problem at one position of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Bytes before it.
+    /// The byte offset.
     offset: usize,
     message: String,
 }
@@ -21,7 +21,7 @@ impl Problem {
     }
 }
 
-/// A file that was refused. Reads as `FILE:LINE:COLUMN: MESSAGE`, a line for each problem.
+/// A rejected file. Displayed as `FILE:LINE:COLUMN: MESSAGE`, one line per problem.
 #[derive(Debug)]
 pub(crate) struct BrokenFile {
     path: PathBuf,
@@ -65,7 +65,7 @@ impl fmt::Display for BrokenFile {
     }
 }
 
-/// Both count from one; columns count characters, as editors do.
+/// Line and column, counted from one. Columns count characters, as editors do.
 fn position(text: &str, offset: usize) -> Position {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -75,10 +75,10 @@ fn position(text: &str, offset: usize) -> Position {
     }
 }
 
-/// The known name that is most like an unknown one, if any is.
+/// The known name that is most similar to an unknown one, if any is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LIKENESS_MIN: f64 = 0.75;
-    /// Nobody means a setting by more than this.
+    /// Longer names are not compared.
     const NAME_BYTES_MAX: usize = 128;
     if name.len() > NAME_BYTES_MAX {
         return None;

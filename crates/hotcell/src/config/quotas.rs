@@ -1,4 +1,4 @@
-//! `[quota.NAME]`: other quotas for one principal, as `--quota NAME:…` has them.
+//! `[quota.NAME]`: other quotas for one principal, like `--quota NAME:…`.
 
 use hotcell_domain::{Name, Principal, QuotaKind, QuotaOverride};
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ fn schema() -> Value {
     })
 }
 
-/// Sizes are named so.
+/// The kind of a quota's value: names of sizes end in `bytes`.
 fn kind(quota: QuotaKind) -> Kind {
     if quota.as_str().ends_with("bytes") {
         Kind::Size
@@ -74,7 +74,7 @@ fn set(entry: &Entry<'_>, chosen: &mut QuotaOverride) -> Result<(), Problem> {
     };
     let value = entry.of(kind(quota))?;
     let set = chosen.set(quota, &value);
-    // TOML itself refuses a key that is there twice.
+    // The TOML parser rejects duplicate keys.
     set.map(drop)
         .map_err(|error| entry.wrong(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! docs/CONFIG.md, from the settings themselves.
+//! Generates docs/CONFIG.md from the settings.
 
 use super::catalogue::{Catalogue, Setting};
 use super::difference::is_reloaded;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// What is generated, and what is in the repository.
+    /// Compares generated text with the file in the repository.
     fn compare(generated: &str, stored: &str, command: &str) {
         assert!(
             generated == stored,

@@ -1,4 +1,4 @@
-//! docs/hotcell.schema.json, by which editors complete and check a file.
+//! Generates docs/hotcell.schema.json, with which editors complete and check a file.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::catalogue::{Catalogue, Setting};
 use super::kind::Kind;
 use super::table::TABLES;
 
-/// What most editors understand.
+/// The dialect that most editors understand.
 const DIALECT: &str = "http://json-schema.org/draft-07/schema#";
 
-/// The schema, with a line break at its end.
+/// The schema, with a newline at its end.
 pub(super) fn text(catalogue: &Catalogue) -> String {
     let schema = serde_json::to_string_pretty(&schema(catalogue));
     schema.expect("a value of JSON can be written") + "\n"

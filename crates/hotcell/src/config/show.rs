@@ -1,4 +1,4 @@
-//! `hotcell config`: every setting of a server, and where its value came from.
+//! `hotcell config`: shows every setting of a server, and the source of its value.
 
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::load::{Config, Effective, LoadError, Source, load};
 use super::table::Tables;
 use super::toml_text::{MASK, literal, quoted};
 
-/// As TOML with the sources as comments, or as JSON.
+/// The settings as TOML with the sources as comments, or as JSON.
 pub(super) fn text(config: &Config, catalogue: &Catalogue, is_json: bool) -> Result<String> {
     let config = of_serve(config)?;
     if is_json {
@@ -54,6 +54,13 @@ fn as_toml(config: &Config, catalogue: &Catalogue) -> String {
         let quotas = quotas.chosen();
         lines.extend(quotas.map(|(quota, value)| format!("{quota} = {value}  # file")));
     }
+    for rule in &config.tables.rules {
+        lines.push(format!("\n[rule.{}]", quoted(&rule.name)));
+        let decision = quoted(rule.decision.as_str());
+        lines.push(format!("action = {decision}  # file"));
+        lines.push(format!("server = {}  # file", quoted(&rule.server)));
+        lines.push(format!("tool = {}  # file", quoted(&rule.tool)));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -76,7 +83,7 @@ impl Config {
     }
 }
 
-/// Where a value came from, by the name that the operator used.
+/// The source of a value, by the name that the operator used.
 fn from(setting: &Setting, effective: &Effective) -> String {
     match effective.source {
         Source::Flag => format!("--{}", setting.flag),
@@ -105,7 +112,12 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         }))
     };
     let settings: Vec<Value> = catalogue.settings.iter().filter_map(setting).collect();
-    let Tables { aliases, quotas } = &config.tables;
+    let Tables {
+        aliases,
+        quotas,
+        rules,
+        upstreams,
+    } = &config.tables;
     let aliases = aliases
         .iter()
         .map(|(name, image)| (name.to_owned(), json!(image.to_string())));
@@ -121,6 +133,14 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         "settings": settings,
         "aliases": aliases.collect::<serde_json::Map<_, _>>(),
         "quotas": quotas.collect::<serde_json::Map<_, _>>(),
+        "rules": rules.iter().map(|rule| json!({
+            "name": rule.name,
+            "server": rule.server,
+            "tool": rule.tool,
+            "action": rule.decision.as_str(),
+        })).collect::<Vec<_>>(),
+        // Names alone: any value of an entry may be a secret.
+        "upstreams": upstreams.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
     })
 }
 

@@ -1,8 +1,8 @@
-//! Sections that are not flags but tables of the operator's own names, such as
+//! Sections that are not flags but tables with names that the operator chooses, such as
 //! `[images.aliases]`.
 //!
-//! A new one is a function that reads it, a field of [`Tables`] and an entry of [`TABLES`]: the
-//! reference, the schema and `hotcell config init` show it from there.
+//! A new section is a function that reads it, a field of [`Tables`] and an entry of [`TABLES`]: the
+//! reference, the schema and `hotcell config init` derive from there.
 
 use std::collections::BTreeMap;
 
@@ -14,38 +14,48 @@ use super::aliases;
 use super::kind::{Kind, described};
 use super::problem::{Problem, nearest};
 use super::quotas;
+use super::rules;
+use super::upstreams;
+use hotcell_codemode::Rule;
 use hotcell_domain::{ImageAliases, Principal, QuotaOverride};
 
-/// What the tables of a file say.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The content of all tables.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tables {
     pub(crate) aliases: ImageAliases,
     pub(crate) quotas: BTreeMap<Principal, QuotaOverride>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) upstreams: Vec<hotcell_upstream::Entry>,
 }
 
-/// One such section.
+/// The definition of a section.
 pub(crate) struct TableSection {
     /// Its name in the file, at most two words: `images.aliases`.
     pub(crate) path: &'static str,
-    /// One sentence.
+    /// A description in one sentence.
     pub(crate) help: &'static str,
     /// Lines below the heading, which `hotcell config init` writes as a comment.
     pub(crate) example: &'static str,
     /// The JSON Schema of the table.
     pub(crate) schema: fn() -> Value,
-    /// Reads it, or says what is wrong and where.
+    /// Reads the table, or reports what is wrong and where.
     pub(crate) read: fn(&Table<'_>, &mut Tables, &mut Vec<Problem>),
 }
 
-/// Every such section.
-pub(crate) const TABLES: &[TableSection] = &[aliases::SECTION, quotas::SECTION];
+/// All such sections.
+pub(crate) const TABLES: &[TableSection] = &[
+    aliases::SECTION,
+    quotas::SECTION,
+    rules::SECTION,
+    upstreams::SECTION,
+];
 
 /// A table of the file.
 pub(crate) struct Table<'a> {
     entries: &'a DeTable<'a>,
 }
 
-/// A value of the file. What it is asked for it is, or the answer says what is wrong.
+/// A value of the file. Its accessors return the requested type, or a problem with its position.
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     name_at: usize,
@@ -82,7 +92,7 @@ impl Entry<'_> {
         text.ok_or_else(|| self.wrong_type("a string"))
     }
 
-    /// A value of this kind, as a flag would take it.
+    /// A value of this kind, in the form that a flag accepts.
     pub(crate) fn of(&self, kind: Kind) -> Result<String, Problem> {
         let text = kind.text(self.value.get_ref());
         text.map_err(|reason| self.wrong(format!("`{}` {reason}", self.name)))
@@ -93,7 +103,7 @@ impl Entry<'_> {
         self.wrong(format!("`{name}` must be {wanted}, not {found}"))
     }
 
-    /// A problem with a name that is none of those known.
+    /// A problem with an unknown name, which suggests a similar one.
     pub(super) fn unknown<'k>(
         &self,
         what: &str,

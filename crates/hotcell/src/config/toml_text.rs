@@ -1,12 +1,12 @@
-//! Values as TOML writes them.
+//! Writes values as TOML.
 
 use super::catalogue::Setting;
 use super::kind::Kind;
 
-/// What is shown instead of a secret.
+/// The replacement for a secret.
 pub(super) const MASK: &str = "***";
 
-/// The values of a setting as its key takes them. Secrets are masked.
+/// The values of a setting as TOML. Secrets are masked.
 pub(super) fn literal(setting: &Setting, values: &[String]) -> String {
     let one = |value: &String| {
         if setting.is_secret {
@@ -31,14 +31,14 @@ fn scalar(kind: Kind, value: &str) -> String {
     }
 }
 
-/// As clap reads a boolean of the environment.
+/// Parses a boolean as clap parses one from the environment.
 fn is_true(value: &str) -> bool {
     let value = value.to_lowercase();
     matches!(value.as_str(), "y" | "yes" | "t" | "true" | "on" | "1")
 }
 
-/// A basic string. JSON escapes all that TOML does, except DEL.
-pub(super) fn quoted(text: &str) -> String {
+/// A basic string. JSON escapes everything that TOML does, except DEL.
+pub(crate) fn quoted(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     json.replace('\u{7f}', "\\u007F")
 }

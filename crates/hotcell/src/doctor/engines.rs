@@ -1,4 +1,4 @@
-//! Each engine in the list, tried, and what `auto` makes of it all.
+//! Tries each engine in the list, and reports which one `auto` would choose.
 
 use anyhow::Result;
 use futures_util::future::join_all;
@@ -7,7 +7,7 @@ use hotcell_engine::{Diagnosis, EngineKind, EngineSetup};
 use super::Finding;
 use crate::engines::{Kinds, NoEngine};
 
-/// Tries all engines, and decides as `--engine auto` would, which is the last finding.
+/// Tries all engines. The last finding is the decision of `--engine auto`.
 pub(super) fn probe(kinds: Kinds, setup: &EngineSetup) -> Result<Vec<Finding>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

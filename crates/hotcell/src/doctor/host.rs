@@ -1,4 +1,4 @@
-//! What the host's kernel and settings allow.
+//! Probes the host's kernel and settings.
 
 use std::path::{Path, PathBuf};
 
@@ -8,26 +8,26 @@ use hotcell_runtime::{Enforcement, IdMap, disk_quota};
 
 use super::Finding;
 
-/// The kernel that has everything we use.
+/// The oldest kernel that has everything we use.
 const KERNEL_MIN: (u32, u32) = (5, 14);
 
-/// The kernel that stacks layers which are mounted with other ids.
+/// The oldest kernel that supports overlay mounts of id-mapped layers.
 const IDMAPPED_OVERLAY_KERNEL_MIN: (u32, u32) = (5, 19);
 
 const USERNS_RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
-/// How root gets cgroups.
+/// How root gets cgroup controllers.
 const MOUNT: &str = "mount the controller, or boot with \
                      `systemd.unified_cgroup_hierarchy=1 cgroup_enable=memory`";
 
-/// How an ordinary user gets cgroups of their own.
+/// How an ordinary user gets delegated cgroups.
 const DELEGATE: &str = "start it as root, or in a cgroup of your own: \
                         `systemd-run --user --scope -p Delegate=yes hotcell …`";
 
-/// How swap comes to be limited, or to be no way around the limit.
+/// How swap is limited, or cannot be used to exceed the memory limit.
 const SWAP: &str = "boot with `swapaccount=1`, or switch swap off (`swapoff -a`)";
 
-/// Probes the host, from the ground up.
+/// Runs all probes, the most basic ones first.
 pub(super) fn probe(state: &Path) -> Vec<Finding> {
     let namespaces = probe::user_namespace();
     let mut findings = vec![kernel()];
@@ -70,7 +70,7 @@ pub(super) fn probe(state: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What the kernel is called, and its version.
+/// The kernel's release, and its version number.
 fn release() -> (String, (u32, u32)) {
     let release = rustix::system::uname()
         .release()
@@ -83,8 +83,8 @@ fn release() -> (String, (u32, u32)) {
     (release, version)
 }
 
-/// Whose the files of an image are in a container. Only root's containers have ids of their
-/// own for which layers can be mounted.
+/// Which owner the files of an image have in a container. Only root can create id-mapped mounts of
+/// its layers.
 fn image_files() -> Option<Finding> {
     let name = "files of images";
     if !rustix::process::geteuid().is_root() {
@@ -103,7 +103,7 @@ fn image_files() -> Option<Finding> {
     Some(finding.fixed_by(format!("use Linux {major}.{minor} or later")))
 }
 
-/// Whose the files of a workspace are on disk. An ordinary user's are that user's.
+/// Which owner the files of a workspace have on disk. Without root, it is the user.
 fn workspace_files(state: &Path) -> Option<Finding> {
     let name = "files of workspaces";
     if !rustix::process::geteuid().is_root() {
@@ -140,7 +140,7 @@ fn kernel() -> Finding {
     ))
 }
 
-/// The restriction is only a setting; whether it stands in our way was tried.
+/// The restriction is only a setting; `refused` says whether it really blocks us.
 fn apparmor(refused: Option<&ProbeError>) -> Finding {
     let name = "AppArmor";
     if let Some(refusal) = refused.filter(|refusal| refusal.cause == Cause::AppArmor) {
@@ -159,7 +159,7 @@ fn apparmor(refused: Option<&ProbeError>) -> Finding {
     }
 }
 
-/// A profile for this very program, ready to be copied.
+/// A profile for this program, ready to be copied.
 fn apparmor_fix() -> String {
     let program =
         std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/local/bin/hotcell"));
@@ -215,7 +215,7 @@ fn ids() -> Finding {
     }
 }
 
-/// One line for each limit, because a host may have one and lack another.
+/// One finding per limit: a host may be able to enforce one and not another.
 fn limits() -> Vec<Finding> {
     let found = match probe::cgroups() {
         Ok(found) => found,
@@ -239,7 +239,7 @@ fn limits() -> Vec<Finding> {
     ]
 }
 
-/// What keeps the disk space of containers within its limit.
+/// What enforces the disk limit of containers.
 fn disk_limit(state: &Path) -> Finding {
     let name = "disk limit";
     let scratch = format!("hotcell-quota-{}", std::process::id());
@@ -283,7 +283,7 @@ fn limit(name: &'static str, location: &ControllerLocation, kind: Enforcement) -
     Finding::bad(name, reason, follows).fixed_by(cgroups_fix())
 }
 
-/// The state directory, or what exists of the way to it.
+/// The state directory, or its nearest existing parent.
 fn existing(state: &Path) -> PathBuf {
     let found = state.ancestors().find(|path| path.is_dir());
     let writable = |path: &&Path| {

@@ -11,7 +11,7 @@ pub(super) struct Finding {
     /// A short name of the probe.
     pub(super) name: &'static str,
     pub(super) ok: bool,
-    /// What was observed.
+    /// A description of the result.
     pub(super) found: String,
     /// The consequence for containers, if it does not work.
     #[serde(skip_serializing_if = "Option::is_none")]

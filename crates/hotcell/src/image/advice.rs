@@ -1,4 +1,4 @@
-//! What a user at the command line can do when an image is not available.
+//! Advice for users at the command line when an image is not available.
 
 use anyhow::{Error, anyhow};
 use hotcell_domain::PolicyError;
@@ -10,7 +10,7 @@ pub(crate) fn advised(error: ImageError) -> Error {
     with(Error::new(error), step)
 }
 
-/// The same for a policy denial.
+/// Adds advice to a policy denial.
 pub(crate) fn advised_refusal(refusal: PolicyError) -> Error {
     let step = of_refusal(&refusal);
     with(Error::new(refusal), Some(step))

@@ -11,7 +11,7 @@ use hotcell_image::Credentials;
 
 use crate::cli::StateArgs;
 
-/// What to pull, and from where.
+/// The arguments of `hotcell pull`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whence").required(true).multiple(true).args(["image", "from"]))]
 pub(crate) struct PullArgs {
@@ -34,7 +34,7 @@ pub(crate) struct PullArgs {
     pub(crate) state: StateArgs,
 }
 
-/// Which images may be used.
+/// The policy on images.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct PolicyArgs {
@@ -122,7 +122,7 @@ fn registry(text: &str) -> Result<String, String> {
     }
 }
 
-/// What to do with images.
+/// The arguments of `hotcell image`.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
     #[command(subcommand)]

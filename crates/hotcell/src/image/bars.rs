@@ -8,16 +8,16 @@ use hotcell_domain::Digest;
 use hotcell_image::{Progress, Report};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-/// Layers that have a bar; what an image has besides is pulled without one.
+/// Most layers that get a bar; others are pulled without one.
 const BARS_MAX: usize = 64;
 
-/// A layer's name, how much of it is here, its size, and what is done with it.
+/// The layer's name, its progress, its size, and the current step.
 const TEMPLATE: &str = "{prefix} {bar:30} {decimal_total_bytes:>10}  {msg}";
 
 /// Progress on stderr, if that is a terminal.
 #[derive(Clone)]
 pub(super) struct Bars {
-    /// `None` where nobody looks.
+    /// `None` if stderr is not a terminal.
     layers: Option<Arc<Mutex<Layers>>>,
 }
 
@@ -36,7 +36,7 @@ impl Bars {
         }
     }
 
-    /// What the pull tells its progress to.
+    /// The callback that the pull reports its progress to.
     pub(super) fn report(&self) -> Report {
         let Some(layers) = self.layers.clone() else {
             return hotcell_image::silent();
@@ -47,7 +47,7 @@ impl Bars {
         })
     }
 
-    /// Leaves the bars on the screen as they are.
+    /// Leaves the bars on the screen.
     pub(super) fn finish(&self) {
         if let Some(layers) = &self.layers {
             let layers = layers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Layers {
         }
     }
 
-    /// Shows how much of a layer is here, and of how much; `None` is all of it.
+    /// Shows how many bytes of a layer are here, and its size; `None` means complete.
     fn set(&mut self, digest: &Digest, word: &'static str, bytes: Option<(u64, u64)>) {
         if !self.bars.contains_key(digest) && self.bars.len() >= BARS_MAX {
             return;

@@ -17,7 +17,7 @@ use crate::state;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Characters of a digest that tell it from the others.
+/// Characters of a digest that are shown.
 const DIGEST_SHOWN: usize = 12;
 
 pub(super) fn list(arguments: &ListArgs) -> Result<ExitCode> {
@@ -64,7 +64,7 @@ pub(super) async fn collect(arguments: &CollectArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what was removed.
+/// Prints what was removed.
 fn print(removed: Collected, is_json: bool) -> Result<()> {
     let Collected {
         images,
@@ -84,7 +84,7 @@ fn print(removed: Collected, is_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The engine knows which images its containers are made of.
+/// Opens the engine, which knows the images that its containers use.
 fn engine(arguments: &StateArgs) -> Result<Embedded> {
     let images = open(arguments)?;
     let directory = state::directory(arguments.state_dir.clone())?;

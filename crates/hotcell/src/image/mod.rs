@@ -1,4 +1,4 @@
-//! `hotcell pull` and `hotcell image`: the images that containers are made of.
+//! `hotcell pull` and `hotcell image`: the images of the embedded engine.
 
 mod advice;
 mod args;
@@ -30,7 +30,7 @@ pub(crate) fn open(arguments: &StateArgs) -> Result<Images> {
     })
 }
 
-/// The image, pulled if it is missing; bars show how far that is.
+/// Returns the image, pulled with progress bars if it is missing.
 pub(crate) async fn ensure(
     images: &Images,
     source: &Admitted<Source>,
@@ -42,7 +42,7 @@ pub(crate) async fn ensure(
     pulled.map_err(advised)
 }
 
-/// The operator may want to know; whoever asked is told by the error.
+/// Logs a denial for the operator; the caller gets the error.
 pub(crate) fn log_denial(image: &impl std::fmt::Display, refusal: &PolicyError) {
     hotcell_service::log_denial(&Caller::local(), image, refusal);
 }

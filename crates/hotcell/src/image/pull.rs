@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Bars, PullArgs, advised, advised_refusal, log_denial, open, shown};
 
-/// Pulls or loads, and prints what the name stands for now.
+/// Pulls or loads an image, and prints what its name resolves to now.
 pub(super) async fn run(arguments: &PullArgs, aliases: &ImageAliases) -> Result<ExitCode> {
     let bars = Bars::on_terminal();
     let fetched = fetch(arguments, aliases, &bars).await;

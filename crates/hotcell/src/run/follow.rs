@@ -46,6 +46,7 @@ pub(super) async fn follow(
         captured: sink.captured(),
         limits: container.limits().to_vec(),
         timeout,
+        artifacts: Vec::new(),
     })
 }
 

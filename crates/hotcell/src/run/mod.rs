@@ -1,11 +1,9 @@
 //! `hotcell run`: one command in a fresh container, for people.
 //!
-//! The server's own code on a state that ends with this process: rows in memory, output straight
-//! to our stdout, no socket, no pool, no timers. The container ends with this process too,
-//! however that ends; files that it left then are removed by the next run.
+//! It runs on a service of its own, and its output goes straight to our stdout.
 
+mod artifacts;
 mod container;
-mod engine;
 mod follow;
 mod outcome;
 mod program;
@@ -17,17 +15,17 @@ use anyhow::{Context, Result};
 use hotcell_domain::ImageAliases;
 
 use self::container::RunContainer;
-use self::engine::StartingEngine;
 use self::outcome::Outcome;
 use self::program::Program;
 use crate::cli::RunArgs;
+use crate::temporary::StartingEngine;
 use crate::terminal::{RawTerminal, Screen};
 
 /// Runs what was asked for and returns its exit code.
 pub(crate) fn run(arguments: &RunArgs, aliases: &ImageAliases) -> Result<ExitCode> {
     let program = Program::read(arguments)?;
     // The launcher is another process: it starts while we do the rest.
-    let engine = StartingEngine::start(arguments)?;
+    let engine = StartingEngine::start(&arguments.container)?;
     // One thread: whatever blocks (stdin, stdout, the engine, the database) has threads of its
     // own, and every hand-over to another one costs more than the work.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,7 +49,7 @@ async fn run_in_container(
     engine: StartingEngine,
     program: Program,
 ) -> Result<Outcome> {
-    let container = RunContainer::create(arguments, aliases, engine).await?;
+    let container = RunContainer::create(&arguments.container, aliases, engine).await?;
     let outcome = run_command(arguments, &container, program).await;
     let removed = container.remove().await;
     let outcome = outcome?;
@@ -70,7 +68,9 @@ async fn run_command(
     } else {
         None
     };
-    // A terminal inside speaks to ours: that is what it is for.
+    // With a terminal in the container, its escape sequences are meant for ours.
     let screen = (!arguments.json).then(|| Screen::new(arguments.raw || arguments.tty));
-    follow::follow(container, command, screen).await
+    let mut outcome = follow::follow(container, command, screen).await?;
+    outcome.artifacts = artifacts::save(container, &arguments.artifacts).await?;
+    Ok(outcome)
 }

@@ -1,5 +1,6 @@
 //! The result of the command, as an exit code, a sentence and JSON.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub(super) struct Outcome {
     pub(super) captured: Option<Captured>,
     pub(super) limits: Vec<LimitView>,
     pub(super) timeout: Option<Duration>,
+    /// Where its files were saved.
+    pub(super) artifacts: Vec<PathBuf>,
 }
 
 impl Outcome {
@@ -33,8 +36,11 @@ impl Outcome {
         exit::code(&self.end, self.stopped_by)
     }
 
-    /// Prints a sentence to stderr if the exit code alone is not clear.
+    /// Prints to stderr where files were saved, and a sentence if the exit code alone is not clear.
     pub(super) fn explain(&self) {
+        for path in &self.artifacts {
+            eprintln!("hotcell: saved {}", path.display());
+        }
         if let Some(sentence) = self.sentence() {
             eprintln!("hotcell: {}", plain(&sentence));
         }
@@ -93,6 +99,7 @@ impl Outcome {
                 "stderr_bytes": usage.stderr_bytes,
             },
             "enforced": enforced(&self.limits),
+            "artifacts": self.artifacts.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
         })
     }
 }

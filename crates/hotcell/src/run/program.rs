@@ -1,4 +1,4 @@
-//! What to run: code, a file or a command.
+//! The program to run: code, a file or a command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -13,7 +13,7 @@ use super::container::RunContainer;
 use crate::cli::RunArgs;
 use crate::terminal;
 
-/// What to run, read and checked before a container is created.
+/// The program to run, validated before a container is created.
 pub(super) struct Program {
     /// Code that is copied into the container.
     snippet: Option<Snippet>,
@@ -46,7 +46,7 @@ impl Program {
             None => command.set_no_timeout(),
         }
         command.set_stdin(Stdin::Open)?;
-        command.env = self.env;
+        command.env.extend(&self.env);
         if arguments.tty {
             let size = terminal::size();
             command.tty = true;

@@ -1,4 +1,4 @@
-//! Where the server listens, and who can reach it there.
+//! The addresses at which the server listens and can be reached.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -7,11 +7,10 @@ use tokio::net::TcpListener;
 
 use crate::cli::{AuthMode, ServeArgs, ServerArgs};
 
-/// Takes the port, or the socket that the service manager has opened for us. Nothing is
-/// accepted yet: clients that connect wait.
+/// Binds the port, or takes the socket that the service manager opened. Nothing is accepted yet:
+/// clients that connect wait.
 ///
-/// An address that others can reach is refused as long as nobody has to say who they are,
-/// unless that is what was asked for.
+/// A non-loopback address without authentication is an error, unless the operator allows it.
 pub(super) async fn bind(
     arguments: &ServeArgs,
     inherited: Option<std::net::TcpListener>,
@@ -63,19 +62,19 @@ async fn resolve(arguments: &ServeArgs) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Whether this means every address of the machine.
+/// Whether the host means every address of the machine.
 pub(super) fn is_unspecified(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host.parse()
         .is_ok_and(|address: IpAddr| address.is_unspecified())
 }
 
-/// Where clients reach us.
+/// The URLs of this server.
 #[derive(Debug)]
 pub(super) struct ListenUrls {
-    /// On this machine.
+    /// For clients on this machine.
     pub(super) here: String,
-    /// On another one, if we listen for others.
+    /// For clients on other machines, if the address is not a loopback one.
     pub(super) elsewhere: Option<String>,
 }
 
@@ -99,14 +98,14 @@ impl ListenUrls {
         }
     }
 
-    /// One that clients on any machine can use, this one too.
+    /// The URL that clients on any machine can use.
     pub(super) fn for_everybody(&self) -> &str {
         self.elsewhere.as_deref().unwrap_or(&self.here)
     }
 }
 
-/// The address that this machine speaks to others from. Connecting a UDP socket sends
-/// nothing: it asks the kernel for a route, here to addresses that are nobody's.
+/// The address from which this machine reaches others. Connecting a UDP socket sends nothing: it
+/// only asks the kernel for a route, here to reserved documentation addresses.
 fn outward_ip() -> Option<IpAddr> {
     let nobody_v4 = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
     let nobody_v6 = IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));

@@ -10,12 +10,12 @@ use hotcell_store::{LedgerAnchorRow, Store};
 
 use crate::cli::{AuditLogArgs, OnFailureChoice};
 
-/// How long the last events may take to the disk.
+/// How long writing the last events may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Opens the audit log, and continues it; `None` if the operator wants none.
+/// Opens the audit log and continues it; `None` if it is disabled.
 pub(super) async fn open(
     arguments: &AuditLogArgs,
     state: &Path,
@@ -35,8 +35,8 @@ pub(super) async fn open(
     Ok(Some(opened))
 }
 
-/// Brings all that was recorded to the disk. Tasks that are still there at the end of the process
-/// hold the ledger too, so it does not end by itself.
+/// Writes all recorded events to disk. Tasks that still run when the process ends hold the ledger,
+/// too, so it does not close by itself.
 pub(super) async fn close(ledger: Option<Ledger>) {
     if let Some(ledger) = ledger {
         let closing = tokio::task::spawn_blocking(move || ledger.close());
@@ -65,7 +65,7 @@ fn settings(arguments: &AuditLogArgs, state: &Path) -> Result<LedgerSettings> {
     })
 }
 
-/// The anchor as a row of the database.
+/// Stores the anchor as a row of the database.
 struct StoredAnchor(Store);
 
 impl AnchorStore for StoredAnchor {
@@ -89,7 +89,7 @@ impl AnchorStore for StoredAnchor {
     }
 }
 
-/// A row of the database as an anchor.
+/// Converts a row of the database into an anchor.
 pub(crate) fn anchor_of(row: &LedgerAnchorRow) -> Result<Anchor> {
     let hash = Hash::parse(row.hash.as_bytes());
     Ok(Anchor {

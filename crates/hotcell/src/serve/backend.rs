@@ -1,48 +1,51 @@
-//! What every transport shares: one state directory, one engine, one service, and the unix
-//! socket for clients on this machine.
+//! The parts that every transport shares: one state directory, one engine, one service, and the
+//! unix socket for clients on this machine.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use hotcell_codemode::CodeMode;
 use hotcell_ledger::Ledger;
 use hotcell_mcp::transport::Socket;
 use hotcell_mcp::{Options, Server};
 use hotcell_otlp::Exporter;
 use hotcell_service::{Service, Settings, SystemClock, SystemRandom};
 use hotcell_store::Store;
+use hotcell_upstream::Upstreams;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::reload::Reloader;
+use super::reload::{ReloadedParts, Reloader};
 use super::stop::{self, StopSignals};
 use super::{audit, engine, identity, settings, traces};
 use crate::cli::ServeArgs;
 use crate::config::Config;
-use crate::state;
+use crate::{state, upstream};
 
 /// A running server without its main transport (stdio or HTTP).
 pub(super) struct Backend {
-    /// What does the work.
     pub(super) service: Service,
-    /// What is served.
+    /// The MCP server on top of the service.
     pub(super) server: Server,
-    /// Where operations are recorded, if they are.
+    /// The audit log, if it is enabled.
     pub(super) ledger: Option<Ledger>,
-    /// Clients of the socket.
+    /// The connections of the unix socket.
     clients: TaskTracker,
     socket: JoinHandle<()>,
-    /// What waits for SIGHUP.
+    /// The task that waits for SIGHUP.
     #[expect(dead_code, reason = "dropped, it ends")]
     reloading: AbortOnDropHandle<()>,
     cut_off: CancellationToken,
-    /// Where traces go.
+    /// Sends traces, if the operator configured a collector.
     traces: Option<Exporter>,
+    /// The user's other MCP servers.
+    upstreams: Upstreams,
 }
 
 impl Backend {
-    /// Starts all of it. `url` is where HTTP is found, if it is.
+    /// Starts all parts. `url` is the URL of HTTP, if there is HTTP.
     pub(super) async fn start(
         arguments: &ServeArgs,
         config: &Config,
@@ -68,8 +71,19 @@ impl Backend {
         )
         .await
         .context("take over the state directory")?;
-        let reloader = Reloader::new(service.clone(), opened, config.clone());
+        let servers = upstream::settings(&arguments.discovery, &config.tables);
+        let upstreams = upstream::open(servers, directory)?;
+        let rules = arguments.codemode.settings(&config.tables.rules);
+        let codemode = CodeMode::new(Arc::new(upstreams.clone()), rules);
+        let parts = ReloadedParts {
+            service: service.clone(),
+            engine: Arc::new(opened),
+            upstreams: upstreams.clone(),
+            codemode: codemode.clone(),
+        };
+        let reloader = Reloader::new(parts, config.clone());
         let options = Options {
+            codemode,
             reload: Some(reloader.on_request()),
             ..settings::of_protocol(arguments, url)
         };
@@ -87,13 +101,14 @@ impl Backend {
             ledger,
             reloading: AbortOnDropHandle::new(reloading),
             traces,
+            upstreams,
             clients,
             socket,
             cut_off,
         })
     }
 
-    /// Waits until no client uses the socket.
+    /// Waits until the socket has no clients.
     pub(super) async fn no_clients(&self) {
         self.clients.close();
         self.clients.wait().await;
@@ -105,7 +120,7 @@ impl Backend {
         self.cut_off(is_drained).await
     }
 
-    /// The same after the client on stdio is gone.
+    /// Like [`Backend::stop`], after the client on stdio is gone.
     pub(super) async fn stop_without_client(
         self,
         arguments: &ServeArgs,
@@ -118,8 +133,9 @@ impl Backend {
 
     async fn cut_off(self, is_drained: bool) -> bool {
         self.cut_off.cancel();
+        self.upstreams.stop().await;
         if is_drained {
-            // It ends by itself once it is told to.
+            // The socket's task ends by itself once it is told to.
             let _ = self.socket.await;
             traces::flush(self.traces).await;
             tracing::info!("stopped");

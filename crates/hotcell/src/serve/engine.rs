@@ -1,4 +1,4 @@
-//! The engine of a server, as the operator asked for it.
+//! Opens the engine that the operator chose.
 
 use std::path::Path;
 

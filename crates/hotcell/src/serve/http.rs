@@ -1,4 +1,4 @@
-//! Serving over HTTP.
+//! Serves HTTP.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::cli::{AuthMode, ServeArgs};
 use crate::config::Config;
 use crate::state;
 
-/// Serves until told to stop. While it drains it still answers, so that clients learn how
-/// their execs end; new work is refused. Answers whether it came to a good end.
+/// Serves until told to stop. It still answers while it drains, so that clients learn how their
+/// execs end; new work is refused. Returns whether it drained completely.
 pub(super) async fn serve(
     arguments: &ServeArgs,
     config: &Config,
@@ -53,7 +53,7 @@ pub(super) async fn serve(
     if is_drained {
         served.await.context("serve HTTP")?;
     }
-    // It tells of failed attempts that were only counted until now.
+    // Dropping it reports failed logins that were only counted so far.
     drop(settings);
     audit::close(ledger).await;
     Ok(is_drained)

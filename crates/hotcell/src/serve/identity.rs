@@ -1,4 +1,4 @@
-//! Who uses the server: over HTTP by its settings, on the unix socket by the operating system.
+//! Identifies callers: over HTTP by the configured authentication, on the unix socket by user id.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,14 +14,15 @@ use hotcell_service::Service;
 
 use crate::cli::{AuthMode, ServeArgs};
 
-/// Tells the log and the ledger of failed attempts. There is no service yet when it is made.
+/// Records failed logins in log and ledger. The service is added later, because it does not exist
+/// yet when authentication is set up.
 #[derive(Default)]
 pub(super) struct RecordEvents(OnceLock<Service>);
 
 impl RecordEvents {
-    /// From now on they are recorded.
+    /// From now on, failures are recorded.
     pub(super) fn record_with(&self, service: Service) {
-        // It is called once.
+        // Called only once.
         let _ = self.0.set(service);
     }
 }
@@ -48,8 +49,8 @@ impl AuthEvents for RecordEvents {
     }
 }
 
-/// Who is who over HTTP. Nothing in the state directory is changed yet.
-/// `url` is where we listen; `events` is told of failed attempts.
+/// Sets up authentication over HTTP. Does not change the state directory yet. `url` is the address
+/// that we listen on; `events` receives failed attempts.
 pub(super) fn of_http(
     arguments: &ServeArgs,
     directory: &Path,
@@ -65,7 +66,7 @@ pub(super) fn of_http(
     }
 }
 
-/// Who a user of this machine is that connects to the unix socket.
+/// The caller for a local user who connects to the unix socket.
 pub(super) fn of_socket(uid: u32) -> Caller {
     local_caller(uid, rustix::process::geteuid().as_raw())
 }
@@ -96,8 +97,8 @@ fn tokens(arguments: &ServeArgs, directory: &Path) -> Result<Tokens> {
     tokens.context("read the tokens")
 }
 
-/// What clients are told about this server comes from `--public-url`, else from the address
-/// that we listen on, and never from a request.
+/// The server's own URL comes from `--public-url` or the listening address, and never from a
+/// request.
 fn by_issuer(
     arguments: &ServeArgs,
     directory: &Path,
@@ -129,7 +130,8 @@ fn by_issuer(
     });
     let oidc = oidc.context("read this host's certificates")?;
     let early = oidc.clone();
-    // An issuer that is down now may be up when somebody comes; the reason is in the log.
+    // Fetched early, but a failure is only logged: an issuer that is down now may be up when a
+    // client comes.
     tokio::spawn(async move { early.fetch_keys().await });
     let tokens = tokens(arguments, directory)?;
     tracing::info!(

@@ -1,4 +1,4 @@
-//! `hotcell serve`: the parts are put together here, started in order and stopped in order.
+//! `hotcell serve`: connects the parts, and starts and stops them in order.
 //!
 //! ```text
 //! port ─▶ state directory ─▶ engine ─▶ service (reconcile, begin to warm) ─▶ socket ─▶ accept
@@ -36,7 +36,7 @@ pub(crate) fn serve(arguments: &ServeArgs, config: &Config) -> Result<ExitCode> 
     config.log();
     // Before there is a second thread, because it changes the environment.
     let inherited = systemd::inherited_listener()?;
-    // One per core unless it is set. Whatever waits for a disk has other threads.
+    // One per core by default. Disk I/O runs on other threads.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(count) = arguments.server.worker_threads {
         builder.worker_threads(count);
@@ -55,7 +55,7 @@ pub(crate) fn serve(arguments: &ServeArgs, config: &Config) -> Result<ExitCode> 
     })
 }
 
-/// Answers whether it came to a good end.
+/// Serves the configured transport; returns whether it drained completely.
 async fn serve_transport(
     arguments: &ServeArgs,
     config: &Config,

@@ -1,57 +1,76 @@
-//! Reading the configuration again while the server runs: on SIGHUP, and for `hotcell reload`.
+//! Reloads the configuration while the server runs: on SIGHUP, and for `hotcell reload`.
 //!
 //! All or nothing: if anything in the file is wrong, every setting stays as it is.
 
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
+use hotcell_codemode::CodeMode;
 use hotcell_domain::Caller;
 use hotcell_mcp::{Reload, ReloadReport};
 use hotcell_service::{Service, Settings};
+use hotcell_upstream::Upstreams;
 use tokio::sync::{Mutex, Notify};
 
 use super::settings;
 use crate::cli::{Command, LogArgs, ServeArgs};
 use crate::config::{Config, Difference, LoadError, Loaded};
 use crate::engines::OpenedEngine;
-use crate::{level, telemetry};
+use crate::{level, telemetry, upstream};
 
-/// What applies, and what to do when something else shall.
+/// The current configuration, and the parts that a new one is applied to.
 #[derive(Clone)]
 pub(super) struct Reloader {
-    service: Service,
-    engine: Arc<OpenedEngine>,
-    /// What was read last. Whoever reloads has it for as long as that takes.
+    parts: ReloadedParts,
+    /// The configuration that was read last. A reload holds the lock until it is applied.
     current: Arc<Mutex<Config>>,
 }
 
-/// A configuration that was read and found to be right.
+/// The parts of a server that a new configuration is applied to.
+#[derive(Clone)]
+pub(super) struct ReloadedParts {
+    pub(super) service: Service,
+    pub(super) engine: Arc<OpenedEngine>,
+    pub(super) upstreams: Upstreams,
+    pub(super) codemode: CodeMode,
+}
+
+/// A valid configuration that was read.
 struct Reading {
     settings: Settings,
+    upstreams: hotcell_upstream::Settings,
+    codemode: hotcell_codemode::Settings,
     config: Config,
     log: LogArgs,
     level: tracing_subscriber::filter::LevelFilter,
 }
 
 impl Reloader {
-    pub(super) fn new(service: Service, engine: OpenedEngine, config: Config) -> Self {
+    pub(super) fn new(parts: ReloadedParts, config: Config) -> Self {
         Self {
-            service,
-            engine: Arc::new(engine),
+            parts,
             current: Arc::new(Mutex::new(config)),
         }
     }
 
-    /// For clients.
+    /// The function that clients can call.
     pub(super) fn on_request(&self) -> Reload {
         let reloader = self.clone();
         Reload::new(move |caller| {
             let reloader = reloader.clone();
-            async move { reloader.reload(&caller).await }
+            // In a task of its own, because a client that hangs up must not leave new settings
+            // with the record of the old ones.
+            let reload = tokio::spawn(async move { reloader.reload(&caller).await });
+            async move {
+                reload.await.unwrap_or_else(|_| ReloadReport {
+                    error: Some("the reload was cut off; try again".to_owned()),
+                    ..ReloadReport::default()
+                })
+            }
         })
     }
 
-    /// Reloads whenever it is notified, for ever.
+    /// Reloads on each notification, for ever.
     pub(super) async fn on_signal(self, asked: Arc<Notify>) {
         loop {
             asked.notified().await;
@@ -59,7 +78,7 @@ impl Reloader {
         }
     }
 
-    /// Reads everything again; logs what came of it, and answers the same.
+    /// Reads and applies the configuration; logs and returns the result.
     async fn reload(&self, caller: &Caller) -> ReloadReport {
         let mut current = self.current.lock().await;
         let mut reading = None;
@@ -70,7 +89,7 @@ impl Reloader {
             reading = Some(read);
             Ok(settings)
         };
-        let reloaded = self.service.reload(caller, read).await;
+        let reloaded = self.parts.service.reload(caller, read).await;
         let report = match (reloaded, reading) {
             (Ok(()), Some(reading)) => {
                 let Difference {
@@ -78,6 +97,8 @@ impl Reloader {
                     needs_restart,
                 } = current.difference(&reading.config);
                 telemetry::change_level(&reading.log, reading.level);
+                self.parts.upstreams.reload(reading.upstreams);
+                self.parts.codemode.reload(reading.codemode);
                 *current = reading.config.after_reload(&current);
                 ReloadReport {
                     error: None,
@@ -110,9 +131,13 @@ impl Reloader {
             bail!("the command line is not that of a server");
         };
         let arguments: &ServeArgs = &arguments;
-        let settings = settings::of_service(arguments, &config.tables, &self.engine).await?;
+        let settings = settings::of_service(arguments, &config.tables, &self.parts.engine).await?;
+        let upstreams = upstream::settings(&arguments.discovery, &config.tables);
+        let codemode = arguments.codemode.settings(&config.tables.rules);
         Ok(Reading {
             settings,
+            upstreams,
+            codemode,
             config,
             log,
             level,

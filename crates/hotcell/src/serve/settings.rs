@@ -1,4 +1,4 @@
-//! From the command line to the settings of each part.
+//! Translates the command line into the settings of each part.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::engines::OpenedEngine;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// What the service is told.
+/// The settings of the service.
 pub(super) async fn of_service(
     arguments: &ServeArgs,
     tables: &Tables,
@@ -66,7 +66,7 @@ pub(super) async fn of_service(
     })
 }
 
-/// How much containers have and may have, told to the operator: most of it nobody chose.
+/// The limits of containers. They are logged, because most of them are derived from the host.
 fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
     let ceilings = arguments.limits.below(arguments.ceilings, host)?;
     let Ceilings { maxima, totals, .. } = &ceilings;
@@ -82,7 +82,7 @@ fn ceilings(arguments: &ServeArgs, host: HostSize) -> Result<Ceilings> {
     Ok(ceilings)
 }
 
-/// Images of this host's files are for engines that run on this host's kernel alone.
+/// Rejects images made of this host's files, for engines that cannot use them.
 fn refuse_host_images(kind: &dyn EngineKind, images: impl Iterator<Item = ImageRef>) -> Result<()> {
     let mut images = images.filter(|image| !matches!(image, ImageRef::Oci(_)));
     match images.next() {
@@ -96,8 +96,7 @@ fn refuse_host_images(kind: &dyn EngineKind, images: impl Iterator<Item = ImageR
     }
 }
 
-/// Whether an engine's containers can have a network. One that nobody can have is not
-/// silently absent.
+/// Whether an engine's containers can have a network. If not, but it is allowed, that is logged.
 fn has_network(kind: &dyn EngineKind, capabilities: Capabilities) -> bool {
     if !capabilities.network {
         tracing::warn!(
@@ -108,7 +107,7 @@ fn has_network(kind: &dyn EngineKind, capabilities: Capabilities) -> bool {
     capabilities.network
 }
 
-/// What the protocol's side is told. `url` is where HTTP is found, if it is.
+/// The settings of the MCP server. `url` is the URL of HTTP, if there is HTTP.
 pub(super) fn of_protocol(arguments: &ServeArgs, url: Option<String>) -> Options {
     Options {
         toolsets: arguments.server.toolsets.unwrap_or(Toolsets::ALL),

@@ -1,4 +1,4 @@
-//! Who owns the state directory: this server, or one that is already running.
+//! Takes ownership of the state directory, or finds the server that has it.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Serving one client on our standard input and output.
+//! Serves one client on standard input and output.
 //!
-//! Several desktop clients may each start such a server on the same state directory: the first
-//! has the directory, the others pass bytes between their client and the first. So the first
-//! stays, when its own client is gone, for as long as others use it.
+//! Several desktop clients may each start a server on the same state directory: the first one owns
+//! the directory, the others forward bytes between their client and the first. So the first one
+//! stays as long as others use it, even after its own client is gone.
 
 use anyhow::{Context, Result};
 use hotcell_mcp::transport::serve_stdio;
@@ -17,8 +17,7 @@ use crate::cli::ServeArgs;
 use crate::config::Config;
 use crate::state;
 
-/// Serves until the client is gone or we are told to stop. Answers whether it came to a good
-/// end.
+/// Serves until the client is gone or we are told to stop. Returns whether it drained completely.
 pub(super) async fn serve(
     arguments: &ServeArgs,
     config: &Config,
@@ -54,7 +53,7 @@ pub(super) async fn serve(
     Ok(is_good)
 }
 
-/// Answers whether they are gone, and no signal came before.
+/// Waits until other clients are gone; false if a signal comes first.
 async fn stay_for_others(backend: &Backend, stops: &mut StopSignals) -> bool {
     tracing::info!("the client is gone");
     tokio::select! {

@@ -1,4 +1,4 @@
-//! Being told to stop.
+//! Signals that stop or reload the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::sync::Notify;
 
 use super::systemd;
 
-/// The signals to a server: those that end it, and SIGHUP, which has it reload.
+/// The signals to a server: those that end it, and SIGHUP, which reloads the configuration.
 pub(super) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    /// Notified when the configuration shall be read again.
+    /// Notified when the configuration must be read again.
     reload: Arc<Notify>,
     had_terminal: bool,
 }
 
 impl StopSignals {
-    /// From here on they no longer end us by themselves.
+    /// Begins to handle the signals, which no longer end us by default.
     pub(super) fn listen() -> Result<Self> {
         let on = |kind| signal(kind).context("listen for signals");
         Ok(Self {
@@ -33,12 +33,12 @@ impl StopSignals {
         })
     }
 
-    /// What is notified when the configuration shall be read again.
+    /// Notified when the configuration must be read again.
     pub(super) fn reload(&self) -> Arc<Notify> {
         Arc::clone(&self.reload)
     }
 
-    /// Waits for the next one that ends us; passes requests to reload on meanwhile.
+    /// Waits for the next signal that ends us; forwards reload requests meanwhile.
     pub(super) async fn next(&mut self) {
         loop {
             tokio::select! {
@@ -55,15 +55,15 @@ impl StopSignals {
     }
 }
 
-/// Whether we have a terminal that is still there. When it is closed, the kernel sends the same
-/// signal as somebody who wants a reload, and then there is nobody left to stop us.
+/// Whether we have a terminal that still exists. When it closes, the kernel sends SIGHUP, too, and
+/// then nobody is left to stop us.
 fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// Lets execs end for as long as `grace`, ends transient containers and keeps persistent
-/// ones. One more signal, and it leaves everything as it is: the next server finds it.
-/// Answers whether it came to its end.
+/// Waits up to `grace` for execs to end, ends transient containers and keeps persistent ones. A
+/// further signal stops this and leaves everything as it is: the next server finds it. Returns
+/// whether it finished.
 pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut StopSignals) -> bool {
     systemd::tell_stopping(grace);
     tracing::info!(
@@ -79,8 +79,8 @@ pub(super) async fn drain(service: &Service, grace: Duration, stops: &mut StopSi
     }
 }
 
-/// The same after the client is gone. Clients that start a server close its stdin and, when
-/// it takes them too long, send it a signal: then execs get no more time.
+/// Like [`drain`], after the client is gone. Clients that start a server close its stdin and, if it
+/// takes them too long, send it a signal: then execs get no more time.
 pub(super) async fn drain_without_client(
     service: &Service,
     grace: Duration,

@@ -1,7 +1,7 @@
 //! systemd, or another service manager that speaks its protocol.
 //!
-//! It can hand us the socket to listen on (`LISTEN_FDS`), and it is told when we are ready, alive
-//! and stopping (`NOTIFY_SOCKET`, `WATCHDOG_USEC`). Without it, nothing here does anything.
+//! It can pass us the socket to listen on (`LISTEN_FDS`), and we notify it when we are ready, alive
+//! and stopping (`NOTIFY_SOCKET`, `WATCHDOG_USEC`). Without it, these functions do nothing.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 /// Watchdog messages per interval: systemd kills us if none arrives, so a late one must not matter.
 const WATCHDOG_MESSAGES_PER_INTERVAL: u32 = 3;
 
-/// What stopping may take beyond the grace period of execs.
+/// How long stopping may take beyond the grace period of execs.
 const STOP_MARGIN: Duration = Duration::from_secs(45);
 
 /// The socket that a service manager opened for us, if it did (socket activation).
@@ -39,12 +39,12 @@ pub(super) fn inherited_listener() -> Result<Option<TcpListener>> {
     Ok(listener)
 }
 
-/// Clients can connect.
+/// Notifies that clients can connect.
 pub(super) fn tell_ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// We drain: execs have `grace` to finish, so systemd must not lose patience before that.
+/// Notifies that we drain: execs have `grace` to finish, so systemd must wait longer than that.
 pub(super) fn tell_stopping(grace: Duration) {
     let longest = u32::try_from((grace + STOP_MARGIN).as_micros()).unwrap_or(u32::MAX);
     tell(&[
@@ -53,8 +53,8 @@ pub(super) fn tell_stopping(grace: Duration) {
     ]);
 }
 
-/// Tells the watchdog that we are alive for as long as the service answers. If it does not,
-/// systemd restarts us; containers and their execs keep running meanwhile.
+/// Feeds the watchdog as long as the service answers. If it does not, systemd restarts us;
+/// containers and their execs keep running meanwhile.
 pub(super) fn keep_watchdog_fed(service: Service) {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;

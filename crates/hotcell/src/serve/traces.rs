@@ -1,4 +1,4 @@
-//! The traces of a server: the task that sends them, and its end.
+//! Sends the traces of a server.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use hotcell_otlp::Exporter;
 
 use crate::cli::OtelArgs;
 
-/// How long the last spans may take to be sent.
+/// How long sending the last spans may take.
 const FLUSH_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Starts to send traces, if the operator says where to.
+/// Starts sending traces, if the operator configured a collector.
 pub(super) fn start(arguments: &OtelArgs) -> Result<Option<Exporter>> {
     let Some(endpoint) = &arguments.otel_endpoint else {
         return Ok(None);
     };
-    let exporter = Exporter::start(endpoint).context("send traces to --otel-endpoint")?;
+    let headers = arguments.otel_headers.clone().unwrap_or_default();
+    let exporter = Exporter::start(endpoint, &headers).context("send traces to --otel-endpoint")?;
     Ok(Some(exporter))
 }
 
-/// Sends what is left.
+/// Sends the remaining spans.
 pub(super) async fn flush(exporter: Option<Exporter>) {
     if let Some(exporter) = exporter
         && !exporter.flush(FLUSH_WAIT_MAX).await

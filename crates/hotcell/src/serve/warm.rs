@@ -1,4 +1,4 @@
-//! What is kept ready, out of what the operator said.
+//! Derives the sets of the warm pool from the settings.
 
 use anyhow::{Result, ensure};
 use hotcell_domain::{ContainerSpec, ImageAliases, ImageRef, Limits, Policy};
@@ -6,14 +6,15 @@ use hotcell_service::PoolSpec;
 
 use crate::cli::WarmArgs;
 
-/// Containers of the default image that are kept ready if nobody says how many.
+/// Default number of warm containers of the default image.
 const DEFAULT_COUNT: usize = 1;
 
-/// The most images of which containers are kept ready.
+/// Most images with warm containers.
 const IMAGES_MAX: usize = 16;
 
-/// The stocks. An image that policy refuses is an error, unless nobody named it. `default` is
-/// what a container is that names nothing of its own.
+/// The sets of the warm pool. `default` is the image and the limits of a container that names none.
+/// If policy denies an image, that is an error, except for the default image, which is then not
+/// kept warm.
 pub(super) fn stocks(
     arguments: &WarmArgs,
     aliases: &ImageAliases,
@@ -49,7 +50,8 @@ pub(super) fn stocks(
     Ok(stocks)
 }
 
-/// How many of the default image; `None` if that is not for us to say.
+/// The number of warm containers of the default image; `None` if a named image covers it or policy
+/// denies it.
 fn count(
     asked: Option<usize>,
     named: &[PoolSpec],

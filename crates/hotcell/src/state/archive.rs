@@ -1,15 +1,15 @@
-//! A copy of a state directory in one file.
+//! The format of a copy of a state directory in one file.
 //!
 //! ```text
 //! logs/e_….head …        output logs
 //! hotcell.db             the database
 //! audit/….jsonl …        the audit log
 //! tokens.json …          see `FILES`
-//! manifest.json          the last: what is in it, with sizes and digests
+//! manifest.json          the last: a list of the files, with sizes and digests
 //! ```
 //!
-//! It is a tar archive. What has no manifest was not finished. A name that is not one of these is
-//! refused, so an archive can write nowhere but where state is.
+//! It is a tar archive. Without a manifest it is incomplete. Any other name is rejected, so an
+//! archive cannot write outside of the state directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,14 +22,13 @@ use sha2::{Digest, Sha256};
 /// The version of this format.
 pub(super) const FORMAT: u32 = 1;
 
-/// The database.
 pub(super) const DATABASE: &str = "hotcell.db";
 
-/// The list of what is in the archive.
+/// The list of files in the archive.
 pub(super) const MANIFEST: &str = "manifest.json";
 
-/// Other files of a state directory, where they are there: hashes of tokens and their last uses,
-/// the label of our containers in Docker or Podman, and the images that were pulled there for us.
+/// Other files of a state directory, if they exist: hashes of tokens and their last uses, the label
+/// of our containers in Docker or Podman, and the list of images that were pulled there for us.
 pub(super) const FILES: [&str; 4] = [
     "tokens.json",
     "token-uses.json",
@@ -37,10 +36,10 @@ pub(super) const FILES: [&str; 4] = [
     "pulled-images.json",
 ];
 
-/// A manifest is about 150 bytes for each file, and there are two files for each exec.
+/// A manifest has about 150 bytes per file, and there are two files per exec.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
@@ -59,7 +58,7 @@ pub(super) struct Entry {
     pub(super) sha256: String,
 }
 
-/// Refuses what is no file of a state directory.
+/// Rejects names that a state directory does not have.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_known = match name.split_once('/') {
         None => name == DATABASE || FILES.contains(&name),
@@ -73,8 +72,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads exactly so many bytes, and tells what they were. Where a log that is being written was
-/// replaced under us the rest is zeros, which a log ignores.
+/// Reads exactly the given number of bytes and hashes them. If a log that is being written was
+/// replaced meanwhile, the rest is zeros, which a log ignores.
 pub(super) struct Hashing<R> {
     reader: R,
     left: u64,
@@ -94,7 +93,7 @@ impl<R: Read> Hashing<R> {
         }
     }
 
-    /// Zeros follow if there is less to read.
+    /// Fills up with zeros if there is less to read.
     pub(super) fn padded(self) -> Self {
         Self { pads: true, ..self }
     }

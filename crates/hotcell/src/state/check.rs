@@ -1,7 +1,7 @@
-//! `hotcell state check`: do rows, output logs, audit log and engine agree?
+//! `hotcell state check`: checks that rows, output logs, audit log and engine agree.
 //!
 //! Everything is read from the files, so it works with and without a server. A running server
-//! changes things while we read: only what is found in each of several looks is a difference.
+//! changes things meanwhile: only a difference that is found in each of several passes is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::audit;
 use crate::cli::StateCheckArgs;
 use crate::serve::anchor_of;
 
-/// Looks until a difference is believed.
+/// Passes until a difference is reported.
 const LOOKS_MAX: usize = 4;
 
-/// Between two looks: longer than anything takes that a server settles by itself.
+/// The pause between two passes: longer than anything takes that a server settles by itself.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Checks, reports, and exits with 1 if something disagrees.
+/// Checks and reports; exits with 1 if something disagrees.
 pub(super) fn run(arguments: &StateCheckArgs) -> Result<ExitCode> {
     let directory = super::directory(arguments.place.state.state_dir.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &StateCheckArgs) -> Result<ExitCode> {
     })
 }
 
-/// Looks until nothing disagrees, or the same does again and again.
+/// Repeats the check until nothing disagrees, or the same difference persists.
 async fn settled(arguments: &StateCheckArgs, directory: &Path) -> Result<Report> {
     let mut report = look(arguments, directory).await?;
     for _ in 1..LOOKS_MAX {
@@ -58,7 +58,7 @@ async fn settled(arguments: &StateCheckArgs, directory: &Path) -> Result<Report>
     Ok(report)
 }
 
-/// One look at everything.
+/// One pass over everything.
 async fn look(arguments: &StateCheckArgs, directory: &Path) -> Result<Report> {
     let Some(store) = hotcell_store::check(directory)? else {
         bail!(
@@ -83,7 +83,7 @@ async fn look(arguments: &StateCheckArgs, directory: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Asks every engine: one that no row names may hold what has no row.
+/// Asks every engine: one that no row names may have containers without a row.
 async fn compare_with_engines(
     arguments: &StateCheckArgs,
     directory: &Path,
@@ -124,7 +124,7 @@ fn compare_with(view: &EngineView, store: &StoreCheck, report: &mut Report) {
     report.differences.extend(compare(store, view));
 }
 
-/// Rows of an engine against what it holds.
+/// Compares the rows of an engine with its containers.
 fn compare(store: &StoreCheck, view: &EngineView) -> Vec<Difference> {
     let held: BTreeMap<&ContainerId, &Container> =
         view.containers.iter().map(|one| (&one.id, one)).collect();
@@ -159,7 +159,8 @@ fn compare(store: &StoreCheck, view: &EngineView) -> Vec<Difference> {
     differences
 }
 
-/// A container without a row. One that runs and ends with its owner belongs to `hotcell run`.
+/// The difference for a container without a row. A running container that ends with its owner
+/// belongs to `hotcell run`, and is none.
 fn stranger(container: &Container) -> Option<Difference> {
     let found = match (container.lifetime, container.phase) {
         (Lifetime::WithOwner, Phase::Running) => return None,
@@ -192,7 +193,7 @@ fn check_audit_log(
         }
         return Ok(());
     }
-    // The rows were read before: the anchor must not be ahead of the files.
+    // The anchor was read before the files, so it cannot be ahead of them.
     let verdict = hotcell_ledger::verify(&directory, anchor).context("read the audit log")?;
     report.audit_events = verdict.events;
     let faults = verdict.faults.iter();

@@ -1,4 +1,4 @@
-//! One thing that disagrees, and what to do about it.
+//! A difference that the check found, with advice.
 
 use std::fmt;
 
@@ -7,38 +7,37 @@ use serde_json::{Value, json};
 
 use crate::terminal::plain;
 
-/// Something that disagrees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Difference {
     kind: Kind,
-    /// A container, an exec, a file.
+    /// The container, exec or file.
     subject: String,
-    /// What was found.
+    /// A description of the difference.
     found: String,
 }
 
-/// What can disagree.
+/// The kinds of differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Within the database, or between it and the logs.
     Store(StoreFaultKind),
-    /// A row says that a container is there, and its engine has none.
+    /// A row names a container that its engine does not have.
     ContainerMissing,
-    /// A row says that a container runs, and it has ended.
+    /// A row says that a container runs, but it has ended.
     ContainerStopped,
     /// An engine has a container without a row.
     ContainerUnknown,
     /// A workspace without a container.
     WorkspaceUnowned,
-    /// The audit log is not whole.
+    /// The audit log is damaged or incomplete.
     AuditLog,
-    /// The file of tokens cannot be read.
+    /// The token file cannot be read.
     Tokens,
 }
 
 impl Difference {
     pub(super) fn new(kind: Kind, subject: impl fmt::Display, found: impl fmt::Display) -> Self {
-        // A damaged file can say anything.
+        // A damaged file can contain anything, including escape sequences.
         let safe = |text: String| plain(&text);
         Self {
             kind,
@@ -57,7 +56,7 @@ impl Difference {
         Self::new(Kind::Store(fault.kind), subject, &fault.found)
     }
 
-    /// Whether it is the same difference, seen another time.
+    /// Whether it is the same difference, found in another pass.
     pub(super) fn is(&self, other: &Self) -> bool {
         (self.kind, &self.subject) == (other.kind, &other.subject)
     }
@@ -94,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// What to do about it.
+    /// How to resolve it.
     fn advice(self) -> &'static str {
         match self {
             Self::Store(StoreFaultKind::Database) => {

@@ -1,13 +1,13 @@
 //! `hotcell state export`: a consistent copy while the server runs.
 //!
 //! The database is copied first, in one transaction of a connection of our own. Everything else is
-//! read afterwards, so nothing is missing that its rows speak of: output logs only grow, and the
-//! audit log is at least as far as the anchor in the database. Memory does not depend on how much
-//! there is.
+//! read afterwards, so that nothing is missing that the rows refer to: output logs only grow, and
+//! the audit log is at least as far as the anchor in the database. Memory usage does not depend on
+//! the amount of data.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,20 +20,60 @@ use super::archive::{DATABASE, Entry, FILES, FORMAT, Hashing, MANIFEST, Manifest
 use crate::audit;
 use crate::cli::StateExportArgs;
 
-/// For its owner alone: it holds what the state directory holds.
+/// Only for its owner: it contains what the state directory contains.
 const MODE: u32 = 0o600;
 
-/// Writes the copy, or leaves nothing.
+/// The file name that means stdout.
+const STDOUT: &str = "-";
+
+/// Writes the copy; on failure, leaves nothing behind but what stdout has.
 pub(super) fn run(arguments: &StateExportArgs) -> Result<ExitCode> {
-    let directory = super::directory(arguments.place.state.state_dir.clone())?;
-    let file = &arguments.file;
+    let (files, schema) = if arguments.file == Path::new(STDOUT) {
+        to_stdout(arguments)?
+    } else {
+        to_file(arguments, &arguments.file)?
+    };
+    eprintln!(
+        "{files} files, with schema {schema}; containers, their workspaces and images are not in the copy"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_file(arguments: &StateExportArgs, file: &Path) -> Result<(usize, u32)> {
     if file.symlink_metadata().is_ok() {
         bail!("{} exists already", file.display());
     }
     let database = Scratch::create(beside(file, "db.new"))?;
     let archive = Scratch::create(beside(file, "new"))?;
+    let copied = copy(arguments, &database, &archive.file)?;
+    archive
+        .file
+        .sync_all()
+        .context("write the copy to the disk")?;
+    archive.keep_as(file)?;
+    Ok(copied)
+}
+
+/// A copy that is cut off has no manifest, and `import` refuses it.
+fn to_stdout(arguments: &StateExportArgs) -> Result<(usize, u32)> {
+    let stdout = io::stdout().lock();
+    if stdout.is_terminal() {
+        bail!("stdout is a terminal; name a file, or send the copy to a pipe");
+    }
+    let name = format!("hotcell-export-{}", std::process::id());
+    let database = Scratch::create(beside(&std::env::temp_dir().join(name), "db.new"))?;
+    copy(arguments, &database, stdout)
+}
+
+/// Writes the copy; returns the number of its files and the schema of the database.
+fn copy(
+    arguments: &StateExportArgs,
+    database: &Scratch,
+    archive: impl Write,
+) -> Result<(usize, u32)> {
+    let directory = super::directory(arguments.place.state.state_dir.clone())?;
     let schema = hotcell_store::copy_database(&directory, &database.path)?;
-    let mut writer = ArchiveWriter::new(&archive.file);
+    let mut writer = ArchiveWriter::new(archive);
     let copied = hotcell_store::copy_logs(&directory, &database.path, |name, log, bytes| {
         let log = Hashing::new(log, bytes).padded();
         writer.add(&format!("logs/{name}"), log, bytes)
@@ -47,17 +87,10 @@ pub(super) fn run(arguments: &StateExportArgs) -> Result<ExitCode> {
             writer.add_file(name, &path)?;
         }
     }
-    let files = writer.finish(schema)?;
-    archive
-        .file
-        .sync_all()
-        .context("write the copy to the disk")?;
-    archive.keep_as(file)?;
-    eprintln!("{files} files, with schema {schema}");
-    Ok(ExitCode::SUCCESS)
+    Ok((writer.finish(schema)?, schema))
 }
 
-fn add_audit_log(writer: &mut ArchiveWriter<'_>, directory: &Path) -> Result<()> {
+fn add_audit_log(writer: &mut ArchiveWriter<impl Write>, directory: &Path) -> Result<()> {
     if !directory.is_dir() {
         return Ok(());
     }
@@ -71,7 +104,7 @@ fn add_audit_log(writer: &mut ArchiveWriter<'_>, directory: &Path) -> Result<()>
     copied.context("copy the audit log; if retention removed a part of it just now, try again")
 }
 
-/// The path with this added to its name.
+/// The path with a suffix added to its name.
 fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(".");
@@ -79,7 +112,7 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// A file that is removed again, unless it is kept.
+/// A temporary file that is removed unless it is kept.
 struct Scratch {
     path: PathBuf,
     file: File,
@@ -94,7 +127,7 @@ impl Scratch {
         Ok(Self { path, file })
     }
 
-    /// Gives it its name, which nobody else has taken meanwhile.
+    /// Gives the file its final name, unless that has been taken meanwhile.
     fn keep_as(self, path: &Path) -> Result<()> {
         let linked = std::fs::hard_link(&self.path, path);
         linked.with_context(|| format!("create {}", path.display()))
@@ -107,17 +140,17 @@ impl Drop for Scratch {
     }
 }
 
-struct ArchiveWriter<'a> {
-    archive: tar::Builder<io::BufWriter<&'a File>>,
+struct ArchiveWriter<W: Write> {
+    archive: tar::Builder<io::BufWriter<W>>,
     entries: BTreeMap<String, Entry>,
     unix_ms: u64,
 }
 
-impl<'a> ArchiveWriter<'a> {
-    fn new(file: &'a File) -> Self {
+impl<W: Write> ArchiveWriter<W> {
+    fn new(archive: W) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            archive: tar::Builder::new(io::BufWriter::new(file)),
+            archive: tar::Builder::new(io::BufWriter::new(archive)),
             entries: BTreeMap::new(),
             unix_ms: now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0)),
         }
@@ -149,7 +182,7 @@ impl<'a> ArchiveWriter<'a> {
         added.with_context(|| format!("copy {name}"))
     }
 
-    /// Adds the manifest; returns how many files there are.
+    /// Adds the manifest; returns the number of files.
     fn finish(mut self, schema: u32) -> Result<usize> {
         let manifest = Manifest {
             format: FORMAT,

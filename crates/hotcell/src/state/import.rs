@@ -1,11 +1,11 @@
-//! `hotcell state import`: a copy becomes a state directory.
+//! `hotcell state import`: restores a copy into a state directory.
 //!
 //! ```text
 //! read all of it: names, sizes, digests, manifest ─▶ write DIRECTORY.import-PID ─▶ check it
 //!   ─▶ rename it to DIRECTORY, which must be empty or missing
 //! ```
 //!
-//! The rename is the only thing that anybody sees: before it nothing has changed, after it all is
+//! The rename is the only visible step: before it nothing has changed, after it everything is
 //! there.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::archive::{
 use crate::cli::StateImportArgs;
 use crate::serve::anchor_of;
 
-/// Restores the copy, or changes nothing.
+/// Restores the copy; on failure, changes nothing.
 pub(super) fn run(arguments: &StateImportArgs) -> Result<ExitCode> {
     let directory = super::directory(arguments.state.state_dir.clone())?;
     refuse_used(&directory)?;
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &StateImportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Only a directory that nobody uses is replaced. A running server has a lock in it.
+/// Refuses to replace a directory that is in use. A running server holds a lock in it.
 fn refuse_used(directory: &Path) -> Result<()> {
     let mut entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -63,7 +63,7 @@ fn refuse_used(directory: &Path) -> Result<()> {
     );
 }
 
-/// Reads all of an archive and compares it with its manifest.
+/// Reads a whole archive and compares it with its manifest.
 fn verify(file: &File) -> Result<Manifest> {
     let mut found = BTreeMap::new();
     let mut manifest = None;
@@ -146,8 +146,8 @@ fn refuse_without_room(directory: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Writes all files. The archive may have been changed since it was read: everything is compared
-/// once more.
+/// Writes all files. Everything is verified once more, because the archive may have changed since
+/// the first pass.
 fn extract(file: &File, manifest: &Manifest, to: &Path) -> Result<()> {
     for directory in ["logs", "audit"] {
         private_directory(&to.join(directory))?;
@@ -178,7 +178,7 @@ fn extract(file: &File, manifest: &Manifest, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether what was written agrees with itself. Containers are not in it.
+/// Checks that the restored state is consistent. It contains no containers.
 fn check(directory: &Path) -> Result<()> {
     let Some(found) = hotcell_store::check(directory)? else {
         bail!("the database in the copy is empty");
@@ -196,7 +196,7 @@ fn check(directory: &Path) -> Result<()> {
     if let Some(fault) = verdict.faults.first() {
         bail!("the audit log of the copy is not whole: {fault}");
     }
-    // What looking at the database left.
+    // Files that reading the database left behind.
     for suffix in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(directory.join(format!("{DATABASE}{suffix}")));
     }
@@ -208,7 +208,7 @@ fn private_directory(path: &Path) -> Result<()> {
     made.with_context(|| format!("make {}", path.display()))
 }
 
-/// A directory beside the one that it becomes. Removed, unless it becomes that.
+/// A directory beside the target, which is removed unless it is renamed to the target.
 struct Staging {
     path: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs.
+//! The result of a check, for people and for programs.
 
 use std::io::Write;
 
@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 
 use super::difference::Difference;
 
-/// What was found.
 pub(super) struct Report {
     pub(super) differences: Vec<Difference>,
     pub(super) audit_events: u64,
     pub(super) tokens: usize,
-    /// What could not be compared, and why.
+    /// Comparisons that could not be made, and why.
     notes: Vec<String>,
     containers: usize,
     warm: usize,

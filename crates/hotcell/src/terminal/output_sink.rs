@@ -1,4 +1,4 @@
-//! Where the output of a command goes: to our own streams, or into memory for `--json`.
+//! The destination of a command's output: our own streams, or memory for `--json`.
 
 use std::io;
 

@@ -7,7 +7,7 @@ use hotcell_auth::TokenName;
 
 use crate::cli::StateArgs;
 
-/// What to do with tokens.
+/// The arguments of `hotcell token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(super) enum TokenCommand {
     Revoke(RevokeArgs),
 }
 
-/// A token to be made.
+/// The arguments of `hotcell token add`.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
     /// Name of the token: it owns what is made with it, as principal `token:NAME`
@@ -51,7 +51,7 @@ pub(super) struct AddArgs {
     pub(super) state: StateArgs,
 }
 
-/// How to list tokens.
+/// The arguments of `hotcell token list`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print an object as JSON
@@ -62,7 +62,7 @@ pub(super) struct ListArgs {
     pub(super) state: StateArgs,
 }
 
-/// A token to be revoked.
+/// The arguments of `hotcell token revoke`.
 #[derive(Debug, Args)]
 pub(super) struct RevokeArgs {
     /// Name of the token

@@ -1,5 +1,5 @@
-//! `hotcell token`: who may use the server over HTTP. The server is not asked: it notices that
-//! the file of tokens has changed.
+//! `hotcell token`: manages the tokens of HTTP clients. It edits the file of tokens; a running
+//! server notices the change.
 
 mod args;
 
@@ -16,7 +16,7 @@ pub(crate) use self::args::TokenArgs;
 use self::args::{AddArgs, ListArgs, RevokeArgs, TokenCommand};
 use crate::state;
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn manage(arguments: &TokenArgs) -> Result<ExitCode> {
     match &arguments.command {
         TokenCommand::Add(arguments) => add(arguments)?,
@@ -26,7 +26,7 @@ pub(crate) fn manage(arguments: &TokenArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The token alone is on stdout, so that `TOKEN=$(hotcell token add ci)` works.
+/// Prints only the token to stdout, so that `TOKEN=$(hotcell token add ci)` works.
 fn add(arguments: &AddArgs) -> Result<()> {
     let directory = state::directory(arguments.state.state_dir.clone())?;
     state::prepare(&directory)?;

@@ -1,5 +1,5 @@
-//! A container takes more of the disk than it may, in every way that we know of, where no quota of
-//! the filesystem holds it: the real server on its own engine.
+//! A container exceeds its disk limit in every way that we know, without a filesystem quota: the
+//! real server on its own engine.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,10 +15,10 @@ use crate::support::deadline;
 use crate::support::home::Home;
 use crate::support::mcp::Client;
 
-/// Writes 30 MB where 16 MiB are allowed, to a file that is open as `f`.
+/// Writes 30 MB to the open file `f`, with a limit of 16 MiB.
 const FILL: &str = "\nfor _ in range(30): f.write(bytes(1000000)); f.flush()\nwait()";
 
-/// Each leaves more behind than is allowed, and then waits to be ended.
+/// Each attack leaves more than is allowed, and then waits to be ended.
 const ATTACKS: [(&str, &str); 7] = [
     ("one large file", "f = open('d/large', 'wb')"),
     (
@@ -71,7 +71,7 @@ fn stats(client: &mut Client, container: &Value) -> Value {
     serde_json::from_str(text.as_str().unwrap()).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -116,7 +116,7 @@ fn whatever_takes_too_much_of_the_disk_is_ended_and_what_is_deleted_is_free_agai
             assert!(reason.contains("fs_delete"), "{end}");
         }
         let write = json!({ "container_id": id, "path": "more", "content": "x" });
-        // What was deleted and open is free as soon as nobody has it open.
+        // Deleted files are freed as soon as no process has them open.
         if !what.starts_with("a deleted") {
             until(what, || {
                 let answer = client.call("fs_write", write.clone());
@@ -130,7 +130,7 @@ fn whatever_takes_too_much_of_the_disk_is_ended_and_what_is_deleted_is_free_agai
                 "{what}"
             );
         }
-        // A little over the limit, execs can make way for deleting.
+        // A little over the limit, execs can still run to prepare for deleting.
         if what.ends_with("closed") {
             let open = json!({ "container_id": id, "cmd": ["chmod", "700", "d"], "wait_s": 40 });
             assert_eq!(client.ok("exec_start", open)["status"], "succeeded");
@@ -168,7 +168,7 @@ f = open('d/large', 'wb')";
             || stats(&mut client, &id)["enforced_by"]["disk"] == "project_quota"
     });
     assert_eq!(poll(&mut client, &exec)["status"], "running");
-    // The same exec is ended when it really writes.
+    // The same exec is ended once it really writes.
     let go = json!({ "exec_id": exec, "data": "x", "eof": true });
     client.ok("exec_input", go);
     until("it is ended", || {
@@ -177,7 +177,8 @@ f = open('d/large', 'wb')";
     assert!(server.terminate().success());
 }
 
-/// Whoever could change the project id of a file, or what it hands on, would be free of a quota.
+/// Whoever could change the project id of a file, or the one that it passes on, would escape the
+/// quota.
 #[tokio::test]
 async fn nobody_changes_the_project_of_a_file() {
     everyone_gets(

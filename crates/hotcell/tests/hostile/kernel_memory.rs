@@ -1,9 +1,9 @@
-//! A small container makes the kernel hold as much as it can: buffers that nobody reads.
+//! A small container makes the kernel allocate as much memory as it can: buffers that nobody reads.
 //!
-//! What it holds is told by the kernel's own counts, and measured on the host. Others use that
-//! too, so an attack is made a few times and the least that it took counts: that is small if
-//! the kernel holds little, and large each time if it does not. The same attack from outside
-//! a container shows that it is one.
+//! The allocated memory is taken from the kernel's own counters, and measured on the host. Other
+//! programs run there, too, so an attack is repeated a few times and the lowest value counts: it is
+//! low if the kernel holds little, and high each time if it does not. The same attack from outside
+//! a container shows that the attack works.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,27 +24,27 @@ const MIB: u64 = 1 << 20;
 /// The container's limit.
 const MEMORY_MIB: u64 = 64;
 
-/// What an attack would take; it stops there, because this is somebody's host.
+/// How much an attack tries to allocate; it stops there, because the host is in use.
 const WANTED_MIB: u64 = 400;
 
-/// What passes through sockets that are closed at once.
+/// How much passes through sockets that are closed at once.
 const PASSING_MIB: u64 = 1000;
 
-/// What the kernel may hold for it by its own count: the container's memory, or what netlink
-/// sockets may have, which is as much; and what is rounded.
+/// Most memory that the kernel may hold by its own count: the container's memory, or the limit of
+/// netlink sockets, which is as much; plus rounding.
 const HELD_MIB_MAX: u64 = MEMORY_MIB + 8;
 
-/// What it may take of the host.
+/// Most memory that the host may lose.
 const TAKEN_MIB_MAX: u64 = 200;
 
-/// How often an attack is made at most.
+/// Most repetitions of an attack.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Each takes hundreds of MiB of its host, and two of them would be measured as one.
+/// Each attack takes hundreds of MiB of the host, and two at once would be measured as one.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// Fills buffers of one kind until the kernel takes no more, or it holds what is wanted, and
-/// says how many MiB that are, by the kernel's own count or by what it took.
+/// Fills buffers of one kind until the kernel allocates no more or the wanted amount is reached,
+/// and prints how many MiB that is, by the kernel's own count or by what was written.
 const SCRIPT: &str = r"
 import errno, fcntl, os, resource, socket, struct, sys, time
 held, written, misses = [], 0, 0
@@ -159,7 +159,7 @@ fn script(kind: &str) -> String {
     format!("KIND, WANTED = '{kind}', {wanted}\n{SCRIPT}")
 }
 
-/// What the host has, in MiB.
+/// Memory of the host, in MiB.
 #[derive(Debug, Clone, Copy)]
 struct Host {
     available: u64,
@@ -181,12 +181,12 @@ impl Host {
         }
     }
 
-    /// What became free since, which others hardly change in so short a time.
+    /// Memory that became free since, which others hardly change in so short a time.
     fn released_since(before: Self) -> u64 {
         Self::now().available.saturating_sub(before.available)
     }
 
-    /// What the kernel took for itself since.
+    /// Slab memory that the kernel allocated since.
     fn slab_since(before: Self) -> u64 {
         Self::now().slab.saturating_sub(before.slab)
     }
@@ -205,7 +205,7 @@ async fn expect_little(kind: &str) {
     panic!("{kind}: the host lost at least {least} MiB each time");
 }
 
-/// What the host lost while the attack held what it got.
+/// Memory that the host lost while the attack held its buffers.
 async fn attack_once(kind: &str) -> u64 {
     let memory = Bytes::new(MEMORY_MIB * MIB).expect("a size");
     let container = TestContainer::with(|spec| spec.limits.memory = memory).await;
@@ -227,16 +227,16 @@ async fn attack_once(kind: &str) -> u64 {
     taken
 }
 
-/// Whether the kernel killed the agent after the attack. It frees the sockets of a process that it
-/// kills after the memory of that process: whoever asks for memory in between makes it kill once
-/// more, and the last process there is the agent. On a slow host that is likely.
+/// Whether the OOM killer killed the agent after the attack. The kernel frees the sockets of a
+/// killed process after its memory: an allocation in between triggers another kill, and the last
+/// process left is the agent. On a slow host that is likely.
 async fn was_killed_for_memory(container: &TestContainer) -> bool {
     let exited = tokio::time::timeout(deadline(), container.engine.exited(&container.id)).await;
     matches!(exited, Ok(Ok(()))) && container.inspect().await.oom_kills > 1
 }
 
-/// What the host lost while the attack held what it got, or nothing if the attack was killed. The
-/// container goes on.
+/// Memory that the host lost while the attack held its buffers; 0 if the attack was killed. The
+/// container continues.
 async fn hold_and_measure(container: &TestContainer, kind: &str, before: Host) -> u64 {
     let mut command = python(&script(kind));
     command.stdin = true;
@@ -251,7 +251,7 @@ async fn hold_and_measure(container: &TestContainer, kind: &str, before: Host) -
             running.ended().await;
             slab.max(Host::released_since(full))
         }
-        // Killed because it holds as much as it may; then it holds nothing.
+        // Killed because it reached its limit; then it holds nothing.
         Err(ran) => {
             assert_eq!(ran.exit.signal, Some(9), "{kind}: {ran:?}");
             0
@@ -261,8 +261,8 @@ async fn hold_and_measure(container: &TestContainer, kind: &str, before: Host) -
     taken
 }
 
-/// The same attack takes what it wants if nothing limits it. Not measured on the host: what
-/// one attempt gives back, the kernel may keep for the next without calling it available.
+/// The same attack succeeds if nothing limits it. Not measured on the host: the kernel may keep
+/// what one attempt releases for the next one without counting it as available.
 fn expect_much_outside(kind: &str) {
     let mut attacker = Program::new("python3")
         .args(["-c", &script(kind)])

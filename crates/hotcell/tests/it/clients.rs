@@ -202,7 +202,7 @@ fn the_inspector_works_over_http() {
         home: &home,
         target,
     }
-    .story(21);
+    .story(22);
     assert!(server.terminate().success());
 }
 
@@ -229,5 +229,5 @@ fn the_inspector_works_over_stdio() {
         home: &home,
         target,
     }
-    .story(25);
+    .story(26);
 }

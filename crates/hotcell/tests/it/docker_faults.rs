@@ -11,7 +11,7 @@ use crate::support::engines::{IMAGE, Private};
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::{chain, deadline, eventually, new_id};
 
-/// More calls than creating a container takes, so that the last rounds have no fault.
+/// More calls than creating a container takes: the last round has no fault.
 const CALLS_MAX: u32 = 24;
 
 const FAULTS: [Fault; 6] = [
@@ -117,17 +117,23 @@ async fn a_create_that_is_spoiled_at_any_call_leaves_nothing_in_podman() {
     spoil_creates(&rig, &[0]).await;
 }
 
-/// Injects faults into one call after the other.
+/// Injects faults into one call after the other, until there are no more.
 async fn spoil_creates(rig: &Rig, turns: &[usize]) {
-    let (mut failures, mut tried) = (0, 0);
+    let (mut failures, mut tried, mut is_over) = (0, 0, false);
     for call in 1..=CALLS_MAX {
         for turn in turns {
-            tried += 1;
             let fault = FAULTS[(call as usize + turn) % FAULTS.len()];
-            failures += u32::from(spoiled_create(rig, call, fault).await);
+            let has_failed = spoiled_create(rig, call, fault).await;
             rig.expect_nothing_left().await;
+            is_over |= has_failed.is_none();
+            tried += 1;
+            failures += u32::from(has_failed == Some(true));
+        }
+        if is_over {
+            break;
         }
     }
+    assert!(is_over, "a create takes more than {CALLS_MAX} calls");
     assert!(
         failures > tried / 4,
         "only {failures} of {tried} met a fault"
@@ -135,8 +141,8 @@ async fn spoil_creates(rig: &Rig, turns: &[usize]) {
 }
 
 /// Creates a container while one call fails, and removes it if it was created. Returns whether it
-/// failed.
-async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
+/// failed; `None` if it took fewer calls.
+async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> Option<bool> {
     let engine = rig.engine();
     let id = new_id();
     rig.proxy.spoil(call, fault);
@@ -146,8 +152,8 @@ async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
     )
     .await;
     let made = made.unwrap_or_else(|_| panic!("{fault:?} at call {call}: it hangs"));
-    rig.proxy.mend();
-    match made {
+    let calls = rig.proxy.mend();
+    let has_failed = match made {
         Err(error) => {
             assert!(
                 is_clear(&error),
@@ -161,7 +167,8 @@ async fn spoiled_create(rig: &Rig, call: u32, fault: Fault) -> bool {
             rig.direct.destroy(&id).await.expect("it is destroyed");
             false
         }
-    }
+    };
+    (calls >= call).then_some(has_failed)
 }
 
 #[tokio::test]

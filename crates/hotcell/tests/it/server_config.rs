@@ -224,12 +224,54 @@ fn an_old_name_works_and_the_log_names_the_new_one() {
     let server = home.serve();
     server.said("CONTAINER_MEMORY_LIMIT is an old name; use HOTCELL_MEMORY");
     server.said("POOL_SIZE is an old name; use HOTCELL_WARM,");
-    server.said("MCP_BRIDGE_OUTPUT_MODE is not used by this version");
+    server.said("MCP_BRIDGE_OUTPUT_MODE is an old name; use HOTCELL_CODEMODE_OUTPUT");
     let status = Client::socket(&home).ok("system_status", json!({}));
     assert_eq!(status["profile"]["memory_bytes"], 96 << 20, "{status}");
     assert!(server.terminate().success());
     let refused = Home::new().with("MCP_PORT", "http").run(&["serve"]);
     assert!(stderr(&refused).contains("MCP_PORT, an old name of HOTCELL_PORT, is refused"));
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_named_in_the_log() {
+    let home = Home::new()
+        .with("HOTCELL_MEMROY", "96m")
+        .with("HOTCELL_QQQQQQ", "1");
+    let server = home.serve_with(&["--warm=0"]);
+    server.said("HOTCELL_MEMROY is not a setting; did you mean HOTCELL_MEMORY?");
+    server.said("HOTCELL_QQQQQQ is not a setting");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_secret_that_is_refused_is_not_repeated() {
+    for (variable, flag) in [
+        ("HOTCELL_BEARER_TOKEN", "--bearer-token"),
+        ("HOTCELL_OTEL_HEADERS", "--otel-headers"),
+    ] {
+        let by_variable = Home::new().with(variable, "hush").run(&["serve"]);
+        let by_flag = Home::new().run(&["serve", flag, "hush"]);
+        for refused in [by_variable, by_flag] {
+            let said = stderr(&refused);
+            assert!(said.contains(flag) && !said.contains("hush"), "{said}");
+            assert_eq!(refused.status.code(), Some(2));
+        }
+    }
+    // The positive control: what is no secret is.
+    let said = stderr(&Home::new().run(&["serve", "--port", "hush"]));
+    assert!(said.contains("hush"), "{said}");
+}
+
+#[test]
+fn the_log_level_of_the_file_is_the_servers_and_not_that_of_every_command() {
+    let configured = Configured::with("[logging]\nlog_level = \"debug\"\n");
+    let server = configured.home.serve_with(&["--warm=0"]);
+    let listed = configured.home.run(&["ps"]);
+    assert_eq!(stderr(&listed), "");
+    // The positive control.
+    let listed = configured.home.run(&["ps", "--log-level", "debug"]);
+    assert!(stderr(&listed).contains("DEBUG"));
+    assert!(server.terminate().success());
 }
 
 #[test]

@@ -24,19 +24,19 @@ use crate::support::wait_until;
 const COUNTING: &str =
     "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo end";
 
-fn home(private: &Private) -> Home {
+pub(crate) fn home(private: &Private) -> Home {
     let (name, address) = private.address();
     Home::new().with(name, &address)
 }
 
-fn serve(home: &Home, flavor: Flavor, more: &[&str]) -> Server {
+pub(crate) fn serve(home: &Home, flavor: Flavor, more: &[&str]) -> Server {
     let mut arguments = vec!["--engine", flavor.name(), "--default-image", IMAGE];
     arguments.extend(["--drain-grace-s", "0", "--admin-over-http"]);
     home.serve_with(&[&arguments, more].concat())
 }
 
 /// Fails if the engine still has a container or a volume of this server's.
-fn expect_nothing_left(private: &Private, home: &Home) {
+pub(crate) fn expect_nothing_left(private: &Private, home: &Home) {
     let scope = std::fs::read_to_string(home.path().join("scope")).unwrap();
     let label = format!("label=io.hotcell.scope={scope}");
     let format = ["--format", "{{.Names}} {{.Status}}"];

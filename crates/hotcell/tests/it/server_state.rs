@@ -1,5 +1,5 @@
-//! A state directory that is in use, damaged, too new, gone or full: a clear message, and what
-//! was there is still there.
+//! A state directory that is in use, damaged, too new, gone or full: a clear message, and the
+//! existing state is preserved.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -129,7 +129,7 @@ fn a_state_directory_that_cannot_be_made_is_named() {
 fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
     let home = with_container();
     let id = home.containers()[0].to_string();
-    // A warm container that nobody knows of any more would be taken for somebody's.
+    // No pool: a warm container without its row would be adopted as a caller's.
     let server = home.serve_with(&["--warm", "0"]);
     let attach = json!({ "target": "keep", "client_name": "test", "session_id": "1" });
     server.client().ok("attach", attach);
@@ -140,7 +140,7 @@ fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
         .client()
         .call("fs_list", json!({ "container_id": "keep", "path": "." }));
     server.kill();
-    // What SQLite had not put into the database yet is not thrown away unasked.
+    // Data that SQLite has not moved to the database yet is not discarded silently.
     let said = refused(&home);
     assert!(said.contains("-wal") && said.contains("aside"), "{said}");
     for suffix in ["wal", "shm"] {
@@ -153,7 +153,7 @@ fn a_database_that_is_deleted_under_the_server_breaks_nothing_for_the_next() {
 struct SmallDisk<'a>(&'a Home);
 
 impl<'a> SmallDisk<'a> {
-    /// `None` where we may not mount.
+    /// `None` if we may not mount.
     fn mount(home: &'a Home, size: &str) -> Option<Self> {
         let mounted = Command::new("mount")
             .args([
@@ -173,7 +173,7 @@ impl<'a> SmallDisk<'a> {
         None
     }
 
-    /// Lets nobody write there, or lets everybody again.
+    /// Remounts it read-only or writable.
     fn remount(&self, option: &str) {
         let remounted = Command::new("mount")
             .args(["-o", &format!("remount,{option}")])
@@ -279,7 +279,7 @@ fn a_second_server_is_refused_and_the_first_goes_on_until_it_dies() {
         let run = json!({ "container_id": "cell", "cmd": ["true"], "wait_s": 30 });
         assert_eq!(client.ok("exec_start", run)["status"], "succeeded");
     }
-    // Nothing of the first has to be removed by hand.
+    // Nothing of the first server has to be removed by hand.
     server.kill();
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let read = json!({ "container_id": "cell", "path": "." });
@@ -296,7 +296,8 @@ fn output_waits_for_room_on_a_full_disk_and_none_is_lost() {
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let mut client = server.client();
     client.ok("spawn", json!({ "alias": "cell" }));
-    // It is let go by a signal, for which no room is needed. The shell tells of it on stderr.
+    // It continues after a signal, which needs no disk space. The shell reports the signal on
+    // stderr.
     let script = "exec 2>/dev/null; trap 'go=yes' USR1; echo ready; until [ -n \"$go\" ]; do sleep 0.01; done; \
                   seq 1 200000";
     let run = json!({ "container_id": "cell", "cmd": ["sh", "-c", script] });
@@ -307,7 +308,7 @@ fn output_waits_for_room_on_a_full_disk_and_none_is_lost() {
     });
     let filler = disk.fill();
     client.ok("exec_input", json!({ "exec_id": exec, "signal": "USR1" }));
-    // The disk was full when its output came, and whoever asks is told.
+    // The disk was full when its output arrived, which the poll reports.
     support::wait_until("its output waits", || {
         let polled = client.ok("exec_poll", json!({ "exec_id": exec, "wait_s": 1 }));
         assert_eq!(polled["complete"], false, "{polled}");
@@ -361,7 +362,7 @@ fn the_state_directory_is_its_owners_alone() {
         "it wrote there"
     );
 
-    // One that is readable is closed, and containers work below it all the same.
+    // A readable one is closed, and containers below it still work.
     let home = Home::new();
     std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
     let server = home.serve();
@@ -376,7 +377,7 @@ fn the_state_directory_is_its_owners_alone() {
 
 /// Whether a file below a directory holds these bytes.
 fn is_in_a_file(directory: &Path, secret: &str) -> bool {
-    // What is removed meanwhile holds nothing.
+    // A directory that is removed meanwhile contains nothing.
     let Ok(entries) = std::fs::read_dir(directory) else {
         return false;
     };

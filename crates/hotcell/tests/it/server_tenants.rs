@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
 mod ask;
+mod session;
 mod timing;
 
 use serde_json::json;
@@ -29,7 +30,7 @@ struct Two {
     server: Server,
     alice: Person,
     bob: Person,
-    /// What is alice's, and what has the same form and does not exist.
+    /// Alice's handles, and handles of the same form that do not exist.
     pairs: [(Handles, Handles); 2],
 }
 

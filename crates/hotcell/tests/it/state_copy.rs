@@ -16,7 +16,7 @@ use crate::support::scratch;
 /// What the exec of a sample wrote.
 const OUTPUT: &str = "one\ntwö\n";
 
-/// Makes containers, an exec with output, keys, a token and events.
+/// Makes containers, an exec with output, keys, a session, a token and events.
 pub(crate) fn sample(home: &Home, client: &mut Client) {
     let spawn = json!({ "alias": "ended", "idempotency_key": "key-of-ended" });
     client.ok("spawn", spawn);
@@ -26,12 +26,25 @@ pub(crate) fn sample(home: &Home, client: &mut Client) {
         "idempotency_key": "key-of-exec" });
     client.ok("exec_start", run);
     client.ok("kill", json!({ "container_id": "ended", "force": true }));
+    client.ok("execute_code", snippet());
     let added = home.run(&["token", "add", "ci"]);
     assert!(added.status.success(), "{added:?}");
 }
 
-/// Serves a state that was restored and finds everything in it.
-pub(crate) fn demand(home: &Home) {
+fn snippet() -> Value {
+    json!({ "session": "notes", "language": "sh", "code": "echo kept" })
+}
+
+/// Demands that the session of a sample is remembered, though its container is gone.
+pub(crate) fn demand_session(client: &mut Client) {
+    let ran = client.ok("execute_code", snippet());
+    assert_eq!(ran["session_is_new"], true, "{ran}");
+    let note = ran["note"].as_str().unwrap_or_default();
+    assert!(note.contains("session notes had ended"), "{ran}");
+}
+
+/// Serves a state that was restored and finds everything in it, and what else `more` asks for.
+pub(crate) fn demand(home: &Home, more: fn(&mut Client)) {
     let server = home.serve_with(&["--drain-grace-s", "0"]);
     let mut client = server.client();
     let listed = client.ok("list_containers", json!({ "include_stopped": true }));
@@ -70,6 +83,7 @@ pub(crate) fn demand(home: &Home) {
     assert!(String::from_utf8_lossy(&tokens.stdout).contains("ci"));
     let events = home.run(&["audit", "query", "--json", "--target", &id]);
     assert!(String::from_utf8_lossy(&events.stdout).contains("EXEC_COMPLETE"));
+    more(&mut client);
     agrees(home);
     assert!(server.terminate().success());
     agrees(home);
@@ -131,7 +145,7 @@ fn a_copy_of_a_server_at_work_is_a_state_directory_with_everything_in_it() {
     agrees(&home);
 
     let restored = restored(&copy);
-    demand(&restored);
+    demand(&restored, demand_session);
 }
 
 #[test]
@@ -142,12 +156,31 @@ fn a_copy_without_a_server_is_the_same() {
     assert!(server.terminate().success());
     let copy = place.path().join("copy.tar");
     export(&home, &copy);
-    demand(&restored(&copy));
+    demand(&restored(&copy), demand_session);
     let server = home.serve();
     server
         .client()
         .ok("kill", json!({ "container_id": "living" }));
     assert!(server.terminate().success());
+}
+
+#[test]
+fn a_copy_on_stdout_is_the_same_and_says_what_is_not_in_it() {
+    let (home, place) = (Home::new(), scratch());
+    let server = home.serve_with(&["--drain-grace-s", "0"]);
+    let mut client = server.client();
+    sample(&home, &mut client);
+    let ran = home.run(&["state", "export", "-"]);
+    assert!(ran.status.success(), "{ran:?}");
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("workspaces and images are not in"), "{said}");
+    client.ok("kill", json!({ "container_id": "living", "force": true }));
+    assert!(server.terminate().success());
+    let copy = place.path().join("copy.tar");
+    std::fs::write(&copy, &ran.stdout[..ran.stdout.len() / 2]).unwrap();
+    import_refused(&Home::new(), &copy);
+    std::fs::write(&copy, &ran.stdout).unwrap();
+    demand(&restored(&copy), demand_session);
 }
 
 #[test]
@@ -282,7 +315,7 @@ fn a_copy_that_is_damaged_incomplete_or_hostile_is_refused_and_nothing_is_writte
     // The copy itself is good.
     let ran = empty.run(&["state", "import", copy.to_str().unwrap()]);
     assert!(ran.status.success(), "{ran:?}");
-    demand(&empty);
+    demand(&empty, demand_session);
 }
 
 #[test]

@@ -16,14 +16,26 @@ use flate2::write::GzEncoder;
 use hotcell_store::SCHEMA;
 use serde_json::json;
 
-use crate::state_copy::{agrees, database, demand, sample};
+use crate::state_copy::{agrees, database, demand, demand_session, sample};
 use crate::support::home::Home;
+use crate::support::mcp::Client;
 use crate::support::scratch;
 
-const FIXTURES: [(u32, &[u8]); 1] = [(
-    9,
-    include_bytes!("../fixtures/state-schema-9.tar.gz").as_slice(),
-)];
+/// The schema, its state, and what [`state_copy::sample`] made then beyond what it always has.
+type Fixture = (u32, &'static [u8], fn(&mut Client));
+
+const FIXTURES: [Fixture; 2] = [
+    (
+        9,
+        include_bytes!("../fixtures/state-schema-9.tar.gz"),
+        |_| (),
+    ),
+    (
+        10,
+        include_bytes!("../fixtures/state-schema-10.tar.gz"),
+        demand_session,
+    ),
+];
 
 /// What ended long ago is forgotten, and so are keys: the fixture becomes as old as if it had been
 /// made just now.
@@ -38,8 +50,8 @@ const SHIFT: &str = "
     DROP TABLE shift;";
 
 #[test]
-fn a_state_of_every_earlier_schema_is_migrated_and_nothing_of_it_is_lost() {
-    for (schema, fixture) in FIXTURES {
+fn a_state_of_every_schema_that_was_kept_is_migrated_and_nothing_of_it_is_lost() {
+    for (schema, fixture, more) in FIXTURES {
         let place = scratch();
         let copy = place.path().join("copy.tar");
         let mut plain = Vec::new();
@@ -50,7 +62,7 @@ fn a_state_of_every_earlier_schema_is_migrated_and_nothing_of_it_is_lost() {
         assert!(ran.status.success(), "schema {schema}: {ran:?}");
         assert_eq!(version(home.path()), schema);
         database(home.path()).execute_batch(SHIFT).unwrap();
-        demand(&home);
+        demand(&home, more);
         assert_eq!(version(home.path()), SCHEMA);
     }
 }
@@ -65,7 +77,7 @@ fn version(state: &Path) -> u32 {
 
 #[test]
 fn there_is_a_state_of_every_schema_before_this_one() {
-    let kept = FIXTURES.map(|(schema, _)| schema);
+    let kept = FIXTURES.map(|(schema, ..)| schema);
     let first = kept[0];
     for schema in first..SCHEMA {
         assert!(

@@ -45,7 +45,7 @@ pub(crate) fn as_root(mut command: Command) -> Command {
     command
 }
 
-/// Who attacks.
+/// The user that runs an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     /// The user of a container without root.

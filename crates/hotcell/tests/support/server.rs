@@ -16,7 +16,7 @@ use super::mcp::Client;
 pub(crate) struct Server {
     child: Child,
     log: Receiver<String>,
-    /// What it logged before it listened.
+    /// The log lines before it listened.
     before: Vec<String>,
     /// Where it listens: `http://127.0.0.1:PORT`.
     pub url: String,

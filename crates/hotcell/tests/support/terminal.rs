@@ -13,9 +13,9 @@ use rustix::termios::{
 
 use super::wait_until;
 
-/// Prints how the program ended and keeps the terminal open until a line is typed, because the
+/// Survives Ctrl-C, prints how the program ended and keeps the terminal open until a line is typed, because the
 /// kernel resets the terminal when the session leader ends.
-const SHELL: &str = r#""$@"; echo "ended with $?"; read line"#;
+const SHELL: &str = r#"trap : INT; "$@"; echo "ended with $?"; read line"#;
 
 /// A pseudo-terminal.
 pub(crate) struct Terminal {
@@ -97,6 +97,11 @@ impl Terminal {
         wait_until(words, || self.shown().contains(words));
     }
 
+    /// Waits until the terminal has shown these words so many times.
+    pub(crate) fn wait_for_times(&self, words: &str, times: usize) {
+        wait_until(words, || self.shown().matches(words).count() >= times);
+    }
+
     /// Presses Enter; returns its echo and the next line.
     pub(crate) fn answer(&self) -> String {
         let before = self.shown().len();
@@ -109,7 +114,7 @@ impl Terminal {
         answer
     }
 
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let shown = self.shown.lock().expect("nobody fails with it");
         String::from_utf8_lossy(&shown).into_owned()
     }

@@ -1,4 +1,4 @@
-//! Two looks at the server, and what happened in between.
+//! Snapshots of the server's containers and execs, and the rates between two of them.
 
 use std::time::Instant;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::super::connection::Server;
 
-/// What the server says now.
+/// The containers and execs at one moment.
 pub(super) struct Snapshot {
     at: Instant,
     containers: Vec<Value>,
     execs: Vec<Value>,
 }
 
-/// What containers and execs use.
+/// Resource usage of containers and execs.
 pub(super) struct Usage {
     pub(super) containers: Vec<Value>,
     pub(super) execs: Vec<Value>,
@@ -43,7 +43,7 @@ impl Snapshot {
         })
     }
 
-    /// What is used, with rates since an earlier look.
+    /// The usage now, with rates since an earlier snapshot.
     pub(super) fn since(&self, before: &Self) -> Usage {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         let containers = self.containers.iter();
@@ -89,7 +89,7 @@ fn exec(now: &Value, before: Option<&Value>, seconds: f64) -> Value {
     })
 }
 
-/// The same with numbers and lists as people read them.
+/// The same with numbers and lists formatted for people.
 pub(super) fn for_people(used: &Value) -> Value {
     let words = used["cmd"].as_array().into_iter().flatten();
     let words: Vec<&str> = words.filter_map(Value::as_str).collect();
@@ -105,7 +105,7 @@ pub(super) fn for_people(used: &Value) -> Value {
     shown
 }
 
-/// How much of something came per second, if it was there before.
+/// The increase of a counter per second; `None` if the object is new.
 fn rate(now: &Value, before: Option<&Value>, field: &str, seconds: f64) -> Option<f64> {
     let (now, before) = (now[field].as_u64()?, before?[field].as_u64()?);
     #[expect(clippy::cast_precision_loss, reason = "it is shown with a few digits")]
@@ -154,7 +154,7 @@ mod tests {
         let shown = for_people(exec);
         let shown = ["output", "rate", "command"].map(|field| shown[field].clone());
         assert_eq!(shown, ["3.0 MiB", "1.5 MiB/s", "sh -c yes"]);
-        // What was not there before has no rate yet.
+        // An object that is new has no rate yet.
         let fresh = Snapshot {
             containers: Vec::new(),
             ..snapshot(began, 0, 0)

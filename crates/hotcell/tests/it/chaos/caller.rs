@@ -16,14 +16,14 @@ pub(crate) struct Caller {
     last_id: u64,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// It was done: the structured content.
+    /// It succeeded: the structured content.
     Done(Value),
-    /// It was refused: code and message.
+    /// It failed: code and message.
     Refused(Value),
-    /// The server is gone, and whether it was done is not known.
+    /// The server is gone, and it is unknown whether the call took effect.
     Gone,
 }
 
@@ -61,7 +61,7 @@ impl Caller {
         }
     }
 
-    /// Calls a tool of a server that lives.
+    /// Calls a tool of a running server, which must succeed.
     pub(crate) fn ok(&mut self, tool: &str, arguments: &Value) -> Value {
         match self.call(tool, arguments) {
             Answer::Done(content) => content,
@@ -91,7 +91,7 @@ impl Caller {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
         loop {
             let mut line = String::new();
-            // A line that was cut off is no answer.
+            // A line without its end is not an answer.
             if self.read.read_line(&mut line).ok()? == 0 || !line.ends_with('\n') {
                 return None;
             }

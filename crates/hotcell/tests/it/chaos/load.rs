@@ -1,4 +1,4 @@
-//! What callers do: containers, commands with known output, files, keys.
+//! The load: containers, commands with known output, files, keys.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Load {
         }
     }
 
-    /// Calls until the server is gone, or so many times.
+    /// Makes calls until the server is gone, at most this many.
     pub(crate) fn work(&mut self, home: &Home, calls_max: u64) {
         let Some(mut caller) = Caller::connect(home) else {
             return;
@@ -79,7 +79,7 @@ impl Load {
         let container = self.memory.containers.last_mut().unwrap();
         match caller.call("spawn", &container.spawn()) {
             Answer::Done(made) => container.id = Some(text(&made["container_id"])),
-            Answer::Refused(why) => self.memory.not_made.push(why.to_string()),
+            Answer::Refused(why) => self.memory.not_made.push(why),
             Answer::Gone => return None,
         }
         Some(())
@@ -96,17 +96,17 @@ impl Load {
             was_complete: false,
         };
         let mut start = exec.start(&self.memory);
-        // Some are waited for, others run while the caller goes on.
+        // Some are waited for, others run while the caller continues.
         start["wait_s"] = if self.moments.below(2) == 0 { 20 } else { 0 }.into();
         self.memory.execs.push(exec);
         let exec = self.memory.execs.last_mut().unwrap();
         match caller.call("exec_start", &start) {
             Answer::Done(started) => {
                 exec.id = Some(text(&started["exec_id"]));
-                // One whose container dies meanwhile is answered as lost.
+                // If its container dies meanwhile, it is reported as lost.
                 exec.was_complete = started["complete"] == true && started["status"] == "succeeded";
             }
-            Answer::Refused(why) => self.memory.refused.push((container, why.to_string())),
+            Answer::Refused(why) => self.memory.refused.push((container, why)),
             Answer::Gone => return None,
         }
         Some(())
@@ -127,7 +127,7 @@ impl Load {
                 file.acknowledged = file.pending.pop();
                 file.pending.clear();
             }
-            Answer::Refused(why) => self.memory.refused.push((container, why.to_string())),
+            Answer::Refused(why) => self.memory.refused.push((container, why)),
             Answer::Gone => return None,
         }
         Some(())
@@ -139,7 +139,7 @@ impl Load {
         let kill = json!({ "container_id": record.id(), "force": true });
         match caller.call("kill", &kill) {
             Answer::Done(_) => record.kill_answered = true,
-            Answer::Refused(why) => self.memory.refused.push((container, why.to_string())),
+            Answer::Refused(why) => self.memory.refused.push((container, why)),
             Answer::Gone => return None,
         }
         Some(())
@@ -147,14 +147,14 @@ impl Load {
 }
 
 impl Container {
-    /// The call that asks for it.
+    /// The arguments of the `spawn` that requests it.
     pub(crate) fn spawn(&self) -> Value {
         json!({ "idempotency_key": self.key, "persistent": self.is_persistent })
     }
 }
 
 impl Exec {
-    /// The call that asks for it.
+    /// The arguments of the `exec_start` that requests it.
     pub(crate) fn start(&self, memory: &Memory) -> Value {
         let container = memory.containers[self.container].id();
         json!({ "container_id": container, "idempotency_key": self.key,
@@ -162,7 +162,7 @@ impl Exec {
     }
 }
 
-/// What `seq 1 LAST` writes.
+/// The output of `seq 1 LAST`.
 fn numbers(last: u64) -> String {
     let lines: Vec<_> = (1..=last).map(|line| format!("{line}\n")).collect();
     lines.concat()

@@ -1,26 +1,28 @@
-//! What a caller asked for and what it was told: the server's answers are compared with it.
+//! The requests of a caller and the answers it got, with which the server is compared.
 
 use std::collections::BTreeMap;
 
-/// All that one caller knows.
+use serde_json::Value;
+
+/// Everything that one caller knows.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) containers: Vec<Container>,
     pub(crate) execs: Vec<Exec>,
-    /// Containers that could not be made, by the message.
-    pub(crate) not_made: Vec<String>,
+    /// The answers about containers that could not be created.
+    pub(crate) not_made: Vec<Value>,
     /// Calls that were refused, with the container that they were about.
-    pub(crate) refused: Vec<(usize, String)>,
+    pub(crate) refused: Vec<(usize, Value)>,
 }
 
-/// A container that was asked for.
+/// A requested container.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) key: String,
     pub(crate) is_persistent: bool,
-    /// Its id, if the answer came.
+    /// The id, if the answer arrived.
     pub(crate) id: Option<String>,
-    /// Whether its end was asked for.
+    /// Whether `kill` was called.
     pub(crate) kill_asked: bool,
     /// Whether that was answered.
     pub(crate) kill_answered: bool,
@@ -30,13 +32,13 @@ pub(crate) struct Container {
 /// A file that was written.
 #[derive(Debug, Default)]
 pub(crate) struct File {
-    /// What was acknowledged last.
+    /// The content that was last acknowledged.
     pub(crate) acknowledged: Option<String>,
-    /// What was asked for since, without an answer: each of it may have been written.
+    /// Later contents without an answer: each of them may have been written.
     pub(crate) pending: Vec<String>,
 }
 
-/// An exec that was asked for.
+/// A requested exec.
 #[derive(Debug)]
 pub(crate) struct Exec {
     /// The index of its container.
@@ -44,14 +46,14 @@ pub(crate) struct Exec {
     pub(crate) key: String,
     pub(crate) script: String,
     pub(crate) expected: String,
-    /// Its id, if the answer came.
+    /// The id, if the answer arrived.
     pub(crate) id: Option<String>,
-    /// Whether its end and all of its output were in the answer.
+    /// Whether the answer contained the end and the whole output.
     pub(crate) was_complete: bool,
 }
 
 impl Memory {
-    /// Containers that calls can be about.
+    /// Containers that calls can use.
     pub(crate) fn usable(&self) -> Vec<usize> {
         let is_usable = |one: &Container| one.id.is_some() && !one.kill_asked;
         let indexes = 0..self.containers.len();

@@ -1,4 +1,4 @@
-//! What must be true after whatever happened.
+//! The properties that must hold afterwards, whatever was killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub(crate) struct Proof<'a> {
     pub(crate) home: &'a Home,
     /// Containers whose agent was killed.
     pub(crate) struck: &'a BTreeSet<String>,
-    /// Whether the launcher was killed.
-    pub(crate) launcher_died: bool,
+    /// Whether Docker was killed, so that there may have been none to ask.
+    pub(crate) engine_died: bool,
     pub(crate) memories: Vec<&'a Memory>,
 }
 
 impl Proof<'_> {
-    /// Everything that was acknowledged is there, exactly once.
+    /// Checks that everything that was acknowledged exists exactly once.
     pub(crate) fn demand(&self) {
         let mut caller = Caller::connect(self.home).unwrap();
         let recorded = Recorded::read(self.home);
@@ -36,7 +36,7 @@ impl Proof<'_> {
         self.nothing_disagrees("while the server runs");
     }
 
-    /// Ends every container that is left.
+    /// Ends all remaining containers.
     pub(crate) fn end_all(&self) {
         let mut caller = Caller::connect(self.home).unwrap();
         let listed = caller.ok("list_containers", &json!({ "limit": 200 }));
@@ -64,19 +64,20 @@ impl Proof<'_> {
         id.is_some_and(|id| self.struck.contains(id))
     }
 
-    /// Only what is about a container that was killed may be refused.
+    /// Only what is about a container that was killed may be refused, or what found no engine.
     fn refusals_have_a_reason(&self, memory: &Memory) {
-        // What was killed may have been at work on a new container. Its caller was told that there
-        // is none; that nothing is left of it is looked at below.
-        let may_be_missing = self.launcher_died || !self.struck.is_empty();
-        let (seed, not_made) = (self.seed, &memory.not_made);
-        assert!(
-            not_made.is_empty() || may_be_missing,
-            "seed {seed}: {not_made:?}"
-        );
+        let found_no_engine = |why: &Value| self.engine_died && why["code"] == "unavailable";
+        for why in &memory.not_made {
+            // An agent that was killed may have been that of a new container. Its caller was told
+            // that there is none; that nothing is left of it is looked at below.
+            let is_explained = !self.struck.is_empty() && why["code"] != "internal";
+            let seed = self.seed;
+            assert!(is_explained || found_no_engine(why), "seed {seed}: {why}");
+        }
         for (container, why) in &memory.refused {
             let container = &memory.containers[*container];
-            let is_explained = container.kill_asked || self.is_struck(container);
+            let is_explained =
+                container.kill_asked || self.is_struck(container) || found_no_engine(why);
             let key = &container.key;
             assert!(is_explained, "seed {}: {why}: {key}", self.seed);
         }
@@ -85,7 +86,7 @@ impl Proof<'_> {
     fn container(&self, caller: &mut Caller, container: &Container, recorded: &Recorded) {
         let seed = self.seed;
         let Some(id) = &container.id else {
-            // Whether it was made is not known; asked again, it is there once.
+            // It is unknown whether it was created; if requested again, it exists once.
             let first = caller.ok("spawn", &container.spawn());
             let second = caller.ok("spawn", &container.spawn());
             assert_eq!(first["container_id"], second["container_id"], "seed {seed}");
@@ -115,7 +116,7 @@ impl Proof<'_> {
         self.files(caller, container, recorded);
     }
 
-    /// A persistent container whose agent died is started again.
+    /// Waits until a persistent container whose agent died has been restarted.
     fn wait_until_it_answers(&self, caller: &mut Caller, id: &str) {
         wait_until(&format!("{id} answers, seed {}", self.seed), || {
             let list = json!({ "container_id": id, "path": "." });
@@ -167,7 +168,8 @@ impl Proof<'_> {
         self.runs(caller, memory, exec);
     }
 
-    /// Every byte of its output is there, once; if its container was cut off, the first of them.
+    /// Checks that every byte of its output is there once; if its container was killed, a prefix of
+    /// it.
     fn output(&self, caller: &mut Caller, exec: &Exec, id: &str, is_cut: bool) {
         let (output, end) = caller.follow(id);
         let place = format!("seed {}: {id}: {}", self.seed, end["status"]);
@@ -183,7 +185,8 @@ impl Proof<'_> {
         );
     }
 
-    /// Asked again under its key, it is the same exec; if nobody knew of it, it runs now.
+    /// Repeats the request with its key, which returns the same exec, or runs it if it never
+    /// arrived.
     fn key(&self, caller: &mut Caller, memory: &Memory, exec: &Exec) {
         let again = caller.ok("exec_start", &exec.start(memory));
         let found = again["exec_id"].as_str().unwrap();
@@ -194,7 +197,7 @@ impl Proof<'_> {
         }
     }
 
-    /// It ran once. One that was cut off may not have begun.
+    /// Checks that it ran once. One whose container was killed may not have started.
     fn runs(&self, caller: &mut Caller, memory: &Memory, exec: &Exec) {
         let container = &memory.containers[exec.container];
         let read = json!({ "container_id": container.id(), "path": "runs", "limit": 1 << 20 });
@@ -214,7 +217,7 @@ impl Proof<'_> {
     }
 }
 
-/// Events of the audit log by name, with what they are about and what they created.
+/// Events of the audit log by name, with their targets and the ids that they created.
 struct Recorded(BTreeMap<String, BTreeSet<String>>);
 
 impl Recorded {

@@ -28,7 +28,6 @@ pub(crate) struct Round {
     loads: Vec<Load>,
     /// Containers whose agent was killed.
     struck: BTreeSet<String>,
-    launcher_died: bool,
     /// All that were ever seen.
     seen: BTreeSet<ContainerId>,
 }
@@ -41,7 +40,6 @@ impl Round {
             home: Home::new(),
             loads: (0..CALLERS).map(|number| Load::new(seed, number)).collect(),
             struck: BTreeSet::new(),
-            launcher_died: false,
             seen: BTreeSet::new(),
         }
     }
@@ -60,7 +58,7 @@ impl Round {
             seed: self.seed,
             home: &self.home,
             struck: &self.struck,
-            launcher_died: self.launcher_died,
+            engine_died: false,
             memories: memories.collect(),
         };
         proof.demand();
@@ -87,7 +85,6 @@ impl Round {
 
     /// Lets the callers work and kills one process meanwhile. Returns the server that runs then.
     fn strike(&mut self, victim: Victim, server: Server) -> Server {
-        self.launcher_died |= victim == Victim::Launcher;
         let wait = Duration::from_micros(self.moments.below(WAIT_MS_MAX * 1000));
         let (home, loads) = (&self.home, &mut self.loads);
         let (moments, struck) = (&mut self.moments, &mut self.struck);
@@ -102,7 +99,7 @@ impl Round {
                     server.kill();
                     return None;
                 }
-                Victim::Launcher => strike::launcher(&server),
+                Victim::Launcher => drop(strike::launcher(server.pid())),
                 Victim::Agent => strike::agent(home, moments, struck),
             }
             Some(server)

@@ -1,4 +1,4 @@
-//! What is killed, and when.
+//! Chooses and kills a process.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,8 @@ use hotcell_domain::ContainerId;
 use crate::crash::moment::{Moments, kill, parent_of};
 use crate::support::home::Home;
 use crate::support::pids;
-use crate::support::server::Server;
 
-/// What dies.
+/// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
     Server,
@@ -18,7 +17,7 @@ pub(crate) enum Victim {
 }
 
 impl Victim {
-    /// The server half of the time: most of what can go wrong goes wrong then.
+    /// The server in half of the cases: most problems are found then.
     pub(crate) fn of(moments: &mut Moments) -> Self {
         match moments.below(4) {
             0 => Self::Launcher,
@@ -28,15 +27,14 @@ impl Victim {
     }
 }
 
-/// Kills the launcher of a server.
-pub(crate) fn launcher(server: &Server) {
+/// Kills the launcher of the server with this process; returns its own, if there was one.
+pub(crate) fn launcher(server: u32) -> Option<u32> {
     let is_launcher = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        parent_of(*pid) == server.pid() && command.starts_with(b"hotcell-launcher")
+        parent_of(*pid) == server && command.starts_with(b"hotcell-launcher")
     };
-    if let Some(pid) = pids().into_iter().find(is_launcher) {
-        kill(pid);
-    }
+    let found = pids().into_iter().find(is_launcher);
+    found.inspect(|pid| kill(*pid))
 }
 
 /// Kills the agent of some container; its id goes into `struck`.
@@ -47,7 +45,7 @@ pub(crate) fn agent(home: &Home, moments: &mut Moments, struck: &mut BTreeSet<St
         return;
     }
     let chosen = usize::try_from(moments.below(ids.len() as u64)).unwrap();
-    // Before it dies: whoever is refused because of it must find it here.
+    // Recorded before it dies: a call that fails because of it must find it here.
     struck.insert(ids[chosen].to_string());
     if let Some(pid) = agent_of(&ids[chosen]) {
         kill(pid);

@@ -1,4 +1,4 @@
-//! SIGTERM under load: whatever was begun is finished and told.
+//! SIGTERM under load: everything that has begun is finished and reported.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::support::home::Home;
 
 const CALLERS: usize = 4;
 
-/// What one caller was told: execs, each with what it writes.
+/// The answers to one caller: execs, each with its expected output.
 type Told = Vec<(String, String)>;
 
-/// Runs commands until the server takes no more. Each is answered with all of its output.
+/// Runs commands until the server accepts no more. Each is answered with its whole output.
 fn work(home: &Home, caller_number: usize, told: &std::sync::mpsc::Sender<()>) -> Told {
     let mut caller = Caller::connect(home).unwrap();
     let container = caller.ok("spawn", &json!({}))["container_id"].clone();
@@ -24,7 +24,7 @@ fn work(home: &Home, caller_number: usize, told: &std::sync::mpsc::Sender<()>) -
                 assert_eq!(ran["status"], "succeeded", "{ran}");
                 assert_eq!(ran["messages"][0]["data"], expected, "{ran}");
                 done.push((ran["exec_id"].as_str().unwrap().to_owned(), expected));
-                // The test may have heard enough.
+                // The test may have received enough.
                 let _ = told.send(());
             }
             Answer::Refused(why) => {

@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_millis(25);
 
 #[tokio::test]
 async fn a_server_that_dies_while_it_makes_containers_leaves_nothing_behind() {
-    for seed in 0..25 {
+    for seed in 0..10 {
         let (home, mut moments) = (scratch(), Moments::of(seed));
         let mut driver = Driver::start("create", home.path());
         for _ in 0..=moments.below(4) {
@@ -28,7 +28,7 @@ async fn a_server_that_dies_while_it_makes_containers_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_server_that_dies_while_it_destroys_containers_leaves_nothing_behind() {
-    for seed in 100..115 {
+    for seed in 100..106 {
         let (home, mut moments) = (scratch(), Moments::of(seed));
         let mut driver = Driver::start("destroy", home.path());
         for _ in 0..=moments.below(4) {

@@ -1,4 +1,4 @@
-//! Everything that can be asked about a handle.
+//! Every way to ask about a handle.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const TASK_METHODS: [&str; 3] = ["tasks/get", "tasks/update", "tasks/cancel"];
 /// names two things.
 const OWN_WORDS: [&str; 2] = ["session_id", "session"];
 
-/// Somebody with a token.
+/// A principal with a token.
 pub(crate) struct Person {
     pub(crate) token: String,
     pub(crate) url: String,
@@ -45,11 +45,16 @@ pub(crate) enum Ask {
     Path { method: &'static str, path: String },
 }
 
-/// Every way there is, by what the server lists to an admin. What ends the container comes last.
+/// All ways, derived from what the server lists to an admin. The one that ends the container comes
+/// last.
 pub(crate) fn asks(operator: &mut Client) -> Vec<Ask> {
     let mut asks = Vec::new();
     for template in listed(operator, "resources/templates/list", "resourceTemplates") {
         let template = text(&template["uriTemplate"]);
+        // Other MCP servers are the operator's. Who may use which, the crate `upstream` tests.
+        if template.contains("{server}") {
+            continue;
+        }
         for argument in variables(&template) {
             let template = template.clone();
             asks.push(Ask::Completion { template, argument });
@@ -142,7 +147,7 @@ fn filled(template: &str, on: &Handles) -> String {
 }
 
 impl Ask {
-    /// All that a person is answered, with the handles taken out.
+    /// The whole answer to a person, without the handles.
     pub(crate) fn answer(&self, person: &mut Person, on: &Handles) -> String {
         let answer = self.ask(person, on);
         answer
@@ -194,7 +199,7 @@ impl Ask {
         }
     }
 
-    /// What a refusal contains.
+    /// The text that a refusal contains.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         match self {
             Self::Tool { .. } => Some("not_found"),
@@ -208,8 +213,8 @@ impl Ask {
         }
     }
 
-    /// Whether the owner hears something else. A prompt is a text that looks nothing up, and a
-    /// list of completions names everything that there is.
+    /// Whether the owner gets a different answer. A prompt is a text that looks up nothing, and a
+    /// list of completions contains all names.
     pub(crate) fn tells_owners_apart(&self) -> bool {
         match self {
             Self::Tool { .. } | Self::Resource { .. } | Self::Task { .. } => true,

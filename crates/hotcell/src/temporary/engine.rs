@@ -1,4 +1,4 @@
-//! The engine of `hotcell run`, which starts in the background.
+//! Opens the engine in the background.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -7,18 +7,18 @@ use anyhow::{Context, Result};
 use hotcell_engine::{Embedded, EmbeddedConfig, EngineError};
 use hotcell_service::ServiceError;
 
-use crate::cli::RunArgs;
+use crate::cli::ContainerArgs;
 use crate::state;
 
-/// An engine that is being opened by a thread of its own.
-pub(super) struct StartingEngine {
+/// An engine that is being opened by another thread.
+pub(crate) struct StartingEngine {
     home: PathBuf,
     thread: JoinHandle<Result<Embedded, EngineError>>,
 }
 
 impl StartingEngine {
-    /// Begins to open the engine, in a state directory that is ours alone.
-    pub(super) fn start(arguments: &RunArgs) -> Result<Self> {
+    /// Begins to open the engine, after making sure that the state directory is ours alone.
+    pub(crate) fn start(arguments: &ContainerArgs) -> Result<Self> {
         let directory = state::directory(arguments.state.state_dir.clone())?;
         state::prepare(&directory)?;
         let home = directory.join("run");
@@ -37,13 +37,13 @@ impl StartingEngine {
         Ok(Self { home, thread })
     }
 
-    /// Where it keeps its containers. It exists once the engine is ready.
-    pub(super) fn home(&self) -> &Path {
+    /// The directory of its containers. It exists once the engine is ready.
+    pub(crate) fn home(&self) -> &Path {
         &self.home
     }
 
     /// Waits until the engine can be used.
-    pub(super) fn ready(self) -> Result<Embedded, ServiceError> {
+    pub(crate) fn ready(self) -> Result<Embedded, ServiceError> {
         let opened = self.thread.join().map_err(|_| ServiceError::Internal {
             step: "open the engine",
             source: "its thread panicked".into(),
