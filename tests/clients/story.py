@@ -9,7 +9,7 @@ TOOLS = {
     "spawn", "attach", "kill", "list_containers",
     "exec_start", "exec_poll", "exec_input", "exec_cancel", "list_execs",
     "fs_read", "fs_write", "fs_delete", "fs_stat", "fs_list", "fs_batch", "fs_import", "fs_export",
-    "execute_code", "sandbox_read_file", "sandbox_write_file", "sandbox_list_files",
+    "execute_code", "sandbox_read_file", "sandbox_write_file", "sandbox_list_files", "run_python",
 }
 
 # Over stdio; over HTTP only where the operator allowed it.
@@ -29,6 +29,7 @@ async def work(client, tools):
         assert denied["code"] == "denied" and "--admin-over-http" in denied["hint"], denied
 
     await in_session(client)
+    await with_script(client)
     made = await client.call("spawn", {"alias": "client", "labels": {"from": "a test"}})
     container = made["container_id"]
     assert made["status"] == "running", made
@@ -38,6 +39,16 @@ async def work(client, tools):
         assert (await client.call("kill", {"container_id": container}))["status"]
     gone = await client.refused("kill", {"container_id": container})
     assert gone["code"] == "not_found" and gone["hint"], gone
+
+
+async def with_script(client):
+    ran = await client.call("run_python", {"code": "import asyncio\nawait asyncio.sleep(0)\nprint('out')\n[1, 2]"})
+    assert ran["status"] == "success" and ran["result"] == [1, 2] and ran["stdout"] == "out\n", ran
+    wrong = await client.call("run_python", {"code": "mcp_nobody.tool()"})
+    assert wrong["status"] == "validation_error" and "nobody" in wrong["error"], wrong
+    await client.call("run_python", {"code": "save_memory('story', {'n': 1})"})
+    kept = await client.call("run_python", {"code": "value = load_memory('story')\ndelete_memory('story')\nvalue"})
+    assert kept["result"] == {"n": 1}, kept
 
 
 async def in_session(client):
