@@ -15,6 +15,7 @@ mod container;
 mod disk;
 mod disk_watch;
 mod durable;
+mod egress;
 mod environment;
 mod error;
 mod exec;

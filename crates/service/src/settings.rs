@@ -1,5 +1,6 @@
 //! The operator's settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hotcell_domain::{
@@ -62,6 +63,11 @@ pub struct Settings {
     pub warm_check_interval: Duration,
     /// Settings of sessions and snippets.
     pub code: CodeSettings,
+    /// What containers may reach.
+    pub egress: hotcell_egress::Settings,
+    /// Where the authority lives that containers with a profile trust; `None`: no container can
+    /// have a profile.
+    pub egress_directory: Option<PathBuf>,
     /// The audit log; `None`: operations are not recorded.
     pub ledger: Option<Ledger>,
     /// Exports the spans of operations; `None`: no traces.
@@ -145,6 +151,8 @@ impl Default for Settings {
             warm: Vec::new(),
             warm_check_interval: Duration::from_secs(30),
             code: CodeSettings::default(),
+            egress: hotcell_egress::Settings::default(),
+            egress_directory: None,
             ledger: None,
             traces: None,
         }

@@ -39,6 +39,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
         &[
             "hotcell-agent-client",
             "hotcell-domain",
+            "hotcell-egress",
             "hotcell-engine",
             "hotcell-image",
             "hotcell-ledger",
@@ -67,6 +68,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
             "hotcell-auth",
             "hotcell-codemode",
             "hotcell-domain",
+            "hotcell-egress",
             "hotcell-engine",
             "hotcell-http",
             "hotcell-image",
