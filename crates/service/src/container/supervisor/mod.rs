@@ -12,6 +12,7 @@ use std::time::Duration;
 use hotcell_domain::{Admitted, ContainerSpec, Phase};
 use hotcell_engine::{Container, Engine, EngineError, Progress};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 pub(crate) use self::create::CreateError;
 pub(crate) use self::create::create;
@@ -33,6 +34,8 @@ pub(crate) struct Supervisor {
     pub(super) waiting: Vec<oneshot::Sender<Result<(), ServiceError>>>,
     /// Whether the caller went away before it was answered.
     abandonment: Abandonment,
+    /// Read when the supervisor starts, so that it does not matter when it is first scheduled.
+    ttl_ends: Option<Instant>,
 }
 
 /// The state of a container when its supervisor starts.
@@ -92,6 +95,7 @@ impl Supervisor {
             requests,
             waiting: Vec::new(),
             abandonment: Abandonment::default(),
+            ttl_ends: ttl_ends(inner, container),
         };
         let work = trace::carried(supervisor.supervise(origin));
         inner.environment.tasks.spawn(work);
@@ -193,7 +197,7 @@ impl Supervisor {
             request = self.requests.recv() => request.map_or(EndCause::Exited, |request| self.take(request)),
             () = exited(&*environment.engine, &container) => EndCause::Exited,
             _ = connection.distrusted() => EndCause::Distrusted,
-            () = expired(&self.inner, &container) => EndCause::Requested { force: false },
+            () = expired(&self.inner, &container, self.ttl_ends) => EndCause::Requested { force: false },
             () = abandonment.abandoned() => EndCause::Requested { force: true },
         }
     }
@@ -243,16 +247,22 @@ async fn exited(engine: &dyn Engine, container: &LiveContainer) {
     }
 }
 
-/// Waits until its TTL is over by the wall clock, which may be changed meanwhile.
-async fn expired(inner: &Inner, container: &LiveContainer) {
-    let Some(expires_unix_ms) = container.row.expires_unix_ms else {
-        return std::future::pending().await;
-    };
-    loop {
-        let now_unix_ms = inner.environment.clock.unix_ms();
-        match expires_unix_ms.checked_sub(now_unix_ms) {
-            None | Some(0) => return,
-            Some(left_ms) => tokio::time::sleep(Duration::from_millis(left_ms)).await,
+/// When its TTL is over if nobody sets the clock; `None` if it has none.
+fn ttl_ends(inner: &Inner, container: &LiveContainer) -> Option<Instant> {
+    let expires_unix_ms = container.row.expires_unix_ms?;
+    let left_ms = expires_unix_ms.saturating_sub(inner.environment.clock.unix_ms());
+    Instant::now().checked_add(Duration::from_millis(left_ms))
+}
+
+/// Waits until its TTL is over by the wall clock, which may be changed meanwhile: then garbage
+/// collection notices it first.
+async fn expired(inner: &Inner, container: &LiveContainer, mut ttl_ends: Option<Instant>) {
+    while let Some(ends) = ttl_ends {
+        tokio::time::sleep_until(ends).await;
+        ttl_ends = self::ttl_ends(inner, container);
+        if ttl_ends.is_some_and(|ends| ends <= Instant::now()) {
+            return;
         }
     }
+    std::future::pending().await
 }
