@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::address::AddressRules;
 use crate::authority::{Authority, AuthorityError};
@@ -24,7 +24,7 @@ const OWN_ADDRESSES_TIME: Duration = Duration::from_secs(30);
 /// Decides, resolves and dials for every container of a server.
 #[derive(Debug)]
 pub struct Broker {
-    policy: RwLock<Arc<Policy>>,
+    policy: watch::Sender<Arc<Policy>>,
     pub(crate) authority: Authority,
     dialler: Dialler,
     pub(crate) connections: Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl Broker {
     /// A broker whose authority lives in `directory`.
     pub fn open(policy: Policy, directory: &Path) -> Result<Self, AuthorityError> {
         Ok(Self {
-            policy: RwLock::new(Arc::new(policy)),
+            policy: watch::Sender::new(Arc::new(policy)),
             authority: Authority::open(directory, SystemTime::now())?,
             dialler: Dialler::default(),
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
@@ -55,14 +55,18 @@ impl Broker {
 
     /// The policy as it is now.
     pub fn policy(&self) -> Arc<Policy> {
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&policy)
+        Arc::clone(&self.policy.borrow())
     }
 
-    /// Replaces the policy. New connections and requests are decided by it.
+    /// Replaces the policy. New connections and requests are decided by it, and open connections
+    /// that it refuses are closed.
     pub fn replace_policy(&self, policy: Policy) {
-        let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(policy);
+        self.policy.send_replace(Arc::new(policy));
+    }
+
+    /// Each policy that replaces the present one.
+    pub(crate) fn policies(&self) -> watch::Receiver<Arc<Policy>> {
+        self.policy.subscribe()
     }
 
     /// The certificate that containers trust, as PEM.

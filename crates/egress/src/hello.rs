@@ -22,6 +22,13 @@ pub(crate) struct Hello {
     pub(crate) bytes: BytesMut,
 }
 
+impl Hello {
+    /// Whether the client speaks a protocol. One that names none speaks HTTP/1.1.
+    pub(crate) fn can_speak(&self, protocol: &[u8]) -> bool {
+        self.protocols.is_empty() || self.protocols.iter().any(|own| own == protocol)
+    }
+}
+
 /// Why there is no hello.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HelloError {

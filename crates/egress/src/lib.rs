@@ -16,6 +16,7 @@
 mod address;
 mod authority;
 mod broker;
+mod connection;
 mod denial;
 mod dns;
 #[cfg(feature = "fuzzing")]
@@ -23,14 +24,15 @@ mod dns;
 pub mod fuzzing;
 mod guest;
 mod hello;
+mod http;
 mod meter;
 mod name;
 mod names;
 mod own_addresses;
 mod pattern;
 mod policy;
-mod proxy;
 mod resolve;
+mod secret;
 mod serve;
 
 pub use self::address::{Range, RangeError};
@@ -45,6 +47,10 @@ pub use self::pattern::{Pattern, PatternError};
 pub use self::policy::{
     Access, AccessError, FixedAddress, FixedAddressError, Grant, Limits, Line, List, ListError,
     Policy, PolicyError, Profile, ProfileName, ProfileNameError, ProfileSettings, Refusal,
-    RuleSettings, Settings,
+    RuleSettings, Settings, Tls, TlsError,
+};
+pub use self::secret::{
+    Secret, SecretError, SecretHeader, SecretHeaderError, SecretName, SecretNameError,
+    SecretSettings, SecretSource, SecretSourceError,
 };
 pub use self::serve::Stream;

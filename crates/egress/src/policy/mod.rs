@@ -1,6 +1,9 @@
 //! What a container may reach: profiles, compiled from the operator's settings.
 
 mod access;
+mod compile;
+mod error;
+mod grant;
 mod lists;
 mod settings;
 
@@ -11,17 +14,20 @@ use std::sync::Arc;
 
 use crate::HostName;
 use crate::address::Range;
-use crate::pattern::{Pattern, PatternError};
+use crate::pattern::Pattern;
+use crate::secret::{Secret, SecretName};
 
 pub use self::access::{Access, AccessError, Line};
+pub use self::error::PolicyError;
+pub use self::grant::Grant;
 pub use self::lists::{List, ListError};
 pub use self::settings::{
     FixedAddress, FixedAddressError, Limits, ProfileName, ProfileNameError, ProfileSettings,
-    RuleSettings, Settings,
+    RuleSettings, Settings, Tls, TlsError,
 };
 
-/// Profiles that include each other, one in the next.
-const INCLUDE_DEPTH_MAX: usize = 8;
+/// Every profile as it was written, by name.
+type Sources = BTreeMap<ProfileName, ProfileSettings>;
 
 /// Every profile, ready to decide. A reload compiles a new one and replaces the old one as a whole.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub struct Policy {
     private: Vec<Range>,
     hosts: BTreeMap<(HostName, Option<u16>), FixedAddress>,
     profiles: BTreeMap<ProfileName, Arc<Profile>>,
+    secrets: BTreeMap<SecretName, Arc<Secret>>,
+    cache_bytes_max: u64,
 }
 
 /// What the containers of one profile may reach.
@@ -43,6 +51,8 @@ pub struct Profile {
     denied_exact: HashMap<HostName, Vec<Pattern>>,
     denied_below: HashMap<Box<str>, Vec<Pattern>>,
     is_open: bool,
+    /// How hosts are treated that only `open` allows.
+    open: Arc<Grant>,
     limits: Limits,
 }
 
@@ -51,15 +61,6 @@ pub struct Profile {
 struct Entry {
     pattern: Pattern,
     grant: Arc<Grant>,
-}
-
-/// What a connection may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The entry that allows it, as it is shown in events.
-    pub rule: String,
-    /// Which requests it may carry.
-    pub access: Access,
 }
 
 /// Why a connection is refused.
@@ -71,46 +72,6 @@ pub enum Refusal {
     Port(Vec<u16>),
     /// An entry of `deny` matches.
     Denied(Pattern),
-}
-
-/// Why settings do not make a policy. Nothing of them is used then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// A profile that does not exist is named.
-    #[error("{place} names the profile `{name}`, which does not exist; there are {known}")]
-    Unknown {
-        /// Where it is named.
-        place: String,
-        /// The name.
-        name: ProfileName,
-        /// Those that exist.
-        known: String,
-    },
-    /// `none` means that nothing is reachable.
-    #[error("the profile `none` is built in and cannot be defined")]
-    None,
-    /// Profiles that include each other.
-    #[error("[egress.{0}] includes itself, or more than 8 profiles one in the next")]
-    Include(ProfileName),
-    /// Two entries disagree about the same request.
-    #[error(
-        "[egress.{profile}] lists {first} with access {first_access} and {second} with access {second_access}; one request must have one access"
-    )]
-    Ambiguous {
-        /// The profile.
-        profile: ProfileName,
-        /// One of the two.
-        first: Pattern,
-        /// Its access.
-        first_access: Access,
-        /// The other.
-        second: Pattern,
-        /// Its access.
-        second_access: Access,
-    },
-    /// A host of a built-in list is none.
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
 }
 
 impl Policy {
@@ -133,9 +94,15 @@ impl Policy {
         for name in &settings.granted {
             known("[egress] profiles", name)?;
         }
+        let secrets = settings.secrets.iter().map(|(name, settings)| {
+            let secret = Secret::new(name.clone(), settings.clone());
+            (name.clone(), Arc::new(secret))
+        });
+        let secrets: BTreeMap<_, _> = secrets.collect();
         let mut profiles = BTreeMap::new();
         for name in sources.keys() {
-            profiles.insert(name.clone(), Arc::new(Profile::compile(name, &sources)?));
+            let profile = Profile::compile(name, &sources, &secrets)?;
+            profiles.insert(name.clone(), Arc::new(profile));
         }
         Ok(Self {
             default: settings.default.clone(),
@@ -143,6 +110,8 @@ impl Policy {
             private: settings.private.clone(),
             hosts: settings.hosts.clone(),
             profiles,
+            secrets,
+            cache_bytes_max: settings.cache_bytes_max,
         })
     }
 
@@ -168,6 +137,21 @@ impl Policy {
         self.profiles.get(name)
     }
 
+    /// A secret, to see whether its value can be read.
+    pub fn secret(&self, name: &SecretName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name)
+    }
+
+    /// The names of all secrets.
+    pub fn secrets(&self) -> impl Iterator<Item = &SecretName> {
+        self.secrets.keys()
+    }
+
+    /// Most bytes that downloads may take on the host's disk.
+    pub fn cache_bytes_max(&self) -> u64 {
+        self.cache_bytes_max
+    }
+
     /// Private ranges that names may resolve to.
     pub fn private(&self) -> &[Range] {
         &self.private
@@ -186,11 +170,7 @@ impl Policy {
     }
 }
 
-fn unknown(
-    place: &str,
-    name: &ProfileName,
-    sources: &BTreeMap<ProfileName, ProfileSettings>,
-) -> PolicyError {
+fn unknown(place: &str, name: &ProfileName, sources: &Sources) -> PolicyError {
     let known: Vec<&str> = sources.keys().map(ProfileName::as_str).collect();
     PolicyError::Unknown {
         place: place.to_owned(),
@@ -200,116 +180,6 @@ fn unknown(
 }
 
 impl Profile {
-    fn compile(
-        name: &ProfileName,
-        sources: &BTreeMap<ProfileName, ProfileSettings>,
-    ) -> Result<Self, PolicyError> {
-        let own = sources.get(name);
-        let mut profile = Self {
-            name: name.clone(),
-            exact: HashMap::new(),
-            below: HashMap::new(),
-            denied_exact: HashMap::new(),
-            denied_below: HashMap::new(),
-            is_open: false,
-            limits: own.map(|own| own.limits).unwrap_or_default(),
-        };
-        profile.add(name, sources, 0)?;
-        profile.check()?;
-        Ok(profile)
-    }
-
-    /// Adds the entries of `from`, then those of what it includes.
-    fn add(
-        &mut self,
-        from: &ProfileName,
-        sources: &BTreeMap<ProfileName, ProfileSettings>,
-        depth: usize,
-    ) -> Result<(), PolicyError> {
-        if depth > INCLUDE_DEPTH_MAX {
-            return Err(PolicyError::Include(self.name.clone()));
-        }
-        let place = || format!("include of [egress.{}]", self.name);
-        let source = sources
-            .get(from)
-            .ok_or_else(|| unknown(&place(), from, sources))?;
-        self.is_open |= source.open;
-        for host in source.lists.iter().flat_map(|list| list.hosts()) {
-            self.allow(from, Pattern::parse(host)?, &source.access);
-        }
-        for pattern in &source.allow {
-            self.allow(from, pattern.clone(), &source.access);
-        }
-        for rule in &source.rules {
-            self.allow(from, rule.host.clone(), &rule.access);
-        }
-        for pattern in &source.deny {
-            self.deny(pattern.clone());
-        }
-        for included in &source.include {
-            self.add(included, sources, depth + 1)?;
-        }
-        Ok(())
-    }
-
-    fn allow(&mut self, from: &ProfileName, pattern: Pattern, access: &Access) {
-        let grant = Arc::new(Grant {
-            rule: format!("{from}: {pattern}"),
-            access: access.clone(),
-        });
-        let entries = if pattern.is_wildcard {
-            self.below.entry(pattern.name.as_str().into()).or_default()
-        } else {
-            self.exact.entry(pattern.name.clone()).or_default()
-        };
-        entries.push(Entry { pattern, grant });
-    }
-
-    fn deny(&mut self, pattern: Pattern) {
-        let patterns = if pattern.is_wildcard {
-            let name = pattern.name.as_str().into();
-            self.denied_below.entry(name).or_default()
-        } else {
-            self.denied_exact.entry(pattern.name.clone()).or_default()
-        };
-        patterns.push(pattern);
-    }
-
-    /// Finds entries that could match the same request and grant different access.
-    fn check(&self) -> Result<(), PolicyError> {
-        let groups = self.exact.values().chain(self.below.values());
-        for entry in groups.flatten() {
-            let own = if entry.pattern.is_wildcard {
-                self.below.get(entry.pattern.name.as_str())
-            } else {
-                self.exact.get(&entry.pattern.name)
-            };
-            let above = entry.pattern.name.parents();
-            let above = above.filter_map(|name| self.below.get(name));
-            for other in own.into_iter().chain(above).flatten() {
-                self.check_pair(entry, other)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_pair(&self, first: &Entry, second: &Entry) -> Result<(), PolicyError> {
-        let shares_port = first
-            .pattern
-            .ports()
-            .any(|port| second.pattern.ports().any(|other| other == port));
-        if !shares_port || first.grant.access == second.grant.access {
-            return Ok(());
-        }
-        Err(PolicyError::Ambiguous {
-            profile: self.name.clone(),
-            first: first.pattern.clone(),
-            first_access: first.grant.access.clone(),
-            second: second.pattern.clone(),
-            second_access: second.grant.access.clone(),
-        })
-    }
-
     /// The profile's name.
     pub fn name(&self) -> &ProfileName {
         &self.name
@@ -349,10 +219,7 @@ impl Profile {
             ports.extend(entry.pattern.ports());
         }
         if self.is_open {
-            return Ok(Arc::new(Grant {
-                rule: format!("{}: open", self.name),
-                access: Access::Full,
-            }));
+            return Ok(Arc::clone(&self.open));
         }
         if ports.is_empty() {
             return Err(Refusal::NotListed);
@@ -369,6 +236,14 @@ impl Profile {
         }
         ports.retain(|port| self.denial(name, *port).is_none());
         ports
+    }
+
+    /// Variables that programs want to see set before they start, with a word that means nothing.
+    pub fn variables_inside(&self) -> BTreeSet<&str> {
+        let groups = self.exact.values().flatten();
+        groups
+            .filter_map(|entry| entry.grant.secret.as_ref()?.inside())
+            .collect()
     }
 
     /// Whether the name is listed itself, and not only by a wildcard.

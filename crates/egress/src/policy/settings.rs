@@ -10,9 +10,13 @@ use super::lists::List;
 use crate::HostName;
 use crate::address::Range;
 use crate::pattern::Pattern;
+use crate::secret::{SecretName, SecretSettings};
 
 /// Longest name of a profile.
 const NAME_BYTES_MAX: usize = 64;
+
+/// What downloads may take on the host's disk unless the operator says otherwise.
+const CACHE_BYTES_MAX: u64 = 5 << 30;
 
 /// The name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,6 +82,10 @@ pub struct Settings {
     pub hosts: BTreeMap<(HostName, Option<u16>), FixedAddress>,
     /// `[egress.NAME]`.
     pub profiles: BTreeMap<ProfileName, ProfileSettings>,
+    /// `[secret.NAME]`.
+    pub secrets: BTreeMap<SecretName, SecretSettings>,
+    /// Most bytes that downloads may take on the host's disk, of profiles with `cache`.
+    pub cache_bytes_max: u64,
 }
 
 impl Default for Settings {
@@ -88,6 +96,8 @@ impl Default for Settings {
             private: Vec::new(),
             hosts: BTreeMap::new(),
             profiles: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            cache_bytes_max: CACHE_BYTES_MAX,
         }
     }
 }
@@ -142,6 +152,11 @@ pub struct ProfileSettings {
     pub rules: Vec<RuleSettings>,
     /// Allow every public host that `deny` does not list.
     pub open: bool,
+    /// Open TLS even where nothing needs it, so that no request goes to another host than its
+    /// connection. Rules with `tls = "splice"` stay closed.
+    pub strict: bool,
+    /// Keep what is downloaded on the host and share it between containers. TLS is opened.
+    pub cache: bool,
     /// Bounds of one container.
     pub limits: Limits,
 }
@@ -152,6 +167,7 @@ impl ProfileSettings {
         Self {
             lists: List::all(),
             access: Access::Read,
+            cache: true,
             ..Self::default()
         }
     }
@@ -164,6 +180,52 @@ pub struct RuleSettings {
     pub host: Pattern,
     /// Which requests they get.
     pub access: Access,
+    /// Whether TLS is opened.
+    pub tls: Tls,
+    /// The secret that each request carries.
+    pub secret: Option<SecretName>,
+}
+
+impl RuleSettings {
+    /// A rule with nothing but an access.
+    pub fn new(host: Pattern, access: Access) -> Self {
+        Self {
+            host,
+            access,
+            tls: Tls::Auto,
+            secret: None,
+        }
+    }
+}
+
+/// Whether the broker ends TLS itself and reads the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// Where something needs it: an access other than `full`, a secret, the cache.
+    #[default]
+    Auto,
+    /// Always.
+    Open,
+    /// Never, for clients that pin certificates or have their own. Only the server name is seen.
+    Splice,
+}
+
+/// Not a treatment of TLS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}`: tls is \"auto\", \"open\" or \"splice\"")]
+pub struct TlsError(String);
+
+impl FromStr for Tls {
+    type Err = TlsError;
+
+    fn from_str(text: &str) -> Result<Self, TlsError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "open" => Ok(Self::Open),
+            "splice" => Ok(Self::Splice),
+            other => Err(TlsError(other.to_owned())),
+        }
+    }
 }
 
 /// Bounds of what one container may use. Reaching one is a denial with that reason.

@@ -108,10 +108,8 @@ fn an_open_profile_allows_all_but_what_is_denied() {
 
 #[test]
 fn entries_that_disagree_do_not_load() {
-    let rule = |host: &str, access: Access| RuleSettings {
-        host: Pattern::parse(host).unwrap(),
-        access,
-    };
+    let rule =
+        |host: &str, access: Access| RuleSettings::new(Pattern::parse(host).unwrap(), access);
     let conflict = |first: RuleSettings, second: RuleSettings| {
         let rules = vec![first, second];
         let profile = ProfileSettings {

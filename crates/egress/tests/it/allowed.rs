@@ -15,10 +15,7 @@ fn full() -> ProfileSettings {
 
 fn ruled(access: Access) -> ProfileSettings {
     ProfileSettings {
-        rules: vec![RuleSettings {
-            host: Pattern::parse(HOST).unwrap(),
-            access,
-        }],
+        rules: vec![RuleSettings::new(Pattern::parse(HOST).unwrap(), access)],
         ..ProfileSettings::default()
     }
 }
@@ -105,6 +102,6 @@ async fn a_policy_that_changes_decides_about_the_next_request() {
     let client = world.trusting(HOST, door);
     let url = format!("https://{HOST}/");
     assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
-    world.replace_profile(ProfileSettings::default());
+    world.replace_profile(ruled(Access::parse("GET /other").unwrap()));
     assert_eq!(client.get(&url).send().await.unwrap().status(), 403);
 }

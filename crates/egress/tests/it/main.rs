@@ -5,4 +5,6 @@
 mod allowed;
 mod denied;
 mod lookup;
+mod reload;
+mod secrets;
 mod world;

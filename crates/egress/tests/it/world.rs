@@ -1,6 +1,5 @@
 //! A host with TLS, a broker, and a container's side of it.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,18 +22,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-/// A host that answers with what it was asked.
+/// What a host answers.
+pub(crate) type Handler = Arc<dyn Fn(Request<Bytes>) -> Response<Full<Bytes>> + Send + Sync>;
+
+/// A host that answers with what it was asked, or as a test wants.
 pub(crate) struct Origin {
     pub(crate) tls: SocketAddr,
     pub(crate) plain: SocketAddr,
-    roots: RootCertStore,
+    pub(crate) roots: RootCertStore,
 }
 
 impl Origin {
     pub(crate) async fn start(name: &str) -> Self {
-        let key = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-        let certificate = key.cert.der().clone();
-        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        Self::answering(name, echo).await
+    }
+
+    pub(crate) async fn answering(
+        name: &str,
+        handler: impl Fn(Request<Bytes>) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        let handler: Handler = Arc::new(handler);
+        let (certificate, private) = certificate(name);
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).unwrap();
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
@@ -45,17 +53,25 @@ impl Origin {
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
+        let secure = Arc::clone(&handler);
         let tls = serve(move |stream| {
-            let acceptor = acceptor.clone();
+            let (acceptor, handler) = (acceptor.clone(), Arc::clone(&secure));
             async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    echo(stream).await;
+                    answer(stream, handler).await;
                 }
             }
         });
-        let (tls, plain) = (tls.await, serve(echo).await);
+        let plain = serve(move |stream| answer(stream, Arc::clone(&handler)));
+        let (tls, plain) = (tls.await, plain.await);
         Self { tls, plain, roots }
     }
+}
+
+fn certificate(name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    (key.cert.der().clone(), private)
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -63,7 +79,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 }
 
 /// Accepts connections until the test ends.
-async fn serve<F>(handle: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+pub(crate) async fn serve<F>(handle: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -77,21 +93,24 @@ where
     address
 }
 
-async fn echo(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static) {
-    let answer = hyper::service::service_fn(|request: Request<Incoming>| async move {
-        let (head, body) = request.into_parts();
-        let body = body
-            .collect()
-            .await
-            .map(http_body_util::Collected::to_bytes);
-        let text = format!(
-            "origin {:?} {} {} {}",
-            head.version,
-            head.method,
-            head.uri.path(),
-            body.map_or(0, |body| body.len())
-        );
-        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+fn echo(request: Request<Bytes>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let (version, method, path) = (head.version, head.method, head.uri.path());
+    let text = format!("origin {version:?} {method} {path} {}", body.len());
+    Response::new(Full::new(Bytes::from(text)))
+}
+
+async fn answer(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    handler: Handler,
+) {
+    let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let handler = Arc::clone(&handler);
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            Ok::<_, hyper::Error>(handler(Request::from_parts(head, body)))
+        }
     });
     let server = auto::Builder::new(TokioExecutor::new());
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
@@ -142,7 +161,12 @@ pub(crate) struct World {
     pub(crate) seen: Arc<Seen>,
     broker: Arc<Broker>,
     origin: Option<RootCertStore>,
+    settings: Settings,
     _directory: tempfile::TempDir,
+}
+
+fn work() -> ProfileName {
+    ProfileName::parse("work").unwrap()
 }
 
 pub(crate) fn name(text: &str) -> HostName {
@@ -160,13 +184,25 @@ impl World {
         Self::with_hosts(profile, &hosts, Some(origin.roots.clone()))
     }
 
-    fn with_hosts(
+    pub(crate) fn with_hosts(
         profile: ProfileSettings,
         hosts: &[(&str, u16, SocketAddr)],
         origin: Option<RootCertStore>,
     ) -> Self {
+        let settings = Settings {
+            profiles: [(work(), profile)].into(),
+            ..Settings::default()
+        };
+        Self::with_settings(settings, hosts, origin)
+    }
+
+    /// With settings whose profile `work` the container has.
+    pub(crate) fn with_settings(
+        settings: Settings,
+        hosts: &[(&str, u16, SocketAddr)],
+        origin: Option<RootCertStore>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let work = ProfileName::parse("work").unwrap();
         let fixed = hosts.iter().map(|(host, port, address)| {
             let fixed = FixedAddress {
                 ip: address.ip(),
@@ -175,28 +211,32 @@ impl World {
             ((name(host), Some(*port)), fixed)
         });
         let settings = Settings {
-            profiles: [(work.clone(), profile)].into(),
             hosts: fixed.collect(),
-            ..Settings::default()
+            ..settings
         };
         let policy = Policy::compile(&settings).unwrap();
         let broker = Broker::open(policy, directory.path()).unwrap();
         let roots = origin.clone().unwrap_or_else(RootCertStore::empty);
         let broker = Arc::new(broker.with_roots(roots));
         let seen = Arc::new(Seen::default());
-        let guest = Guest::new(Arc::clone(&broker), work, seen.clone(), seen.clone());
+        let guest = Guest::new(Arc::clone(&broker), work(), seen.clone(), seen.clone());
         Self {
             guest: Arc::new(guest),
             seen,
             broker,
             origin,
+            settings,
             _directory: directory,
         }
     }
 
     /// The address that leads into the broker, as an agent's listener would.
     pub(crate) async fn door(&self, target: Target) -> SocketAddr {
-        let guest = Arc::clone(&self.guest);
+        Self::door_of(Arc::clone(&self.guest), target).await
+    }
+
+    /// The same of another container.
+    pub(crate) async fn door_of(guest: Arc<Guest>, target: Target) -> SocketAddr {
         serve(move |stream| {
             let (guest, target) = (Arc::clone(&guest), target.clone());
             async move { guest.serve(target, stream).await }
@@ -219,12 +259,16 @@ impl World {
         client(self.origin.clone().unwrap(), host, door)
     }
 
+    /// The policy as it is now.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.broker.policy()
+    }
+
     /// The operator changes the profile.
     pub(crate) fn replace_profile(&self, profile: ProfileSettings) {
-        let work = ProfileName::parse("work").unwrap();
         let settings = Settings {
-            profiles: [(work, profile)].into(),
-            ..Settings::default()
+            profiles: [(work(), profile)].into(),
+            ..self.settings.clone()
         };
         let policy = Policy::compile(&settings).unwrap();
         self.broker.replace_policy(policy);
@@ -255,6 +299,7 @@ fn client(roots: RootCertStore, host: &str, door: SocketAddr) -> reqwest::Client
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
+    let builder = builder.redirect(reqwest::redirect::Policy::none());
     builder.no_proxy().resolve(host, door).build().unwrap()
 }
 

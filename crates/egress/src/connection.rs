@@ -1,0 +1,227 @@
+//! A connection that the profile allows: first bytes, dial, then splice or HTTP.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::HostName;
+use crate::denial::{Denial, Reason};
+use crate::guest::Guest;
+use crate::hello::{self, Hello};
+use crate::http::{self, Http1, Outside, Scheme, Site};
+use crate::meter::{Metered, Traffic};
+use crate::policy::{Grant, Policy, Refusal};
+use crate::resolve::DialError;
+use crate::serve::{
+    FIRST_BYTES_TIMEOUT, H2, HTTP_1_1, Prefixed, ServeError, Stream, TLS_HANDSHAKE,
+};
+
+/// A connection that the profile allows.
+pub(crate) struct Connection {
+    pub(crate) guest: Arc<Guest>,
+    pub(crate) name: HostName,
+    pub(crate) port: u16,
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// Why a host could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("TLS towards the host failed: {0}")]
+    Tls(io::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+impl Connection {
+    pub(crate) async fn serve(self: &Arc<Self>, mut stream: impl Stream) -> Result<(), ServeError> {
+        if !self.grant.is_opened() && !matches!(self.port, 80 | 443) {
+            return splice(stream, self.dial().await?).await;
+        }
+        let first = timeout(FIRST_BYTES_TIMEOUT, stream.read_u8()).await??;
+        let stream = Prefixed::new(BytesMut::from(&[first][..]), stream);
+        match first {
+            TLS_HANDSHAKE => self.serve_tls(stream).await,
+            _ if self.port == 443 || self.grant.secret.is_some() => {
+                self.guest.record(&self.denial(Reason::NoServerName));
+                Ok(())
+            }
+            _ => self.serve_plain(stream).await,
+        }
+    }
+
+    /// Ends when a policy refuses this connection, or wants to see what it has not seen so far.
+    pub(crate) async fn refused_later(
+        &self,
+        mut policies: watch::Receiver<Arc<Policy>>,
+    ) -> Refusal {
+        while policies.changed().await.is_ok() {
+            let policy = Arc::clone(&policies.borrow_and_update());
+            let profile = policy.profile(&self.guest.profile);
+            let decision = profile.map_or(Err(Refusal::NotListed), |profile| {
+                profile.decide(&self.name, self.port)
+            });
+            match decision {
+                Ok(grant) if grant.is_opened() && !self.grant.is_opened() => {
+                    return Refusal::NotListed;
+                }
+                Ok(_) => {}
+                Err(refusal) => return refusal,
+            }
+        }
+        // The broker is gone; nobody replaces its policy any more.
+        std::future::pending().await
+    }
+
+    /// HTTP without TLS is always read: its requests say where they go.
+    async fn serve_plain(self: &Arc<Self>, stream: impl Stream) -> Result<(), ServeError> {
+        let site = Site::new(Arc::clone(self), Scheme::Http);
+        if self.grant.cache {
+            return Ok(http::serve_http1(site, stream, Outside::later()).await?);
+        }
+        let outside = match self.dial().await {
+            Ok(outside) => outside,
+            Err(DialError::Private) => {
+                let denial = self.denial(Reason::Private);
+                return self.guest.refuse_http(denial, stream).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let outside = Outside::http1(outside).await?;
+        Ok(http::serve_http1(site, stream, outside).await?)
+    }
+
+    async fn serve_tls(self: &Arc<Self>, mut stream: impl Stream) -> Result<(), ServeError> {
+        let hello = timeout(FIRST_BYTES_TIMEOUT, hello::read(&mut stream)).await??;
+        if hello.name.as_ref() != Some(&self.name) {
+            let reason = match &hello.name {
+                Some(named) => Reason::OtherName {
+                    named: named.to_string(),
+                },
+                None => Reason::NoServerName,
+            };
+            self.guest.record(&self.denial(reason));
+            return Ok(());
+        }
+        if self.grant.cache && hello.can_speak(HTTP_1_1) {
+            return self.open_later(hello, stream).await;
+        }
+        let outside = match self.dial().await {
+            Ok(outside) => outside,
+            Err(DialError::Private) => {
+                let denial = self.denial(Reason::Private);
+                return self
+                    .guest
+                    .refuse_tls(denial, &self.name, hello, stream)
+                    .await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if self.grant.is_opened() {
+            return self.open_tls(hello, stream, outside).await;
+        }
+        let stream = Prefixed::new(hello.bytes, stream);
+        splice(stream, outside).await
+    }
+
+    /// Ends TLS here and begins it anew towards the host, with the protocol that the host chose.
+    async fn open_tls(
+        self: &Arc<Self>,
+        hello: Hello,
+        stream: impl Stream,
+        outside: Metered<TcpStream>,
+    ) -> Result<(), ServeError> {
+        let (guest, name) = (&self.guest, &self.name);
+        let protocols = common_protocols(&hello.protocols);
+        let outside = match self.connect_tls(outside, protocols).await {
+            Ok(outside) => outside,
+            Err(error) => return guest.tell_tls_failure(name, hello, stream, &error).await,
+        };
+        let chosen = outside.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+        let is_h2 = chosen.as_deref() == Some(H2);
+        let inside = guest.accept_tls(name, hello, stream, chosen).await?;
+        let site = Site::new(Arc::clone(self), Scheme::Https);
+        if is_h2 {
+            let outside = Outside::http2(outside).await?;
+            return Ok(http::serve_http2(site, inside, outside).await?);
+        }
+        let outside = Outside::http1(outside).await?;
+        Ok(http::serve_http1(site, inside, outside).await?)
+    }
+
+    /// Ends TLS here, and dials when a request is not in the cache.
+    async fn open_later(
+        self: &Arc<Self>,
+        hello: Hello,
+        stream: impl Stream,
+    ) -> Result<(), ServeError> {
+        let protocol = (!hello.protocols.is_empty()).then(|| HTTP_1_1.to_vec());
+        let accepting = self.guest.accept_tls(&self.name, hello, stream, protocol);
+        let inside = accepting.await?;
+        let site = Site::new(Arc::clone(self), Scheme::Https);
+        Ok(http::serve_http1(site, inside, Outside::later()).await?)
+    }
+
+    async fn connect_tls<S: Stream>(
+        &self,
+        outside: S,
+        protocols: Vec<Vec<u8>>,
+    ) -> io::Result<TlsStream<S>> {
+        let mut tls = (*self.guest.broker.client_tls()).clone();
+        tls.alpn_protocols = protocols;
+        let server_name = self.name.as_str().to_owned().try_into();
+        let server_name = server_name.map_err(io::Error::other)?;
+        let connecting = TlsConnector::from(Arc::new(tls)).connect(server_name, outside);
+        timeout(FIRST_BYTES_TIMEOUT, connecting).await?
+    }
+
+    /// Dials for HTTP/1.1.
+    pub(crate) async fn http1(&self, scheme: Scheme) -> Result<Http1, ConnectError> {
+        let outside = self.dial().await?;
+        match scheme {
+            Scheme::Http => Ok(Http1::open(outside).await?),
+            Scheme::Https => {
+                let connecting = self.connect_tls(outside, vec![HTTP_1_1.to_vec()]);
+                let outside = connecting.await.map_err(ConnectError::Tls)?;
+                Ok(Http1::open(outside).await?)
+            }
+        }
+    }
+
+    pub(crate) fn denial(&self, reason: Reason) -> Denial {
+        self.guest.denial(self.name.as_str(), self.port, reason)
+    }
+
+    async fn dial(&self) -> Result<Metered<TcpStream>, DialError> {
+        let outside = self.guest.broker.dial(&self.name, self.port).await?;
+        let (meter, traffic) = (&self.guest.meter, &self.traffic);
+        Ok(Metered::new(
+            outside,
+            Arc::clone(meter),
+            Arc::clone(traffic),
+        ))
+    }
+}
+
+/// The client's protocols that we can carry, in its order.
+fn common_protocols(offered: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let known = offered.iter().filter(|own| *own == H2 || *own == HTTP_1_1);
+    known.cloned().collect()
+}
+
+/// Carries bytes both ways until both sides have ended.
+async fn splice(mut inside: impl Stream, mut outside: impl Stream) -> Result<(), ServeError> {
+    tokio::io::copy_bidirectional(&mut inside, &mut outside).await?;
+    outside.shutdown().await.ok();
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! What of a message's head concerns one connection only.
+
+use http::uri::Uri;
+use http::{HeaderMap, HeaderName, Request, Version, header};
+
+/// Headers that belong to one connection and are not passed on.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Removes what concerns one connection, whatever `Connection` names included.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+}
+
+/// Brings a request into the form that a host expects, with nothing of our connection in it.
+pub(super) fn readdress<B>(request: &mut Request<B>, scheme: &str, authority: &str, is_h2: bool) {
+    remove_hop_by_hop(request.headers_mut());
+    let path = request.uri().path_and_query().cloned();
+    let path = path.map_or_else(|| "/".to_owned(), |path| path.to_string());
+    let target = if is_h2 {
+        *request.version_mut() = Version::HTTP_2;
+        request.headers_mut().remove(header::HOST);
+        format!("{scheme}://{authority}{path}")
+    } else {
+        *request.version_mut() = Version::HTTP_11;
+        if let Ok(host) = authority.parse() {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        path
+    };
+    if let Ok(target) = target.parse::<Uri>() {
+        *request.uri_mut() = target;
+    }
+}
