@@ -264,5 +264,5 @@ async fn expired(inner: &Inner, container: &LiveContainer, mut ttl_ends: Option<
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
