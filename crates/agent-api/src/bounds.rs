@@ -108,6 +108,9 @@ pub const IMPORT_ENTRIES_MAX: u64 = 1_000_000;
 /// Unpacked size of an imported archive.
 pub const IMPORT_BYTES_MAX: u64 = 16 << 30;
 
+/// Certificates that the server asks a container to trust, as PEM.
+pub const AUTHORITY_BYTES_MAX: usize = 64 << 10;
+
 /// Waiting and open tunnels together. Each can buffer a stream window and a few chunks on both
 /// sides, so together they use at most 32 MiB.
 pub const TUNNELS_MAX: usize = 64;

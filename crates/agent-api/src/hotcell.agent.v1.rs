@@ -619,6 +619,28 @@ pub struct DiskUseReply {
 pub struct EndExecsRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndExecsReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrustRequest {
+    /// Certificates as PEM, at most AUTHORITY_BYTES_MAX bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub authority: ::prost::bytes::Bytes,
+    /// The directory for the files, relative to the root; made if missing.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub directory: ::prost::bytes::Bytes,
+}
+/// Absolute paths inside the container.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrustReply {
+    /// The image's certificates and the authority, as PEM.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub bundle: ::prost::bytes::Bytes,
+    /// The authority alone, as PEM.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub authority: ::prost::bytes::Bytes,
+    /// The same as `bundle`, as a Java key store (JKS) that needs no password.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub java_store: ::prost::bytes::Bytes,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
     #[prost(uint64, tag = "1")]
@@ -778,6 +800,8 @@ pub enum Feature {
     Disk = 2,
     /// TunnelAddress.udp, TunnelRequest.datagrams; more listeners and longer purposes.
     Datagrams = 3,
+    /// Trust.
+    Trust = 4,
 }
 impl Feature {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -790,6 +814,7 @@ impl Feature {
             Self::WarmPython => "WARM_PYTHON",
             Self::Disk => "DISK",
             Self::Datagrams => "DATAGRAMS",
+            Self::Trust => "TRUST",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -799,6 +824,7 @@ impl Feature {
             "WARM_PYTHON" => Some(Self::WarmPython),
             "DISK" => Some(Self::Disk),
             "DATAGRAMS" => Some(Self::Datagrams),
+            "TRUST" => Some(Self::Trust),
             _ => None,
         }
     }
@@ -1528,6 +1554,30 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "EndExecs"));
             self.inner.unary(req, path, codec).await
         }
+        /// Makes programs inside able to trust an authority of the server's (feature TRUST): merges
+        /// the image's own certificates with it and writes the result below the root, where the
+        /// reply says. Repeating it writes the files anew.
+        pub async fn trust(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrustRequest>,
+        ) -> std::result::Result<tonic::Response<super::TrustReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hotcell.agent.v1.Agent/Trust",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hotcell.agent.v1.Agent", "Trust"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Ends every exec (TERM, grace, KILL) and then the agent itself, and with it
         /// the container. The reply is sent before the agent exits.
         pub async fn shutdown(
@@ -1831,6 +1881,13 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::EndExecsRequest>,
         ) -> std::result::Result<tonic::Response<super::EndExecsReply>, tonic::Status>;
+        /// Makes programs inside able to trust an authority of the server's (feature TRUST): merges
+        /// the image's own certificates with it and writes the result below the root, where the
+        /// reply says. Repeating it writes the files anew.
+        async fn trust(
+            &self,
+            request: tonic::Request<super::TrustRequest>,
+        ) -> std::result::Result<tonic::Response<super::TrustReply>, tonic::Status>;
         /// Ends every exec (TERM, grace, KILL) and then the agent itself, and with it
         /// the container. The reply is sent before the agent exits.
         async fn shutdown(
@@ -2918,6 +2975,49 @@ pub mod agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = EndExecsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hotcell.agent.v1.Agent/Trust" => {
+                    #[allow(non_camel_case_types)]
+                    struct TrustSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::TrustRequest>
+                    for TrustSvc<T> {
+                        type Response = super::TrustReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrustRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::trust(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TrustSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -21,6 +21,8 @@ pub enum Feature {
     Disk,
     /// [`Agent::datagrams`](crate::Agent::datagrams), and as many listeners as egress needs.
     Datagrams,
+    /// [`Agent::trust`](crate::Agent::trust).
+    Trust,
 }
 
 impl Feature {
@@ -30,6 +32,7 @@ impl Feature {
             Self::WarmPython => v1::Feature::WarmPython,
             Self::Disk => v1::Feature::Disk,
             Self::Datagrams => v1::Feature::Datagrams,
+            Self::Trust => v1::Feature::Trust,
         };
         1 << number as u32
     }
@@ -42,6 +45,7 @@ impl fmt::Display for Feature {
             Self::WarmPython => "warmed interpreters",
             Self::Disk => "disk limits",
             Self::Datagrams => "egress",
+            Self::Trust => "certificates of egress",
         })
     }
 }
@@ -51,11 +55,12 @@ impl fmt::Display for Feature {
 pub struct Features(u64);
 
 impl Features {
-    const KNOWN: [Feature; 4] = [
+    const KNOWN: [Feature; 5] = [
         Feature::Tunnel,
         Feature::WarmPython,
         Feature::Disk,
         Feature::Datagrams,
+        Feature::Trust,
     ];
 
     /// The known features among those that an agent claims.
@@ -77,7 +82,7 @@ mod tests {
     #[test]
     fn what_this_server_does_not_know_is_no_feature() {
         assert_eq!(Features::parse(0), Features::default());
-        assert_eq!(Features::parse(u64::MAX), Features::parse(0b1111));
+        assert_eq!(Features::parse(u64::MAX), Features::parse(0b1_1111));
         assert!(Features::parse(1).contains(Feature::Tunnel));
         assert!(!Features::parse(!1).contains(Feature::Tunnel));
     }

@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod notebook;
 mod timed;
 mod transfer;
+mod trust;
 mod tunnel;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;
@@ -39,6 +40,7 @@ pub use notebook::{
 };
 pub use timed::CallObserver;
 pub use transfer::{ByteReader, ByteWriter};
+pub use trust::TrustFiles;
 pub use tunnel::{IncomingTunnel, TunnelAddress, TunnelStream, Tunnels};
 
 use timed::TimedChannel;

@@ -33,6 +33,7 @@ mod service;
     reason = "the one file that talks to the kernel without a safe wrapper"
 )]
 mod sys;
+mod trust;
 mod tunnel;
 mod warm;
 

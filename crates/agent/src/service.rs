@@ -21,9 +21,9 @@ use hotcell_agent_api::v1::{
     HelloRequest, ImportReply, ImportRequest, InputReply, InputRequest, Interpreter,
     ListExecsReply, ListExecsRequest, ListReply, ListRequest, MkdirRequest, MoveRequest,
     ReadRequest, ResizeReply, ResizeRequest, ShutdownReply, ShutdownRequest, SignalReply,
-    SignalRequest, StatRequest, TunnelEventsRequest, TunnelListenReply, TunnelListenRequest,
-    TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply, WarmUpRequest,
-    WriteRequest,
+    SignalRequest, StatRequest, TrustReply, TrustRequest, TunnelEventsRequest, TunnelListenReply,
+    TunnelListenRequest, TunnelRequest, TunnelUnlistenReply, TunnelUnlistenRequest, WarmUpReply,
+    WarmUpRequest, WriteRequest,
 };
 use rustix::io::Errno;
 use tokio_stream::Stream;
@@ -33,6 +33,7 @@ use crate::exec::{Acks, Exec, ExecError, Execs, Follower, grace, window};
 use crate::files::{ExportStream, Files, ReadStream};
 use crate::serve::Connections;
 use crate::sys;
+use crate::trust;
 use crate::tunnel::{self, Tunnels};
 
 const BOOT_ID_BYTES: usize = 16;
@@ -69,6 +70,7 @@ impl HelloInfo {
             Feature::WarmPython,
             Feature::Disk,
             Feature::Datagrams,
+            Feature::Trust,
         ];
         let bits = features.map(|feature| 1 << feature as u32);
         bits.into_iter().fold(0, |all, bit| all | bit)
@@ -268,6 +270,11 @@ impl Agent for AgentService {
         })
         .await?;
         Ok(Response::new(EndExecsReply {}))
+    }
+
+    async fn trust(&self, request: Request<TrustRequest>) -> RpcResult<TrustReply> {
+        let reply = trust::install(&self.files, &self.about.root, request.into_inner()).await?;
+        Ok(Response::new(reply))
     }
 
     async fn stat(&self, request: Request<StatRequest>) -> RpcResult<FileInfo> {

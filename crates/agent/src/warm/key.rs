@@ -12,7 +12,11 @@ use crate::exec::Start;
 const SHARED_DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Variables that libc and Python read when they start.
-const READ_AT_START: [&[u8]; 5] = [b"LANG", b"LC_", b"PATH", b"PYTHON", b"MALLOC_"];
+const READ_AT_START: [&[u8]; 4] = [b"LANG", b"LC_", b"PYTHON", b"MALLOC_"];
+
+/// Python reads it at its start to find out which file it is, and for nothing else: where two values
+/// lead to the same file, they may differ.
+const SEARCH_PATH: &[u8] = b"PATH";
 
 /// Variables of Python that can also be set in a zygote.
 const HARMLESS: [&[u8]; 3] = [
@@ -51,7 +55,7 @@ const UNSAFE: [&[u8]; 12] = [
 ];
 
 /// Equal for execs that the same zygote can serve.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Key {
     /// `argv[0]`.
     pub(super) program: CString,
@@ -59,6 +63,14 @@ pub(super) struct Key {
     pub(super) path: CString,
     /// Variables that Python reads when it starts, sorted.
     pub(super) env: Vec<CString>,
+    /// The variable by which the file was found. Execs with another one find the same file.
+    pub(super) search_path: Option<CString>,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.program, &self.path, &self.env) == (&other.program, &other.path, &other.env)
+    }
 }
 
 impl Key {
@@ -74,9 +86,13 @@ impl Key {
         if !is_trustworthy(&path, root) {
             return None;
         }
-        let mut env = Vec::new();
+        let (mut env, mut search_path) = (Vec::new(), None);
         for variable in &start.env {
             let name = variable.as_bytes().split(|byte| *byte == b'=').next()?;
+            if name == SEARCH_PATH {
+                search_path = Some(variable.clone());
+                continue;
+            }
             match Effect::of(name) {
                 Effect::None => {}
                 Effect::Harmless => env.push(variable.clone()),
@@ -85,7 +101,12 @@ impl Key {
         }
         env.sort_unstable();
         let program = start.argv.first()?.clone();
-        Some(Self { program, path, env })
+        Some(Self {
+            program,
+            path,
+            env,
+            search_path,
+        })
     }
 }
 
@@ -157,13 +178,7 @@ mod tests {
             };
             assert_eq!(Effect::of(name.as_bytes()), expected, "{name}");
         }
-        for name in [
-            "LANG",
-            "LC_ALL",
-            "PATH",
-            "PYTHONUNBUFFERED",
-            "MALLOC_ARENA_MAX",
-        ] {
+        for name in ["LANG", "LC_ALL", "PYTHONUNBUFFERED", "MALLOC_ARENA_MAX"] {
             assert_eq!(Effect::of(name.as_bytes()), Effect::Harmless, "{name}");
         }
         for name in [

@@ -62,6 +62,7 @@ impl Zygote {
         let c_string = |text: &str| CString::new(text).map_err(|_| Errno::INVAL);
         let program = key.program.clone();
         let mut env = key.env.clone();
+        env.extend(key.search_path.clone());
         env.push(c_string(NO_HOME)?);
         let launch = Launch {
             argv: CStrings::new(vec![

@@ -18,6 +18,7 @@ mod files_trees;
 mod files_write;
 mod handshake;
 mod harness;
+mod trust;
 mod tunnels;
 mod warm;
 mod warm_exec;

@@ -110,6 +110,11 @@ async fn what_a_warmed_interpreter_cannot_do_is_done_by_a_new_one() {
         String::from_utf8(finished.stdout).unwrap().trim() == "True"
     };
     assert!(is_warm(warmed.warm_python(&["tells.py"])).await);
+    let mut start = warmed.warm_python(&["tells.py"]);
+    start.env.retain(|variable| variable.name != "PATH");
+    let longer = "/usr/bin:/bin:/does/not/exist";
+    start.env.push(variable("PATH", longer));
+    assert!(is_warm(start).await, "it leads to the same interpreter");
     assert!(
         !is_warm(warmed.python(&["tells.py"])).await,
         "it was not allowed"
