@@ -12,11 +12,12 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names that `fuzz/run` and `fuzz/seeds` know.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("agent_answers", agent_answers),
     ("agent_archives", agent_archives),
     ("agent_requests", agent_requests),
     ("egress_first_bytes", egress_first_bytes),
+    ("egress_proxy", egress_proxy),
     ("image_layers", image_layers),
     ("image_manifests", image_manifests),
 ];
@@ -77,6 +78,12 @@ pub fn egress_first_bytes(bytes: &[u8]) {
     hotcell_egress::fuzzing::query(bytes);
     hotcell_egress::fuzzing::client_hello(bytes);
     hotcell_egress::fuzzing::text(bytes);
+}
+
+/// What a container sends to the broker's proxy: SOCKS5, and the targets of `CONNECT`.
+pub fn egress_proxy(bytes: &[u8]) {
+    hotcell_egress::fuzzing::socks(bytes);
+    hotcell_egress::fuzzing::connect(bytes);
 }
 
 /// Gives every block the checksum of a header, which chance never finds.

@@ -52,6 +52,8 @@ pub enum Reason {
     Budget(&'static str),
     /// The container has as many connections as it may have.
     Connections(u16),
+    /// A proxy was asked for something that is no host name, such as an address.
+    Target(String),
     /// Something that passes a proxy in no readable form: CONNECT, TRACE, an upgrade.
     Method(String),
 }
@@ -84,6 +86,7 @@ impl Denial {
             Reason::Budget(_) => {
                 format!("start a new container, or ask the operator to raise `limits` of [egress.{}]", self.profile)
             }
+            Reason::Target(_) => "name the host, such as example.com".to_owned(),
             Reason::Connections(_) => "close connections, then try again".to_owned(),
         }
     }
@@ -134,6 +137,7 @@ impl fmt::Display for Reason {
             Self::NoServerName => f.write_str("no TLS server name"),
             Self::Budget(direction) => write!(f, "the budget for bytes {direction} is used up"),
             Self::Connections(max) => write!(f, "{max} connections are open"),
+            Self::Target(problem) => f.write_str(problem),
             Self::Method(method) => write!(f, "{} is not possible here", shown(method)),
         }
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::HostName;
 use crate::dns::{Answer, Query};
+use crate::door::{self, ProxyTarget};
 use crate::hello;
 use crate::pattern::Pattern;
 use crate::policy::Access;
@@ -27,13 +28,46 @@ pub fn query(bytes: &[u8]) {
 /// The first message of a TLS connection.
 pub fn client_hello(bytes: &[u8]) {
     let mut stream = bytes;
-    let reading = pin!(hello::read(&mut stream));
-    // A slice is always ready.
-    if let Poll::Ready(Ok(hello)) = reading.poll(&mut Context::from_waker(Waker::noop())) {
+    if let Some(Ok(hello)) = ready(hello::read(&mut stream)) {
         assert!(bytes.starts_with(&hello.bytes));
         if let Some(name) = &hello.name {
             check(name);
         }
+    }
+}
+
+/// What a program sends to a SOCKS5 proxy: a greeting, then a request.
+pub fn socks(bytes: &[u8]) {
+    let mut stream = bytes;
+    let greeting = ready(door::read_greeting(&mut stream));
+    let read_bytes = bytes.len() - stream.len();
+    assert!(read_bytes <= 2 + 255);
+    if let Some(Ok(())) = greeting
+        && let Some(Ok(target)) = ready(door::read_request(&mut stream))
+    {
+        assert!(target.port > 0);
+        check(&target.name);
+    }
+}
+
+/// What a program sends to an HTTP proxy as the target of `CONNECT`.
+pub fn connect(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(target) = ProxyTarget::parse(text) {
+        assert!(target.port > 0);
+        check(&target.name);
+        let shown = format!("{}:{}", target.name, target.port);
+        assert_eq!(ProxyTarget::parse(&shown), Ok(target));
+    }
+}
+
+/// A future whose bytes are all there.
+fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
     }
 }
 

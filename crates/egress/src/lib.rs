@@ -19,6 +19,7 @@ mod broker;
 mod connection;
 mod denial;
 mod dns;
+mod door;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -5,6 +5,7 @@
 mod allowed;
 mod denied;
 mod lookup;
+mod proxy;
 mod reload;
 mod secrets;
 mod world;

@@ -254,6 +254,17 @@ impl World {
         client(roots, host, door)
     }
 
+    /// A program that trusts the authority and the origin, and uses a proxy.
+    pub(crate) fn through(&self, proxy: &str) -> reqwest::Client {
+        let mut roots = self.origin.clone().unwrap();
+        let pem = self.broker.authority_pem().as_bytes();
+        roots
+            .add(CertificateDer::from_pem_slice(pem).unwrap())
+            .unwrap();
+        let proxy = reqwest::Proxy::all(proxy).unwrap();
+        builder(roots).proxy(proxy).build().unwrap()
+    }
+
     /// A program that trusts nobody but the origin itself.
     pub(crate) fn pinned(&self, host: &str, door: SocketAddr) -> reqwest::Client {
         client(self.origin.clone().unwrap(), host, door)
@@ -292,6 +303,11 @@ impl World {
 }
 
 fn client(roots: RootCertStore, host: &str, door: SocketAddr) -> reqwest::Client {
+    let builder = builder(roots).no_proxy();
+    builder.resolve(host, door).build().unwrap()
+}
+
+fn builder(roots: RootCertStore) -> reqwest::ClientBuilder {
     let mut tls = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -299,8 +315,7 @@ fn client(roots: RootCertStore, host: &str, door: SocketAddr) -> reqwest::Client
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
-    let builder = builder.redirect(reqwest::redirect::Policy::none());
-    builder.no_proxy().resolve(host, door).build().unwrap()
+    builder.redirect(reqwest::redirect::Policy::none())
 }
 
 pub(crate) fn loopback(last: u8) -> Ipv4Addr {
