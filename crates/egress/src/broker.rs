@@ -1,5 +1,6 @@
 //! What all containers of a server share: policy, certificates, resolver, connections.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,15 +9,25 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::address::AddressRules;
 use crate::authority::{Authority, AuthorityError};
+use crate::cache::Cache;
+use crate::connection::ConnectError;
+use crate::http::{Http1, Scheme};
 use crate::policy::{Policy, Profile, ProfileName};
 use crate::resolve::{self, DialError, Dialler};
+use crate::serve::{FIRST_BYTES_TIMEOUT, HTTP_1_1, Stream};
 use crate::{HostName, own_addresses};
 
 /// Connections of all containers together.
 pub const CONNECTIONS_MAX: usize = 512;
+
+/// Where downloads are kept, in the state directory.
+const CACHE_DIRECTORY: &str = "cache";
 
 /// How long the list of the host's own addresses is used.
 const OWN_ADDRESSES_TIME: Duration = Duration::from_secs(30);
@@ -31,10 +42,11 @@ pub struct Broker {
     own: Mutex<Option<(Instant, Vec<IpAddr>)>>,
     /// Loaded when the first connection is opened: reading the host's roots takes milliseconds.
     client_tls: OnceLock<Arc<ClientConfig>>,
+    pub(crate) cache: Arc<Cache>,
 }
 
 impl Broker {
-    /// A broker whose authority lives in `directory`.
+    /// A broker whose authority and downloads live in `directory`.
     pub fn open(policy: Policy, directory: &Path) -> Result<Self, AuthorityError> {
         Ok(Self {
             policy: watch::Sender::new(Arc::new(policy)),
@@ -43,6 +55,7 @@ impl Broker {
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             own: Mutex::default(),
             client_tls: OnceLock::new(),
+            cache: Arc::new(Cache::new(directory.join(CACHE_DIRECTORY))),
         })
     }
 
@@ -61,6 +74,7 @@ impl Broker {
     /// Replaces the policy. New connections and requests are decided by it, and open connections
     /// that it refuses are closed.
     pub fn replace_policy(&self, policy: Policy) {
+        self.cache.set_bytes_max(policy.cache_bytes_max());
         self.policy.send_replace(Arc::new(policy));
     }
 
@@ -98,6 +112,49 @@ impl Broker {
         self.dialler.dial(name, port, &rules).await
     }
 
+    /// Connects for HTTP/1.1, over TLS that is verified.
+    pub(crate) async fn http1(
+        &self,
+        name: &HostName,
+        port: u16,
+        scheme: Scheme,
+    ) -> Result<Http1, ConnectError> {
+        let outside = self.dial(name, port).await?;
+        self.http1_over(outside, name, scheme).await
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) async fn http1_over(
+        &self,
+        outside: impl Stream,
+        name: &HostName,
+        scheme: Scheme,
+    ) -> Result<Http1, ConnectError> {
+        match scheme {
+            Scheme::Http => Ok(Http1::open(outside).await?),
+            Scheme::Https => {
+                let connecting = self.connect_tls(outside, name, vec![HTTP_1_1.to_vec()]);
+                let outside = connecting.await.map_err(ConnectError::Tls)?;
+                Ok(Http1::open(outside).await?)
+            }
+        }
+    }
+
+    /// Begins TLS towards a host, with one of these protocols.
+    pub(crate) async fn connect_tls<S: Stream>(
+        &self,
+        outside: S,
+        name: &HostName,
+        protocols: Vec<Vec<u8>>,
+    ) -> io::Result<TlsStream<S>> {
+        let mut tls = (*self.client_tls()).clone();
+        tls.alpn_protocols = protocols;
+        let server_name = name.as_str().to_owned().try_into();
+        let server_name = server_name.map_err(io::Error::other)?;
+        let connecting = TlsConnector::from(Arc::new(tls)).connect(server_name, outside);
+        timeout(FIRST_BYTES_TIMEOUT, connecting).await?
+    }
+
     fn address_rules(&self, policy: &Policy) -> AddressRules {
         AddressRules {
             private: policy.private().to_vec(),
@@ -118,7 +175,7 @@ impl Broker {
     }
 
     /// TLS towards hosts, verified against the host's roots.
-    pub(crate) fn client_tls(&self) -> Arc<ClientConfig> {
+    fn client_tls(&self) -> Arc<ClientConfig> {
         let load = || Arc::new(client_tls(native_roots()));
         Arc::clone(self.client_tls.get_or_init(load))
     }

@@ -8,8 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::HostName;
 use crate::denial::{Denial, Reason};
@@ -143,7 +141,7 @@ impl Connection {
     ) -> Result<(), ServeError> {
         let (guest, name) = (&self.guest, &self.name);
         let protocols = common_protocols(&hello.protocols);
-        let outside = match self.connect_tls(outside, protocols).await {
+        let outside = match guest.broker.connect_tls(outside, name, protocols).await {
             Ok(outside) => outside,
             Err(error) => return guest.tell_tls_failure(name, hello, stream, &error).await,
         };
@@ -172,30 +170,11 @@ impl Connection {
         Ok(http::serve_http1(site, inside, Outside::later()).await?)
     }
 
-    async fn connect_tls<S: Stream>(
-        &self,
-        outside: S,
-        protocols: Vec<Vec<u8>>,
-    ) -> io::Result<TlsStream<S>> {
-        let mut tls = (*self.guest.broker.client_tls()).clone();
-        tls.alpn_protocols = protocols;
-        let server_name = self.name.as_str().to_owned().try_into();
-        let server_name = server_name.map_err(io::Error::other)?;
-        let connecting = TlsConnector::from(Arc::new(tls)).connect(server_name, outside);
-        timeout(FIRST_BYTES_TIMEOUT, connecting).await?
-    }
-
     /// Dials for HTTP/1.1.
     pub(crate) async fn http1(&self, scheme: Scheme) -> Result<Http1, ConnectError> {
         let outside = self.dial().await?;
-        match scheme {
-            Scheme::Http => Ok(Http1::open(outside).await?),
-            Scheme::Https => {
-                let connecting = self.connect_tls(outside, vec![HTTP_1_1.to_vec()]);
-                let outside = connecting.await.map_err(ConnectError::Tls)?;
-                Ok(Http1::open(outside).await?)
-            }
-        }
+        let broker = &self.guest.broker;
+        broker.http1_over(outside, &self.name, scheme).await
     }
 
     pub(crate) fn denial(&self, reason: Reason) -> Denial {

@@ -167,6 +167,8 @@ impl Guest {
             Ok(()) => {}
             Err(DialError::Private) => return Answer::Address(REFUSAL),
             Err(DialError::NoSuchName) => return Answer::NoSuchName,
+            // Offline: what was downloaded before is still there.
+            Err(DialError::LookupFailed) if self.is_kept(name).await => {}
             Err(DialError::LookupFailed | DialError::Unreachable) => return Answer::Failed,
         }
         let assigned = self.state().names.assign(name);
@@ -179,6 +181,13 @@ impl Guest {
                 .await;
         }
         Answer::Address(address)
+    }
+
+    async fn is_kept(&self, name: &HostName) -> bool {
+        self.broker
+            .cache
+            .has_host(&self.broker, name.as_str())
+            .await
     }
 
     fn reverse_lookup(&self, name: &HostName) -> Answer {

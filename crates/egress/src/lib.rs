@@ -16,6 +16,7 @@
 mod address;
 mod authority;
 mod broker;
+mod cache;
 mod connection;
 mod denial;
 mod dns;

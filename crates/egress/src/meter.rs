@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::http::BoxError;
 use crate::policy::Limits;
 
 /// How much may pass at once before pacing begins.
@@ -131,6 +134,61 @@ impl<S> Metered<S> {
             read_pause: None,
             write_pause: None,
         }
+    }
+}
+
+/// A body from the cache, whose bytes count as if they came from outside.
+pub(crate) struct MeteredBody<B> {
+    body: B,
+    meter: Arc<Meter>,
+    traffic: Arc<Traffic>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> MeteredBody<B> {
+    pub(crate) fn new(body: B, meter: Arc<Meter>, traffic: Arc<Traffic>) -> Self {
+        Self {
+            body,
+            meter,
+            traffic,
+            pause: None,
+        }
+    }
+}
+
+impl<B> Body for MeteredBody<B>
+where
+    B: Body<Data = Bytes, Error = BoxError> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        ready!(poll_pause(&mut this.pause, cx));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            if this.meter.down.is_exhausted() {
+                return Poll::Ready(Some(Err(used_up().into())));
+            }
+            add(&this.traffic.down, data.len());
+            let pause = this.meter.down.count(data.len());
+            this.pause = pause.map(|until| Box::pin(sleep_until(until)));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

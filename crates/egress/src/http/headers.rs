@@ -15,7 +15,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 
 /// Removes what concerns one connection, whatever `Connection` names included.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

@@ -24,6 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use crate::denial::Denial;
 use crate::serve::Stream;
 
+pub(crate) use self::headers::remove_hop_by_hop;
 pub(crate) use self::outside::{Http1, Outside};
 pub(crate) use self::site::{Scheme, Site};
 

@@ -14,8 +14,10 @@ use super::headers::{readdress, remove_hop_by_hop};
 use super::outside::{Outside, OutsideError};
 use super::{Body, boxed, page};
 use crate::HostName;
+use crate::cache::Key;
 use crate::connection::{ConnectError, Connection};
 use crate::denial::Reason;
+use crate::meter::MeteredBody;
 use crate::policy::{Grant, Refusal};
 use crate::resolve::DialError;
 use crate::secret::{Scrub, ScrubbedBody, Secret, SecretError};
@@ -92,6 +94,9 @@ impl Site {
             Ok(grant) => grant,
             Err(reason) => return self.refuse(reason),
         };
+        if let Some(response) = self.cached(&request, &grant).await {
+            return response;
+        }
         match self.forward(request, &grant, outside).await {
             Ok(response) => response,
             Err(ForwardError::Outside(OutsideError::Connect(ConnectError::Dial(
@@ -99,6 +104,22 @@ impl Site {
             )))) => self.refuse(Reason::Private),
             Err(error) => self.bad_gateway(&error),
         }
+    }
+
+    /// An answer from the cache, or through it. Its bytes count like those of the host.
+    async fn cached(&self, request: &Request<Incoming>, grant: &Grant) -> Option<Response<Body>> {
+        let Connection {
+            guest, name, port, ..
+        } = &*self.connection;
+        if !grant.cache {
+            return None;
+        }
+        let key = Key::of(self.scheme, name, *port, request)?;
+        let broker = &guest.broker;
+        let response = broker.cache.answer(broker, &key, request).await?;
+        let (meter, traffic) = (Arc::clone(&guest.meter), &self.connection.traffic);
+        let metered = |body| MeteredBody::new(body, meter, Arc::clone(traffic)).boxed();
+        Some(response.map(metered))
     }
 
     fn refuse(&self, reason: Reason) -> Response<Body> {

@@ -162,7 +162,7 @@ pub(crate) struct World {
     broker: Arc<Broker>,
     origin: Option<RootCertStore>,
     settings: Settings,
-    _directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 fn work() -> ProfileName {
@@ -226,8 +226,15 @@ impl World {
             broker,
             origin,
             settings,
-            _directory: directory,
+            directory,
         }
+    }
+
+    /// Another container of the same server.
+    pub(crate) fn neighbour(&self) -> Arc<Guest> {
+        let seen = Arc::clone(&self.seen);
+        let guest = Guest::new(Arc::clone(&self.broker), work(), seen.clone(), seen);
+        Arc::new(guest)
     }
 
     /// The address that leads into the broker, as an agent's listener would.
