@@ -97,6 +97,11 @@ impl Run {
         &self.id
     }
 
+    /// Whether this is its script.
+    pub fn is_of(&self, code: &str) -> bool {
+        self.parts.code == code
+    }
+
     /// The names of the servers that it may use.
     pub fn servers(&self) -> Vec<String> {
         let granted = self.parts.granted.iter();

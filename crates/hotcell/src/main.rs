@@ -73,6 +73,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
         Command::Upstream(arguments) => upstream::manage(arguments, config),
+        Command::Memory(arguments) => client::memory(arguments),
         Command::Config(arguments) => config::run(arguments, config),
     }
 }
@@ -96,6 +97,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Pull(_)
         | Command::Image(_)
         | Command::Upstream(_)
+        | Command::Memory(_)
         | Command::Config(_) => LevelFilter::WARN,
     }
 }
@@ -119,6 +121,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Pull(_)
         | Command::Image(_)
         | Command::Upstream(_)
+        | Command::Memory(_)
         | Command::Config(_) => 1,
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::codemode::ClientAsker;
+use crate::codemode::{Asking, Repeated};
 use crate::interrupt;
 use crate::tools::{Code, ToolError};
 use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease};
@@ -30,7 +30,9 @@ pub(crate) struct Call {
     /// What a person at our own command line calls it, if it is theirs.
     pub(crate) repl_handle: Option<Name>,
     /// Asks the user, where the client can.
-    pub(crate) asker: ClientAsker,
+    pub(crate) asking: Asking,
+    /// The state and the input of an earlier round, if this is not the first.
+    pub(crate) repeated: Option<Repeated>,
     answers: ReplyBudget,
     reply: ReplyLease,
     share: Mutex<LeaseShare>,
@@ -48,7 +50,8 @@ impl Call {
     ) -> Self {
         let token = context.meta.get_progress_token();
         Self {
-            asker: ClientAsker::new(context),
+            asking: Asking::new(context),
+            repeated: None,
             answers: answers.clone(),
             reply: reply(context),
             share: Mutex::default(),

@@ -10,6 +10,7 @@ mod codemode;
 mod complete;
 mod interrupt;
 mod json_size;
+mod memories;
 mod mime;
 mod options;
 mod picture;
@@ -26,6 +27,7 @@ pub mod transport;
 pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add NAME --admin), stdio or the server's unix socket; without authentication, --admin-over-http gives it to everybody";
 
 pub use interrupt::{INTERRUPT_METHOD, REPL_KEY};
+pub use memories::{MEMORY_METHOD, MemoryKind, MemoryRequest};
 pub use options::{Options, Toolset, ToolsetError, Toolsets};
 pub use reload::{RELOAD_METHOD, Reload, ReloadReport};
 pub use server::Server;

@@ -1,7 +1,8 @@
 //! The MCP server, independent of the transport.
 //!
 //! It keeps no state between requests: a request names its target, so any server on the same state
-//! can answer it.
+//! can answer it. The exception are scripts that wait for somebody's word: only the server that runs
+//! one can go on with it.
 
 use std::sync::Arc;
 
@@ -20,7 +21,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call::{Call, caller};
+use crate::codemode::{Repeated, Running, SuspendedRuns};
 use crate::interrupt::{self, INTERRUPT_METHOD, Interrupts};
+use crate::memories::{self, MEMORY_METHOD};
 use crate::reload::{self, RELOAD_METHOD, Reload};
 use crate::resources::encoded_path;
 use crate::tools::ToolTable;
@@ -49,6 +52,7 @@ struct Shared {
     tools: ToolTable,
     answers: ReplyBudget,
     interrupts: Arc<Interrupts>,
+    suspended: SuspendedRuns<Running>,
 }
 
 type Context = RequestContext<RoleServer>;
@@ -70,6 +74,7 @@ impl Server {
                 tools,
                 answers,
                 interrupts: Arc::default(),
+                suspended: SuspendedRuns::default(),
             }),
         }
     }
@@ -81,6 +86,11 @@ impl Server {
     /// The calls that can be interrupted.
     pub(crate) fn interrupts(&self) -> &Arc<Interrupts> {
         &self.shared.interrupts
+    }
+
+    /// Scripts that wait for somebody's word.
+    pub(crate) fn suspended(&self) -> &SuspendedRuns<Running> {
+        &self.shared.suspended
     }
 
     /// Reads the configuration again, if there is one.
@@ -160,10 +170,11 @@ impl ServerHandler for Server {
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = self.call(&context);
+        let mut call = self.call(&context);
+        call.repeated = Repeated::take(&mut request);
         let arguments = request.arguments.unwrap_or_default();
         let table = &self.shared.tools;
         let called = table.call(self, &request.name, arguments, &call).await;
@@ -171,6 +182,10 @@ impl ServerHandler for Server {
         let task = outcome.as_mut().ok().and_then(|answer| answer.task.take());
         if let Some(task) = task {
             return Ok(CallToolResponse::Task(CreateTaskResult::new(task)));
+        }
+        let input = outcome.as_mut().ok().and_then(|answer| answer.input.take());
+        if let Some(input) = input {
+            return Ok(CallToolResponse::InputRequired(*input));
         }
         let changes = !table.is_read_only(&request.name);
         Ok(bounded(tools::result(outcome), changes, &call).await.into())
@@ -274,6 +289,7 @@ impl ServerHandler for Server {
         match request.method.as_str() {
             RELOAD_METHOD => reload::answer(self, caller).await,
             INTERRUPT_METHOD => interrupt::answer(self.interrupts(), &caller, request.params),
+            MEMORY_METHOD => memories::answer(self, &caller, request.params).await,
             _ => Err(reload::unknown()),
         }
     }

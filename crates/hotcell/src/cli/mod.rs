@@ -11,6 +11,7 @@ mod counts;
 mod discovery;
 mod engine;
 mod limits;
+mod memory;
 mod otel;
 mod permissions;
 mod quotas;
@@ -43,6 +44,7 @@ pub(crate) use counts::CountArgs;
 pub(crate) use discovery::DiscoveryArgs;
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
+pub(crate) use memory::{MemoryArgs, MemoryCommand, MemoryLsArgs, MemoryRmArgs};
 pub(crate) use otel::OtelArgs;
 pub(crate) use permissions::{DefaultImageArgs, PermissionArgs};
 pub(crate) use quotas::QuotaArgs;
@@ -127,6 +129,10 @@ pub(crate) enum Command {
     Image(ImageArgs),
     /// List, test, call and approve the MCP servers that scripts may call
     Upstream(Box<UpstreamArgs>),
+    /// List and remove what scripts of `run_python` keep: memories and saved tools
+    ///
+    /// Each principal has its own; these are yours.
+    Memory(MemoryArgs),
     /// Show every setting of a server and where its value came from; write or check a file
     Config(ConfigArgs),
 }

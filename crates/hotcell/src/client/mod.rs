@@ -1,10 +1,11 @@
-//! `hotcell ps`, `top`, `exec`, `logs` and `kill`, for people: MCP clients of the running server,
+//! `hotcell ps`, `top`, `exec`, `logs`, `kill` and `memory`, for people: MCP clients of the running server,
 //! over the socket in its state directory. They use the same tools as every client.
 
 mod connection;
 mod exec;
 mod kill;
 mod logs;
+mod memory;
 mod output;
 mod poll;
 mod ps;
@@ -20,7 +21,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 pub(crate) use self::connection::Server;
-use crate::cli::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
+use crate::cli::{ExecArgs, KillArgs, LogsArgs, MemoryArgs, PsArgs, ReloadArgs, TopArgs};
 use crate::terminal;
 
 /// Lists containers.
@@ -51,6 +52,11 @@ pub(crate) fn kill(arguments: &KillArgs) -> Result<ExitCode> {
 /// Makes the server read its configuration again.
 pub(crate) fn reload(arguments: &ReloadArgs) -> Result<ExitCode> {
     block_on(reload::reload(arguments))
+}
+
+/// Lists and removes what scripts remember.
+pub(crate) fn memory(arguments: &MemoryArgs) -> Result<ExitCode> {
+    block_on(memory::memory(arguments))
 }
 
 pub(crate) fn block_on(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {

@@ -319,3 +319,51 @@ fn forged_frames_are_answered_and_harm_nobody() {
     );
     server.terminate();
 }
+
+#[test]
+fn memories_and_tools_are_listed_and_removed_from_the_shell() {
+    let home = Home::new();
+    let server = server(&home);
+    let mut client = server.client();
+    let code = "save_memory('plan\\x1b[2J', 1), save_memory('note', 'x' * 100), save_memory('note', 2)\ndef twice(n):\n    return 2 * n\nsave_tool(twice)";
+    run(&mut client, code);
+    let hotcell = |arguments: &[&str]| {
+        let output = home.run(arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        (output.status.code(), stdout, stderr)
+    };
+    let listed = || {
+        let (code, stdout, _) = hotcell(&["memory", "ls", "--json"]);
+        assert_eq!(code, Some(0));
+        let mut listed: Value = serde_json::from_str(&stdout).unwrap();
+        let entries = listed["entries"].as_array_mut().unwrap().iter();
+        let shown =
+            entries.map(|one| json!([one["kind"], one["name"], one["version"], one["bytes"]]));
+        shown.collect::<Value>()
+    };
+    let expected = json!([
+        ["memory", "note", 2, 1],
+        ["memory", "plan\u{1b}[2J", 1, 1],
+        ["tool", "twice", 1, 35],
+    ]);
+    assert_eq!(listed(), expected);
+    let (_, table, _) = hotcell(&["memory", "ls", "no"]);
+    assert!(
+        table.starts_with("KIND") && table.contains("note") && !table.contains("plan"),
+        "{table}"
+    );
+    let (_, table, _) = hotcell(&["memory", "ls"]);
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+    let (code, _, said) = hotcell(&["memory", "rm", "note", "twice"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said, "hotcell: there is no memory `twice`\n");
+    let (code, stdout, _) = hotcell(&["memory", "rm", "--tool", "--json", "twice"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        stdout,
+        "{\"entries\":[{\"name\":\"twice\",\"removed\":true}]}\n"
+    );
+    assert_eq!(listed(), json!([["memory", "plan\u{1b}[2J", 1, 1]]));
+    server.terminate();
+}

@@ -1,6 +1,8 @@
 //! Code mode's ports: what a run needs of the service and of the client that asked for it.
 
 mod ask;
+mod rounds;
+mod running;
 
 use std::sync::Arc;
 
@@ -15,7 +17,9 @@ use hotcell_service::{
     Service,
 };
 
-pub(crate) use ask::ClientAsker;
+pub(crate) use ask::Asking;
+pub(crate) use rounds::{Repeated, SuspendedRuns};
+pub(crate) use running::{Next, Running};
 
 use crate::tools::ToolError;
 

@@ -1,6 +1,6 @@
 //! A tool's answer.
 
-use rmcp::model::{CallToolResult, ContentBlock, Resource};
+use rmcp::model::{CallToolResult, ContentBlock, InputRequiredResult, Resource};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     links: Vec<Resource>,
     /// The exec, if it is still running and the client accepts a task instead.
     pub(crate) task: Option<rmcp::model::Task>,
+    /// What the client is asked for instead of an answer.
+    pub(crate) input: Option<Box<InputRequiredResult>>,
 }
 
 /// How many entries at the start of a list must be omitted so that the rest fits.
@@ -46,6 +48,7 @@ impl Answer {
             images: Vec::new(),
             links: Vec::new(),
             task: None,
+            input: None,
         }
     }
 
@@ -53,6 +56,13 @@ impl Answer {
         let structured = serde_json::to_value(structured)
             .expect("our types have string keys and no failing serialisation");
         Self::new(text, structured)
+    }
+
+    /// No answer yet: the client has to repeat its request with some input.
+    pub(crate) fn needs(input: InputRequiredResult) -> Self {
+        let mut this = Self::new("", Value::Null);
+        this.input = Some(Box::new(input));
+        this
     }
 
     /// A picture as base64, with a text.

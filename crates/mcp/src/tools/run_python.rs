@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_codemode::{FILES, MAIN, Run, RunParts, ServerSummary};
+use hotcell_codemode::{Asker, FILES, MAIN, Run, RunParts, ServerSummary};
 use hotcell_domain::RunId;
 use hotcell_service::{Abandonment, Progress, SNIPPET_BYTES_MAX, ScriptRequest, ScriptRun};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::run_view::{Output, RunView};
-use super::{Answer, Hints, Tool, ToolError, arguments};
+use super::{Answer, Code, Hints, Tool, ToolError, arguments};
 use crate::call::Call;
-use crate::codemode::{Host, Records, earlier};
+use crate::codemode::{Host, Next, Records, Running, earlier};
 use crate::{Server, Toolset};
 
 /// Bytes that a character may have as JSON.
@@ -53,11 +53,81 @@ impl Tool for RunPython {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let timeout = Duration::from_secs(params.timeout.unwrap_or(30).clamp(1, 120));
-        let (run, secret) = params.prepare(server, call, timeout).await?;
-        let session = params.session.as_deref();
+        let running = match &call.repeated {
+            None => params.start(server, call).await?,
+            Some(repeated) => {
+                let suspended = server.suspended();
+                let is_meant = |running: &Running| running.run.is_of(&params.code);
+                let principal = &call.caller.principal;
+                let found = suspended.take(principal, &repeated.state, is_meant);
+                let (running, round) = found.ok_or_else(gone)?;
+                round.answer(&repeated.responses);
+                running
+            }
+        };
+        attend(server, running, call).await
+    }
+}
+
+/// Waits until it ends or asks. If the client cancels meanwhile, the script is cancelled with its
+/// calls.
+async fn attend(server: &Server, mut running: Running, call: &Call) -> Result<Answer, ToolError> {
+    loop {
+        let doing = running.doing();
+        let next = call.attend_telling(doing, running.next()).await?;
+        match next {
+            Next::Ended(script) => {
+                let (run, timeout) = running.answered();
+                return ended(server, &run, &script?, timeout, call).await;
+            }
+            Next::Asks(round) => {
+                let suspended = server.suspended();
+                match suspended.keep(&call.caller.principal, running, round) {
+                    Ok(input) => return Ok(Answer::needs(input)),
+                    Err((refused, round)) => {
+                        round.refuse();
+                        running = refused;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn ended(
+    server: &Server,
+    run: &Run,
+    script: &ScriptRun,
+    timeout: Duration,
+    call: &Call,
+) -> Result<Answer, ToolError> {
+    let service = server.service();
+    call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
+        .await?;
+    let output = service.code_output(&call.caller, &script.exec, &script.end);
+    let output = output.await?;
+    let view = RunView {
+        run,
+        script,
+        output,
+        timeout,
+    };
+    Ok(view.answer(server.codemode().settings().output))
+}
+
+fn gone() -> ToolError {
+    let message = "no script of yours waits for this decision: it waited for ten minutes at most, or the server was restarted";
+    ToolError::new(Code::NotFound, message)
+        .with_hint("call run_python again, with `resume` to not repeat finished calls")
+}
+
+impl Params {
+    async fn start(&self, server: &Server, call: &Call) -> Result<Running, ToolError> {
+        let timeout = Duration::from_secs(self.timeout.unwrap_or(30).clamp(1, 120));
+        let (asker, questions) = call.asking.asker();
+        let (run, secret) = self.prepare(server, call, timeout, asker).await?;
+        let session = self.session.as_deref();
         let session = session.map(|name| arguments::session(Some(name)));
-        let granted = params.servers.clone();
         let request = ScriptRequest {
             files: FILES,
             main: MAIN,
@@ -67,54 +137,27 @@ impl Tool for RunPython {
             host: Arc::new(Host(Arc::clone(&run))),
             note: vec![
                 ("run", run.id().to_string()),
-                ("code_bytes", params.code.len().to_string()),
-                ("servers", granted.unwrap_or_default().join(",")),
+                ("code_bytes", self.code.len().to_string()),
+                (
+                    "servers",
+                    self.servers.clone().unwrap_or_default().join(","),
+                ),
             ],
             progress: Progress::default(),
             abandonment: Abandonment::default(),
         };
-        let script = execute(server, request, call).await?;
-        let service = server.service();
-        call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
-            .await?;
-        let output = service.code_output(&call.caller, &script.exec, &script.end);
-        let output = output.await?;
-        let view = RunView {
-            run: &run,
-            script: &script,
-            output,
-            timeout,
-        };
-        Ok(view.answer(server.codemode().settings().output))
+        let (service, caller) = (server.service(), &call.caller);
+        Ok(Running::start(
+            service, caller, run, request, timeout, questions,
+        ))
     }
-}
 
-/// Runs it. If the client cancels meanwhile, the script is cancelled with its calls.
-async fn execute(
-    server: &Server,
-    mut request: ScriptRequest,
-    call: &Call,
-) -> Result<ScriptRun, ToolError> {
-    let (progress, updates) = Progress::channel();
-    let (abandonment, waiting) = Abandonment::new();
-    request.progress = progress;
-    request.abandonment = abandonment;
-    let what = || match &*updates.borrow() {
-        Some(pulling) => pulling.to_string(),
-        None => "running the script".to_owned(),
-    };
-    let running = server.service().run_script(&call.caller, request);
-    let run = call.attend_telling(what, running).await??;
-    waiting.answered();
-    Ok(run)
-}
-
-impl Params {
     async fn prepare(
         &self,
         server: &Server,
         call: &Call,
         timeout: Duration,
+        asker: Arc<dyn Asker>,
     ) -> Result<(Arc<Run>, String), ToolError> {
         if self.code.trim().is_empty() {
             return Err(ToolError::argument("code", "there is nothing to run"));
@@ -153,7 +196,7 @@ impl Params {
             servers,
             journal: Arc::<Records>::clone(&records),
             memory: records,
-            asker: Arc::new(call.asker.clone()),
+            asker,
         };
         let run = Run::new(id, secret.clone(), parts);
         Ok((run, secret))
