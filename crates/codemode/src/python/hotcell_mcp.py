@@ -292,6 +292,8 @@ class Runtime(types.ModuleType):
             "call": "await mcp_%s.%s" % (server["alias"], function.text()),
             "doc": function.doc() if detail == "full" else shown(definition.get("description")),
         }
+        if function.returns():
+            told["returns"] = function.returns()
         if detail == "full":
             told["input_schema"] = definition.get("inputSchema")
             told["output_schema"] = definition.get("outputSchema")

@@ -107,6 +107,16 @@ def annotation_text(annotation):
     return inspect.formatannotation(annotation).replace("typing.", "").replace("hotcell_tools.", "")
 
 
+def shape(annotation, depth=0):
+    """An annotation with the fields of its dictionaries, so that nobody has to guess them."""
+    if hasattr(annotation, "__total__") and depth < DEPTH_MAX:
+        fields = annotation.__annotations__.items()
+        return "{%s}" % ", ".join("%s: %s" % (name, shape(field, depth + 1)) for name, field in fields)
+    if getattr(annotation, "__origin__", None) is list:
+        return "[%s]" % shape(annotation.__args__[0], depth + 1)
+    return annotation_text(annotation)
+
+
 class ToolFunction:
     """Makes the function of one tool."""
 
@@ -170,10 +180,17 @@ class ToolFunction:
             schema = self.types.resolve(self.properties[key])
             text = shown(schema.get("description") if isinstance(schema.get("description"), str) else "")
             need = "" if key in self.required else ", optional"
-            told = "%s (%s%s)" % (name, annotation_text(self.signature.parameters[name].annotation), need)
+            told = "%s (%s%s)" % (name, shape(self.signature.parameters[name].annotation), need)
             lines.append("    " + told + (": " + " ".join(text.split()) if text else ""))
+        if self.returns():
+            lines += ["", "Returns: " + self.returns()]
         lines += ["", "Signature: " + self.text(), "Awaitable; `%s.sync(...)` waits instead." % self.name]
         return "\n".join(lines).strip()
+
+    def returns(self):
+        """What comes back, if the server says so."""
+        annotation = self.signature.return_annotation
+        return None if annotation is Any else shape(annotation)
 
     def refuse(self, why):
         message = "%s\nsignature: %s" % (why, self.text())
