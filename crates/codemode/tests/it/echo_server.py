@@ -11,7 +11,8 @@ TOOLS = [
     {"name": "add", "description": "Adds.", "annotations": {"idempotentHint": True},
      "inputSchema": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]},
      "outputSchema": {"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]}},
-    {"name": "wipe-all", "description": "Wipes.", "annotations": {"destructiveHint": True}, "inputSchema": {"type": "object"}},
+    {"name": "wipe-all", "description": "Wipes.", "annotations": {"destructiveHint": True},
+     "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
     {"name": "count", "description": "How often it was called.", "inputSchema": {"type": "object"}},
     {"name": "slow", "inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}}},
     {"name": "fail", "inputSchema": {"type": "object"}},
@@ -40,6 +41,8 @@ def call(name, given):
     if name == "add":
         total = given["a"] + given["b"]
         return {"content": [], "structuredContent": {"sum": total}}
+    if name == "wipe-all":
+        return text("wiped")
     if name == "slow":
         time.sleep(given.get("seconds", 60))
         return text("done")

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail here")]
 
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -91,8 +92,10 @@ impl World {
         for (name, text) in FILES {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
+        let script = directory.path().join("echo_server.py");
+        std::fs::write(&script, include_str!("echo_server.py")).unwrap();
         let settings = Settings {
-            servers: vec![entry("echo")],
+            servers: vec![entry("echo", &script)],
             findings: Vec::new(),
         };
         let state = directory.path().join("state");
@@ -113,26 +116,9 @@ impl World {
 
     /// Runs a script that continues an earlier one.
     pub(crate) async fn run_after(&self, code: &str, earlier: Vec<EarlierCall>) -> Report {
-        let servers = Directory::visible_to(&self.upstreams, "local");
-        let parts = RunParts {
-            principal: "local".to_owned(),
-            code: code.to_owned(),
-            granted: servers.list(),
-            others: Vec::new(),
-            timeout: self.timeout,
-            earlier,
-            policy: Arc::new(self.policy.clone()),
-            budget: self.budget,
-            rate: Arc::default(),
-            servers,
-            journal: Arc::<Records>::clone(&self.records),
-            memory: Arc::<Records>::clone(&self.records),
-            asker: Arc::new(Answerer(Arc::clone(&self.records), self.answer)),
-        };
-        let (id, secret) = Run::new_id();
-        let socket = self.directory.path().join(id.as_str());
+        let (run, secret) = self.prepared(code, earlier);
+        let socket = self.directory.path().join(run.id().as_str());
         let listener = UnixListener::bind(&socket).unwrap();
-        let run = Run::new(id, secret.clone(), parts);
         let mut python = tokio::process::Command::new("python3")
             .arg(self.directory.path().join(MAIN))
             .current_dir(self.directory.path())
@@ -151,10 +137,40 @@ impl World {
         }
         run.report()
     }
+
+    /// A run whose script nobody has started, and its secret.
+    pub(crate) fn prepared(&self, code: &str, earlier: Vec<EarlierCall>) -> (Arc<Run>, String) {
+        let servers = Directory::visible_to(&self.upstreams, "local");
+        let parts = RunParts {
+            principal: "local".to_owned(),
+            code: code.to_owned(),
+            granted: servers.list(),
+            others: Vec::new(),
+            timeout: self.timeout,
+            earlier,
+            policy: Arc::new(self.policy.clone()),
+            budget: self.budget,
+            rate: Arc::default(),
+            servers,
+            journal: Arc::<Records>::clone(&self.records),
+            memory: Arc::<Records>::clone(&self.records),
+            asker: Arc::new(Answerer(Arc::clone(&self.records), self.answer)),
+        };
+        let (id, secret) = Run::new_id();
+        (Run::new(id, secret.clone(), parts), secret)
+    }
+
+    /// The server `echo` with another description of one of its tools, in another process.
+    pub(crate) fn change(&self, from: &str, to: &str) {
+        let path = self.directory.path().join("echo_server.py");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from}");
+        std::fs::write(path, text.replace(from, to)).unwrap();
+    }
 }
 
-fn entry(server: &str) -> Entry {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/echo_server.py");
+fn entry(server: &str, script: &Path) -> Entry {
+    let script = script.to_str().unwrap();
     let template = |text: &str| Template::parse(text).unwrap();
     Entry {
         name: ServerName::parse(server).unwrap(),

@@ -2,4 +2,5 @@
 //! container is missing: the channel is a unix socket of this host.
 
 mod fixture;
+mod hostile;
 mod scripts;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use hotcell_codemode::{
-    Asked, CallEnd, Decision, EarlierCall, EarlierOutcome, Report, Rule, ScriptEnd,
+    ArgumentTest, Asked, CallEnd, Decision, EarlierCall, EarlierOutcome, Report, Rule, ScriptEnd,
 };
 use serde_json::{Value, json};
 
 use crate::fixture::World;
 
-fn result(report: &Report) -> &Value {
+pub(crate) fn result(report: &Report) -> &Value {
     match &report.end {
         Some(ScriptEnd::Success {
             result: Some(result),
@@ -19,7 +19,7 @@ fn result(report: &Report) -> &Value {
     }
 }
 
-fn failed(report: &Report) -> &str {
+pub(crate) fn failed(report: &Report) -> &str {
     match &report.end {
         Some(ScriptEnd::Error(error) | ScriptEnd::Invalid(error)) => error,
         other => panic!("the script did not fail: {other:?}"),
@@ -249,4 +249,110 @@ async fn budgets_and_the_end_of_a_script_hold_for_its_calls() {
     let report = world.run("await mcp_echo.slow(seconds=60)").await;
     assert_eq!(report.end, None, "it was ended");
     assert_eq!(report.calls[0].status, "unknown", "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_has_changed_since_it_was_approved_is_asked_with_the_difference() {
+    let mut world = World::new();
+    let code = "
+try:
+    told = await mcp_echo.echo('x')
+except MCPError as error:
+    told = error.message
+told
+";
+    assert_eq!(result(&world.run(code).await), "x");
+    let visible = world.upstreams.visible_to("local");
+    let name = hotcell_upstream::ServerName::parse("echo").unwrap();
+    assert!(visible.approve(&name, None).unwrap() > 0);
+    assert_eq!(
+        result(&world.run(code).await),
+        "x",
+        "it is what was approved"
+    );
+    assert_eq!(world.records.asked.lock().unwrap().len(), 0);
+    world.change("Says it again.", "Says it to somebody else.");
+    // Its next process has the other definition.
+    failed(&world.run("await mcp_echo.crash()").await);
+    visible.refresh(&name).await.unwrap();
+    world.answer = Asked::No;
+    let report = world.run(code).await;
+    assert_eq!(result(&report), "the user declined echo.echo", "{report:?}");
+    let asked = world.records.asked.lock().unwrap().pop().unwrap();
+    assert!(
+        asked.reason.contains("has changed since it was approved")
+            && asked.reason.contains("- Says it again.")
+            && asked.reason.contains("+ Says it to somebody else."),
+        "{}",
+        asked.reason
+    );
+    visible.approve(&name, Some("echo")).unwrap();
+    assert_eq!(result(&world.run(code).await), "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_look_at_arguments() {
+    let mut world = World::new();
+    world.policy.rules = vec![Rule {
+        name: "small".to_owned(),
+        server: "echo".to_owned(),
+        tool: "add".to_owned(),
+        argument: Some(ArgumentTest {
+            pointer: "/a".to_owned(),
+            glob: None,
+            min: Some(100.0),
+            max: None,
+        }),
+        decision: Decision::Deny,
+    }];
+    let code = "
+told = [(await mcp_echo.add(99, 1))['sum']]
+try:
+    await mcp_echo.add(100, 1)
+except MCPError as error:
+    told.append(error.code)
+told
+";
+    assert_eq!(result(&world.run(code).await), &json!([100, "denied"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sync_forms_work_with_and_without_a_running_loop_and_help_is_useful() {
+    let world = World::new();
+    let code = "
+import asyncio, contextlib, io
+def plain():
+    r = mcp.runtime
+    return [mcp_echo.echo.sync('a'), r.call_tool_sync('echo', 'echo', {'text': 'b'}), r.list_servers_sync(),
+            r.search_tool_docs_sync('adds')[0]['tool'], r.discovered_servers_sync(), len(r.query_tool_docs_sync('echo')) > 5,
+            r.describe_server_sync('echo')['alias'], r.list_loaded_server_metadata_sync()[0]['in_this_run'],
+            'echo' in r.capability_summary_sync(), r.discovered_servers(detailed=True)[0]['name']]
+inside = plain()
+outside = await asyncio.get_running_loop().run_in_executor(None, plain)
+assert await mcp.runtime.capability_summary() == mcp.runtime.capability_summary_sync()
+shown = io.StringIO()
+with contextlib.redirect_stdout(shown):
+    help(mcp_echo.add)
+told = shown.getvalue()
+[inside == outside, inside, 'a (float)' in told and 'Returns: {sum: float}' in told and 'add(a: float, b: float) -> ' in told]
+";
+    let report = world.run(code).await;
+    let expected = json!([
+        "a",
+        "b",
+        ["echo"],
+        "add",
+        ["echo"],
+        true,
+        "echo",
+        true,
+        true,
+        "echo"
+    ]);
+    assert_eq!(result(&report), &json!([true, expected, true]));
+    // Without a loop: no `await` in the script.
+    let report = world
+        .run("[mcp_echo.echo.sync('a'), mcp.runtime.list_servers_sync()]")
+        .await;
+    assert_eq!(result(&report), &json!(["a", ["echo"]]));
 }

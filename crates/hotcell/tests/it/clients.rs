@@ -49,13 +49,14 @@ pub(crate) fn run(command: &mut Command) -> String {
 
 /// A story that runs through a Python package.
 fn story(package: &str, home: &Home) -> Option<Command> {
+    script(package, &format!("{package}_story.py"), home)
+}
+
+/// A script of `tests/clients` by the Python of a package.
+pub(crate) fn script(package: &str, file: &str, home: &Home) -> Option<Command> {
     let mut command = Command::new(client(&format!("python-{package}"))?);
     command
-        .arg(
-            root()
-                .join("tests/clients")
-                .join(format!("{package}_story.py")),
-        )
+        .arg(root().join("tests/clients").join(file))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("HOME", home.path())
         .env("HOTCELL_STATE_DIR", home.path());
@@ -63,7 +64,7 @@ fn story(package: &str, home: &Home) -> Option<Command> {
 }
 
 /// The command line of a server on stdio. It carries everything, because some clients pass no environment.
-fn stdio(command: &mut Command, home: &Home) {
+pub(crate) fn stdio(command: &mut Command, home: &Home) {
     command
         .arg(hotcell())
         .args(["serve", "--transport", "stdio", "--state-dir"])

@@ -27,6 +27,8 @@ mod server_cli;
 mod server_code;
 mod server_code_hostile;
 mod server_codemode;
+mod server_codemode_clients;
+mod server_codemode_reach;
 mod server_config;
 mod server_crash;
 mod server_engines;

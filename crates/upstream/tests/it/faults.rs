@@ -58,6 +58,21 @@ async fn a_call_that_hangs_times_out_and_is_cancelled_and_others_go_on() {
 }
 
 #[tokio::test]
+async fn an_answer_after_the_timeout_reaches_nobody() {
+    let bench = Bench::new(vec![fake("a", &[])]);
+    bench.call("a", "echo", &json!({})).await.unwrap();
+    let mut late = call("a", "slow", &json!({ "seconds": 0.5, "from": "late" }));
+    late.timeout = Duration::from_millis(50);
+    let error = bench.local().call_tool(late).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Timeout { .. }), "{error}");
+    // This one is still running when the late answer comes.
+    let next = json!({ "seconds": 1, "from": "next" });
+    let answered = bench.call("a", "slow", &next).await.unwrap();
+    assert_eq!(structured(&answered)["got"]["from"], "next");
+    assert_eq!(bench.local().servers()[0].health.as_str(), "running");
+}
+
+#[tokio::test]
 async fn a_caller_that_leaves_cancels_its_call() {
     let state = tempfile::TempDir::new().unwrap();
     let log = state.path().join("log");
@@ -116,7 +131,7 @@ async fn garbage_floods_and_second_answers_are_ignored() {
         assert_eq!(structured(&result)["got"]["x"], tool);
     }
     bench
-        .call("a", "flood", &json!({ "mebibytes": 200 }))
+        .call("a", "flood", &json!({ "mebibytes": 1024 }))
         .await
         .unwrap();
 }
