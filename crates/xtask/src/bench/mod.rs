@@ -6,8 +6,10 @@
 
 mod client;
 mod code;
+mod codemode;
 mod compare;
 mod docker;
+mod echo_server;
 mod embedded;
 mod engine_calls;
 mod engines;
@@ -41,9 +43,9 @@ use self::report::Report;
 use crate::workspace;
 
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 11] = [
-    "embedded", "python", "server", "code", "run", "many", "engines", "images", "store", "ledger",
-    "operate",
+const AREAS: [&str; 12] = [
+    "embedded", "python", "server", "code", "codemode", "run", "many", "engines", "images",
+    "store", "ledger", "operate",
 ];
 
 /// Rounds for subjects that take milliseconds.
@@ -52,7 +54,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | run | many | engines | images | store | ledger | operate]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | codemode | run | many | engines | images | store | ledger | operate]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,12 @@ struct Wanted {
 /// of building it. `--against` also measures the server and `run` of an older binary. With `--check` the call fails if a bound
 /// was missed or a row became slower.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if arguments
+        .first()
+        .is_some_and(|word| word == echo_server::WORD)
+    {
+        return echo_server::serve(arguments.get(1));
+    }
     let wanted = Wanted::parse(arguments)?;
     let (report, mut readme) = (Report::default(), Readme::default());
     let ours = wanted
@@ -137,6 +145,7 @@ fn measure(
             "python" => python::run(report, readme)?,
             "server" => server::run(docker, binaries, report, readme)?,
             "code" => code::run(&binaries.ours, report, readme)?,
+            "codemode" => codemode::run(&binaries.ours, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
             "many" => many::run(&binaries.ours, report, readme)?,
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,
