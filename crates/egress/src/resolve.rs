@@ -184,4 +184,21 @@ mod tests {
             assert_eq!(reached.map(drop), Err(DialError::Private), "{private}");
         }
     }
+
+    #[tokio::test]
+    async fn of_mixed_answers_only_what_may_be_dialled_is() {
+        let (dialler, rules) = (Dialler::default(), AddressRules::default());
+        let name = HostName::parse("mixed.example.com").unwrap();
+        let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        let found: Arc<[IpAddr]> = Arc::new([
+            parse("169.254.169.254"),
+            parse("64:ff9b::a9fe:a9fe"),
+            parse("10.0.0.1"),
+            parse("192.0.43.7"),
+            parse("::ffff:127.0.0.1"),
+        ]);
+        dialler.remember(&name, &found);
+        let allowed = dialler.resolve(&name, &rules).await.unwrap();
+        assert_eq!(allowed, [parse("192.0.43.7")]);
+    }
 }

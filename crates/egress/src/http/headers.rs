@@ -1,7 +1,8 @@
 //! What of a message's head concerns one connection only.
 
 use http::uri::Uri;
-use http::{HeaderMap, HeaderName, Request, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
+use http_body::Body;
 
 /// Headers that belong to one connection and are not passed on.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -31,8 +32,21 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Brings a request into the form that a host expects, with nothing of our connection in it.
-pub(super) fn readdress<B>(request: &mut Request<B>, scheme: &str, authority: &str, is_h2: bool) {
+pub(super) fn readdress<B: Body>(
+    request: &mut Request<B>,
+    scheme: &str,
+    authority: &str,
+    is_h2: bool,
+) {
     remove_hop_by_hop(request.headers_mut());
+    let has_length = request.headers().contains_key(header::CONTENT_LENGTH);
+    if !is_h2 && !has_length && !request.body().is_end_stream() {
+        // Otherwise hyper takes it that a GET has no body.
+        let chunked = HeaderValue::from_static("chunked");
+        request
+            .headers_mut()
+            .insert(header::TRANSFER_ENCODING, chunked);
+    }
     let path = request.uri().path_and_query().cloned();
     let path = path.map_or_else(|| "/".to_owned(), |path| path.to_string());
     let target = if is_h2 {

@@ -1,6 +1,6 @@
 //! What a profile allows gets through.
 
-use hotcell_egress::{Access, Pattern, ProfileSettings, RuleSettings, Target};
+use hotcell_egress::{Access, Pattern, ProfileSettings, RuleSettings, Target, Tls};
 
 use crate::world::{Origin, World, name};
 
@@ -104,4 +104,27 @@ async fn a_policy_that_changes_decides_about_the_next_request() {
     assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
     world.replace_profile(ruled(Access::parse("GET /other").unwrap()));
     assert_eq!(client.get(&url).send().await.unwrap().status(), 403);
+}
+
+#[tokio::test]
+async fn a_strict_profile_opens_what_a_rule_does_not_keep_closed() {
+    let origin = Origin::start(HOST).await;
+    let strict = |tls| ProfileSettings {
+        strict: true,
+        rules: vec![RuleSettings {
+            tls,
+            ..RuleSettings::new(Pattern::parse(HOST).unwrap(), Access::Full)
+        }],
+        ..ProfileSettings::default()
+    };
+    for (tls, is_opened) in [(Tls::Auto, true), (Tls::Open, true), (Tls::Splice, false)] {
+        let world = World::with_origin(strict(tls), HOST, &origin);
+        let door = world.door(Target::Name(name(HOST), 443)).await;
+        let url = format!("https://{HOST}/");
+        // The certificate tells who has ended TLS.
+        let by_broker = world.trusting(HOST, door).get(&url).send().await;
+        let by_host = world.pinned(HOST, door).get(&url).send().await;
+        assert_eq!(by_broker.is_ok(), is_opened, "{tls:?}");
+        assert_eq!(by_host.is_ok(), !is_opened, "{tls:?}");
+    }
 }

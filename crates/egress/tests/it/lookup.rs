@@ -82,3 +82,24 @@ async fn an_address_that_an_earlier_server_assigned_has_its_name_again() {
         .unwrap();
     assert!(answer.windows(5).any(|bytes| bytes == b"\x03api\x07"));
 }
+
+#[tokio::test]
+async fn names_below_a_wildcard_are_limited_because_each_is_a_message() {
+    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
+    let hosts: Vec<String> = (0..31).map(|n| format!("s3cret{n}.example.com")).collect();
+    let fixed: Vec<_> = hosts
+        .iter()
+        .map(|host| (host.as_str(), 443, nowhere))
+        .collect();
+    let profile = ProfileSettings {
+        allow: vec![Pattern::parse("*.example.com:443").unwrap()],
+        ..ProfileSettings::default()
+    };
+    let world = World::with_hosts(profile, &fixed, None);
+    for host in &hosts[..30] {
+        assert_eq!(ask(&world, host, 1).await.0, 0, "{host}");
+    }
+    assert_eq!(ask(&world, &hosts[30], 1).await, (5, None));
+    // A name that is known already is no new message.
+    assert_eq!(ask(&world, &hosts[0], 1).await.0, 0);
+}

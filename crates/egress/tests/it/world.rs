@@ -253,12 +253,17 @@ impl World {
 
     /// A program inside that trusts the broker's authority and reaches `host` through `door`.
     pub(crate) fn trusting(&self, host: &str, door: SocketAddr) -> reqwest::Client {
+        client(self.authority(), host, door)
+    }
+
+    /// What a program inside trusts.
+    pub(crate) fn authority(&self) -> RootCertStore {
         let pem = self.broker.authority_pem().as_bytes();
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from_pem_slice(pem).unwrap())
             .unwrap();
-        client(roots, host, door)
+        roots
     }
 
     /// A program that trusts the authority and the origin, and uses a proxy.
