@@ -65,6 +65,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Exec(arguments) => client::exec(arguments),
         Command::Logs(arguments) => client::logs(arguments),
         Command::Kill(arguments) => client::kill(arguments),
+        Command::Forward(arguments) => client::forward(arguments),
         Command::Token(arguments) => token::manage(arguments),
         Command::Reload(arguments) => client::reload(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
@@ -89,6 +90,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Exec(_)
         | Command::Logs(_)
         | Command::Kill(_)
+        | Command::Forward(_)
         | Command::Token(_)
         | Command::Reload(_)
         | Command::Doctor(_)
@@ -113,6 +115,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Top(_)
         | Command::Logs(_)
         | Command::Kill(_)
+        | Command::Forward(_)
         | Command::Token(_)
         | Command::Reload(_)
         | Command::Doctor(_)

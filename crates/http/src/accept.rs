@@ -75,7 +75,8 @@ async fn serve(
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(stream, service);
+        .serve_connection(stream, service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let served = stop.run_until_cancelled(connection.as_mut()).await;
     if let Some(ended) = served {

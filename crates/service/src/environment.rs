@@ -9,6 +9,7 @@ use hotcell_domain::{ContainerId, EngineId, ExecEnd, Principal, Quota, TraceCont
 use hotcell_engine::{Engine, EngineError};
 use hotcell_ledger::{Arguments, Event, EventName, Who};
 use hotcell_store::Store;
+use tokio::sync::Semaphore;
 
 use crate::Settings;
 use crate::budget::Budget;
@@ -66,6 +67,8 @@ pub(crate) struct Environment {
     pub(crate) spawn_rates: SpawnRates,
     /// The limits that all containers reserve together.
     pub(crate) budget: Budget,
+    /// Permits of connections into containers.
+    pub(crate) port_streams: Arc<Semaphore>,
 }
 
 /// The operator's settings, which may be replaced while the service runs.

@@ -68,6 +68,8 @@ pub struct Settings {
     /// Where the authority lives that containers with a profile trust; `None`: no container can
     /// have a profile.
     pub egress_directory: Option<PathBuf>,
+    /// Whether owners may connect to ports of their containers.
+    pub allow_ports: bool,
     /// The audit log; `None`: operations are not recorded.
     pub ledger: Option<Ledger>,
     /// Exports the spans of operations; `None`: no traces.
@@ -153,6 +155,7 @@ impl Default for Settings {
             code: CodeSettings::default(),
             egress: hotcell_egress::Settings::default(),
             egress_directory: None,
+            allow_ports: false,
             ledger: None,
             traces: None,
         }

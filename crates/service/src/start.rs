@@ -17,6 +17,7 @@ use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::operation::Guarded;
 use crate::pool::Pool;
+use crate::port::PORT_STREAMS_MAX;
 use crate::registry::Registry;
 use crate::space::Space;
 use crate::spawn_rate::{SpawnRates, WINDOW_MS};
@@ -84,6 +85,7 @@ impl Service {
         }
         let environment = Arc::new(Environment {
             budget: Budget::new(settings.totals),
+            port_streams: Arc::new(Semaphore::new(PORT_STREAMS_MAX)),
             engine_id: engine.identity(),
             engine: metrics.engine.meter(engine),
             store,

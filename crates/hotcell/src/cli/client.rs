@@ -108,6 +108,38 @@ pub(crate) struct ReloadArgs {
     pub(crate) state: StateArgs,
 }
 
+/// The arguments of `hotcell forward`.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardArgs {
+    /// Id or alias of the container
+    pub(crate) container: String,
+
+    /// The port to listen on here (0 = any), and the port inside if it differs
+    #[arg(value_name = "LOCAL[:PORT]", value_parser = Ports::parse)]
+    pub(crate) ports: Ports,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// A port here, and the one inside that it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) local: u16,
+    pub(crate) inside: u16,
+}
+
+impl Ports {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "not LOCAL or LOCAL:PORT with ports of 1 to 65535".to_owned();
+        let (local, inside) = text.split_once(':').unwrap_or((text, text));
+        let local = local.parse().map_err(|_| wrong())?;
+        let inside = inside.parse().ok().filter(|port| *port != 0);
+        let inside = inside.ok_or_else(wrong)?;
+        Ok(Self { local, inside })
+    }
+}
+
 /// The arguments of `hotcell kill`.
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {

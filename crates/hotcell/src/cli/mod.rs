@@ -33,7 +33,7 @@ pub(crate) use audit::{
     AuditSpanArgs, AuditTailArgs, AuditVerifyArgs, OnFailureChoice,
 };
 pub(crate) use auth::{AuthArgs, AuthMode};
-pub(crate) use client::{ExecArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
+pub(crate) use client::{ExecArgs, ForwardArgs, KillArgs, LogsArgs, PsArgs, ReloadArgs, TopArgs};
 pub(crate) use code::CodeArgs;
 pub(crate) use codemode::CodemodeArgs;
 pub(crate) use config::{
@@ -110,6 +110,11 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// End containers of the running server
     Kill(KillArgs),
+    /// Reach a server inside a container from this machine
+    ///
+    /// Listens on a port of 127.0.0.1 and passes each connection to the container, until
+    /// Ctrl-C. The server must allow it (`--allow-ports`).
+    Forward(ForwardArgs),
     /// Make, list and revoke the tokens that HTTP clients authenticate with
     Token(TokenArgs),
     /// Have the running server read its configuration file again

@@ -7,6 +7,10 @@ use hotcell_domain::ImageName;
 /// What callers may request beyond a sealed container.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct PermissionArgs {
     /// Allow execs to run as root inside their container
     #[arg(long, env = "HOTCELL_ALLOW_AS_ROOT", value_parser = BoolishValueParser::new())]
@@ -15,6 +19,10 @@ pub(crate) struct PermissionArgs {
     /// Allow containers with unrestricted network access (`network: full`)
     #[arg(long, env = "HOTCELL_ALLOW_NETWORK", value_parser = BoolishValueParser::new())]
     pub(crate) allow_network: bool,
+
+    /// Allow owners to connect to ports of their containers (`hotcell forward`, `/v1/containers/{id}/ports/{port}/`)
+    #[arg(long, env = "HOTCELL_ALLOW_PORTS", value_parser = BoolishValueParser::new())]
+    pub(crate) allow_ports: bool,
 
     /// Allow a directory of this host as a container's root file system (`rootfs:/path`)
     #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]

@@ -170,7 +170,7 @@ fn for_people(hint: &str) -> Option<&str> {
     (!is_for_tools && !hint.is_empty()).then_some(hint)
 }
 
-fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
+pub(super) fn explain(error: &std::io::Error, directory: &Path) -> anyhow::Error {
     if error.kind() == ErrorKind::PermissionDenied {
         return anyhow!(
             "the server of {} belongs to another user",

@@ -1,8 +1,9 @@
-//! `hotcell ps`, `top`, `exec`, `logs`, `kill` and `memory`, for people: MCP clients of the running server,
+//! `hotcell ps`, `top`, `exec`, `logs`, `kill`, `forward` and `memory`, for people: MCP clients of the running server,
 //! over the socket in its state directory. They use the same tools as every client.
 
 mod connection;
 mod exec;
+mod forward;
 mod kill;
 mod logs;
 mod memory;
@@ -21,7 +22,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 pub(crate) use self::connection::Server;
-use crate::cli::{ExecArgs, KillArgs, LogsArgs, MemoryArgs, PsArgs, ReloadArgs, TopArgs};
+use crate::cli::{
+    ExecArgs, ForwardArgs, KillArgs, LogsArgs, MemoryArgs, PsArgs, ReloadArgs, TopArgs,
+};
 use crate::terminal;
 
 /// Lists containers.
@@ -47,6 +50,11 @@ pub(crate) fn logs(arguments: &LogsArgs) -> Result<ExitCode> {
 /// Ends containers.
 pub(crate) fn kill(arguments: &KillArgs) -> Result<ExitCode> {
     block_on(kill::kill(arguments))
+}
+
+/// Passes connections to a port of a container.
+pub(crate) fn forward(arguments: &ForwardArgs) -> Result<ExitCode> {
+    block_on(forward::forward(arguments))
 }
 
 /// Makes the server read its configuration again.

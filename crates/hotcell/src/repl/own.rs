@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hotcell_domain::{Caller, ImageAliases};
-use hotcell_mcp::transport::Socket;
+use hotcell_mcp::transport::{NoRawStreams, Socket};
 use hotcell_mcp::{Options, Server as McpServer};
 use rustix::fs::{FlockOperation, flock};
 use tokio::task::JoinHandle;
@@ -43,7 +43,7 @@ impl OwnServer {
         let socket = Socket::bind(&path).context("listen on a socket of our own")?;
         let handler = McpServer::new(temporary.service().clone(), Options::default());
         let stop = CancellationToken::new();
-        let serving = socket.serve(handler, |_| Caller::local(), stop.clone());
+        let serving = socket.serve(handler, NoRawStreams, |_| Caller::local(), stop.clone());
         let own = Self {
             temporary,
             serving: tokio::spawn(serving),

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::forward::PortForwarder;
 use super::reload::{ReloadedParts, Reloader};
 use super::stop::{self, StopSignals};
 use super::{audit, engine, identity, settings, traces};
@@ -92,7 +93,12 @@ impl Backend {
         let socket =
             Socket::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
         let (clients, cut_off) = (socket.clients(), CancellationToken::new());
-        let serving = socket.serve(server.clone(), identity::of_socket, cut_off.clone());
+        let serving = socket.serve(
+            server.clone(),
+            PortForwarder::new(service.clone()),
+            identity::of_socket,
+            cut_off.clone(),
+        );
         let socket = tokio::spawn(serving);
         let reloading = tokio::spawn(reloader.on_signal(stops.reload()));
         Ok(Self {

@@ -10,6 +10,7 @@ mod audit;
 mod backend;
 mod bridge;
 mod engine;
+mod forward;
 mod http;
 mod identity;
 mod reload;

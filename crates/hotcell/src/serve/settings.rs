@@ -47,6 +47,7 @@ pub(super) async fn of_service(
         warm: warm::stocks(&arguments.warm, aliases, &policy, default)?,
         aliases: aliases.clone(),
         warm_check_interval: arguments.warm.warm_check_s,
+        allow_ports: arguments.permissions.allow_ports,
         policy,
         default_image,
         default_limits: ceilings.default,

@@ -37,6 +37,7 @@ mod server_images;
 mod server_limits;
 mod server_oidc;
 mod server_pool;
+mod server_ports;
 mod server_remote;
 mod server_revisions;
 mod server_state;

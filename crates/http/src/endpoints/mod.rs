@@ -1,5 +1,6 @@
-//! HTTP endpoints beside MCP: health, metrics, and files too large for a message. Files are
-//! streamed in both directions: a transfer of any size holds only a few chunks in memory.
+//! HTTP endpoints beside MCP: health, metrics, files too large for a message, and ports of
+//! containers. Files are streamed in both directions: a transfer of any size holds only a few
+//! chunks in memory.
 
 mod archive;
 mod conditions;
@@ -7,12 +8,14 @@ mod error;
 mod file;
 mod gzip;
 mod health;
+mod port;
+mod port_headers;
 mod range;
 mod target;
 mod upload;
 
 use axum::Router;
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, any, get};
 use hotcell_service::Service;
 
 use crate::limits::HttpLimits;
@@ -26,7 +29,7 @@ pub(crate) struct Endpoints {
 }
 
 /// The routes below a container's path.
-fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 2] {
+fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 4] {
     [
         (
             "/v1/containers/{id}/archive",
@@ -35,6 +38,11 @@ fn container_routes() -> [(&'static str, MethodRouter<Endpoints>); 2] {
         (
             "/v1/containers/{id}/files/{*path}",
             get(file::read).put(file::write),
+        ),
+        ("/v1/containers/{id}/ports/{port}/", any(port::forward)),
+        (
+            "/v1/containers/{id}/ports/{port}/{*path}",
+            any(port::forward),
         ),
     ]
 }

@@ -11,6 +11,7 @@ pub mod batch;
 mod inflight;
 mod limits;
 mod lines;
+mod raw;
 mod reply_budget;
 mod socket;
 mod stdio;
@@ -21,6 +22,7 @@ pub use limits::{
     ANSWER_WAIT_MAX, ANSWERS_BYTES_MAX, MESSAGE_BYTES_MAX, REQUESTS_PER_CONNECTION_MAX,
     SOCKET_CONNECTIONS_MAX,
 };
+pub use raw::{NoRawStreams, RAW_MARK, RawStreams};
 pub(crate) use reply_budget::{BudgetExhausted, LeaseShare, ReplyBudget};
 pub use reply_budget::{ReplyLease, SendReply, answered, not_kept};
 pub use socket::Socket;

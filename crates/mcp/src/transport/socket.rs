@@ -1,5 +1,5 @@
 //! MCP on a unix socket that only its owner can open: for our own commands, and for a second stdio
-//! server on the same state. Each connection is served like stdio.
+//! server on the same state. Each connection is served like stdio, unless it carries bytes (`raw`).
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use hotcell_domain::Caller;
 use rmcp::ServerHandler;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::limits::{REQUESTS_PER_CONNECTION_MAX, SOCKET_CONNECTIONS_MAX, SOCKET_UNREAD_MAX};
+use super::raw::{self, First, RawStreams};
 use super::stdio::serve_lines;
 use super::write_timeout::WriteTimeout;
 
@@ -70,6 +72,7 @@ impl Socket {
     pub async fn serve<H: ServerHandler + Clone>(
         self,
         handler: H,
+        raw: impl RawStreams,
         caller_of_uid: impl Fn(u32) -> Caller,
         stop: CancellationToken,
     ) {
@@ -85,7 +88,8 @@ impl Socket {
                             continue;
                         }
                     };
-                    let served = serve_client(handler.clone(), caller, stream, stop.clone());
+                    let served =
+                        serve_client((handler.clone(), raw.clone()), caller, stream, stop.clone());
                     clients.spawn(async move {
                         served.await;
                         drop(permit);
@@ -104,16 +108,35 @@ impl Socket {
 }
 
 async fn serve_client<H: ServerHandler>(
-    handler: H,
+    (handler, raw): (H, impl RawStreams),
     caller: Caller,
-    stream: UnixStream,
+    mut stream: UnixStream,
     stop: CancellationToken,
 ) {
+    let first = stop.run_until_cancelled(raw::first(&mut stream)).await;
+    let byte = match first {
+        Some(Ok(Some(First::Message(byte)))) => byte,
+        Some(Ok(Some(First::Raw))) => {
+            let served = serve_raw(&raw, caller, stream);
+            stop.run_until_cancelled(served).await;
+            return;
+        }
+        Some(Ok(None) | Err(_)) | None => return,
+    };
     let (read, write) = stream.into_split();
+    let read = io::Cursor::new([byte]).chain(read);
     let write = WriteTimeout::new(write, SOCKET_UNREAD_MAX);
     let requests = Arc::new(Semaphore::new(REQUESTS_PER_CONNECTION_MAX));
     if let Err(error) = serve_lines(handler, Some(caller), (read, write), requests, stop).await {
         tracing::debug!(%error, "a client of the unix socket went wrong");
+    }
+}
+
+async fn serve_raw(raw: &impl RawStreams, caller: Caller, mut stream: UnixStream) {
+    if let Ok(Some(wanted)) = raw::wanted(&mut stream).await {
+        raw.serve(caller, wanted, stream).await;
+    } else {
+        tracing::debug!("a client of the unix socket speaks neither MCP nor ours");
     }
 }
 

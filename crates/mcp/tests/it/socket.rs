@@ -5,7 +5,7 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use hotcell_mcp::transport::{SOCKET_CONNECTIONS_MAX, Socket};
+use hotcell_mcp::transport::{NoRawStreams, SOCKET_CONNECTIONS_MAX, Socket};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
 };
@@ -91,6 +91,7 @@ async fn only_its_owner_can_open_it_and_it_goes_with_the_server() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
         TextLength,
+        NoRawStreams,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -115,6 +116,7 @@ async fn its_path_may_be_longer_than_an_address() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
         TextLength,
+        NoRawStreams,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -153,6 +155,7 @@ async fn a_client_too_many_is_turned_away_and_the_others_are_served() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
         TextLength,
+        NoRawStreams,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));
@@ -182,6 +185,7 @@ async fn a_message_that_is_too_long_is_answered_and_the_next_one_served() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(socket.serve(
         TextLength,
+        NoRawStreams,
         |_| hotcell_domain::Caller::local(),
         stop.clone(),
     ));

@@ -139,6 +139,7 @@ fn filled(template: &str, on: &Handles) -> String {
             "container_id" | "id" => &on.container,
             "exec_id" => &on.exec,
             "path" | "*path" => "d/file",
+            "port" => "8000",
             other => panic!("{other} of {template} has no line here"),
         };
         filled = filled.replace(&format!("{{{name}}}"), value);
@@ -206,8 +207,10 @@ impl Ask {
             Self::Resource { .. } | Self::Task { .. } => Some("error"),
             Self::Completion { .. } => Some(r#""values":[]"#),
             Self::Prompt { .. } => None,
-            Self::Path { method, .. } => match *method {
+            Self::Path { method, path } => match *method {
                 "GET" | "HEAD" | "PUT" => Some("404"),
+                // Whatever a server inside takes.
+                _ if path.contains("/ports/") => Some("404"),
                 _ => Some("405"),
             },
         }
