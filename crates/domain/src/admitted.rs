@@ -118,6 +118,14 @@ pub enum PolicyError {
         /// The total of all containers.
         total: String,
     },
+    /// The caller may not name this egress profile.
+    #[error("egress profile {profile} is not one of {allowed} (rule `egress.profiles`)")]
+    Egress {
+        /// The requested profile.
+        profile: String,
+        /// Those that may be named, comma-separated.
+        allowed: String,
+    },
     /// The image exists only on this host.
     #[error("image {reference} is local to this host, which is not allowed (rule `local_images`)")]
     LocalImage {
@@ -137,6 +145,7 @@ impl PolicyError {
             Self::Image { .. } => "allowed_images",
             Self::NoDigest { .. } => "require_digest",
             Self::LocalImage { .. } => "local_images",
+            Self::Egress { .. } => "egress.profiles",
             Self::AboveMaximum { rule, .. } | Self::AboveTotal { rule, .. } => rule,
         }
     }

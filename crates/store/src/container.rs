@@ -45,6 +45,8 @@ pub struct ContainerRow {
     pub is_warm: bool,
     /// The name of the session that it is; free for another container once `ended_unix_ms` is set.
     pub session: Option<Name>,
+    /// The name of its egress profile; `None`: it reaches nothing.
+    pub egress: Option<Name>,
 }
 
 /// The result of storing a request for a container.
@@ -265,7 +267,8 @@ pub(crate) fn by_key(
 pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), Fault> {
     let sql = "INSERT INTO containers VALUES (
         :id, :principal, :alias, :spec, :image_digest, :engine, :labels, :is_persistent, :key,
-        :phase, :created, :last_used, :expires, :ended, :is_warm, :env, :engine_host, :session)";
+        :phase, :created, :last_used, :expires, :ended, :is_warm, :env, :engine_host, :session,
+        :egress)";
     let is_living = row.ended_unix_ms.is_none();
     let done = connection.prepare_cached(sql)?.execute(named_params! {
         ":id": row.id.as_str(),
@@ -286,6 +289,7 @@ pub(crate) fn insert(connection: &Connection, row: &ContainerRow) -> Result<(), 
         ":env": is_living.then(|| spec::write_env(&row.spec.env)),
         ":engine_host": row.engine.host,
         ":session": row.session.as_ref().map(Name::as_str),
+        ":egress": row.egress.as_ref().map(Name::as_str),
     });
     match done {
         Err(error) if Fault::is_duplicate(&error) => Err(Fault::AliasTaken),
@@ -362,6 +366,7 @@ impl FromRow for ContainerRow {
             ended_unix_ms: row.maybe_ms("ended_unix_ms")?,
             is_warm: row.raw("is_warm")?,
             session: row.maybe("session", Name::parse)?,
+            egress: row.maybe("egress", Name::parse)?,
         })
     }
 }

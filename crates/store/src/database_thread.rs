@@ -333,7 +333,7 @@ mod tests {
     }
 
     async fn note(thread: &DatabaseThread, number: u32, does: Does) -> Result<(), StoreError> {
-        let sql = "INSERT INTO containers VALUES (?, '', '', '', '', '', '', 0, '', '', 0, 0, 0, 0, 0, '', NULL, NULL)";
+        let sql = "INSERT INTO containers VALUES (?, '', '', '', '', '', '', 0, '', '', 0, 0, 0, 0, 0, '', NULL, NULL, NULL)";
         thread
             .run("note", move |database| {
                 let transaction = database.write()?;

@@ -80,6 +80,7 @@ pub(crate) fn container(number: u64) -> ContainerRow {
         ended_unix_ms: None,
         is_warm: false,
         session: None,
+        egress: None,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 12] = [
     include_str!("../../migrations/0001.sql"),
     include_str!("../../migrations/0002.sql"),
     include_str!("../../migrations/0003.sql"),
@@ -18,6 +18,7 @@ const STEPS: [&str; 11] = [
     include_str!("../../migrations/0009.sql"),
     include_str!("../../migrations/0010.sql"),
     include_str!("../../migrations/0011.sql"),
+    include_str!("../../migrations/0012.sql"),
 ];
 
 /// The schema after the first [`SNAPSHOT_STEPS`] migrations. It may be older than the newest one.

@@ -33,6 +33,7 @@ fn row(number: u64) -> ContainerRow {
         ended_unix_ms: None,
         is_warm: false,
         session: None,
+        egress: None,
     }
 }
 
