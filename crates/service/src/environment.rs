@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::Settings;
 use crate::budget::Budget;
+use crate::egress::Egress;
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
 use crate::operation::{Recording, exec_complete};
@@ -65,6 +66,8 @@ pub(crate) struct Environment {
     pub(crate) execs: LiveExecs,
     pub(crate) space: Space,
     pub(crate) spawn_rates: SpawnRates,
+    /// What containers may reach.
+    pub(crate) egress: Egress,
     /// The limits that all containers reserve together.
     pub(crate) budget: Budget,
     /// Permits of connections into containers.

@@ -53,6 +53,7 @@ pub use code::{
     ScriptRequest, ScriptRun, ScriptStream, SessionView, Snippet, default_session,
 };
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
+pub use egress::{EgressChoice, EgressDenial, EgressReport, EgressView, ProfileView};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
 pub use exec::{

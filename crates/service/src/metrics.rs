@@ -6,6 +6,7 @@
 
 mod agent;
 mod audit;
+mod egress;
 mod engine;
 mod execs;
 mod housekeeping;
@@ -32,6 +33,7 @@ use crate::{Action, Collected, PoolView, Reconciled};
 pub(crate) use agent::AgentMetrics;
 
 use audit::AuditMetrics;
+use egress::EgressMetrics;
 use engine::EngineMetrics;
 use execs::ExecMetrics;
 use housekeeping::HousekeepingMetrics;
@@ -50,6 +52,7 @@ pub(crate) struct Metrics {
     operations: OperationMetrics,
     execs: ExecMetrics,
     pool: PoolMetrics,
+    pub(crate) egress: EgressMetrics,
     pub(crate) engine: EngineMetrics,
     pub(crate) agent: AgentMetrics,
     store: StoreMetrics,
@@ -78,6 +81,7 @@ impl Default for Metrics {
             operations: OperationMetrics::new(&mut registry),
             execs: ExecMetrics::new(&mut registry),
             pool: PoolMetrics::new(&mut registry),
+            egress: EgressMetrics::new(&mut registry),
             engine: EngineMetrics::new(&mut registry),
             agent: AgentMetrics::new(&mut registry),
             store: StoreMetrics::new(&mut registry),

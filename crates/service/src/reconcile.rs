@@ -339,6 +339,7 @@ impl Inner {
             ended_unix_ms: None,
             is_warm: false,
             session: None,
+            egress: None,
         };
         let row = self.environment.store.adopt_container(row).await?;
         let execs = Vec::new();

@@ -2,6 +2,7 @@
 
 use hotcell_domain::Caller;
 
+use crate::egress::Egress;
 use crate::status::WHOLE;
 use crate::{Action, Service, ServiceError, Settings};
 
@@ -17,7 +18,9 @@ impl Service {
         let reload = async {
             let settings = read.await;
             let settings = settings.map_err(|reason| ServiceError::Invalid { reason })?;
+            let egress = Egress::prepare(settings.egress.clone())?;
             inner.environment.replace_settings(settings);
+            inner.environment.egress.replace(egress);
             Ok(())
         };
         operation.run(reload).await

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hotcell_domain::{
     ContainerSpec, ImageAliases, ImageRef, Lifetime, Limits, Policy, Quotas, Totals,
 };
+use hotcell_egress::ProfileName;
 use hotcell_ledger::Ledger;
 use hotcell_otlp::Exporter;
 
@@ -87,6 +88,8 @@ pub struct CodeSettings {
     pub timeout: Duration,
     /// Characters of each output stream in a reply.
     pub output_chars_max: usize,
+    /// The egress profile of sessions; `None`: the default one.
+    pub egress: Option<ProfileName>,
 }
 
 impl Default for CodeSettings {
@@ -96,6 +99,7 @@ impl Default for CodeSettings {
             session_idle_max: Duration::from_mins(15),
             timeout: Duration::from_secs(30),
             output_chars_max: 50_000,
+            egress: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::code::Languages;
 use crate::disk_watch::WALKS_MAX;
 use crate::durable::Durable;
+use crate::egress::Egress;
 use crate::environment::{Clock, Environment, Random, SharedSettings};
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
@@ -83,7 +84,10 @@ impl Service {
         if let Some(ledger) = &settings.ledger {
             ledger.observe(metrics.audit_observer());
         }
+        let directory = settings.egress_directory.clone();
+        let egress = Egress::new(settings.egress.clone(), directory)?;
         let environment = Arc::new(Environment {
+            egress,
             budget: Budget::new(settings.totals),
             port_streams: Arc::new(Semaphore::new(PORT_STREAMS_MAX)),
             engine_id: engine.identity(),

@@ -2,7 +2,7 @@
 //!
 //! An agent announces them to one reader only, so each container has one task that reads them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use hotcell_agent_client::{AgentError, AgentRefusal, IncomingTunnel, TunnelAddress, Tunnels};
@@ -19,6 +19,9 @@ const ASKS_MAX: usize = 64;
 /// Connections of one purpose that nobody has accepted yet; further ones are refused.
 const WAITING_MAX: usize = 8;
 
+/// Connections of a group of purposes that nobody has accepted yet.
+const GROUP_WAITING_MAX: usize = 64;
+
 /// The listeners of a container's agent.
 #[derive(Default)]
 pub(crate) struct TunnelTable(Mutex<Option<mpsc::Sender<Ask>>>);
@@ -30,7 +33,25 @@ pub(crate) struct TunnelListener {
     asks: mpsc::Sender<Ask>,
 }
 
+/// The connections of all purposes with one prefix.
+pub(crate) struct TunnelGroup {
+    /// Ends with the connection to the agent.
+    pub(crate) incoming: mpsc::Receiver<IncomingTunnel>,
+    /// Listeners that the agent has already, of an earlier connection or server.
+    pub(crate) listeners: BTreeMap<String, TunnelAddress>,
+}
+
 enum Ask {
+    Group {
+        prefix: &'static str,
+        incoming: mpsc::Sender<IncomingTunnel>,
+        answer: oneshot::Sender<BTreeMap<String, TunnelAddress>>,
+    },
+    ListenInGroup {
+        purpose: String,
+        address: TunnelAddress,
+        answer: oneshot::Sender<Result<(), AgentError>>,
+    },
     Listen {
         purpose: String,
         address: TunnelAddress,
@@ -64,20 +85,7 @@ impl TunnelTable {
         address: TunnelAddress,
     ) -> Result<TunnelListener, ServiceError> {
         let connected = connection.get().await?;
-        let failed = |error: AgentError| {
-            connection.report(&connected, &error);
-            match error {
-                AgentError::TooOld { .. } | AgentError::Version { .. } => {
-                    ServiceError::agent_too_old(&error)
-                }
-                AgentError::Refused { .. } | AgentError::Lost | AgentError::Protocol(_) => {
-                    ServiceError::Unavailable {
-                        reason: "the container could not open a channel; ask again".to_owned(),
-                        source: Some(Box::new(error)),
-                    }
-                }
-            }
-        };
+        let failed = |error: AgentError| failed(connection, &connected, error);
         let asks = self.reader(tasks, connection, &connected);
         let asks = asks.await.map_err(failed)?;
         let (sender, incoming) = mpsc::channel(WAITING_MAX);
@@ -99,6 +107,56 @@ impl TunnelTable {
         Ok(listener)
     }
 
+    /// Takes the connections of all purposes that begin with `prefix`. A later call takes its place.
+    pub(crate) async fn group(
+        &self,
+        tasks: &Tasks,
+        connection: &Arc<Connection>,
+        prefix: &'static str,
+    ) -> Result<TunnelGroup, ServiceError> {
+        let connected = connection.get().await?;
+        let failed = |error| failed(connection, &connected, error);
+        let asks = self.reader(tasks, connection, &connected);
+        let asks = asks.await.map_err(failed)?;
+        let (sender, incoming) = mpsc::channel(GROUP_WAITING_MAX);
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask::Group {
+            prefix,
+            incoming: sender,
+            answer,
+        };
+        asks.send(ask).await.map_err(|_| failed(AgentError::Lost))?;
+        let listeners = answered.await.map_err(|_| failed(AgentError::Lost))?;
+        Ok(TunnelGroup {
+            incoming,
+            listeners,
+        })
+    }
+
+    /// Has the agent listen at an address for a purpose of a [group](Self::group). Idempotent; the
+    /// agent listens for as long as it lives.
+    pub(crate) async fn listen_in_group(
+        &self,
+        tasks: &Tasks,
+        connection: &Arc<Connection>,
+        purpose: &str,
+        address: TunnelAddress,
+    ) -> Result<(), ServiceError> {
+        let connected = connection.get().await?;
+        let failed = |error| failed(connection, &connected, error);
+        let asks = self.reader(tasks, connection, &connected);
+        let asks = asks.await.map_err(failed)?;
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask::ListenInGroup {
+            purpose: purpose.to_owned(),
+            address,
+            answer,
+        };
+        asks.send(ask).await.map_err(|_| failed(AgentError::Lost))?;
+        let answer = answered.await.unwrap_or(Err(AgentError::Lost));
+        answer.map_err(failed)
+    }
+
     /// The task that reads, which is started if there is none.
     async fn reader(
         &self,
@@ -116,6 +174,7 @@ impl TunnelTable {
             tunnels,
             connected: connected.clone(),
             listeners: HashMap::new(),
+            group: None,
         };
         let connection = Arc::clone(connection);
         tasks.spawn(async move {
@@ -129,10 +188,27 @@ impl TunnelTable {
     }
 }
 
+fn failed(connection: &Connection, connected: &Connected, error: AgentError) -> ServiceError {
+    connection.report(connected, &error);
+    match error {
+        AgentError::TooOld { .. } | AgentError::Version { .. } => {
+            ServiceError::agent_too_old(&error)
+        }
+        AgentError::Refused { .. } | AgentError::Lost | AgentError::Protocol(_) => {
+            ServiceError::Unavailable {
+                reason: "the container could not open a channel; ask again".to_owned(),
+                source: Some(Box::new(error)),
+            }
+        }
+    }
+}
+
 struct Reader {
     tunnels: Tunnels,
     connected: Connected,
     listeners: HashMap<String, mpsc::Sender<IncomingTunnel>>,
+    /// The prefix of a group of purposes, and who takes their connections.
+    group: Option<(&'static str, mpsc::Sender<IncomingTunnel>)>,
 }
 
 impl Reader {
@@ -150,6 +226,28 @@ impl Reader {
 
     async fn answer(&mut self, ask: Ask) -> Result<(), AgentError> {
         match ask {
+            Ask::Group {
+                prefix,
+                incoming,
+                answer,
+            } => {
+                let all = self.tunnels.listeners().iter();
+                let all = all.filter(|(purpose, _)| purpose.starts_with(prefix));
+                let known = all.map(|(purpose, address)| (purpose.clone(), address.clone()));
+                let _ = answer.send(known.collect());
+                self.group = Some((prefix, incoming));
+                Ok(())
+            }
+            Ask::ListenInGroup {
+                purpose,
+                address,
+                answer,
+            } => {
+                let listened = self.listen(&purpose, &address).await;
+                let lost = listened.clone().err().filter(|it| *it == AgentError::Lost);
+                let _ = answer.send(listened);
+                lost.map_or(Ok(()), Err)
+            }
             Ask::Listen {
                 purpose,
                 address,
@@ -190,7 +288,10 @@ impl Reader {
     }
 
     fn deliver(&mut self, incoming: IncomingTunnel) {
-        let refused = match self.listeners.get(incoming.purpose()) {
+        let group = self.group.as_ref();
+        let group = group.filter(|(prefix, _)| incoming.purpose().starts_with(prefix));
+        let listener = self.listeners.get(incoming.purpose());
+        let refused = match listener.or(group.map(|(_, taker)| taker)) {
             None => Some(incoming),
             Some(listener) => listener.try_send(incoming).err().map(|it| match it {
                 mpsc::error::TrySendError::Full(incoming)

@@ -28,7 +28,7 @@ pub use self::script::{ScriptHost, ScriptRequest, ScriptRun, ScriptStream};
 pub use self::snippet::{SNIPPET_BYTES_MAX, Snippet};
 use crate::exec::CellValues;
 use crate::file::FilePath;
-use crate::{Abandonment, Progress};
+use crate::{Abandonment, EgressReport, Progress};
 
 /// A request to run a snippet in a session.
 #[derive(Debug, Clone)]
@@ -92,6 +92,8 @@ pub struct CodeRun {
     pub end: ExecEnd,
     /// The files that it wrote to `/workspace/artifacts`.
     pub artifacts: Artifacts,
+    /// What the session's egress did while it ran, if there is something to tell.
+    pub egress: Option<EgressReport>,
     /// The values that a notebook cell reported.
     pub notebook: Option<CellValues>,
 }

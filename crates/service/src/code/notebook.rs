@@ -54,7 +54,9 @@ impl Inner {
         }
         let artifacts = artifacts::list(&container).await.since(&before);
         drop(turn);
+        let egress = container.egress();
         Ok(CodeRun {
+            egress: egress.and_then(|egress| egress.report(&run.exec)),
             exec: run.exec,
             session: view,
             end: run.end,

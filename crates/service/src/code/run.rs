@@ -111,6 +111,7 @@ impl Inner {
         }
         let artifacts = artifacts::list(&container).await.since(&before);
         Ok(CodeRun {
+            egress: container.egress().and_then(|egress| egress.report(&exec)),
             exec,
             session: view,
             end,

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use hotcell_domain::{
     Caller, Command, ContainerRef, ExecEnd, ExecId, Language, Name, NotStarted, Stdin,
 };
+use hotcell_egress::ProfileName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
@@ -25,7 +26,7 @@ use crate::environment::Environment;
 use crate::exec::Start;
 use crate::file::{FileOperation, WriteOptions};
 use crate::tunnels::TunnelListener;
-use crate::{Abandonment, Action, Inner, Progress, Service, ServiceError};
+use crate::{Abandonment, Action, EgressChoice, Inner, Progress, Service, ServiceError};
 
 /// Where the files of scripts are, below `/workspace`.
 const DIRECTORY: &str = ".hotcell/codemode";
@@ -221,6 +222,8 @@ impl Inner {
         }
         let spawn = Spawn {
             image: self.environment.settings().code.image.clone(),
+            // A script reaches other servers through its channel, and nothing else.
+            egress: EgressChoice::Set(ProfileName::none()),
             progress: request.progress.clone(),
             abandonment: request.abandonment.clone(),
             ..Spawn::default()

@@ -7,7 +7,7 @@ use hotcell_domain::{Caller, Name, Phase};
 
 use super::SessionView;
 use crate::container::{LiveContainer, Spawn, Spawned};
-use crate::{Action, Inner, Progress, Service, ServiceError};
+use crate::{Action, EgressChoice, Inner, Progress, Service, ServiceError};
 
 /// How often a session may turn out to be ending when it is about to be used.
 const ROUNDS_MAX: usize = 8;
@@ -123,8 +123,11 @@ impl Inner {
         name: &Name,
         progress: &Progress,
     ) -> Result<(Arc<LiveContainer>, bool), ServiceError> {
+        let code = self.environment.settings().code.clone();
+        let egress = code.egress.map(EgressChoice::Set).unwrap_or_default();
         let request = Spawn {
-            image: self.environment.settings().code.image.clone(),
+            image: code.image,
+            egress,
             session: Some(name.clone()),
             progress: progress.clone(),
             ..Spawn::default()

@@ -250,6 +250,7 @@ pub(super) fn view_of_row(row: &ContainerRow) -> ContainerView {
         labels: row.labels.clone(),
         session: row.session.clone(),
         network: row.spec.network,
+        egress: row.egress.clone(),
         limits: row.spec.limits,
         enforced: Vec::new(),
         created_unix_ms: row.created_unix_ms,

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::ServiceError;
 use crate::connection::Connection;
 use crate::disk::DiskState;
+use crate::egress::ContainerEgress;
 use crate::environment::Environment;
 use crate::exec::ExecTable;
 use crate::tunnels::TunnelTable;
@@ -60,6 +61,7 @@ struct AgentState {
     connection: Arc<Connection>,
     execs: ExecTable,
     tunnels: Arc<TunnelTable>,
+    egress: Option<Arc<ContainerEgress>>,
 }
 
 /// Asks a container's supervisor to end it; answered when the container is gone.
@@ -143,6 +145,29 @@ impl LiveContainer {
     pub(crate) fn tunnels(&self) -> Arc<TunnelTable> {
         let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&agent.tunnels)
+    }
+
+    /// What it reaches, if it has a profile.
+    pub(crate) fn egress(&self) -> Option<Arc<ContainerEgress>> {
+        let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
+        agent.egress.clone()
+    }
+
+    /// Lets its processes reach what its profile allows.
+    pub(super) fn start_egress(&self, environment: &Arc<Environment>) {
+        let agent = self.agent.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(egress) = &agent.egress {
+            let (connection, tunnels) = (&agent.connection, &agent.tunnels);
+            let (connection, tunnels) = (Arc::clone(connection), Arc::clone(tunnels));
+            egress.start(environment, &self.row, connection, tunnels);
+        }
+    }
+
+    /// Ends the connections of its processes.
+    pub(super) fn end_egress(&self) {
+        if let Some(egress) = self.egress() {
+            egress.end();
+        }
     }
 
     /// Prepares for a new agent process, which has no execs. Earlier copies of the connection and
@@ -325,8 +350,10 @@ impl AgentState {
         connection: Arc<Connection>,
         disk: &Arc<DiskState>,
     ) -> Self {
+        let egress = ContainerEgress::of(row);
         Self {
-            execs: ExecTable::new(environment, &connection, row, disk),
+            execs: ExecTable::new(environment, &connection, row, disk, egress.clone()),
+            egress,
             tunnels: Arc::default(),
             connection,
         }

@@ -18,7 +18,7 @@ use hotcell_store::AttachmentRow;
 pub(crate) use self::live::{EndMode, LiveContainer};
 pub(crate) use self::spawn::Spawned;
 pub(crate) use self::supervisor::{CreateError, Creation, EndCause, Origin, Supervisor, create};
-use crate::{Abandonment, LimitView};
+use crate::{Abandonment, EgressChoice, LimitView};
 
 /// A request for a container. `None` means the configured default.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,8 @@ pub struct Spawn {
     pub key: Option<Name>,
     /// Network access.
     pub network: Option<Network>,
+    /// What it may reach.
+    pub egress: EgressChoice,
     /// Resource limits.
     pub limits: Option<Limits>,
     /// Environment variables of every exec.
@@ -86,6 +88,8 @@ pub struct ContainerView {
     pub session: Option<Name>,
     /// Network access.
     pub network: Network,
+    /// The egress profile; `None`: it reaches nothing.
+    pub egress: Option<Name>,
     /// Resource limits.
     pub limits: Limits,
     /// The disk usage when it was last measured.

@@ -20,7 +20,7 @@ use crate::container::{Creation, LiveContainer, Origin, Supervisor};
 use crate::environment::millis;
 use crate::pool::Claim;
 use crate::registry::AddError;
-use crate::{Action, Inner, Service, ServiceError, trace};
+use crate::{Action, EgressChoice, Inner, Service, ServiceError, trace};
 
 /// The longest TTL that can be requested.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
@@ -75,6 +75,9 @@ impl Spawn {
             arguments.number("ttl_s", ttl_s);
         }
         arguments.flag("network", self.network == Some(Network::Full));
+        if let EgressChoice::Asked(profile) = &self.egress {
+            arguments.text("egress", profile.as_str());
+        }
         if let Some(limits) = &self.limits {
             arguments.text("memory", &limits.memory.to_string());
             arguments.text("cpus", &limits.cpus.to_string());
@@ -183,6 +186,8 @@ impl Inner {
         spec: &ContainerSpec,
     ) -> Result<ContainerRow, ServiceError> {
         let ttl = ttl(&request)?;
+        let egress = &self.environment.egress;
+        let egress = egress.admit(&request.egress, spec.network)?;
         let now_unix_ms = self.environment.clock.unix_ms();
         Ok(ContainerRow {
             id: ContainerId::from_parts(now_unix_ms, self.environment.random.bytes()),
@@ -201,6 +206,7 @@ impl Inner {
             ended_unix_ms: None,
             is_warm: false,
             session: request.session,
+            egress,
         })
     }
 

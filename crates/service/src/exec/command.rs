@@ -43,6 +43,8 @@ pub(super) fn note(command: &Command, arguments: &mut Arguments) {
 pub(super) struct CommandContext<'a> {
     /// Environment variables of its image.
     pub(super) image: &'a [Variable],
+    /// Variables that its egress profile needs.
+    pub(super) egress: &'a Env,
     /// Environment variables for every exec in the container.
     pub(super) env: &'a Env,
     /// The agent's path of `/workspace`.
@@ -57,6 +59,7 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
     let image = context.image.iter();
     let image = image.map(|(name, value)| (&name[..], &value[..]));
     let mut env = Env::of_container(context.root, command.tty.then_some(TERM), image);
+    env.extend(context.egress);
     env.extend(context.env);
     env.extend(&command.env);
     let bytes = |text: &str| text.as_bytes().to_vec();
@@ -95,6 +98,7 @@ pub(crate) fn environment(hello: &Hello) -> Vec<Variable> {
 pub(super) fn check(command: &Command, env: &Env) -> Result<(), ServiceError> {
     let context = CommandContext {
         image: &[],
+        egress: &Env::default(),
         env,
         root: WORKSPACE,
         grace: Duration::ZERO,
@@ -156,12 +160,14 @@ mod tests {
         let image = image.map(|(name, value)| (name.into(), value.into()));
         let context = CommandContext {
             image: &image,
+            egress: &env(&[("A", "egress"), ("B", "egress")]),
             env: &container,
             root: "/workspace",
             grace: Duration::from_secs(3),
         };
         let asked = for_agent(&command, &context);
         assert_eq!(value(&asked, "A").as_deref(), Some("exec"));
+        assert_eq!(value(&asked, "B").as_deref(), Some("egress"));
         assert_eq!(value(&asked, "LANG").as_deref(), Some("C"));
         assert_eq!(value(&asked, "ONLY").as_deref(), Some("image"));
         assert_eq!(value(&asked, "HOME").as_deref(), Some("/workspace"));

@@ -121,8 +121,10 @@ impl TableInner {
                 found => found.map(Some),
             };
         }
+        let egress = self.begin_egress(&exec.id).await;
         let context = CommandContext {
             image: &agent.hello().env,
+            egress: &egress,
             env: &self.env,
             root: &agent.hello().root,
             grace: self.environment.settings().kill_grace,

@@ -34,7 +34,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal, Stream};
 
-use crate::Abandonment;
+use crate::{Abandonment, EgressReport};
 
 pub(crate) use self::command::environment;
 pub(crate) use self::index::LiveExecs;
@@ -89,6 +89,8 @@ pub struct ExecView {
     pub stalled: Option<&'static str>,
     /// Bytes dropped from the middle of its output.
     pub truncated_bytes: u64,
+    /// What its container's egress did while it ran, if there is something to tell.
+    pub egress: Option<EgressReport>,
 }
 
 /// A piece of an exec's output.

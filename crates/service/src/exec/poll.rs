@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hotcell_domain::{Caller, ExecEnd, ExecId, ExecStatus};
+use hotcell_domain::{Caller, ContainerId, ExecEnd, ExecId, ExecStatus};
 use hotcell_store::{LogMessage, LogPage, Store};
 use tokio::sync::watch;
 
@@ -62,16 +62,26 @@ impl Inner {
         match environment.find_exec(caller, id).await? {
             FoundExec::Live(exec) => {
                 self.used(&exec.container);
-                exec.poll(&environment.store, poll).await
+                let view = exec.poll(&environment.store, poll).await?;
+                Ok(self.with_egress(view, &exec.container))
             }
             FoundExec::Ended(row, end) => {
                 let page = environment
                     .store
                     .read_log(id, poll.after_seq, poll.bytes_max)
                     .await?;
-                Ok(view(row.id, end.status, page, Some(end)))
+                let view = view(row.id, end.status, page, Some(end));
+                Ok(self.with_egress(view, &row.container))
             }
         }
+    }
+
+    /// Adds what the container's egress did while the exec ran.
+    fn with_egress(&self, view: ExecView, container: &ContainerId) -> ExecView {
+        let container = self.registry.get(container);
+        let egress = container.and_then(|container| container.egress());
+        let egress = egress.and_then(|egress| egress.report(&view.id));
+        ExecView { egress, ..view }
     }
 
     async fn wait_for_news(
@@ -164,6 +174,7 @@ fn view(id: ExecId, status: ExecStatus, page: LogPage, end: Option<ExecEnd>) -> 
         end,
         stalled: None,
         truncated_bytes: page.truncated_bytes,
+        egress: None,
     }
 }
 

@@ -25,6 +25,7 @@ use super::sink::OutputSink;
 use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::disk::DiskState;
+use crate::egress::ContainerEgress;
 use crate::environment::Environment;
 
 /// The execs of one container. Clones share them.
@@ -51,6 +52,8 @@ pub(super) struct TableInner {
     pub(super) counts: watch::Sender<Counts>,
     pub(super) limits: Limits,
     disk: Arc<DiskState>,
+    /// What the container reaches, if it has a profile.
+    pub(super) egress: Option<Arc<ContainerEgress>>,
     pub(super) ids: Mutex<ExecIds>,
     /// The stateful interpreter.
     pub(super) notebook: Notebook,
@@ -98,6 +101,7 @@ impl ExecTable {
         connection: &Arc<Connection>,
         row: &ContainerRow,
         disk: &Arc<DiskState>,
+        egress: Option<Arc<ContainerEgress>>,
     ) -> Self {
         Self(Arc::new(TableInner {
             environment: Arc::clone(environment),
@@ -112,6 +116,7 @@ impl ExecTable {
             limits: row.spec.limits,
             disk_ends: AtomicU64::new(0),
             disk: Arc::clone(disk),
+            egress,
             ids: Mutex::default(),
             notebook: Notebook::new(),
             state: Mutex::new(State {
@@ -265,9 +270,25 @@ impl TableInner {
         });
     }
 
+    /// Notes that an exec begins; returns the variables that the container's profile needs, once
+    /// names can be looked up.
+    pub(super) async fn begin_egress(&self, exec: &ExecId) -> Env {
+        match &self.egress {
+            Some(egress) => egress.begin(exec).await,
+            None => Env::default(),
+        }
+    }
+
+    pub(super) fn finish_egress(&self, exec: &ExecId) {
+        if let Some(egress) = &self.egress {
+            egress.finish(exec);
+        }
+    }
+
     /// Stores how an exec ended, then publishes the end. Retries while the store fails.
     pub(super) async fn settle(&self, exec: &LiveExec, sink: &mut OutputSink, end: ExecEnd) {
         let environment = &self.environment;
+        self.finish_egress(&exec.id);
         let now = environment.clock.unix_ms();
         // The audit event comes before the store: after a crash the end is recorded twice rather
         // than never.

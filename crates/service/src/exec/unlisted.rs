@@ -3,7 +3,7 @@
 use hotcell_agent_client::{
     Agent, AgentError, Command as AgentCommand, EventKind, ExitCause, Output,
 };
-use hotcell_domain::{Command, ExecId};
+use hotcell_domain::{Command, Env, ExecId};
 
 use super::command::{CommandContext, for_agent};
 use super::table::ExecTable;
@@ -28,6 +28,7 @@ impl ExecTable {
             let environment = &table.environment;
             let context = CommandContext {
                 image: &agent.hello().env,
+                egress: &Env::default(),
                 env: &table.env,
                 root: &agent.hello().root,
                 grace: environment.settings().kill_grace,

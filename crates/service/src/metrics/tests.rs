@@ -11,6 +11,9 @@ fn registered() -> BTreeMap<String, (String, String)> {
     // Families show themselves with their first series.
     metrics.operation_ended(Action::Metrics, Outcome::Ok, Duration::ZERO);
     metrics.engine.count_for_test();
+    let packages = hotcell_egress::ProfileName::packages();
+    metrics.egress.opened(&packages);
+    metrics.egress.closed(&packages, 1, 1);
     let text = metrics.text(&Now::default());
     let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
     for line in text.lines() {

@@ -43,6 +43,7 @@ impl Supervisor {
             }
         }
         execs.finish(status).await;
+        self.container.end_egress();
         self.note_end(cause).await;
         self.inner.environment.budget.release(self.container.id());
         self.inner.registry.remove(&self.container);

@@ -108,6 +108,7 @@ impl Supervisor {
                     self.abandonment = creation.abandonment;
                     self.container.record_created(made);
                     self.inner.sync_soon(&self.container);
+                    self.container.start_egress(&self.inner.environment);
                     self.set_phase(Phase::Running);
                     // Not waited for: if the next server finds the container running while its row
                     // says `Creating`, it comes to the same result.
@@ -123,11 +124,13 @@ impl Supervisor {
                 self.abandonment = abandonment;
                 self.container.record_created(*info);
                 self.inner.sync_soon(&self.container);
+                self.container.start_egress(&self.inner.environment);
                 self.set_phase(Phase::Running);
                 self.run().await
             }
             Origin::Found => {
                 self.reconnect();
+                self.container.start_egress(&self.inner.environment);
                 self.run().await
             }
             Origin::Halted => EndCause::Exited,

@@ -51,6 +51,7 @@ impl Supervisor {
         let status = self.status(cause).await;
         self.set_phase(Phase::Creating);
         self.container.execs().finish(status).await;
+        self.container.end_egress();
         self.container.renew(&self.inner.environment);
     }
 
@@ -92,6 +93,7 @@ impl Supervisor {
     fn note_start(&mut self, info: Container) {
         tracing::info!(container.id = %self.container.id(), "a container was started again");
         self.container.record_created(info);
+        self.container.start_egress(&self.inner.environment);
         self.set_phase(Phase::Running);
         self.tell_all();
     }

@@ -155,8 +155,13 @@ impl TableInner {
             Command::new(argv.map(str::to_owned).to_vec()).map_err(ServiceError::from)?;
         command.set_no_timeout();
         command.env = env.clone();
+        let egress = match &self.egress {
+            Some(egress) => egress.variables().await,
+            None => Env::default(),
+        };
         let context = CommandContext {
             image: &agent.hello().env,
+            egress: &egress,
             env: &self.env,
             root: &agent.hello().root,
             grace: self.environment.settings().kill_grace,

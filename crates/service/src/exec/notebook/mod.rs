@@ -162,7 +162,9 @@ impl TableInner {
         let mut sink = OutputSink::Log(self.cell_log(&row));
         // The container is busy while a cell runs, even if the caller has gone away.
         self.take_slot();
+        self.begin_egress(&row.id).await;
         let ran = self.run_in(&mut kernel, &cell, &row, &mut sink).await;
+        self.finish_egress(&row.id);
         self.free_slot();
         self.start_queued();
         if ran.is_gone {
