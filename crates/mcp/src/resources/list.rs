@@ -68,6 +68,11 @@ async fn all(server: &Server, caller: &Caller) -> Result<Vec<Resource>, ToolErro
             .with_description("How to write scripts for run_python, and the servers they can call")
             .with_mime_type("text/markdown"),
     );
+    all.push(
+        Resource::new("hotcell://egress", "egress")
+            .with_description("What containers may reach, by egress profile")
+            .with_mime_type("application/json"),
+    );
     all.sort_by(|a, b| rank(&a.uri).cmp(&rank(&b.uri)));
     Ok(all)
 }

@@ -11,7 +11,7 @@ use super::uri::ResourceUri;
 use crate::Server;
 use crate::call::Call;
 use crate::mime::mime_type;
-use crate::tools::{ToolError, file_path, stats, workspace_path};
+use crate::tools::{ToolError, file_path, profiles, stats, workspace_path};
 
 /// The most content of a file or output; the tools can read the rest.
 const CONTENT_BYTES_MAX: usize = 1 << 20;
@@ -33,6 +33,11 @@ pub(crate) async fn read(
                 workspace(server, call, uri, &target, &path).await
             }
             ResourceUri::Capabilities(name) => capabilities(server, call, uri, name.as_deref()),
+            ResourceUri::Egress => {
+                let view = server.service().egress(&call.caller);
+                let text = ResourceContents::text(profiles(&view).to_string(), uri);
+                Ok(vec![text.with_mime_type("application/json")])
+            }
             ResourceUri::Logs(id) => logs(server, call, uri, &id).await,
             ResourceUri::Stats(target) => {
                 let view = server.service().container(&call.caller, &target).await?;

@@ -30,6 +30,8 @@ pub(super) enum ResourceUri {
     Stats(ContainerRef),
     /// How to write scripts and which servers they can call, or the tools of one of these.
     Capabilities(Option<String>),
+    /// What containers may reach.
+    Egress,
 }
 
 impl ResourceUri {
@@ -51,6 +53,7 @@ impl ResourceUri {
             ("hotcell", _) if host == "capabilities" => Ok(Self::Capabilities(
                 (!path.is_empty()).then(|| decoded(path)),
             )),
+            ("hotcell", "") if host == "egress" => Ok(Self::Egress),
             ("stats", "") => Ok(Self::Stats(container_ref(&decoded(host))?)),
             _ => Err(unknown()),
         }

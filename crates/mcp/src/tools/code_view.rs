@@ -8,10 +8,10 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use super::Answer;
 use super::artifacts::{Artifact, ShownArtifacts};
 use super::cell_view::{ValueView, ValuesView};
 use super::exec_view::{UsageView, insert_end};
+use super::{Answer, egress_view};
 
 /// What [`CodeView::answer`] makes, if there is no picture.
 #[derive(JsonSchema)]
@@ -31,6 +31,7 @@ pub(super) struct Output {
     displayed: Option<Vec<ValueView>>,
     artifacts: Vec<Artifact>,
     usage: Option<UsageView>,
+    egress: Option<egress_view::Egress>,
     note: Option<String>,
 }
 
@@ -104,6 +105,7 @@ impl CodeView {
                 self.output.not_kept_bytes
             ));
         }
+        notes.extend(self.run.egress.as_ref().and_then(egress_view::line));
         notes.extend(self.values.note.clone());
         notes.extend(self.shown.note.clone());
         (!notes.is_empty()).then(|| notes.join("; "))
@@ -132,6 +134,9 @@ impl CodeView {
         }
         let artifacts = serde_json::to_value(&self.shown.artifacts);
         insert("artifacts", artifacts.unwrap_or_default());
+        if let Some(report) = &run.egress {
+            insert("egress", egress_view::structured(report));
+        }
         if let Some(note) = note {
             insert("note", note.into());
         }

@@ -27,6 +27,7 @@ pub(super) struct ContainerItem {
     image_digest: Option<String>,
     persistent: bool,
     engine: String,
+    egress: String,
     created_at: String,
     last_used_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +86,7 @@ impl From<&ContainerView> for ContainerItem {
             image_digest: view.image_digest.clone(),
             persistent: view.is_persistent,
             engine: view.engine.clone(),
+            egress: egress_of(view),
             created_at: rfc3339(view.created_unix_ms),
             last_used_at: rfc3339(view.last_used_unix_ms),
             expires_at: view.expires_unix_ms.map(rfc3339),
@@ -134,6 +136,12 @@ impl From<&hotcell_service::Attached> for Attachment {
             attached_at: rfc3339(attached.attached_unix_ms),
         }
     }
+}
+
+/// The egress profile of a container.
+pub(super) fn egress_of(view: &ContainerView) -> String {
+    let profile = view.egress.as_ref();
+    profile.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
 /// A container in one line.

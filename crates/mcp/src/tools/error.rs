@@ -350,6 +350,9 @@ fn way_around(refusal: &PolicyError) -> &'static str {
     match refusal {
         PolicyError::Rootfs => "name an OCI image, or leave `image` out",
         PolicyError::Network => "leave `network` out: a container needs none to run code",
+        PolicyError::Egress { .. } => {
+            "name one of those as `egress`, or ask the operator to add it to `profiles` of [egress]"
+        }
         PolicyError::Root => "leave `as_root` out: /workspace is writable without",
         PolicyError::Registry { .. } => "name an image of one of those, or leave `image` out",
         PolicyError::Image { .. } => "leave `image` out, or ask the operator which are allowed",

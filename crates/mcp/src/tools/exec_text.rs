@@ -7,6 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use hotcell_domain::{ExecStatus, Stream};
 use hotcell_service::{ExecView, Message};
 
+use super::egress_view;
+
 /// The output, with both streams marked if there are both, then a line with the status and the next
 /// call.
 pub(super) fn render(view: &ExecView) -> String {
@@ -89,6 +91,10 @@ fn status(view: &ExecView) -> String {
             view.truncated_bytes
         ));
     }
+    view.egress
+        .iter()
+        .filter_map(egress_view::line)
+        .for_each(&mut add);
     if view.status == ExecStatus::Queued {
         add("it waits for a place".to_owned());
     }

@@ -11,7 +11,7 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::{Answer, exec_text};
+use super::{Answer, egress_view, exec_text};
 use crate::json_size;
 use hotcell_domain::rfc3339;
 
@@ -43,6 +43,7 @@ pub(super) struct Output {
     usage: Option<UsageView>,
     /// Bytes from the middle that were not kept
     truncated_bytes: u64,
+    egress: Option<egress_view::Egress>,
     next_step: Option<String>,
 }
 
@@ -81,6 +82,9 @@ pub(crate) fn exec_answer(mut view: ExecView, bytes_max: usize) -> Answer {
     object.insert("truncated_bytes".to_owned(), view.truncated_bytes.into());
     if let Some(next) = exec_text::next_step(&view) {
         object.insert("next_step".to_owned(), next.into());
+    }
+    if let Some(report) = &view.egress {
+        object.insert("egress".to_owned(), egress_view::structured(report));
     }
     if let Some(end) = &view.end {
         insert_end(&mut object, end);

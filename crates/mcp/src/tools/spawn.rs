@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use hotcell_domain::{Alias, Bytes, CpuMillis, ImageName, Limits, Network, Pids};
-use hotcell_service::{Abandonment, ContainerView, Progress, Service};
+use hotcell_domain::{Alias, Bytes, CpuMillis, ImageName, Limits, Name, Network, Pids};
+use hotcell_service::{Abandonment, ContainerView, EgressChoice, Progress, Service};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{self, Quantity};
+use super::container_view::egress_of;
 use super::{Answer, Code, Hints, Tool, ToolError};
 use crate::Server;
 use crate::call::Call;
@@ -33,6 +34,8 @@ pub(super) struct Params {
     /// none, or full where the operator allows it
     #[serde(default = "no_network")]
     network: String,
+    /// Egress profile: what it may reach; default: as configured
+    egress: Option<String>,
     /// Such as 512m (the default); up to the operator's maximum, as cpus, pids and disk
     memory: Option<Quantity>,
     /// Such as 0.5; default 1
@@ -62,6 +65,7 @@ pub(super) struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     image_digest: Option<String>,
     engine: String,
+    egress: String,
     /// It was kept ready
     warm: bool,
     created_at: String,
@@ -78,13 +82,15 @@ impl Output {
     fn text(&self) -> String {
         let alias = self.alias.as_ref().map(|alias| format!(" (alias {alias})"));
         let expires = self.expires_at.as_ref().map(|at| format!(", until {at}"));
+        let egress = (self.egress != "none").then(|| format!(", egress {}", self.egress));
         format!(
-            "container {}{} is {}: image {}, engine {}{}; {}",
+            "container {}{} is {}: image {}, engine {}{}{}; {}",
             self.container_id,
             alias.unwrap_or_default(),
             self.status,
             self.image,
             self.engine,
+            egress.unwrap_or_default(),
             expires.unwrap_or_default(),
             self.next_step
         )
@@ -93,7 +99,7 @@ impl Output {
 
 impl Tool for Spawn {
     const NAME: &'static str = "spawn";
-    const DESCRIPTION: &'static str = "Make a sealed Linux container to work in: no network, read-only root, user 1000, /workspace writable. \
+    const DESCRIPTION: &'static str = "Make a sealed Linux container to work in: no network but its egress profile, read-only root, user 1000, /workspace writable. \
         All other tools take its container_id or alias.";
     const HINTS: Hints = Hints::ADDS;
     type Params = Params;
@@ -139,6 +145,7 @@ impl Params {
             ttl_s: self.ttl_s,
             key: arguments::key(self.idempotency_key.as_deref())?,
             network: Some(network(&self.network)?),
+            egress: egress(self.egress.as_deref())?,
             limits: self.limits(service.default_profile().limits)?,
             env: arguments::env(&self.env)?,
             labels: arguments::labels(&self.labels)?,
@@ -174,6 +181,14 @@ fn no_network() -> String {
     "none".to_owned()
 }
 
+fn egress(profile: Option<&str>) -> Result<EgressChoice, ToolError> {
+    let Some(profile) = profile else {
+        return Ok(EgressChoice::Default);
+    };
+    let name = Name::parse(profile).map_err(|error| ToolError::argument("egress", error))?;
+    Ok(EgressChoice::Asked(name))
+}
+
 fn network(word: &str) -> Result<Network, ToolError> {
     match word {
         "none" => Ok(Network::None),
@@ -195,6 +210,7 @@ impl From<&ContainerView> for Output {
             image: view.image.to_string(),
             image_digest: view.image_digest.clone(),
             engine: view.engine.clone(),
+            egress: egress_of(view),
             warm: view.is_warm,
             created_at: rfc3339(view.created_unix_ms),
             expires_at: view.expires_unix_ms.map(rfc3339),

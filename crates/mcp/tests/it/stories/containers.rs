@@ -22,6 +22,7 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
       "alias": "app",
       "container_id": "c_ID",
       "created_at": "TIME",
+      "egress": "none",
       "engine": "fake",
       "image": "host",
       "next_step": "run commands with exec_start (wait_s=50 for short ones); files are in /workspace",
@@ -63,6 +64,7 @@ async fn a_container_is_made_listed_attached_to_and_ended() {
             "limit_bytes": 10737418240,
             "limit_files": 655360
           },
+          "egress": "none",
           "engine": "fake",
           "image": "host",
           "last_used_at": "TIME",

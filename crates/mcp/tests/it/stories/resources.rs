@@ -65,6 +65,12 @@ async fn files_output_and_numbers_are_resources() {
         (&stats["alias"], &stats["pids"]),
         (&json!("app"), &json!(256))
     );
+    let egress: Value =
+        serde_json::from_str(&read(&client, "hotcell://egress").await.unwrap()[0]).unwrap();
+    assert_eq!(
+        (&egress["default"], &egress["profiles"][0]["name"]),
+        (&json!("none"), &json!("none"))
+    );
 }
 
 #[tokio::test]
@@ -120,6 +126,7 @@ async fn resources_are_listed_page_by_page() {
     workspace:// c_ID/ app
     stats:// c_ID app stats
     hotcell:// capabilities capabilities
+    hotcell:// egress egress
     "#);
     for _ in 0..120 {
         sh(&client, "app", "true").await;
@@ -137,10 +144,10 @@ async fn resources_are_listed_page_by_page() {
             break;
         }
     }
-    assert_eq!(sizes, [100, 23]);
+    assert_eq!(sizes, [100, 24]);
     all.sort();
     all.dedup();
-    assert_eq!(all.len(), 123);
+    assert_eq!(all.len(), 124);
     let bad = PaginatedRequestParams::default().with_cursor(Some("what".to_owned()));
     assert!(client.list_resources(Some(bad)).await.is_err());
     let templates = client.list_all_resource_templates().await.unwrap();
