@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod config;
 mod doctor;
+mod egress;
 mod engines;
 mod exit;
 mod image;
@@ -58,8 +59,8 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
     let aliases = &config.tables.aliases;
     match command {
         Command::Serve(arguments) => serve::serve(arguments, config),
-        Command::Run(arguments) => run::run(arguments, aliases),
-        Command::Repl(arguments) => repl::repl(arguments, aliases),
+        Command::Run(arguments) => run::run(arguments, &config.tables),
+        Command::Repl(arguments) => repl::repl(arguments, &config.tables),
         Command::Ps(arguments) => client::ps(arguments),
         Command::Top(arguments) => client::top(arguments),
         Command::Exec(arguments) => client::exec(arguments),
@@ -70,6 +71,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Reload(arguments) => client::reload(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Audit(arguments) => audit::run(arguments),
+        Command::Egress(arguments) => egress::manage(arguments, &config.tables),
         Command::State(arguments) => state::manage(arguments),
         Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
@@ -95,6 +97,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
+        | Command::Egress(_)
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
@@ -120,6 +123,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Reload(_)
         | Command::Doctor(_)
         | Command::Audit(_)
+        | Command::Egress(_)
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)

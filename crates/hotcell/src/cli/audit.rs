@@ -89,7 +89,7 @@ pub(crate) enum AuditCommand {
 }
 
 /// The location of the audit log.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AuditPlaceArgs {
     /// Directory of the audit log [default: audit in the state directory]
     #[arg(long, value_name = "DIR", env = "HOTCELL_AUDIT_DIR")]
@@ -149,7 +149,7 @@ pub(crate) struct AuditQueryArgs {
 }
 
 /// A period of time.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct AuditSpanArgs {
     /// Only events since then: how long ago (30m, 1h, 7d) or an RFC 3339 time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]

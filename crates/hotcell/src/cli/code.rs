@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hotcell_domain::{ImageAliases, ImageName};
+use hotcell_egress::ProfileName;
 use hotcell_service::CodeSettings;
 
 use super::parse_seconds;
@@ -18,6 +19,10 @@ pub(crate) struct CodeArgs {
     /// Image of sessions [default: --default-image]
     #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, env = "HOTCELL_CODE_IMAGE")]
     code_image: Option<ImageName>,
+
+    /// Egress profile of sessions [default: that of other containers]
+    #[arg(long, value_name = "PROFILE", value_parser = ProfileName::parse, env = "HOTCELL_CODE_EGRESS")]
+    code_egress: Option<ProfileName>,
 
     /// Time limit of a snippet whose caller sets none
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, env = "HOTCELL_CODE_TIMEOUT_S")]
@@ -40,6 +45,7 @@ impl CodeArgs {
             session_idle_max: self.session_idle_s,
             timeout: self.code_timeout_s,
             output_chars_max: self.max_output_size,
+            egress: self.code_egress.clone(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use hotcell_domain::ImageName;
+use hotcell_egress::ProfileName;
 
 use super::{LimitArgs, StateArgs};
 use crate::image::PolicyArgs;
@@ -14,6 +15,10 @@ pub(crate) struct ContainerArgs {
     /// `python:3.12-slim` or an alias of one, which is pulled if it is missing
     #[arg(long, default_value = "host", value_parser = ImageName::parse)]
     pub(crate) image: ImageName,
+
+    /// Egress profile: what it may reach, such as `packages` [default: `default` of `[egress]`]
+    #[arg(long, value_name = "PROFILE", value_parser = ProfileName::parse, env = "HOTCELL_EGRESS")]
+    pub(crate) egress: Option<ProfileName>,
 
     /// Refuse to run where a limit cannot be enforced
     #[arg(long, env = "HOTCELL_REQUIRE_LIMITS", value_parser = BoolishValueParser::new())]

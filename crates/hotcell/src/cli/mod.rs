@@ -9,6 +9,7 @@ mod config;
 mod container;
 mod counts;
 mod discovery;
+mod egress;
 mod engine;
 mod limits;
 mod memory;
@@ -42,6 +43,7 @@ pub(crate) use config::{
 pub(crate) use container::ContainerArgs;
 pub(crate) use counts::CountArgs;
 pub(crate) use discovery::DiscoveryArgs;
+pub(crate) use egress::{EgressArgs, EgressCheckArgs, EgressCommand, EgressLogArgs};
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use memory::{MemoryArgs, MemoryCommand, MemoryLsArgs, MemoryRmArgs};
@@ -126,6 +128,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Read and check the audit log: who did what, when, and how it ended
     Audit(AuditArgs),
+    /// Check what egress profiles allow, and show what containers reached
+    Egress(EgressArgs),
     /// Check, copy and restore the state directory
     State(StateCommandArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file

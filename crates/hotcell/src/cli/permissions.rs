@@ -3,6 +3,7 @@
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use hotcell_domain::ImageName;
+use hotcell_egress::ProfileName;
 
 /// What callers may request beyond a sealed container.
 #[derive(Debug, Args)]
@@ -27,6 +28,10 @@ pub(crate) struct PermissionArgs {
     /// Allow a directory of this host as a container's root file system (`rootfs:/path`)
     #[arg(long, env = "HOTCELL_ALLOW_ROOTFS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_rootfs: bool,
+
+    /// Egress profile of containers that name none, instead of `default` of `[egress]`
+    #[arg(long, value_name = "PROFILE", value_parser = ProfileName::parse, env = "HOTCELL_EGRESS")]
+    pub(crate) egress: Option<ProfileName>,
 }
 
 /// The image of containers that do not name one.

@@ -6,7 +6,7 @@ use clap::Args;
 use hotcell_domain::Bytes;
 
 /// The location of the state directory.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Storage")]
 pub(crate) struct StateArgs {
     /// Where Hotcell keeps its state [default: /var/lib/hotcell for root, else ~/.local/state/hotcell]

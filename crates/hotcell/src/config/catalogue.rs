@@ -20,8 +20,8 @@ const SECRETS: [&str; 3] = ["token", "secret", "password"];
 /// The section of a flag whose struct has no heading; a test ensures that there is none.
 const NO_HEADING: &str = "Other";
 
-/// Flags that select the file cannot be in it.
-const NOT_IN_FILE: [&str; 1] = ["config"];
+/// Flags that cannot be in the file: one selects it, and one is `default` of its section `[egress]`.
+const NOT_IN_FILE: [&str; 2] = ["config", "egress"];
 
 /// One setting.
 #[derive(Debug, Clone)]

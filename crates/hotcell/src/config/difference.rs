@@ -53,6 +53,7 @@ impl Config {
             ("[quota]", before.quotas != after.quotas),
             ("[rule]", before.rules != after.rules),
             ("[upstream]", before.upstreams != after.upstreams),
+            ("[egress]", before.egress != after.egress),
         ];
         let changed = tables.into_iter().filter(|(_, is_changed)| *is_changed);
         difference

@@ -117,6 +117,7 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         quotas,
         rules,
         upstreams,
+        egress,
     } = &config.tables;
     let aliases = aliases
         .iter()
@@ -140,6 +141,11 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
             "action": rule.decision.as_str(),
         })).collect::<Vec<_>>(),
         // Names alone: any value of an entry may be a secret.
+        "egress": json!({
+            "default": egress.default.as_str(),
+            "profiles": egress.granted.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "defined": egress.profiles.keys().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
         "upstreams": upstreams.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
     })
 }

@@ -11,10 +11,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::aliases;
+use super::egress;
 use super::kind::{Kind, described};
 use super::problem::{Problem, nearest};
 use super::quotas;
 use super::rules;
+use super::secrets;
 use super::upstreams;
 use hotcell_codemode::Rule;
 use hotcell_domain::{ImageAliases, Principal, QuotaOverride};
@@ -26,6 +28,7 @@ pub(crate) struct Tables {
     pub(crate) quotas: BTreeMap<Principal, QuotaOverride>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) upstreams: Vec<hotcell_upstream::Entry>,
+    pub(crate) egress: hotcell_egress::Settings,
 }
 
 /// The definition of a section.
@@ -48,6 +51,8 @@ pub(crate) const TABLES: &[TableSection] = &[
     quotas::SECTION,
     rules::SECTION,
     upstreams::SECTION,
+    egress::SECTION,
+    secrets::SECTION,
 ];
 
 /// A table of the file.
@@ -96,6 +101,41 @@ impl Entry<'_> {
     pub(crate) fn of(&self, kind: Kind) -> Result<String, Problem> {
         let text = kind.text(self.value.get_ref());
         text.map_err(|reason| self.wrong(format!("`{}` {reason}", self.name)))
+    }
+
+    /// The strings of an array, each with its position.
+    pub(super) fn texts(&self) -> Result<Vec<(usize, &str)>, Problem> {
+        let array = self.value.get_ref().as_array();
+        let array = array.ok_or_else(|| self.wrong_type("an array of strings"))?;
+        let text = |item: &'_ Spanned<DeValue<'_>>| -> Result<usize, Problem> {
+            let at = item.span().start;
+            let found = described(item.get_ref());
+            let name = self.name;
+            let message = format!("an item of `{name}` must be a string, not {found}");
+            item.get_ref()
+                .as_str()
+                .map(|_| at)
+                .ok_or_else(|| Problem::new(at, message))
+        };
+        let places: Vec<usize> = array.iter().map(text).collect::<Result<_, _>>()?;
+        let texts = array.iter().filter_map(|item| item.get_ref().as_str());
+        Ok(places.into_iter().zip(texts).collect())
+    }
+
+    /// The tables of an array, each with its position.
+    pub(super) fn tables(&self) -> Result<Vec<(usize, Table<'_>)>, Problem> {
+        let array = self.value.get_ref().as_array();
+        let array = array.ok_or_else(|| self.wrong_type("an array of tables"))?;
+        let table = |item: &Spanned<DeValue<'_>>| item.get_ref().as_table().is_some();
+        if let Some(other) = array.iter().find(|item| !table(item)) {
+            let message = format!("an item of `{}` must be a table", self.name);
+            return Err(Problem::new(other.span().start, message));
+        }
+        let tables = array.iter().filter_map(|item| {
+            let table = item.get_ref().as_table().map(Table::new)?;
+            Some((item.span().start, table))
+        });
+        Ok(tables.collect())
     }
 
     fn wrong_type(&self, wanted: &str) -> Problem {

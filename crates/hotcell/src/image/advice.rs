@@ -67,6 +67,7 @@ fn of_refusal(refusal: &PolicyError) -> String {
         }
         PolicyError::LocalImage { .. } => "leave --local-images false out".to_owned(),
         PolicyError::Rootfs => "say --allow-rootfs".to_owned(),
+        PolicyError::Egress { .. } => "name it in `profiles` of [egress]".to_owned(),
         PolicyError::Network => "say --allow-network".to_owned(),
         PolicyError::Root => "say --allow-as-root".to_owned(),
         PolicyError::AboveMaximum { limit, .. } => format!("ask for less, or raise --{limit}-max"),

@@ -13,7 +13,6 @@ mod show;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hotcell_domain::ImageAliases;
 
 use self::editor::{Input, Inputs};
 use self::own::OwnServer;
@@ -21,6 +20,7 @@ use self::session::Session;
 use crate::artifacts::ArtifactDirectory;
 use crate::cli::ReplArgs;
 use crate::client::{self, Server};
+use crate::config::Tables;
 use crate::signals::{SignalRequest, Signals};
 use crate::{exit, terminal};
 
@@ -33,13 +33,13 @@ const INTERRUPT: u8 = 2;
 const RESTART: &str = "%restart";
 
 /// Runs what is typed until its end.
-pub(crate) fn repl(arguments: &ReplArgs, aliases: &ImageAliases) -> Result<ExitCode> {
-    client::block_on(run(arguments, aliases))
+pub(crate) fn repl(arguments: &ReplArgs, tables: &Tables) -> Result<ExitCode> {
+    client::block_on(run(arguments, tables))
 }
 
-async fn run(arguments: &ReplArgs, aliases: &ImageAliases) -> Result<ExitCode> {
+async fn run(arguments: &ReplArgs, tables: &Tables) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let (own, server) = connect(arguments, aliases).await?;
+    let (own, server) = connect(arguments, tables).await?;
     let repl = Repl {
         session: Session::new(server, arguments),
         directory: ArtifactDirectory::new(&arguments.artifacts),
@@ -58,10 +58,7 @@ async fn run(arguments: &ReplArgs, aliases: &ImageAliases) -> Result<ExitCode> {
 }
 
 /// The running server, or one of our own.
-async fn connect(
-    arguments: &ReplArgs,
-    aliases: &ImageAliases,
-) -> Result<(Option<OwnServer>, Server)> {
+async fn connect(arguments: &ReplArgs, tables: &Tables) -> Result<(Option<OwnServer>, Server)> {
     let state = &arguments.container.state;
     if !arguments.alone
         && let Some(server) = Server::find(state).await?
@@ -73,7 +70,7 @@ async fn connect(
             "no server runs here that could have a session {name}; start one with `hotcell serve`, or name its --state-dir"
         );
     }
-    let (own, server) = OwnServer::start(&arguments.container, aliases).await?;
+    let (own, server) = OwnServer::start(&arguments.container, tables).await?;
     Ok((Some(own), server))
 }
 

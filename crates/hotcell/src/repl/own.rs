@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Caller, ImageAliases};
+use hotcell_domain::Caller;
 use hotcell_mcp::transport::{NoRawStreams, Socket};
 use hotcell_mcp::{Options, Server as McpServer};
 use rustix::fs::{FlockOperation, flock};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::ContainerArgs;
 use crate::client::Server;
+use crate::config::Tables;
 use crate::state;
 use crate::temporary::{StartingEngine, TemporaryService};
 
@@ -32,13 +33,13 @@ impl OwnServer {
     /// Starts it, and connects to it as to any other.
     pub(super) async fn start(
         arguments: &ContainerArgs,
-        aliases: &ImageAliases,
+        tables: &Tables,
     ) -> Result<(Self, Server)> {
         let engine = StartingEngine::start(arguments)?;
         let state = state::directory(arguments.state.state_dir.clone())?;
         let directory = OwnDirectory::create(&state.join("repl"))?;
         let logs = &directory.path;
-        let temporary = TemporaryService::start(arguments, aliases, engine, logs).await?;
+        let temporary = TemporaryService::start(arguments, tables, engine, logs).await?;
         let path = state::socket(&directory.path);
         let socket = Socket::bind(&path).context("listen on a socket of our own")?;
         let handler = McpServer::new(temporary.service().clone(), Options::default());

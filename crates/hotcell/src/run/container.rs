@@ -1,13 +1,14 @@
 //! The container of one `hotcell run`.
 
 use anyhow::{Context, Result};
-use hotcell_domain::{Caller, Command, ContainerRef, ImageAliases};
+use hotcell_domain::{Caller, Command, ContainerRef};
 use hotcell_service::{
     ContainerView, ExecStream, LimitView, Service, ServiceError, Snippet, Spawn,
 };
 
 use super::outcome::option_of;
 use crate::cli::ContainerArgs;
+use crate::config::Tables;
 use crate::temporary::{StartingEngine, TemporaryService, advise};
 
 /// A running container that ends with this process.
@@ -22,12 +23,12 @@ impl RunContainer {
     /// Creates the container and connects to its agent.
     pub(super) async fn create(
         arguments: &ContainerArgs,
-        aliases: &ImageAliases,
+        tables: &Tables,
         engine: StartingEngine,
     ) -> Result<Self> {
         // Where logs would be: the output of this exec goes to us instead.
         let logs = engine.home().to_owned();
-        let temporary = TemporaryService::start(arguments, aliases, engine, &logs).await?;
+        let temporary = TemporaryService::start(arguments, tables, engine, &logs).await?;
         let caller = Caller::local();
         let spawned = temporary.service().spawn(&caller, Spawn::default()).await;
         let ContainerView { id, enforced, .. } = spawned.map_err(advise)?;

@@ -12,17 +12,17 @@ mod stdin;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hotcell_domain::ImageAliases;
 
 use self::container::RunContainer;
 use self::outcome::Outcome;
 use self::program::Program;
 use crate::cli::RunArgs;
+use crate::config::Tables;
 use crate::temporary::StartingEngine;
 use crate::terminal::{RawTerminal, Screen};
 
 /// Runs what was asked for and returns its exit code.
-pub(crate) fn run(arguments: &RunArgs, aliases: &ImageAliases) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &RunArgs, tables: &Tables) -> Result<ExitCode> {
     let program = Program::read(arguments)?;
     // The launcher is another process: it starts while we do the rest.
     let engine = StartingEngine::start(&arguments.container)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &RunArgs, aliases: &ImageAliases) -> Result<ExitCod
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let outcome = runtime.block_on(run_in_container(arguments, aliases, engine, program));
+    let outcome = runtime.block_on(run_in_container(arguments, tables, engine, program));
     // A read of our stdin cannot be interrupted; do not wait for it.
     runtime.shutdown_background();
     let outcome = outcome?;
@@ -45,11 +45,11 @@ pub(crate) fn run(arguments: &RunArgs, aliases: &ImageAliases) -> Result<ExitCod
 
 async fn run_in_container(
     arguments: &RunArgs,
-    aliases: &ImageAliases,
+    tables: &Tables,
     engine: StartingEngine,
     program: Program,
 ) -> Result<Outcome> {
-    let container = RunContainer::create(&arguments.container, aliases, engine).await?;
+    let container = RunContainer::create(&arguments.container, tables, engine).await?;
     let outcome = run_command(arguments, &container, program).await;
     let removed = container.remove().await;
     let outcome = outcome?;

@@ -61,7 +61,7 @@ impl Backend {
         let settings = Settings {
             ledger: ledger.clone(),
             traces: traces.clone(),
-            ..settings::of_service(arguments, &config.tables, &opened).await?
+            ..settings::of_service(arguments, &config.tables, directory, &opened).await?
         };
         let service = Service::start(
             Arc::clone(&opened.engine),
@@ -79,6 +79,7 @@ impl Backend {
         let parts = ReloadedParts {
             service: service.clone(),
             engine: Arc::new(opened),
+            directory: directory.to_owned(),
             upstreams: upstreams.clone(),
             codemode: codemode.clone(),
         };

@@ -2,6 +2,7 @@
 //!
 //! All or nothing: if anything in the file is wrong, every setting stays as it is.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
@@ -31,6 +32,8 @@ pub(super) struct Reloader {
 pub(super) struct ReloadedParts {
     pub(super) service: Service,
     pub(super) engine: Arc<OpenedEngine>,
+    /// The state directory.
+    pub(super) directory: PathBuf,
     pub(super) upstreams: Upstreams,
     pub(super) codemode: CodeMode,
 }
@@ -130,8 +133,10 @@ impl Reloader {
         let Command::Serve(arguments) = command else {
             bail!("the command line is not that of a server");
         };
-        let arguments: &ServeArgs = &arguments;
-        let settings = settings::of_service(arguments, &config.tables, &self.parts.engine).await?;
+        let (arguments, parts): (&ServeArgs, _) = (&arguments, &self.parts);
+        let settings =
+            settings::of_service(arguments, &config.tables, &parts.directory, &parts.engine)
+                .await?;
         let upstreams = upstream::settings(&arguments.discovery, &config.tables);
         let codemode = arguments.codemode.settings(&config.tables.rules);
         Ok(Reading {

@@ -1,5 +1,6 @@
 //! Translates the command line into the settings of each part.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -11,6 +12,7 @@ use hotcell_service::Settings;
 use super::warm;
 use crate::cli::{Ceilings, ServeArgs};
 use crate::config::Tables;
+use crate::egress;
 use crate::engines::OpenedEngine;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -19,6 +21,7 @@ const DAY: Duration = Duration::from_hours(24);
 pub(super) async fn of_service(
     arguments: &ServeArgs,
     tables: &Tables,
+    directory: &Path,
     OpenedEngine { kind, engine }: &OpenedEngine,
 ) -> Result<Settings> {
     let aliases = &tables.aliases;
@@ -59,6 +62,8 @@ pub(super) async fn of_service(
         ended_execs_max: arguments.storage.ended_execs_max,
         ended_containers_max: arguments.storage.ended_containers_max,
         code,
+        egress: egress::settings(&tables.egress, arguments.permissions.egress.as_ref()),
+        egress_directory: Some(egress::directory(directory)),
         reserve_bytes: arguments.storage.reserve_bytes,
         transient_idle_max: DAY * u32::from(arguments.storage.transient_gc_days),
         image_idle_max: (arguments.storage.image_gc_days > 0)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
-use hotcell_domain::{ImageAliases, ImageRef, Lifetime, Policy};
+use hotcell_domain::{ImageRef, Lifetime, Policy};
 use hotcell_engine::{Embedded, Engine, Garbage, SweepMode};
 use hotcell_image::Images;
 use hotcell_service::{CodeSettings, Service, ServiceError, Settings, SystemClock, SystemRandom};
@@ -17,7 +17,8 @@ use hotcell_store::Store;
 
 pub(crate) use self::engine::StartingEngine;
 use crate::cli::ContainerArgs;
-use crate::image;
+use crate::config::Tables;
+use crate::{egress, image, state};
 
 /// Grace period between SIGTERM and SIGKILL, after the timeout and after Ctrl-C.
 const KILL_GRACE: Duration = Duration::from_secs(3);
@@ -33,17 +34,17 @@ impl TemporaryService {
     /// `logs`.
     pub(crate) async fn start(
         arguments: &ContainerArgs,
-        aliases: &ImageAliases,
+        tables: &Tables,
         engine: StartingEngine,
         logs: &Path,
     ) -> Result<Self> {
-        let image = aliases.resolve(&arguments.image);
+        let image = tables.aliases.resolve(&arguments.image);
         let images = image::open(&arguments.state)?;
         pull_missing(arguments, &image, &images).await?;
         let store = Store::in_memory(logs).context("open a database in memory")?;
         let engine = engine.ready().map_err(advise)?.with_images(images);
         let engine = Arc::new(engine);
-        let service = start_service(arguments, image, &engine, store)?;
+        let service = start_service(arguments, tables, image, &engine, store)?;
         Ok(Self { service, engine })
     }
 
@@ -77,6 +78,7 @@ async fn pull_missing(arguments: &ContainerArgs, image: &ImageRef, images: &Imag
 
 fn start_service(
     arguments: &ContainerArgs,
+    tables: &Tables,
     image: ImageRef,
     engine: &Arc<Embedded>,
     store: Store,
@@ -94,6 +96,10 @@ fn start_service(
         default_limits: arguments.limits.limits(),
         lifetime: Lifetime::WithOwner,
         kill_grace: KILL_GRACE,
+        egress: egress::settings(&tables.egress, arguments.egress.as_ref()),
+        egress_directory: Some(egress::directory(&state::directory(
+            arguments.state.state_dir.clone(),
+        )?)),
         // A person who runs something here looks after the disk.
         reserve_bytes: Some(0),
         code: CodeSettings {

@@ -31,6 +31,7 @@ mod server_codemode_clients;
 mod server_codemode_reach;
 mod server_config;
 mod server_crash;
+mod server_egress;
 mod server_engines;
 mod server_forged;
 mod server_images;

@@ -1,0 +1,62 @@
+//! `hotcell egress`.
+
+use clap::{Args, Subcommand};
+use hotcell_egress::ProfileName;
+
+use super::{AuditPlaceArgs, AuditSpanArgs, ReloadArgs};
+
+/// The arguments of `hotcell egress`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressArgs {
+    #[command(subcommand)]
+    pub(crate) command: EgressCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EgressCommand {
+    /// Tell whether a profile of the configuration allows a URL; exits with 1 if it does not
+    ///
+    /// Decides by name, port, method and path, as the server does. Nothing is resolved or connected.
+    Check(EgressCheckArgs),
+    /// Show what containers reached and what was refused, from the audit log
+    Log(EgressLogArgs),
+    /// Have the running server read its configuration file again, as `hotcell reload` does
+    Reload(ReloadArgs),
+}
+
+/// The arguments of `hotcell egress check`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressCheckArgs {
+    /// The profile
+    #[arg(value_parser = ProfileName::parse)]
+    pub(crate) profile: ProfileName,
+
+    /// A URL such as `https://api.example.com/path`, or HOST[:PORT]
+    pub(crate) url: String,
+
+    /// Method of the request
+    #[arg(long, short = 'X', default_value = "GET")]
+    pub(crate) method: String,
+}
+
+/// The arguments of `hotcell egress log`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressLogArgs {
+    /// Only what was refused
+    #[arg(long)]
+    pub(crate) denied: bool,
+
+    /// Only of this container
+    #[arg(long, value_name = "ID")]
+    pub(crate) container: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) span: AuditSpanArgs,
+
+    /// Print each event as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) place: AuditPlaceArgs,
+}
