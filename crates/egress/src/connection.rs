@@ -21,6 +21,10 @@ use crate::serve::{
     FIRST_BYTES_TIMEOUT, H2, HTTP_1_1, Prefixed, ServeError, Stream, TLS_HANDSHAKE,
 };
 
+/// What an idle spliced connection costs. Downloads are what is waited for.
+const UP_BUFFER_BYTES: usize = 8 * 1024;
+const DOWN_BUFFER_BYTES: usize = 32 * 1024;
+
 /// A connection that the profile allows.
 pub(crate) struct Connection {
     pub(crate) guest: Arc<Guest>,
@@ -200,7 +204,13 @@ fn common_protocols(offered: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 /// Carries bytes both ways until both sides have ended.
 async fn splice(mut inside: impl Stream, mut outside: impl Stream) -> Result<(), ServeError> {
-    tokio::io::copy_bidirectional(&mut inside, &mut outside).await?;
+    let carrying = tokio::io::copy_bidirectional_with_sizes(
+        &mut inside,
+        &mut outside,
+        UP_BUFFER_BYTES,
+        DOWN_BUFFER_BYTES,
+    );
+    carrying.await?;
     outside.shutdown().await.ok();
     Ok(())
 }

@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -87,6 +88,7 @@ where
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).unwrap();
             tokio::spawn(handle(stream));
         }
     });
@@ -153,6 +155,14 @@ impl Observer for Seen {
     fn closed(&self, opened: &Opened, down: u64, up: u64) {
         self.tell(format!("close {} {}", opened.host, down > 0 && up > 0));
     }
+}
+
+/// Whether the other side ends a connection, which it has to do soon.
+pub(crate) async fn ends(stream: &mut TcpStream) -> bool {
+    let mut byte = [0];
+    let reading = stream.read(&mut byte);
+    let read = tokio::time::timeout(Duration::from_secs(10), reading).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
 }
 
 /// A container with a profile, whose names lead to `origin`.
