@@ -6,12 +6,17 @@ mod artifacts;
 mod audit;
 mod cli;
 mod client;
+mod completions;
 mod config;
 mod doctor;
 mod egress;
 mod engines;
 mod exit;
 mod image;
+mod init;
+mod mcp_config;
+#[cfg(test)]
+mod reference;
 mod repl;
 mod run;
 mod serve;
@@ -22,6 +27,7 @@ mod temporary;
 mod terminal;
 mod token;
 mod upstream;
+mod whole_file;
 
 use std::process::ExitCode;
 
@@ -78,6 +84,10 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Upstream(arguments) => upstream::manage(arguments, config),
         Command::Memory(arguments) => client::memory(arguments),
         Command::Config(arguments) => config::run(arguments, config),
+        Command::Init(arguments) => init::run(arguments),
+        Command::Completions(arguments) => completions::script(arguments),
+        Command::Complete(arguments) => completions::complete(arguments),
+        Command::McpConfig(arguments) => mcp_config::run(arguments, config.file.as_deref()),
     }
 }
 
@@ -103,7 +113,11 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Image(_)
         | Command::Upstream(_)
         | Command::Memory(_)
-        | Command::Config(_) => LevelFilter::WARN,
+        | Command::Config(_)
+        | Command::McpConfig(_)
+        | Command::Init(_)
+        | Command::Completions(_)
+        | Command::Complete(_) => LevelFilter::WARN,
     }
 }
 
@@ -129,6 +143,10 @@ fn failed(command: &Command) -> u8 {
         | Command::Image(_)
         | Command::Upstream(_)
         | Command::Memory(_)
-        | Command::Config(_) => 1,
+        | Command::Config(_)
+        | Command::McpConfig(_)
+        | Command::Init(_)
+        | Command::Completions(_)
+        | Command::Complete(_) => 1,
     }
 }

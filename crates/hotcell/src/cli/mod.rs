@@ -62,7 +62,9 @@ pub(crate) use warm::WarmArgs;
 #[cfg(test)]
 pub(crate) use warm::WarmImage;
 
+use crate::completions::{CompleteArgs, CompletionsArgs};
 use crate::image::{ImageArgs, PullArgs};
+use crate::mcp_config::McpConfigArgs;
 use crate::token::TokenArgs;
 use crate::upstream::UpstreamArgs;
 
@@ -144,6 +146,18 @@ pub(crate) enum Command {
     Memory(MemoryArgs),
     /// Show every setting of a server and where its value came from; write or check a file
     Config(ConfigArgs),
+    /// Print or write the entry with which an MCP client finds Hotcell
+    #[command(after_help = crate::mcp_config::EXAMPLES)]
+    McpConfig(McpConfigArgs),
+    /// Ask three questions, write a configuration, try it and connect a client
+    #[command(after_help = crate::init::EXAMPLES)]
+    Init(crate::init::InitArgs),
+    /// Print a shell's script for completing commands and flags
+    #[command(after_help = crate::completions::EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print what may come next on a command line
+    #[command(hide = true)]
+    Complete(CompleteArgs),
 }
 
 impl Cli {

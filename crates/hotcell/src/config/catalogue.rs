@@ -51,6 +51,11 @@ pub(crate) struct Setting {
     checker: Command,
 }
 
+/// Whether the value of a flag of this name is not to be shown.
+pub(super) fn is_secret_name(flag: &str) -> bool {
+    SECRETS.iter().any(|word| flag.contains(word))
+}
+
 /// All settings, in the order of the help.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
@@ -111,7 +116,7 @@ impl Setting {
         let value_name = arg.get_value_names().and_then(|names| names.first());
         let choices = arg.get_possible_values();
         let kind = Kind::of(arg);
-        let is_secret = SECRETS.iter().any(|word| flag.contains(word));
+        let is_secret = is_secret_name(&flag);
         Some(Self {
             id: arg.get_id().to_string(),
             section: slug(heading),

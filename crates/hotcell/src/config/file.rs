@@ -38,17 +38,21 @@ pub(crate) fn find(named: Option<&Path>) -> Result<Option<ConfigFile>> {
 
 /// The paths that are searched, in this order.
 pub(crate) fn usual_places() -> Vec<PathBuf> {
+    [PathBuf::from("hotcell.toml")]
+        .into_iter()
+        .chain(user_place())
+        .chain([PathBuf::from("/etc/hotcell/hotcell.toml")])
+        .collect()
+}
+
+/// The user's own file.
+pub(super) fn user_place() -> Option<PathBuf> {
     let absolute = |name| {
         let path = std::env::var_os(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())
     };
-    let of_user = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-    let of_user = of_user.map(|directory| directory.join("hotcell/hotcell.toml"));
-    [PathBuf::from("hotcell.toml")]
-        .into_iter()
-        .chain(of_user)
-        .chain([PathBuf::from("/etc/hotcell/hotcell.toml")])
-        .collect()
+    let directory = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    Some(directory?.join("hotcell/hotcell.toml"))
 }
 
 /// Reads one file; `None` if there is none.

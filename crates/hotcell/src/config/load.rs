@@ -16,7 +16,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use super::catalogue::{Catalogue, Setting, is_setting};
+use super::catalogue::{Catalogue, Setting, is_secret_name, is_setting};
 use super::document::Document;
 use super::file;
 use super::old_names;
@@ -150,8 +150,10 @@ fn without_secrets(mut error: clap::Error) -> clap::Error {
     };
     let flag = argument.split([' ', '=']).next().unwrap_or_default();
     let catalogue = Catalogue::of(&Cli::command());
-    let setting = catalogue.by_flag(flag.trim_start_matches('-'));
-    if setting.is_some_and(|setting| setting.is_secret) {
+    let flag = flag.trim_start_matches('-');
+    let setting = catalogue.by_flag(flag);
+    // Other commands have secrets too, such as `mcp-config --token`.
+    if is_secret_name(flag) || setting.is_some_and(|setting| setting.is_secret) {
         let masked = ContextValue::String(MASK.to_owned());
         error.insert(ContextKind::InvalidValue, masked);
     }
@@ -162,6 +164,7 @@ fn without_secrets(mut error: clap::Error) -> clap::Error {
 fn is_about_files(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some(("config", matches)) => matches.subcommand_name().is_some(),
+        Some(("init" | "complete" | "completions", _)) => true,
         _ => false,
     }
 }

@@ -55,6 +55,17 @@ pub(crate) fn run(arguments: &ConfigArgs, config: &Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The user's own file, which need not exist.
+pub(crate) fn user_file() -> Result<std::path::PathBuf> {
+    let place = file::user_place();
+    place.context("neither XDG_CONFIG_HOME nor HOME is set; name the file")
+}
+
+/// Whether a server finds this file whatever its working directory is.
+pub(crate) fn is_found_everywhere(path: &std::path::Path) -> bool {
+    path.is_absolute() && file::usual_places().iter().any(|place| place == path)
+}
+
 /// Says what is wrong with a text that is to become a configuration file.
 pub(crate) fn check_text(path: &std::path::Path, text: &str) -> Result<()> {
     let catalogue = Catalogue::of(&Cli::command());

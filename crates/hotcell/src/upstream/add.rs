@@ -1,8 +1,6 @@
 //! `hotcell upstream add`: appends a table to hotcell.toml. What is there stays as it is, comments too.
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +9,7 @@ use serde_json::json;
 
 use super::args::AddArgs;
 use crate::config::{self, Config};
+use crate::whole_file;
 
 pub(super) fn add(arguments: &AddArgs, config: &Config) -> Result<ExitCode> {
     let name = ServerName::parse(&arguments.name)?;
@@ -23,7 +22,7 @@ pub(super) fn add(arguments: &AddArgs, config: &Config) -> Result<ExitCode> {
         !exists,
         "there is an MCP server `{name}` in the file already"
     );
-    let path = config.file.clone().map_or_else(usual_file, Ok)?;
+    let path = config.file.clone().map_or_else(config::user_file, Ok)?;
     let before = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -31,7 +30,7 @@ pub(super) fn add(arguments: &AddArgs, config: &Config) -> Result<ExitCode> {
     };
     let after = format!("{}{}", separated(&before), table(&name, arguments)?);
     config::check_text(&path, &after).context("the file would not be valid")?;
-    write(&path, &after).with_context(|| format!("write {}", path.display()))?;
+    whole_file::replace(&path, &after).with_context(|| format!("write {}", path.display()))?;
     let line = if arguments.json {
         json!({ "added": name.as_str(), "file": path }).to_string()
     } else {
@@ -42,18 +41,6 @@ pub(super) fn add(arguments: &AddArgs, config: &Config) -> Result<ExitCode> {
     };
     super::print(&line)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The file that is made if there is none.
-fn usual_file() -> Result<PathBuf> {
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-    let config = config.context("neither XDG_CONFIG_HOME nor HOME is set; use --config")?;
-    Ok(config.join("hotcell/hotcell.toml"))
 }
 
 fn separated(text: &str) -> String {
@@ -97,19 +84,4 @@ fn table(name: &ServerName, arguments: &AddArgs) -> Result<String> {
     }
     lines.push(String::new());
     Ok(lines.join("\n"))
-}
-
-/// Replaces the file as a whole, with the mode that it had; a new one is its owner's alone.
-fn write(path: &Path, text: &str) -> Result<()> {
-    // A link stays one.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let directory = path.parent().context("the file has no directory")?;
-    fs::create_dir_all(directory)?;
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    if let Ok(found) = fs::metadata(&path) {
-        file.as_file().set_permissions(found.permissions())?;
-    }
-    file.write_all(text.as_bytes())?;
-    file.persist(&path)?;
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! JSON as editors write it: with comments and commas before closing brackets.
 
 /// Plain JSON, of the same length in bytes.
-pub(super) fn without_comments(text: &str) -> String {
+pub fn without_comments(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let (mut at, mut comma) = (0, None);
     while at < bytes.len() {

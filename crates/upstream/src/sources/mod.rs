@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+pub use self::comments::without_comments;
 pub use self::entry::{EntryError, KEYS, entry_schema, parse_entry};
 use self::formats::Format;
 pub use self::places::Places;
