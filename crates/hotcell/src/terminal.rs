@@ -8,6 +8,9 @@ pub(crate) use filter::plain;
 pub(crate) use output_sink::{Captured, OutputSink};
 pub(crate) use screen::{Screen, write};
 
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
 use hotcell_agent_client::Winsize;
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -36,6 +39,20 @@ impl Drop for RawTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(stdin(), OptionalActions::Flush, &self.before);
     }
+}
+
+/// The width of the terminal that `out` is; `None` if it is none.
+pub(crate) fn columns(out: &impl AsFd) -> Option<usize> {
+    let size = tcgetwinsize(out).ok()?;
+    Some(match size.ws_col {
+        0 => USUAL_SIZE.cols.into(),
+        columns => columns.into(),
+    })
+}
+
+/// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.
+pub(crate) fn has_colours(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The size of our terminal.

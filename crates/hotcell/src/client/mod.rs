@@ -14,6 +14,7 @@ mod reload;
 mod stdin;
 mod table;
 mod top;
+mod when;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

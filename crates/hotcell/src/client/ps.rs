@@ -1,6 +1,7 @@
 //! `hotcell ps`.
 
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::connection::Server;
 use super::print_json;
-use super::table::{Column, table};
+use super::table::{Column, Fit, fitted, table};
+use super::when::relative;
 use crate::cli::PsArgs;
 use crate::terminal;
 
@@ -44,11 +46,40 @@ pub(super) async fn ps(arguments: &PsArgs) -> Result<ExitCode> {
         } else {
             &WITH_OWNER[1..]
         };
-        let table = table(columns, &containers);
+        let table = shown(columns, containers);
         let written = terminal::write(tokio::io::stdout(), table.as_bytes()).await;
         written.context("write to stdout")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fields that may be cut to fit the terminal.
+const MAY_CUT: [&str; 3] = ["principal", "alias", "image"];
+
+/// For people, times as they say them and no line longer than the terminal; for programs, everything.
+fn shown(columns: &[Column], mut containers: Vec<Value>) -> String {
+    let out = std::io::stdout();
+    let Some(width) = terminal::columns(&out) else {
+        return table(columns, &containers);
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_unix_ms = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    for container in &mut containers {
+        for field in ["created_at", "expires_at"] {
+            let said = container[field]
+                .as_str()
+                .and_then(|time| relative(time, now_unix_ms));
+            if let Some(said) = said {
+                container[field] = said.into();
+            }
+        }
+    }
+    let fit = Fit {
+        width,
+        may_cut: &MAY_CUT,
+        has_colours: terminal::has_colours(&out),
+    };
+    fitted(columns, &containers, fit)
 }
 
 /// All pages, oldest first.

@@ -1,6 +1,6 @@
 //! The findings, for people and for programs.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -65,7 +65,7 @@ impl Report {
     /// One line per finding, followed by how to fix it.
     pub(super) fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = crate::terminal::has_colours(&out);
         write!(out, "{}", self.text(colour)).context("write to stdout")
     }
 
