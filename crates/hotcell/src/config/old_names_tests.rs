@@ -249,3 +249,27 @@ fn an_empty_variable_is_not_set() {
         Ok(Vec::new())
     );
 }
+
+#[test]
+fn the_migration_pages_name_every_old_name() {
+    let pages = concat!(
+        include_str!("../../../../docs/migrate/workspace-server.md"),
+        include_str!("../../../../docs/migrate/code-server.md"),
+        include_str!("../../../../docs/migrate/bridge.md"),
+    );
+    let names = OLD_NAMES.iter().map(|old| old.name);
+    for name in names.filter(|name| !STANDARD.contains(name)) {
+        assert!(pages.contains(&format!("`{name}`")), "{name}");
+    }
+    // Whatever a page promises as a new name is one.
+    let catalogue = Catalogue::of(&Cli::command());
+    let known: BTreeSet<&str> = catalogue
+        .settings
+        .iter()
+        .map(|setting| setting.variable.as_str())
+        .collect();
+    let told = pages.split('`').filter(|word| word.starts_with("HOTCELL_"));
+    for name in told.filter(|name| !name.contains('*')) {
+        assert!(known.contains(name), "{name}");
+    }
+}

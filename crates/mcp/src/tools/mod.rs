@@ -313,4 +313,6 @@ pub(crate) fn result(outcome: Result<Answer, ToolError>) -> CallToolResult {
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
