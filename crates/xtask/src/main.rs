@@ -1,8 +1,9 @@
-//! House jobs: `cargo xtask codegen|tidy|programs|vm`, and
+//! House jobs: `cargo xtask codegen|dist|tidy|programs|vm`, and
 //! `cargo run --release -p xtask -- bench`.
 
 mod bench;
 mod codegen;
+mod dist;
 mod programs;
 mod tidy;
 mod vm;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask bench [--check] [--against OLDER_HOTCELL] [AREA] | codegen | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask bench [--check] [--against OLDER_HOTCELL] [AREA] | codegen | dist [--binary PATH] [--out DIRECTORY] | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
 
 fn main() -> ExitCode {
     // The benchmark is its own launcher.
@@ -35,6 +36,7 @@ fn job() -> Result<()> {
     match name.as_deref() {
         Some("bench") => bench::run(&rest),
         Some("codegen") => codegen::write(),
+        Some("dist") => dist::run(&rest),
         Some("tidy") => tidy::check(),
         Some("programs") => programs::print(),
         Some("vm") => vm::run(&rest),

@@ -1,8 +1,10 @@
 //! House rules as a check: cheap to run, and each one has saved a review comment. A rule returns
 //! its complaints as sentences, so that one run reports all of them.
 
+mod book;
 mod licences;
 mod map;
+mod promises;
 mod readme;
 mod rooms;
 mod text;
@@ -35,6 +37,8 @@ pub(crate) fn check() -> Result<()> {
     complaints.extend(licences::complaints(&metadata, &deny.text));
     complaints.extend(map::complaints(&sources));
     complaints.extend(readme::complaints(&sources));
+    complaints.extend(book::complaints(&sources));
+    complaints.extend(promises::complaints(&metadata, &sources));
     if !codegen::is_fresh()? {
         complaints.push("the generated protocol is stale: run cargo xtask codegen".to_owned());
     }
@@ -99,7 +103,8 @@ fn is_rust(path: &str) -> bool {
         .is_some_and(|end| end == "rs")
 }
 
-fn metadata() -> Result<Value> {
+/// What Cargo says about this workspace and its dependencies.
+pub(crate) fn metadata() -> Result<Value> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version", "1", "--locked"])
         // As in deny.toml, dependencies that are only built elsewhere are not checked.
