@@ -42,6 +42,9 @@ pub(super) struct Output {
     languages: BTreeMap<String, Vec<&'static str>>,
     /// What the operator's names of images stand for
     image_aliases: BTreeMap<String, String>,
+    /// MCP servers that scripts of yours may call; at most 100 of them
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    upstreams: Vec<Upstream>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reconciled: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +105,20 @@ struct PrincipalItem {
     output_bytes_max: u64,
 }
 
+/// Most other servers in one answer.
+const UPSTREAMS_MAX: usize = 100;
+
+/// An MCP server that scripts call.
+#[derive(Serialize, JsonSchema)]
+struct Upstream {
+    name: String,
+    /// `idle`: nobody has used it lately
+    health: String,
+    /// Missing until it was started once
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<usize>,
+}
+
 /// Containers that are kept ready.
 #[derive(Serialize, JsonSchema)]
 struct Warm {
@@ -143,12 +160,12 @@ impl Tool for SystemStatus {
             status.execs_queued,
             unenforced(&status.limits)
         );
-        Ok(Answer::of(text, Output::new(status, server)))
+        Ok(Answer::of(text, Output::new(status, server, call)))
     }
 }
 
 impl Output {
-    fn new(status: Status, server: &Server) -> Self {
+    fn new(status: Status, server: &Server, call: &Call) -> Self {
         let totals = Totals::of(&status);
         let (at, reconciled): (Option<u64>, Option<Reconciled>) = status.reconciled.unzip();
         Self {
@@ -169,10 +186,22 @@ impl Output {
             warm: status.warm.iter().map(Warm::from).collect(),
             languages: status.languages.into_iter().collect(),
             image_aliases: image_aliases(server.service()),
+            upstreams: upstreams(server, call),
             reconciled: reconciled.map(Counts::from),
             reconciled_at: at.map(rfc3339),
         }
     }
+}
+
+fn upstreams(server: &Server, call: &Call) -> Vec<Upstream> {
+    let servers = server.codemode().servers(call.caller.principal.as_str());
+    let listed = servers.list().into_iter().take(UPSTREAMS_MAX);
+    let one = |server: hotcell_codemode::ServerSummary| Upstream {
+        name: server.name,
+        health: server.health,
+        tools: server.tools,
+    };
+    listed.map(one).collect()
 }
 
 fn image_aliases(service: &Service) -> BTreeMap<String, String> {
