@@ -2,7 +2,8 @@
 //!
 //! Of the rules that fit a call the most specific one counts: more literal characters in `server`,
 //! then in `tool`, then a test of an argument; of two that are equal, the stricter one. Without a
-//! rule, what the server says of its tool decides: read-only is allowed, destructive is asked.
+//! rule, what the server says of its tool decides: read-only is allowed, destructive is asked; for a
+//! tool of which it says nothing, the server's default counts, then that of all servers.
 
 use serde_json::{Map, Value};
 
@@ -127,7 +128,7 @@ impl Policy {
                 "it says of itself that it may destroy something",
             )
         } else {
-            let default = self.default.unwrap_or(Decision::Allow);
+            let default = tool.default.or(self.default).unwrap_or(Decision::Allow);
             (
                 default,
                 "the default for tools that say nothing of themselves",
@@ -314,5 +315,15 @@ mod tests {
         assert_eq!(decide(&destroys, &Pin::Same), Decision::Ask);
         assert_eq!(decide(&tool("a"), &Pin::New), Decision::Allow);
         assert_eq!(decide(&reads, &changed), Decision::Ask);
+        let of_careful_server = ToolDefinition {
+            default: Some(Decision::Deny),
+            ..tool("a")
+        };
+        assert_eq!(decide(&of_careful_server, &Pin::Same), Decision::Deny);
+        let reads_there = ToolDefinition {
+            is_read_only: true,
+            ..of_careful_server
+        };
+        assert_eq!(decide(&reads_there, &Pin::Same), Decision::Allow);
     }
 }

@@ -8,7 +8,7 @@ use hotcell_domain::RunId;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::Failure;
+use crate::{Decision, Failure};
 
 /// A server as far as it is known without starting it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,6 +40,8 @@ pub struct ToolDefinition {
     pub is_destructive: Option<bool>,
     /// It says that twice is as once.
     pub is_idempotent: bool,
+    /// What its server's entry decides for tools that say nothing.
+    pub default: Option<Decision>,
 }
 
 /// A call that is allowed.

@@ -1,33 +1,62 @@
 //! The port to the user's other servers, kept by the crate `upstream`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use hotcell_upstream::{
-    Definitions, Health, PinState, ProgressUpdate, ServerName, UpstreamError, Upstreams, Visible,
+    DefaultAction, Definitions, Health, PinState, ProgressUpdate, ServerName, UpstreamError,
+    Upstreams, Visible,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use crate::ports::{CallError, Pin, ServerSummary, Servers, ToolCall, ToolDefinition};
-use crate::{Directory, Failure};
+use crate::{Decision, Directory, Failure};
 
 /// Progress updates of one call that wait to be handed on.
 const PROGRESS_MAX: usize = 16;
 
 impl Directory for Upstreams {
     fn visible_to(&self, principal: &str) -> Arc<dyn Servers> {
-        Arc::new(Seen(Self::visible_to(self, principal)))
+        Arc::new(Seen {
+            visible: Self::visible_to(self, principal),
+            converted: Mutex::default(),
+        })
     }
 }
 
 /// What one principal sees.
-struct Seen(Visible);
+struct Seen {
+    visible: Visible,
+    /// The definitions that were asked for last, as scripts see them, by server. A server may have
+    /// thousands of tools, and each call asks for them.
+    converted: Mutex<HashMap<ServerName, Converted>>,
+}
+
+/// Definitions of the catalogue, and what they were turned into.
+type Converted = (Arc<Definitions>, Arc<[ToolDefinition]>);
 
 impl Seen {
+    fn converted(&self, server: &ServerName, known: Arc<Definitions>) -> Arc<[ToolDefinition]> {
+        let mut all = self
+            .converted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((from, converted)) = all.get(server)
+            && Arc::ptr_eq(from, &known)
+        {
+            return Arc::clone(converted);
+        }
+        let default = self.visible.default_action(server);
+        let converted = definitions(&known, default.map(decision));
+        all.insert(server.clone(), (known, Arc::clone(&converted)));
+        converted
+    }
+
     fn name(&self, server: &str) -> Result<ServerName, Failure> {
-        self.0.find(server).ok_or_else(|| {
+        self.visible.find(server).ok_or_else(|| {
             let shown: String = server.chars().take(64).collect();
             Failure::not_found(format!("there is no server `{shown}`"))
         })
@@ -51,18 +80,20 @@ impl Servers for Seen {
             }
             .to_owned(),
         };
-        self.0.servers().into_iter().map(one).collect()
+        self.visible.servers().into_iter().map(one).collect()
     }
 
     fn known(&self, server: &str) -> Option<Arc<[ToolDefinition]>> {
-        let known = self.0.known(&self.0.find(server)?)?;
-        Some(definitions(&known))
+        let server = self.visible.find(server)?;
+        let known = self.visible.known(&server)?;
+        Some(self.converted(&server, known))
     }
 
     async fn definitions(&self, server: &str) -> Result<Arc<[ToolDefinition]>, Failure> {
-        let known = self.0.definitions(&self.name(server)?).await;
+        let server = self.name(server)?;
+        let known = self.visible.definitions(&server).await;
         let known = known.map_err(|error| failure(&error))?;
-        Ok(definitions(&known))
+        Ok(self.converted(&server, known))
     }
 
     async fn call(&self, call: ToolCall) -> Result<Value, CallError> {
@@ -72,12 +103,12 @@ impl Servers for Seen {
         };
         let server = self.name(&call.server).map_err(not_sent)?;
         let arguments = raw(&call.arguments).map_err(not_sent)?;
-        if self.0.pin(&server, &call.tool) == Some(PinState::New) {
+        if self.visible.pin(&server, &call.tool) == Some(PinState::New) {
             // What is used for the first time is what later definitions are compared with.
-            let _ = self.0.approve(&server, Some(&call.tool));
+            let _ = self.visible.approve(&server, Some(&call.tool));
         }
         let progress = call.progress.map(handed_on);
-        let called = self.0.call_tool(hotcell_upstream::ToolCall {
+        let called = self.visible.call_tool(hotcell_upstream::ToolCall {
             server,
             tool: call.tool,
             arguments,
@@ -98,15 +129,15 @@ impl Servers for Seen {
     }
 
     async fn resources(&self, server: &str) -> Result<Value, Failure> {
-        told(self.0.list_resources(&self.name(server)?).await)
+        told(self.visible.list_resources(&self.name(server)?).await)
     }
 
     async fn read_resource(&self, server: &str, uri: &str) -> Result<Value, Failure> {
-        told(self.0.read_resource(&self.name(server)?, uri).await)
+        told(self.visible.read_resource(&self.name(server)?, uri).await)
     }
 
     async fn prompts(&self, server: &str) -> Result<Value, Failure> {
-        told(self.0.list_prompts(&self.name(server)?).await)
+        told(self.visible.list_prompts(&self.name(server)?).await)
     }
 
     async fn prompt(
@@ -116,13 +147,17 @@ impl Servers for Seen {
         arguments: Map<String, Value>,
     ) -> Result<Value, Failure> {
         let (server, arguments) = (self.name(server)?, raw(&arguments)?);
-        told(self.0.get_prompt(&server, name, Some(&arguments)).await)
+        told(
+            self.visible
+                .get_prompt(&server, name, Some(&arguments))
+                .await,
+        )
     }
 
     fn search(&self, query: &str, servers: Option<&[String]>, limit: usize) -> Vec<Value> {
-        let found = |name: &String| self.0.find(name);
+        let found = |name: &String| self.visible.find(name);
         let among = servers.map(|names| names.iter().filter_map(found).collect::<Vec<_>>());
-        let hits = self.0.search(query, among.as_deref(), limit);
+        let hits = self.visible.search(query, among.as_deref(), limit);
         let one = |hit: &hotcell_upstream::Hit| {
             let tool = hit.tool();
             let properties = tool.input_schema.get("properties");
@@ -140,8 +175,8 @@ impl Servers for Seen {
     }
 
     fn pin(&self, server: &str, tool: &str) -> Pin {
-        let server = self.0.find(server);
-        match server.and_then(|server| self.0.pin(&server, tool)) {
+        let server = self.visible.find(server);
+        match server.and_then(|server| self.visible.pin(&server, tool)) {
             Some(PinState::Same) => Pin::Same,
             Some(PinState::Changed { difference }) => Pin::Changed { difference },
             Some(PinState::New) | None => Pin::New,
@@ -149,7 +184,15 @@ impl Servers for Seen {
     }
 }
 
-fn definitions(known: &Definitions) -> Arc<[ToolDefinition]> {
+fn decision(default: DefaultAction) -> Decision {
+    match default {
+        DefaultAction::Allow => Decision::Allow,
+        DefaultAction::Ask => Decision::Ask,
+        DefaultAction::Deny => Decision::Deny,
+    }
+}
+
+fn definitions(known: &Definitions, default: Option<Decision>) -> Arc<[ToolDefinition]> {
     let one = |tool: &hotcell_upstream::ToolDefinition| ToolDefinition {
         name: tool.name.clone(),
         json: json!({
@@ -161,6 +204,7 @@ fn definitions(known: &Definitions) -> Arc<[ToolDefinition]> {
         is_read_only: tool.annotations.read_only_hint == Some(true),
         is_destructive: tool.annotations.destructive_hint,
         is_idempotent: tool.annotations.idempotent_hint == Some(true),
+        default,
     };
     known.tools.iter().map(one).collect()
 }

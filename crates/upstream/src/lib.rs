@@ -45,8 +45,8 @@ pub use name::{ServerName, ServerNameError};
 pub use result::{Blob, Content, Prompt, PromptMessage, Resource, ResourceBody, ToolResult};
 pub use rpc::ProgressUpdate;
 pub use settings::{
-    Endpoint, Entry, Finding, Launch, Principals, Program, Settings, Source, Template,
-    TemplateError, Timeouts, TransportKind,
+    DefaultAction, Endpoint, Entry, Finding, Launch, Principals, Program, Settings, Source,
+    Template, TemplateError, Timeouts, TransportKind,
 };
 pub use text::quoted;
 pub use upstreams::Upstreams;

@@ -18,6 +18,7 @@ use crate::name::ServerName;
 use crate::result::{Prompt, PromptMessage, Resource, ResourceBody, ToolResult};
 use crate::rpc::{Params, ProgressUpdate};
 use crate::server::Server;
+use crate::settings::DefaultAction;
 use crate::text::{on_one_line, quoted};
 
 /// A call of a tool.
@@ -77,6 +78,11 @@ impl Visible {
             skipped: known.as_ref().map_or(0, |known| known.skipped_count),
             summary: server.entry.summary.clone().or(told),
         }
+    }
+
+    /// What its entry says of tools that say nothing of their effects.
+    pub fn default_action(&self, server: &ServerName) -> Option<DefaultAction> {
+        self.servers.get(server)?.entry.default
     }
 
     /// The server of this name or alias.

@@ -188,5 +188,6 @@ fn entry(server: &str, script: &Path) -> Entry {
         timeouts: Timeouts::default(),
         principals: Principals::all(),
         summary: None,
+        default: None,
     }
 }

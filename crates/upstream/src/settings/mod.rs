@@ -37,6 +37,20 @@ pub struct Entry {
     pub principals: Principals,
     /// What it is for, in a line.
     pub summary: Option<String>,
+    /// What happens to calls of tools that say nothing of their effects; `None`: what happens to those
+    /// of every server.
+    pub default: Option<DefaultAction>,
+}
+
+/// What happens to calls of a server's tools that say nothing of their effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultAction {
+    /// They are made.
+    Allow,
+    /// Somebody is asked.
+    Ask,
+    /// They are not made.
+    Deny,
 }
 
 /// Where an entry was found: `hotcell.toml`, or the name of the program whose file it is.

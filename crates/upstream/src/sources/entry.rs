@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::name::ServerName;
-use crate::settings::{Endpoint, Entry, Launch, Principals, Program, Source, Template, Timeouts};
+use crate::settings::{
+    DefaultAction, Endpoint, Entry, Launch, Principals, Program, Source, Template, Timeouts,
+};
 use crate::text::on_one_line;
 
 /// The keys of an entry in hotcell.toml.
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 15] = [
     "command",
     "args",
     "env",
@@ -21,6 +23,7 @@ pub const KEYS: [&str; 14] = [
     "bearer_token",
     "principals",
     "summary",
+    "default",
     "enabled",
     "start_timeout_s",
     "call_timeout_s",
@@ -82,6 +85,7 @@ pub fn parse_entry(
         summary: fields
             .text(&["summary", "description"])?
             .map(|text| on_one_line(text, 200)),
+        default: fields.default_action()?,
     }))
 }
 
@@ -103,6 +107,20 @@ impl<'a> Fields<'a> {
         };
         let is_disabled = !self.is_ours && flag("disabled")?.unwrap_or(false);
         Ok(flag("enabled")?.unwrap_or(true) && !is_disabled)
+    }
+
+    /// Only our own file decides this: what other programs call so means something else.
+    fn default_action(&self) -> Result<Option<DefaultAction>, EntryError> {
+        if !self.is_ours {
+            return Ok(None);
+        }
+        match self.text(&["default"])? {
+            None => Ok(None),
+            Some("allow") => Ok(Some(DefaultAction::Allow)),
+            Some("ask") => Ok(Some(DefaultAction::Ask)),
+            Some("deny") => Ok(Some(DefaultAction::Deny)),
+            Some(_) => Err(wrong("default", "must be allow, ask or deny")),
+        }
     }
 
     fn launch(&self) -> Result<Launch, EntryError> {
@@ -318,7 +336,7 @@ pub fn entry_schema() -> Value {
         "properties": {
             "command": text, "args": texts, "env": pairs, "cwd": text,
             "url": text, "transport": { "enum": ["stdio", "http", "sse"] }, "headers": pairs, "bearer_token": text,
-            "principals": texts, "summary": text, "enabled": { "type": "boolean" },
+            "principals": texts, "summary": text, "default": { "enum": ["allow", "ask", "deny"] }, "enabled": { "type": "boolean" },
             "start_timeout_s": seconds, "call_timeout_s": seconds, "idle_timeout_s": seconds,
         },
     })

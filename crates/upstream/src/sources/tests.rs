@@ -260,6 +260,11 @@ fn an_entry_of_ours_is_strict() {
         said(r#"{"command": "x", "comand": 1}"#),
         "`comand` is not a key of an MCP server"
     );
+    assert_eq!(said(r#"{"command": "x", "default": "ask"}"#), "stdio");
+    assert_eq!(
+        said(r#"{"command": "x", "default": "maybe"}"#),
+        "`default` must be allow, ask or deny"
+    );
     assert_eq!(
         said(r#"{"command": "x", "url": "y"}"#),
         "`url` and `command` exclude each other"

@@ -155,6 +155,7 @@ pub(crate) fn entry(server: &str, launch: Launch) -> Entry {
         },
         principals: Principals::all(),
         summary: None,
+        default: None,
     }
 }
 
