@@ -58,6 +58,10 @@ found = await mcp.runtime.search_tool_docs("add two numbers", limit=3)
  await mcp.runtime.read_resource("python", "memo://x"), str(await mcp.runtime.get_prompt("python", "greet", {"name": "ann"}))]
 """
 
+FAST = """
+[await mcp_fast.total([1, 2, 3]), (await mcp_fast.person("ann"))["age"]]
+"""
+
 ASKS = """
 import asyncio
 async def wipe(n):
@@ -102,6 +106,8 @@ async def servers(client, user):
     assert ran["result"] == [["0", "1", "2"], "n"], ran
     assert len([one for one in user.asked if "tool: write_file" in one]) == 3, user.asked
     ran = await run(client, PYTHON)
+    fast = await run(client, FAST)
+    assert fast["result"] == [6, 42], fast
     assert ran["result"][:4] == [5, True, "add", "memo x"] and "hello ann" in ran["result"][4], ran
 
 

@@ -105,9 +105,10 @@ fn servers(transport: &str, mode: &str) {
     let [Some(everything), Some(files), Some(graph)] = programs else {
         return;
     };
-    let Some(python) = client("python-mcp") else {
+    let (Some(python), Some(fast)) = (client("python-mcp"), client("python-fastmcp")) else {
         return;
     };
+    let fast_server = clients::root().join("tests/clients/fastmcp_server.py");
     let (_http, http) = listening(&everything, "streamableHttp");
     let (_sse, sse) = listening(&everything, "sse");
     tell("servers", transport, mode, |home| {
@@ -117,6 +118,7 @@ fn servers(transport: &str, mode: &str) {
         let (root, memory) = (root.display(), memory.display());
         let (everything, files) = (everything.display(), files.display());
         let (graph, python) = (graph.display(), python.display());
+        let (fast, fast_server) = (fast.display(), fast_server.display());
         let mut text = String::new();
         let mut add = |name: &str, entry: String| {
             writeln!(text, "[upstream.{name}]\n{entry}").unwrap();
@@ -141,6 +143,10 @@ fn servers(transport: &str, mode: &str) {
         add(
             "python",
             format!("command = '{python}'\nargs = ['{PYTHON}', 'stdio']"),
+        );
+        add(
+            "fast",
+            format!("command = '{fast}'\nargs = ['{fast_server}']"),
         );
         text
     });

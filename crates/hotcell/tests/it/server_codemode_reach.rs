@@ -127,3 +127,118 @@ fn principals_have_their_own_memories_runs_and_servers() {
     assert_eq!((listed(&mut ann), listed(&mut bob)), (2, 1));
     server.terminate();
 }
+
+#[test]
+fn the_operator_sees_the_health_of_servers_and_reads_what_they_say() {
+    let home = Home::operated();
+    let (script, _) = echo(home.path());
+    let config = home.path().join("own.toml");
+    let text = format!(
+        "[upstream.echo]\ncommand = '/bin/sh'\nargs = ['-c', 'echo warming up >&2; exec /usr/bin/python3 {script}']\n\
+         [upstream.broken]\ncommand = '/bin/false'\n[upstream.unused]\ncommand = '/bin/false'\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let mut server = home.serve_with(&["--drain-grace-s", "0", "--config", config]);
+    let mut client = server.client();
+    let code = "
+told = [await mcp_echo.echo('x')]
+try:
+    await mcp.runtime.call_tool('broken', 'x')
+except MCPError as error:
+    told.append(error.code)
+told
+";
+    let ran = client.ok("run_python", json!({ "code": code }));
+    assert_eq!(ran["result"], json!(["x", "unavailable"]), "{ran}");
+    let status = client.ok("system_status", json!({}));
+    let health = status["upstreams"].as_array().unwrap().iter();
+    let health: Vec<_> = health
+        .map(|one| (one["name"].clone(), one["health"].clone()))
+        .collect();
+    let expected = [
+        ("broken", "failing"),
+        ("echo", "running"),
+        ("unused", "idle"),
+    ];
+    for ((name, health), (expected_name, expected_health)) in health.iter().zip(expected) {
+        assert_eq!(name, expected_name, "{status}");
+        assert!(
+            health.as_str().unwrap().starts_with(expected_health),
+            "{status}"
+        );
+    }
+    let line = server.wait_for("warming up");
+    assert!(line.contains("upstream=echo"), "{line}");
+    server.terminate();
+}
+
+#[test]
+fn answers_are_rendered_as_the_operator_says() {
+    for (mode, said) in [
+        ("compact", "2"),
+        ("toon", "status: success"),
+        ("json", "\"status\":\"success\""),
+    ] {
+        let home = Home::new();
+        let server = home.serve_with(&["--drain-grace-s", "0", "--codemode-output", mode]);
+        let mut client = server.client();
+        let call = json!({"name": "run_python", "arguments": {"code": "1 + 1"}});
+        let answer = client.request("tools/call", call).unwrap();
+        let text = answer["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(said), "{mode}: {text}");
+        assert_eq!(answer["structuredContent"]["result"], 2, "{answer}");
+        server.terminate();
+    }
+}
+
+#[test]
+fn servers_are_added_tested_called_and_approved_from_the_shell() {
+    let home = Home::new();
+    let (script, started) = echo(home.path());
+    let hotcell = |arguments: &[&str]| {
+        let output = home.run(&[&["upstream"], arguments].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, _, said) = hotcell(&["add", "echo", "--", "/usr/bin/python3", &script]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, _, said) = hotcell(&["add", "echo", "--", "x"]);
+    assert!(code == Some(1) && said.contains("already"), "{said}");
+    let (_, listed, _) = hotcell(&["list"]);
+    assert!(
+        listed.contains("echo") && listed.contains("stdio"),
+        "{listed}"
+    );
+    assert!(!started.exists(), "a list starts nothing");
+    let (code, tested, _) = hotcell(&["test"]);
+    assert!(
+        code == Some(0) && tested.starts_with("echo: works, 9 tools"),
+        "{tested}"
+    );
+    let (_, tools, _) = hotcell(&["tools", "echo"]);
+    assert!(
+        tools.contains("wipe-all") && tools.contains("new"),
+        "{tools}"
+    );
+    assert!(!tools.contains('\u{1b}'), "{tools:?}");
+    let (code, answer, _) = hotcell(&["call", "echo", "add", "{\"a\": 1, \"b\": 2}"]);
+    assert_eq!((code, answer.as_str()), (Some(0), "{\"sum\": 3}\n"));
+    let (code, answer, _) = hotcell(&["call", "echo", "fail"]);
+    assert_eq!((code, answer.as_str()), (Some(1), "it went wrong\n"));
+    let (_, approved, _) = hotcell(&["approve", "echo", "--json"]);
+    let approved: Value = serde_json::from_str(&approved).unwrap();
+    assert_eq!(approved, json!({"server": "echo", "approved": 9}));
+    let (_, tools, _) = hotcell(&["tools", "echo", "--json"]);
+    let tools: Value = serde_json::from_str(&tools).unwrap();
+    assert_eq!(tools["tools"][0]["approval"], "approved", "{tools}");
+    let (code, _, said) = hotcell(&["call", "nobody", "x"]);
+    assert!(
+        code == Some(1) && said.contains("hotcell upstream list"),
+        "{said}"
+    );
+}

@@ -209,3 +209,101 @@ impl<T> Default for SuspendedRuns<T> {
 fn lock<T>(all: &Mutex<Entries<T>>) -> MutexGuard<'_, Entries<T>> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotcell_domain::Name;
+    use serde_json::json;
+
+    fn principal(name: &str) -> Principal {
+        Principal::new(Name::parse(name).expect("a name"))
+    }
+
+    /// A round with so many questions, and where their answers come.
+    fn round(questions: usize) -> (Round, Vec<oneshot::Receiver<Asked>>) {
+        let question = Question {
+            server: "s".to_owned(),
+            tool: "t".to_owned(),
+            arguments: "{}".to_owned(),
+            reason: "r".to_owned(),
+        };
+        let one = |_| {
+            let (answer, answered) = oneshot::channel();
+            let question = question.clone();
+            (Pending { question, answer }, answered)
+        };
+        let (pending, answers) = (0..questions).map(one).unzip();
+        (Round(pending), answers)
+    }
+
+    fn kept(all: &SuspendedRuns<u8>, owner: &Principal) -> String {
+        let answer = all.keep(owner, 7, round(1).0).ok().expect("there is room");
+        answer.request_state.expect("it has a state")
+    }
+
+    #[tokio::test]
+    async fn a_state_leads_its_own_principal_to_its_run_once() {
+        let all = SuspendedRuns::default();
+        let (ann, bob) = (principal("ann"), principal("bob"));
+        let state = kept(&all, &ann);
+        assert!(all.take(&bob, &state, |_| true).is_none());
+        assert!(all.take(&ann, "0", |_| true).is_none());
+        assert!(
+            all.take(&ann, &state, |_| false).is_none(),
+            "another script"
+        );
+        assert_eq!(all.take(&ann, &state, |_| true).map(|it| it.0), Some(7));
+        assert!(all.take(&ann, &state, |_| true).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_principal_keeps_so_many_runs_and_another_is_not_affected() {
+        let all = SuspendedRuns::default();
+        let (ann, bob) = (principal("ann"), principal("bob"));
+        for _ in 0..RUNS_OF_PRINCIPAL_MAX {
+            kept(&all, &ann);
+        }
+        assert!(all.keep(&ann, 7, round(1).0).is_err());
+        kept(&all, &bob);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_nobody_decides_on_is_dropped_and_its_questions_with_it() {
+        let all = SuspendedRuns::default();
+        let ann = principal("ann");
+        let (round, mut answers) = round(1);
+        let answer = all.keep(&ann, 7, round).ok().expect("there is room");
+        tokio::time::sleep(DECISION_TIMEOUT / 2).await;
+        assert!(
+            answers[0]
+                .try_recv()
+                .is_err_and(|it| it == oneshot::error::TryRecvError::Empty)
+        );
+        tokio::time::sleep(DECISION_TIMEOUT).await;
+        assert!(answers.remove(0).await.is_err());
+        let state = answer.request_state.expect("it has a state");
+        assert!(all.take(&ann, &state, |_| true).is_none());
+    }
+
+    #[tokio::test]
+    async fn only_a_form_that_allows_is_a_yes() {
+        let said = [
+            json!({"action": "accept", "content": {"allow": true}}),
+            json!({"action": "accept", "content": {"allow": false}}),
+            json!({"action": "accept"}),
+            json!({"action": "decline", "content": {"allow": true}}),
+            json!({"action": "accept", "content": {"allow": "true"}}),
+            json!(7),
+        ];
+        let (round, answers) = round(said.len() + 1);
+        let forms = round.input_required("s".to_owned()).input_requests;
+        assert_eq!(forms.map(|forms| forms.len()), Some(7));
+        let said = said.into_iter().enumerate();
+        round.answer(&said.map(|(number, value)| (key(number), value)).collect());
+        for (number, answer) in answers.into_iter().enumerate() {
+            let expected = if number == 0 { Asked::Yes } else { Asked::No };
+            assert_eq!(answer.await, Ok(expected), "{number}");
+        }
+    }
+}
