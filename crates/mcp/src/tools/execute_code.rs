@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{LANGUAGES, Language};
+use hotcell_domain::{Installer, LANGUAGES, Language, Package};
 use hotcell_service::{Abandonment, CodeFile, CodeRequest, CodeRun, Progress};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::watch;
 
 use super::arguments::Encoding;
 use super::code_view::{CodeView, Output};
-use super::{Answer, Code, Hints, Tool, ToolError, arguments, artifacts};
+use super::{Answer, Hints, Tool, ToolError, arguments, artifacts};
 use crate::call::Call;
 use crate::{Server, Toolset};
 
@@ -80,7 +81,6 @@ impl Tool for ExecuteCode {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        params.refuse_what_is_missing()?;
         let request = params.request()?;
         let run = execute(server, request, call).await?;
         let service = server.service();
@@ -104,9 +104,11 @@ async fn execute(
     let (abandonment, waiting) = Abandonment::new();
     request.progress = progress;
     request.abandonment = abandonment;
-    let what = || match &*updates.borrow() {
-        Some(pulling) => pulling.to_string(),
-        None => "running the code".to_owned(),
+    let step = request.step.subscribe();
+    let what = || match (&*step.borrow(), &*updates.borrow()) {
+        (step, _) if !step.is_empty() => step.clone(),
+        (_, Some(pulling)) => pulling.to_string(),
+        (_, None) => "running the code".to_owned(),
     };
     let running = server.service().run_code(&call.caller, request);
     let handle = call.repl_handle.clone();
@@ -131,18 +133,16 @@ async fn execute(
 }
 
 impl Params {
-    /// Rejects arguments that this version does not support, rather than ignoring them.
-    fn refuse_what_is_missing(&self) -> Result<(), ToolError> {
-        let missing = |message: &str, hint: &str| {
-            Err(ToolError::new(Code::Unavailable, message).with_hint(hint))
-        };
-        if !self.packages.is_empty() {
-            return missing(
-                "`packages` cannot be installed: this server's containers have no way to a package index",
-                "use what the image has, or write the package's files to /workspace with `files`",
-            );
+    fn packages(&self, language: &Language) -> Result<Vec<Package>, ToolError> {
+        if self.packages.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(())
+        let installer = Installer::of(language).ok_or_else(|| {
+            let error = "they can be installed for python, javascript and typescript";
+            ToolError::argument("packages", error)
+        })?;
+        let parsed = Package::parse_all(&self.packages, installer);
+        parsed.map_err(|error| ToolError::argument("packages", error))
     }
 
     fn request(self) -> Result<CodeRequest, ToolError> {
@@ -151,8 +151,11 @@ impl Params {
         if self.code.trim().is_empty() {
             return Err(ToolError::argument("code", "there is nothing to run"));
         }
+        let packages = self.packages(language)?;
         Ok(CodeRequest {
             language,
+            packages,
+            step: watch::Sender::default(),
             source: Bytes::from(self.code),
             session: arguments::session(self.session.as_deref())?,
             files: self.files.into_iter().map(file).collect::<Result<_, _>>()?,

@@ -9,6 +9,7 @@ mod cut;
 mod languages;
 mod notebook;
 mod output;
+mod packages;
 mod python;
 mod run;
 mod script;
@@ -18,7 +19,8 @@ mod snippet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{ContainerId, ExecEnd, ExecId, Language, Name};
+use hotcell_domain::{ContainerId, ExecEnd, ExecId, Language, Name, Package};
+use tokio::sync::watch;
 
 pub use self::artifacts::Artifacts;
 pub use self::cut::CutText;
@@ -53,6 +55,10 @@ pub struct CodeRequest {
     pub stateful: bool,
     /// End that interpreter before the snippet runs.
     pub restart: bool,
+    /// Packages to install into the session first.
+    pub packages: Vec<Package>,
+    /// Told what is being done before the snippet runs, if not an image pull; empty: nothing.
+    pub step: watch::Sender<String>,
     /// Receives the progress of the image pull.
     pub progress: Progress,
     /// Whether the caller still waits. An abandoned snippet is cancelled; its session stays.

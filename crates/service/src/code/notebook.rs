@@ -51,6 +51,7 @@ impl Inner {
         if run.end.status != ExecStatus::Succeeded {
             // The session may have lost or changed our modules: write them again next time.
             container.set_python_modules(false);
+            container.forget_packages();
         }
         let artifacts = artifacts::list(&container).await.since(&before);
         drop(turn);

@@ -42,7 +42,7 @@ impl Service {
 }
 
 impl Inner {
-    async fn code_output(
+    pub(super) async fn code_output(
         &self,
         caller: &Caller,
         exec: &ExecId,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hotcell_agent_client::Agent;
 use hotcell_agent_client::bounds::BATCH_BYTES_MAX;
-use hotcell_domain::{Caller, Command, ContainerRef, Env, ExecStatus, NotStarted, Stdin};
+use hotcell_domain::{Caller, Command, ContainerRef, Env, ExecStatus, NotStarted, Package, Stdin};
 use hotcell_ledger::Arguments;
 
 use super::session::{Session, ended_meanwhile};
@@ -61,6 +61,9 @@ impl CodeRequest {
         arguments.text("language", self.language.name);
         arguments.number("code_bytes", self.source.len() as u64);
         arguments.flag("stateful", self.stateful);
+        if !self.packages.is_empty() {
+            arguments.names("packages", self.packages.iter().map(Package::as_str));
+        }
         arguments.number("files", self.files.len() as u64);
         arguments.argv("args", &self.arguments);
         if let Some(stdin) = &self.stdin {
@@ -80,6 +83,8 @@ impl Inner {
         let opened = self.open_session(caller, &request.session, request.progress.clone());
         let session = opened.await?;
         self.require(&session.container, request.language).await?;
+        self.install_packages(caller, &session.container, &request)
+            .await?;
         if request.stateful {
             return self.run_stateful(caller, session, request).await;
         }
@@ -108,6 +113,9 @@ impl Inner {
         if is_python && end.status != ExecStatus::Succeeded {
             // The session may have lost or changed our modules: write them again next time.
             container.set_python_modules(false);
+        }
+        if end.status != ExecStatus::Succeeded {
+            container.forget_packages();
         }
         let artifacts = artifacts::list(&container).await.since(&before);
         Ok(CodeRun {

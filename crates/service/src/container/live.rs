@@ -12,10 +12,11 @@
 //! Only the supervisor changes the phase; all others ask it and wait. A persistent container that
 //! ends by itself is restarted: only a request removes its files.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use hotcell_domain::{ContainerId, EngineId, Phase};
+use hotcell_domain::{ContainerId, EngineId, Package, Phase};
 use hotcell_engine::{Container, Enforced};
 use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -30,6 +31,9 @@ use crate::tunnels::TunnelTable;
 
 /// Requests queued for a container's supervisor; further ones wait for room.
 const REQUESTS_MAX: usize = 64;
+
+/// Lists of packages that are remembered; then the installer looks again.
+const PACKAGE_LISTS_MAX: usize = 64;
 
 /// A container that has not ended.
 pub(crate) struct LiveContainer {
@@ -48,6 +52,8 @@ pub(crate) struct LiveContainer {
     has_python_modules: AtomicBool,
     /// Whether the files that scripts consist of are there too.
     has_script_files: AtomicBool,
+    /// Lists of packages that were installed in it.
+    packages: Mutex<HashSet<Vec<Package>>>,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be created.
@@ -113,6 +119,7 @@ impl LiveContainer {
             is_on_disk: AtomicBool::new(true),
             has_python_modules: AtomicBool::new(false),
             has_script_files: AtomicBool::new(false),
+            packages: Mutex::default(),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
             failure: OnceLock::new(),
@@ -318,6 +325,28 @@ impl LiveContainer {
 
     pub(crate) fn set_script_files(&self, are_there: bool) {
         self.has_script_files.store(are_there, Ordering::Relaxed);
+    }
+
+    /// Whether these packages were installed in it, as far as this server knows.
+    pub(crate) fn has_packages(&self, packages: &[Package]) -> bool {
+        self.packages().contains(packages)
+    }
+
+    pub(crate) fn set_packages(&self, packages: &[Package]) {
+        let mut known = self.packages();
+        if known.len() >= PACKAGE_LISTS_MAX {
+            known.clear();
+        }
+        known.insert(packages.to_vec());
+    }
+
+    /// The next snippet has them looked for again.
+    pub(crate) fn forget_packages(&self) {
+        self.packages().clear();
+    }
+
+    fn packages(&self) -> MutexGuard<'_, HashSet<Vec<Package>>> {
+        self.packages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that it is used now.

@@ -17,6 +17,7 @@ mod purpose;
 mod record;
 mod report;
 mod stream;
+mod trust;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -20,6 +20,7 @@ use super::lookup;
 use super::purpose::{self, Purpose};
 use super::record::Recorder;
 use super::stream::ClosingStream;
+use super::trust;
 use crate::ServiceError;
 use crate::backoff::Backoff;
 use crate::connection::{Connected, Connection};
@@ -116,7 +117,8 @@ impl Owner {
             }
         }
         let datagrams = self.listen(&connected).await?;
-        self.egress.set_ready(Env::default());
+        let env = self.install_trust(&connected).await?;
+        self.egress.set_ready(env);
         backoff.reset();
         self.serve(guest, &connected, datagrams, incoming).await
     }
@@ -134,6 +136,22 @@ impl Owner {
         let guest = Arc::new(Guest::new(broker, profile, Arc::new(listeners), recorder));
         self.egress.set_guest(&guest);
         Ok(guest)
+    }
+
+    /// Has programs trust the authority. A container that cannot (its disk is full, its agent is older)
+    /// reaches what is not opened, and complains about certificates elsewhere.
+    async fn install_trust(&self, connected: &Connected) -> Result<Env, Detached> {
+        let broker = self.environment.egress.broker().await?;
+        match trust::install(&connected.agent, broker.authority_pem()).await {
+            Ok(env) => Ok(env),
+            Err(error @ (AgentError::Lost | AgentError::Protocol(_))) => {
+                Err(self.failed(connected, error))
+            }
+            Err(error) => {
+                tracing::warn!(container.id = %self.container, %error, "a container's programs do not trust the server's certificates");
+                Ok(Env::default())
+            }
+        }
     }
 
     /// Listens for queries, and for connections to refused names. A port that a process inside has

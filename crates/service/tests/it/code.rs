@@ -21,6 +21,8 @@ pub(crate) fn snippet(language: &str, source: &str) -> CodeRequest {
         arguments: Vec::new(),
         stdin: None,
         timeout: None,
+        packages: Vec::new(),
+        step: tokio::sync::watch::Sender::default(),
         is_cold: true,
         stateful: false,
         restart: false,

@@ -156,7 +156,7 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
         json!({ "code": "" }),
         json!({ "code": "1", "restart": true }),
         json!({ "code": "1", "stateful": true, "language": "sh" }),
-        json!({ "code": "1", "packages": ["requests"] }),
+        json!({ "code": "1", "packages": ["--index-url=x"] }),
         json!({ "code": "1", "session": "a\nb" }),
         json!({ "code": "1", "timeout_s": 0 }),
         json!({ "code": "1", "files": [{ "path": "a", "content": "?", "encoding": "base64" }] }),
@@ -176,8 +176,8 @@ async fn what_cannot_be_run_is_refused_with_the_next_step() {
     hint: correct the argument and call again
     invalid_argument: `stateful` works with python only
     hint: correct the argument and call again
-    unavailable: `packages` cannot be installed: this server's containers have no way to a package index
-    hint: use what the image has, or write the package's files to /workspace with `files`
+    invalid_argument: `packages`: `--index-url=x` is not a package: write a name, perhaps with a version (numpy, rich[jupyter]==13.7.0, flask>=3,<4)
+    hint: correct the argument and call again
     invalid_argument: `session`: must be 1 to 256 bytes of text without control characters
     hint: correct the argument and call again
     invalid_argument: `timeout_s` must be a number from 0.001 to 3600, not 0

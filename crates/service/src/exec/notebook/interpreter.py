@@ -8,6 +8,7 @@ import __future__
 import ast
 import base64
 import builtins
+import importlib
 import inspect
 import json
 import linecache
@@ -151,6 +152,16 @@ def form_data(mime, data):
     return data if isinstance(data, str) else None
 
 
+def find_installed():
+    """Lets imports find what was installed since this interpreter began."""
+    site = sys.modules.get("site")
+    if site is not None and site.ENABLE_USER_SITE:
+        path = site.getusersitepackages()
+        if path not in sys.path and os.path.isdir(path):
+            site.addsitedir(path)
+    importlib.invalidate_caches()
+
+
 class Figures:
     """The pictures of plots and images, which the modules beside this one save, counted anew for each cell."""
 
@@ -220,6 +231,7 @@ class Interpreter:
         self.set_streams(request.get("stdin"))
         sys.argv = [""] + list(request.get("args") or [])
         self.values = Values(request["figures"])
+        find_installed()
         Figures.begin(request["figures"])
         before = self.usage()
         signal.signal(signal.SIGINT, signal.default_int_handler)
