@@ -60,7 +60,12 @@ impl Served {
         tokio::spawn(serve_http(listener, http.router, limits, stop.clone()));
         let directory = tempfile::tempdir().unwrap();
         let socket = Socket::bind(&directory.path().join("s")).unwrap();
-        tokio::spawn(socket.serve(server, |_| hotcell_domain::Caller::local(), stop.clone()));
+        tokio::spawn(socket.serve(
+            server,
+            hotcell_mcp::transport::NoRawStreams,
+            |_| hotcell_domain::Caller::local(),
+            stop.clone(),
+        ));
         Self {
             world,
             port,
