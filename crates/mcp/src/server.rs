@@ -35,10 +35,10 @@ const INSTRUCTIONS: &str = "Sealed Linux containers to work in. To run a snippet
 For longer work start with spawn, or list_containers to find one you have; container_id takes an id or an alias. \
 A short command is one call: exec_start {container_id, cmd: [\"sh\", \"-c\", \"...\"], wait_s: 50} returns its output and exit code. A longer one goes on: call exec_poll \
 with its exec_id and the last next_seq until complete=true. Files: the fs_ tools; all paths are under /workspace, absolute or relative to it. \
-What a container is not: it has no network unless the operator granted it, its root is read-only, and commands run as user 1000, without sudo or root. \
+What a container is not: it has no network interface, its root is read-only, and commands run as user 1000, without sudo or root. \
 Only /workspace (which is HOME) and a small /tmp in memory can be written. /workspace lasts as long as the container: with persistent=true until kill, else until ttl_s, idleness or \
-the server's end. So nothing can be installed from the network: use what the image has, spawn another image, or bring packages along as files \
-(fs_write, fs_import) and install them below /workspace. Long answers are cut and say how to read on. Errors carry a code, a message and a hint: follow the hint.";
+the server's end. What it may reach is an egress profile: read hotcell://egress, name one in spawn {egress}, then pip, npm and others work as usual (execute_code: packages). \
+Without one, use what the image has, spawn another image, or bring packages along as files (fs_write, fs_import) and install them below /workspace. Long answers are cut and say how to read on. Errors carry a code, a message and a hint: follow the hint.";
 
 /// An MCP server. Clones share everything.
 #[derive(Clone)]
