@@ -40,6 +40,7 @@ mod server_forged;
 mod server_images;
 mod server_limits;
 mod server_oidc;
+mod server_packages;
 mod server_pool;
 mod server_ports;
 mod server_remote;
