@@ -1,10 +1,11 @@
 //! Requests of a script, answered.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::policy::Verdict;
 use crate::ports::{CallEnd, CallError, CallStart, EarlierOutcome, SaveMemory};
@@ -20,6 +21,9 @@ const HITS_MAX: u64 = 50;
 
 /// Progress updates of one call that wait to be sent.
 const PROGRESS_MAX: usize = 16;
+
+/// How long the last updates of a call that has ended may take.
+const LAST_PROGRESS_MAX: Duration = Duration::from_secs(1);
 
 const MEMORY: &str = "memory";
 const TOOL: &str = "tool";
@@ -285,13 +289,13 @@ impl Run {
             Ok(journalled) => journalled,
             Err(failure) => return (Err(failure), "error"),
         };
-        let timeout = self.deadline.left().min(self.parts.budget.call_timeout);
+        let time_left = self.deadline.left().min(self.parts.budget.call_timeout);
         let (progress, mut updates) = mpsc::channel(PROGRESS_MAX);
         let request = ToolCall {
             server: call.server,
             tool: call.tool,
             arguments: call.arguments,
-            timeout,
+            timeout: time_left,
             progress: call.progress.then_some(progress),
         };
         let calling = self.parts.servers.call(request);
@@ -303,6 +307,10 @@ impl Run {
                 called = &mut calling => break called,
             }
         };
+        // Updates that came together with the result are on their way through a task.
+        while let Ok(Some(update)) = timeout(LAST_PROGRESS_MAX, updates.recv()).await {
+            answers.progress(number, &update);
+        }
         let (end, called) = self.ended(called, tool);
         journalled.end(&end).await;
         let status = match &end {
