@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Error};
 use tower::Service;
 
 /// The calls of the protocol, for counting.
-const CALLS: [&str; 27] = [
+const CALLS: [&str; 28] = [
     "Hello",
     "Exec",
     "Input",
@@ -36,6 +36,7 @@ const CALLS: [&str; 27] = [
     "Export",
     "DiskUse",
     "EndExecs",
+    "Trust",
     "Shutdown",
     "TunnelListen",
     "TunnelUnlisten",
