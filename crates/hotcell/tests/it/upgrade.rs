@@ -24,7 +24,7 @@ use crate::support::scratch;
 /// The schema, its state, and what [`state_copy::sample`] made then beyond what it always has.
 type Fixture = (u32, &'static [u8], fn(&mut Client));
 
-const FIXTURES: [Fixture; 2] = [
+const FIXTURES: [Fixture; 3] = [
     (
         9,
         include_bytes!("../fixtures/state-schema-9.tar.gz"),
@@ -33,6 +33,11 @@ const FIXTURES: [Fixture; 2] = [
     (
         10,
         include_bytes!("../fixtures/state-schema-10.tar.gz"),
+        demand_session,
+    ),
+    (
+        11,
+        include_bytes!("../fixtures/state-schema-11.tar.gz"),
         demand_session,
     ),
 ];
