@@ -39,10 +39,13 @@ impl Inner {
         container: &Arc<LiveContainer>,
         request: &CodeRequest,
     ) -> Result<(), ServiceError> {
-        if request.packages.is_empty() || container.has_packages(&request.packages) {
+        if request.packages.is_empty() {
             return Ok(());
         }
         let installer = Installer::of(request.language).ok_or_else(no_installer)?;
+        if container.has_packages(installer, &request.packages) {
+            return Ok(());
+        }
         let has_egress = container.egress().is_some();
         let mut command = command(installer, &request.packages, has_egress)?;
         command.set_timeout_s(INSTALL_TIMEOUT.as_secs_f64())?;
@@ -57,7 +60,7 @@ impl Inner {
         let end = self.environment.exec_end(caller, &exec).await?;
         request.step.send_replace(String::new());
         if end.status == ExecStatus::Succeeded {
-            container.set_packages(&request.packages);
+            container.set_packages(installer, &request.packages);
             return Ok(());
         }
         if !has_egress {

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use hotcell_domain::{ContainerId, EngineId, Package, Phase};
+use hotcell_domain::{ContainerId, EngineId, Installer, Package, Phase};
 use hotcell_engine::{Container, Enforced};
 use hotcell_store::ContainerRow;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -52,8 +52,8 @@ pub(crate) struct LiveContainer {
     has_python_modules: AtomicBool,
     /// Whether the files that scripts consist of are there too.
     has_script_files: AtomicBool,
-    /// Lists of packages that were installed in it.
-    packages: Mutex<HashSet<Vec<Package>>>,
+    /// Lists of packages that were installed in it: languages have packages of the same name.
+    packages: Mutex<HashSet<(Installer, Vec<Package>)>>,
     enforced: OnceLock<Enforced>,
     image_digest: OnceLock<String>,
     /// Why it could not be created.
@@ -328,16 +328,16 @@ impl LiveContainer {
     }
 
     /// Whether these packages were installed in it, as far as this server knows.
-    pub(crate) fn has_packages(&self, packages: &[Package]) -> bool {
-        self.packages().contains(packages)
+    pub(crate) fn has_packages(&self, installer: Installer, packages: &[Package]) -> bool {
+        self.packages().contains(&(installer, packages.to_vec()))
     }
 
-    pub(crate) fn set_packages(&self, packages: &[Package]) {
+    pub(crate) fn set_packages(&self, installer: Installer, packages: &[Package]) {
         let mut known = self.packages();
         if known.len() >= PACKAGE_LISTS_MAX {
             known.clear();
         }
-        known.insert(packages.to_vec());
+        known.insert((installer, packages.to_vec()));
     }
 
     /// The next snippet has them looked for again.
@@ -345,7 +345,7 @@ impl LiveContainer {
         self.packages().clear();
     }
 
-    fn packages(&self) -> MutexGuard<'_, HashSet<Vec<Package>>> {
+    fn packages(&self) -> MutexGuard<'_, HashSet<(Installer, Vec<Package>)>> {
         self.packages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
