@@ -57,6 +57,9 @@ impl Inner {
         if disk.has_rested(self.cpu_time(container).await) {
             return;
         }
+        // An exec that has its slot may not have a process yet: whoever looks for processes only
+        // would find none, and not look again before the exec ends.
+        let has_running = container.execs().counts().0 > 0;
         let measured = tokio::time::timeout(LOOK_TIMEOUT, self.measure_disk(container)).await;
         let late = || {
             Err(ServiceError::Deadline {
@@ -64,7 +67,10 @@ impl Inner {
             })
         };
         let used = match measured.unwrap_or_else(|_| late()) {
-            Ok(used) => used,
+            Ok(used) => DiskUse {
+                is_busy: used.is_busy || has_running,
+                ..used
+            },
             Err(error) => {
                 tracing::debug!(container.id = %container.id(), %error, "a container's disk space is not known");
                 return disk.did_not_see();

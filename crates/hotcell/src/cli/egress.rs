@@ -31,7 +31,7 @@ pub(crate) struct EgressCheckArgs {
     #[arg(value_parser = ProfileName::parse)]
     pub(crate) profile: ProfileName,
 
-    /// A URL such as `https://api.example.com/path`, or HOST[:PORT]
+    /// A URL such as `https://api.example.com/path`, or `HOST:PORT`
     pub(crate) url: String,
 
     /// Method of the request

@@ -85,7 +85,7 @@ pub(super) fn write(client: &Client, file: &Path, name: &str, entry: &Node) -> R
     })
 }
 
-/// Undoes the last [`write`]; what others have changed since stays. Idempotent.
+/// Undoes the last [`write()`]; what others have changed since stays. Idempotent.
 pub(super) fn undo(client: &Client, file: &Path, name: &str) -> Result<Outcome> {
     let shown = file.display();
     let backup_path = backup_of(file);
