@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use hotcell_domain::{Caller, Name, Principal};
 
 use super::file::{FileStamp, TokenFile, TokenFileError, TokenRecord};
+use super::name::TokenName;
 use super::secret::{Secret, SecretHash};
 use super::uses;
 use crate::{Authenticate, Clock as _, Failure, SystemClock};
@@ -46,12 +47,14 @@ struct Shared {
     has_new_uses: AtomicBool,
 }
 
-/// Tokens by [`SecretHash::id`], so that a lookup does not depend on their number.
-type TokenSet = HashMap<u64, Token>;
+/// Sorted by [`SecretHash::id`]. A server may have thousands of tokens and few callers, so each token
+/// is kept small, and its caller is created when it calls.
+struct TokenSet(Box<[Token]>);
 
 struct Token {
     hash: SecretHash,
-    caller: Caller,
+    name: TokenName,
+    is_admin: bool,
     expires_unix_s: u64,
     used_unix_s: AtomicU64,
 }
@@ -60,7 +63,7 @@ impl Tokens {
     /// Reads the tokens of a state directory. `chosen` is the one of `--bearer-token`.
     pub fn open(file: TokenFile, chosen: Option<&Secret>) -> Result<Self, TokenFileError> {
         let (records, stamp) = file.read_stamped()?;
-        let set = token_set(records, &uses::token_uses(file.directory()));
+        let set = TokenSet::new(records, &uses::token_uses(file.directory()));
         Ok(Self {
             shared: Arc::new(Shared {
                 file,
@@ -81,7 +84,7 @@ impl Tokens {
 
     /// The number of named tokens.
     pub fn count(&self) -> usize {
-        self.shared.set().len()
+        self.shared.set().0.len()
     }
 
     async fn look_if_due(&self) {
@@ -116,13 +119,12 @@ impl Tokens {
             return Ok(caller.clone());
         }
         let set = self.shared.set();
-        let token = set.get(&hash.id()).filter(|token| token.hash.is(hash));
-        let token = token.ok_or(Failure::Unknown)?;
+        let token = set.find(hash).ok_or(Failure::Unknown)?;
         if token.expires_unix_s <= now_unix_s {
             return Err(Failure::Expired);
         }
         self.note_use(token, now_unix_s);
-        Ok(token.caller.clone())
+        Ok(caller(token.name.principal(), token.is_admin))
     }
 }
 
@@ -176,8 +178,8 @@ impl Shared {
             *stamp = found;
         }
         let (records, new_stamp) = read?;
-        let set = token_set(records, &self.uses());
-        let count = set.len();
+        let set = TokenSet::new(records, &self.uses());
+        let count = set.0.len();
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
         *stamp = new_stamp;
         tracing::info!(target: "hotcell::auth", tokens = count, "the tokens have changed");
@@ -186,8 +188,9 @@ impl Shared {
 
     fn uses(&self) -> HashMap<u64, u64> {
         let set = self.set();
-        let used = |(id, token): (&u64, &Token)| (*id, token.used_unix_s.load(Ordering::Relaxed));
-        set.iter().map(used).filter(|(_, used)| *used > 0).collect()
+        let used = |token: &Token| (token.hash.id(), token.used_unix_s.load(Ordering::Relaxed));
+        let used = set.0.iter().map(used);
+        used.filter(|(_, used)| *used > 0).collect()
     }
 
     fn write_uses(&self) {
@@ -206,44 +209,50 @@ impl Drop for Shared {
     }
 }
 
-fn token_set(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> TokenSet {
-    let token = |record: TokenRecord| {
-        let hash = record.hash()?;
-        let used_unix_s = uses.get(&hash.id()).copied().unwrap_or(0);
-        let caller = Caller {
-            principal: record.name.principal(),
-            client: None,
-            client_version: None,
+impl TokenSet {
+    fn new(records: Vec<TokenRecord>, uses: &HashMap<u64, u64>) -> Self {
+        let token = |record: TokenRecord| Token {
+            hash: record.sha256,
+            used_unix_s: AtomicU64::new(uses.get(&record.id()).copied().unwrap_or(0)),
+            name: record.name,
             is_admin: record.admin,
-            trace: None,
-        };
-        let token = Token {
-            hash,
-            caller,
             expires_unix_s: record.expires_unix_s.unwrap_or(u64::MAX),
-            used_unix_s: AtomicU64::new(used_unix_s),
         };
-        Some((hash.id(), token))
-    };
-    records.into_iter().filter_map(token).collect()
+        let mut tokens: Box<[Token]> = records.into_iter().map(token).collect();
+        tokens.sort_unstable_by_key(|token| token.hash.id());
+        Self(tokens)
+    }
+
+    fn find(&self, hash: SecretHash) -> Option<&Token> {
+        let id = hash.id();
+        let at = self.0.partition_point(|token| token.hash.id() < id);
+        let mut same_id = self.0[at..]
+            .iter()
+            .take_while(|token| token.hash.id() == id);
+        same_id.find(|token| token.hash.is(hash))
+    }
 }
 
 /// The caller of `--bearer-token`. Its principal has no colon, so it differs from every named
 /// token's.
 fn chosen_caller() -> Caller {
     let name = Name::parse("token").expect("it is short and printable");
+    caller(Principal::new(name), false)
+}
+
+fn caller(principal: Principal, is_admin: bool) -> Caller {
     Caller {
-        principal: Principal::new(name),
+        principal,
         client: None,
         client_version: None,
-        is_admin: false,
+        is_admin,
         trace: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NewToken, TokenName};
+    use super::super::NewToken;
     use super::*;
 
     fn new(name: &str) -> NewToken {

@@ -12,7 +12,7 @@ const TOKEN_NAME_BYTES_MAX: usize = 64;
 /// logs, in files and on the command line, and must look the same in all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct TokenName(String);
+pub struct TokenName(Box<str>);
 
 /// The text is not a valid token name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ impl TokenName {
         let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         let is_name =
             begins_well && text.len() <= TOKEN_NAME_BYTES_MAX && text.chars().all(is_legal);
-        is_name.then(|| Self(text.to_owned())).ok_or(TokenNameError)
+        is_name.then(|| Self(text.into())).ok_or(TokenNameError)
     }
 
     /// The name.
@@ -53,7 +53,7 @@ impl TryFrom<String> for TokenName {
 
 impl From<TokenName> for String {
     fn from(name: TokenName) -> Self {
-        name.0
+        name.0.into_string()
     }
 }
 

@@ -4,9 +4,11 @@
 //! and the checksum, scanners and redaction recognize a token. A plain SHA-256 is the right hash:
 //! nobody can try 2²⁵⁶ texts, so a slow hash would only slow down the server.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -34,9 +36,15 @@ pub struct Secret(String);
 )]
 pub struct SecretError;
 
-/// The SHA-256 of a token: the only part that is stored.
-#[derive(Clone, Copy)]
+/// The SHA-256 of a token: the only part that is stored, as hexadecimal digits.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "Cow<str>", into = "String")]
 pub(crate) struct SecretHash([u8; 32]);
+
+/// The text is not a hash.
+#[derive(Debug, thiserror::Error)]
+#[error("a hash is not one")]
+pub(crate) struct NotAHash;
 
 impl Secret {
     /// A new token.
@@ -91,7 +99,7 @@ impl SecretHash {
         hex(&self.0)
     }
 
-    /// The part with which a token is looked up. It reveals nothing about the token's text.
+    /// The part by which tokens are sorted and looked up. It reveals nothing about the token's text.
     pub(crate) fn id(self) -> u64 {
         let (id, _) = self.0.split_first_chunk().expect("it is longer");
         u64::from_be_bytes(*id)
@@ -100,6 +108,20 @@ impl SecretHash {
     /// Compares in constant time.
     pub(crate) fn is(self, other: Self) -> bool {
         self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl TryFrom<Cow<'_, str>> for SecretHash {
+    type Error = NotAHash;
+
+    fn try_from(hex: Cow<'_, str>) -> Result<Self, NotAHash> {
+        Self::parse(&hex).ok_or(NotAHash)
+    }
+}
+
+impl From<SecretHash> for String {
+    fn from(hash: SecretHash) -> Self {
+        hash.to_hex()
     }
 }
 
