@@ -22,6 +22,7 @@ TOOLS = [
 ]
 lock = threading.Lock()
 counts = {}
+calls = {}
 
 
 def send(message):
@@ -44,6 +45,8 @@ def call(name, given):
     if name == "wipe-all":
         return text("wiped")
     if name == "slow":
+        sys.stderr.write("began slow\n")
+        sys.stderr.flush()
         time.sleep(given.get("seconds", 60))
         return text("done")
     if name == "fail":
@@ -76,6 +79,11 @@ def serve(request):
 
 for line in sys.stdin:
     request = json.loads(line)
+    if request.get("method") == "tools/call":
+        calls[request["id"]] = request["params"]["name"]
+    if request.get("method") == "notifications/cancelled":
+        sys.stderr.write("cancelled %s\n" % calls.get(request["params"]["requestId"]))
+        sys.stderr.flush()
     if "id" in request and "method" in request:
         if request["method"] == "server/discover":
             send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})

@@ -222,6 +222,42 @@ fn a_script_calls_the_users_own_servers_as_the_rules_allow() {
     server.terminate();
 }
 
+#[test]
+fn whatever_ends_a_script_cancels_the_calls_that_it_waits_for() {
+    let home = Home::new();
+    let (script, config) = (home.path().join("echo.py"), home.path().join("own.toml"));
+    std::fs::write(&script, ECHO).unwrap();
+    let text = format!(
+        "[upstream.echo]\ncommand = '/usr/bin/python3'\nargs = [{script:?}]\ndefault = 'allow'\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let mut server = home.serve_with(&["--drain-grace-s", "0", "--config", config]);
+    let mut client = server.client();
+    let answered = run(&mut client, "await mcp_echo.slow(seconds=0)");
+    assert_eq!(answered["result"], "done", "{answered}");
+
+    let slow = "await mcp_echo.slow(seconds=600)";
+    let overdue = client.ok("run_python", json!({"code": slow, "timeout": 1}));
+    assert_eq!(overdue["status"], "timeout", "{overdue}");
+    server.wait_for("cancelled slow");
+
+    let left = "import asyncio\ntask = asyncio.ensure_future(mcp_echo.slow(seconds=600))\nawait mcp_echo.echo('x')";
+    let left = run(&mut client, left);
+    assert_eq!(left["result"], "x", "{left}");
+    server.wait_for("cancelled slow");
+
+    let mut other = Client::socket(&home);
+    let id = other.send(
+        "tools/call",
+        json!({"name": "run_python", "arguments": {"code": slow}}),
+    );
+    server.wait_for("began slow");
+    other.cancel(id);
+    server.wait_for("cancelled slow");
+    server.terminate();
+}
+
 /// Connects to the channel of a script beside it.
 const INTRUDER: &str = r"
 import glob, os, socket, struct, sys, time
