@@ -121,6 +121,11 @@ impl Guest {
         }
     }
 
+    /// The profile as the policy has it now; `None` if it no longer exists.
+    pub fn profile(&self) -> Option<Arc<Profile>> {
+        self.broker.profile(&self.profile)
+    }
+
     /// Takes over the address of a name that an earlier server assigned.
     pub fn restore(&self, name: HostName, address: Ipv4Addr) {
         self.state().names.restore(name, address);

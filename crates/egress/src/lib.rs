@@ -52,7 +52,7 @@ pub use self::policy::{
     RuleSettings, Settings, Tls, TlsError,
 };
 pub use self::secret::{
-    Secret, SecretError, SecretHeader, SecretHeaderError, SecretName, SecretNameError,
-    SecretSettings, SecretSource, SecretSourceError,
+    INSIDE_WORD, InsideName, InsideNameError, Secret, SecretError, SecretHeader, SecretHeaderError,
+    SecretName, SecretNameError, SecretSettings, SecretSource, SecretSourceError,
 };
 pub use self::serve::Stream;

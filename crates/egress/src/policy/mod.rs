@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::HostName;
 use crate::address::Range;
 use crate::pattern::Pattern;
-use crate::secret::{Secret, SecretName};
+use crate::secret::{InsideName, Secret, SecretName};
 
 pub use self::access::{Access, AccessError, Line};
 pub use self::error::PolicyError;
@@ -238,8 +238,9 @@ impl Profile {
         ports
     }
 
-    /// Variables that programs want to see set before they start, with a word that means nothing.
-    pub fn variables_inside(&self) -> BTreeSet<&str> {
+    /// Variables that programs want to see set before they start, with
+    /// [a word that means nothing](crate::INSIDE_WORD).
+    pub fn variables_inside(&self) -> BTreeSet<&InsideName> {
         let groups = self.exact.values().flatten();
         groups
             .filter_map(|entry| entry.grant.secret.as_ref()?.inside())

@@ -8,6 +8,7 @@
 //! our own copies are zeroised. Those that HTTP makes while it writes a request are not.
 
 mod header;
+mod inside;
 mod name;
 mod scrub;
 mod source;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 pub use self::header::{SecretHeader, SecretHeaderError};
+pub use self::inside::{INSIDE_WORD, InsideName, InsideNameError};
 pub use self::name::{SecretName, SecretNameError};
 pub(crate) use self::scrub::{Scrub, ScrubbedBody};
 pub use self::source::{SecretError, SecretSource, SecretSourceError};
@@ -32,7 +34,7 @@ pub struct SecretSettings {
     /// The header that carries it.
     pub header: SecretHeader,
     /// A variable that programs inside want to see set. Its value there means nothing.
-    pub inside: Option<String>,
+    pub inside: Option<InsideName>,
 }
 
 /// A secret that rules can name.
@@ -40,7 +42,7 @@ pub struct SecretSettings {
 pub struct Secret {
     name: SecretName,
     header: SecretHeader,
-    inside: Option<String>,
+    inside: Option<InsideName>,
     reader: Reader,
 }
 
@@ -73,8 +75,8 @@ impl Secret {
     }
 
     /// The variable that programs inside want to see set.
-    pub fn inside(&self) -> Option<&str> {
-        self.inside.as_deref()
+    pub fn inside(&self) -> Option<&InsideName> {
+        self.inside.as_ref()
     }
 
     /// Whether its value can be read and sent. Nothing about the value is told.

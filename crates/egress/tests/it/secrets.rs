@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use hotcell_egress::{
-    Access, Pattern, Policy, ProfileName, ProfileSettings, RuleSettings, SecretHeader, SecretName,
-    SecretSettings, SecretSource, Settings, Target, Tls,
+    Access, InsideName, Pattern, Policy, ProfileName, ProfileSettings, RuleSettings, SecretHeader,
+    SecretName, SecretSettings, SecretSource, Settings, Target, Tls,
 };
 use http_body_util::Full;
 use hyper::{Request, Response};
@@ -36,7 +36,7 @@ fn settings(rule: RuleSettings, from: SecretSource, header: SecretHeader) -> Set
     let secret = SecretSettings {
         from,
         header,
-        inside: Some("EXAMPLE_TOKEN".to_owned()),
+        inside: Some(InsideName::parse("EXAMPLE_TOKEN").unwrap()),
     };
     Settings {
         profiles: [(ProfileName::parse("work").unwrap(), profile)].into(),
@@ -240,8 +240,10 @@ async fn whether_a_value_can_be_read_is_told_without_it() {
     let policy = Policy::compile(&settings(rule(HOST), command, bearer())).unwrap();
     policy.secret(&secret_name()).unwrap().test().await.unwrap();
     let work = ProfileName::parse("work").unwrap();
-    let inside = policy.profile(&work).unwrap().variables_inside();
-    assert_eq!(inside.into_iter().collect::<Vec<_>>(), ["EXAMPLE_TOKEN"]);
+    let profile = policy.profile(&work).unwrap();
+    let inside = profile.variables_inside().into_iter();
+    let inside: Vec<&str> = inside.map(InsideName::as_str).collect();
+    assert_eq!(inside, ["EXAMPLE_TOKEN"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use hotcell_egress::{SecretHeader, SecretName, SecretSettings, SecretSource};
+use hotcell_egress::{InsideName, SecretHeader, SecretName, SecretSettings, SecretSource};
 use serde_json::{Value, json};
 
 use super::problem::Problem;
@@ -51,7 +51,7 @@ fn secret(entry: &Entry<'_>) -> Result<(SecretName, SecretSettings), Problem> {
             "header" => header = Some(told(&field, SecretHeader::header(text))?),
             "basic" => header = Some(told(&field, SecretHeader::basic(text))?),
             "preset" => header = Some(told(&field, SecretHeader::preset(text))?),
-            "inside" => inside = Some(text.to_owned()),
+            "inside" => inside = Some(told(&field, InsideName::parse(text))?),
             _ => return Err(field.unknown("key of a secret:", KEYS)),
         }
     }
@@ -98,6 +98,7 @@ mod tests {
             ("[secret.a]\nfrom = 'env:TOKEN'\n", "1:9: a secret needs"),
             ("[secret.a]\nfrom = 'TOKEN'\n", "2:8: "),
             ("[secret.a]\nform = 'env:T'\n", "did you mean `from`?"),
+            ("[secret.a]\ninside = 'A TOKEN'\n", "2:10: `inside` is"),
         ] {
             let said = said(text);
             assert!(said.contains(expected), "{text}: {said}");

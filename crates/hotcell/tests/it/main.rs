@@ -35,6 +35,7 @@ mod server_config;
 mod server_crash;
 mod server_egress;
 mod server_egress_trust;
+mod server_egress_variables;
 mod server_engines;
 mod server_forged;
 mod server_images;

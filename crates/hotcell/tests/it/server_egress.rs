@@ -1,8 +1,9 @@
 //! Egress on the embedded engine: programs inside reach what their profile allows, by name.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::PrivateKeyDer;
@@ -12,18 +13,20 @@ use serde_json::{Value, json};
 use crate::support::home::Home;
 use crate::support::mcp::Client;
 
-const HOST: &str = "site.example.com";
+pub(crate) const HOST: &str = "site.example.com";
 
 /// A host on loopback that answers every request with its path, plain and over TLS.
-struct Origin {
+pub(crate) struct Origin {
     plain: SocketAddr,
     tls: SocketAddr,
     /// Its certificate.
     pem: String,
+    /// The heads of all requests.
+    seen: Arc<Mutex<String>>,
 }
 
 impl Origin {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let made = rcgen::generate_simple_self_signed([HOST.to_owned()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -34,20 +37,29 @@ impl Origin {
             .with_single_cert(vec![made.cert.der().clone()], key)
             .expect("a certificate and its key");
         let config = Arc::new(config);
+        let seen: Arc<Mutex<String>> = Arc::default();
+        let (over_tls, plainly) = (Arc::clone(&seen), Arc::clone(&seen));
         let tls = serve(move |stream| {
             let connection = ServerConnection::new(Arc::clone(&config)).expect("it is valid");
-            answer(StreamOwned::new(connection, stream), "tls");
+            answer(StreamOwned::new(connection, stream), "tls", &over_tls);
         });
         Self {
-            plain: serve(|stream| answer(stream, "plain")),
+            plain: serve(move |stream| answer(stream, "plain", &plainly)),
             tls,
             pem: made.cert.pem(),
+            seen,
         }
     }
 
-    /// A configuration whose profile `work` allows these hosts, all of which are this origin.
-    fn config(&self, allow: &[&str]) -> String {
-        let hosts = allow.iter().flat_map(|host| {
+    /// The heads of all requests so far.
+    pub(crate) fn seen(&self) -> String {
+        self.seen.lock().expect("nobody panicked").clone()
+    }
+
+    /// A configuration whose profile `work` allows these hosts. They and [`HOST`] are this origin.
+    pub(crate) fn config(&self, allow: &[&str]) -> String {
+        let names: BTreeSet<&str> = allow.iter().copied().chain([HOST]).collect();
+        let hosts = names.iter().flat_map(|host| {
             [(80, self.plain), (443, self.tls)]
                 .map(|(port, address)| format!("\"{host}:{port}\" = \"{address}\""))
         });
@@ -67,7 +79,7 @@ fn serve(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
 }
 
 /// Answers one request.
-fn answer(mut stream: impl Read + Write, kind: &str) {
+fn answer(mut stream: impl Read + Write, kind: &str, seen: &Mutex<String>) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
@@ -76,6 +88,7 @@ fn answer(mut stream: impl Read + Write, kind: &str) {
         }
     }
     let line = String::from_utf8_lossy(&head);
+    *seen.lock().expect("nobody panicked") += &line;
     let path = line.split(' ').nth(1).unwrap_or_default();
     let body = format!("{kind} {path}");
     let length = body.len();
@@ -86,8 +99,8 @@ fn answer(mut stream: impl Read + Write, kind: &str) {
 }
 
 /// A home whose configuration file can be changed.
-struct Configured {
-    home: Home,
+pub(crate) struct Configured {
+    pub(crate) home: Home,
     file: tempfile::NamedTempFile,
 }
 
@@ -100,19 +113,33 @@ impl Configured {
         configured
     }
 
-    fn write(&self, text: &str) {
+    /// Its server trusts the origin, and has one more variable.
+    pub(crate) fn trusting(origin: &Origin, (name, value): (&str, &str)) -> Self {
+        let configured = Self::new(origin, &[HOST]);
+        let pem = configured.home.path().join("origin.pem");
+        std::fs::write(&pem, &origin.pem).expect("it is ours");
+        let home = configured
+            .home
+            .with("SSL_CERT_FILE", &pem.display().to_string());
+        Self {
+            home: home.with(name, value),
+            ..configured
+        }
+    }
+
+    pub(crate) fn write(&self, text: &str) {
         std::fs::write(self.file.path(), text).expect("it is ours");
     }
 }
 
-fn run(client: &mut Client, container: &str, script: &str) -> Value {
+pub(crate) fn run(client: &mut Client, container: &str, script: &str) -> Value {
     let arguments = json!({ "container_id": container, "cmd": ["sh", "-c", script], "wait_s": 50 });
     let ran = client.ok("exec_start", arguments);
     assert_eq!(ran["complete"], true, "{ran}");
     ran
 }
 
-fn output(ran: &Value) -> String {
+pub(crate) fn output(ran: &Value) -> String {
     let messages = ran["messages"].as_array().expect("a list");
     let data = messages.iter().map(|message| message["data"].as_str());
     data.map(Option::unwrap_or_default).collect()

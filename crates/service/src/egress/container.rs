@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::owner::Owner;
 use super::report::{EgressReport, Mark};
+use super::variables;
 use crate::connection::Connection;
 use crate::environment::Environment;
 use crate::tunnels::TunnelTable;
@@ -27,7 +28,7 @@ pub(crate) struct ContainerEgress {
     profile: ProfileName,
     /// Set by the owner once there is a broker.
     guest: OnceLock<Arc<Guest>>,
-    /// The variables of execs, once names can be looked up or that has failed.
+    /// The variables with which programs trust the server, once names can be looked up or that has failed.
     ready: watch::Sender<Option<Env>>,
     task: Mutex<Option<AbortHandle>>,
     execs: Mutex<VecDeque<ExecEgress>>,
@@ -99,7 +100,9 @@ impl ContainerEgress {
         let mut ready = self.ready.subscribe();
         let ready = tokio::time::timeout(READY_TIMEOUT, ready.wait_for(Option::is_some)).await;
         let ready = ready.ok().and_then(Result::ok);
-        ready.and_then(|env| env.clone()).unwrap_or_default()
+        let trust = ready.and_then(|env| env.clone()).unwrap_or_default();
+        let profile = self.guest.get().and_then(|guest| guest.profile());
+        variables::of_exec(profile.as_deref(), &trust)
     }
 
     /// Notes that an exec has ended: what happens later is not its own.

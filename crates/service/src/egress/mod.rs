@@ -18,6 +18,7 @@ mod record;
 mod report;
 mod stream;
 mod trust;
+mod variables;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
