@@ -44,12 +44,12 @@ pub use self::denial::{Denial, Reason};
 pub use self::dns::QUERY_BYTES_MAX;
 pub use self::guest::{Guest, Listeners, Observer, Opened, REFUSAL_PORTS, Report, Target};
 pub use self::name::{HostName, NameError};
-pub use self::names::REFUSAL;
+pub use self::names::{PROXY, REFUSAL};
 pub use self::pattern::{Pattern, PatternError};
 pub use self::policy::{
     Access, AccessError, FixedAddress, FixedAddressError, Grant, Limits, Line, List, ListError,
-    Policy, PolicyError, Profile, ProfileName, ProfileNameError, ProfileSettings, Refusal,
-    RuleSettings, Settings, Tls, TlsError,
+    Policy, PolicyError, Profile, ProfileEnv, ProfileEnvError, ProfileName, ProfileNameError,
+    ProfileSettings, Refusal, RuleSettings, Settings, Tls, TlsError,
 };
 pub use self::secret::{
     INSIDE_WORD, InsideName, InsideNameError, Secret, SecretError, SecretHeader, SecretHeaderError,

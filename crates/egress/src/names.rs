@@ -1,7 +1,7 @@
 //! The loopback addresses under which a container reaches the names that it may reach.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use crate::HostName;
@@ -16,6 +16,10 @@ const WILDCARD_WINDOW: Duration = Duration::from_mins(1);
 
 /// The address where refused names lead: the broker answers there with the reason.
 pub const REFUSAL: Ipv4Addr = Ipv4Addr::new(127, 77, 255, 253);
+
+/// Where the proxy is, for programs that want one. No name leads here: a refused one on this port
+/// stays a port where nobody listens.
+pub const PROXY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 255, 254), 3128);
 
 /// Names and their addresses, which stay for the container's life.
 #[derive(Debug, Default)]

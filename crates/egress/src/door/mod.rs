@@ -1,6 +1,6 @@
-//! The second door: one port inside that is an HTTP proxy and a SOCKS5 proxy.
+//! The second door: one port inside ([`PROXY`](crate::PROXY)) that is an HTTP proxy and a SOCKS5 proxy.
 //!
-//! It is for programs that want a proxy, and for containers without our name server. Whatever comes
+//! It is for programs that want a proxy, and for those that trust no loopback address. Whatever comes
 //! through becomes a connection to a name, and goes the way of all others from there: a refused
 //! host answers inside the tunnel, because programs retry a refused `CONNECT` for seconds.
 

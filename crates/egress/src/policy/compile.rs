@@ -37,6 +37,7 @@ impl Profile {
                 tls: strictness(own.is_some_and(|own| own.strict)),
                 ..Grant::default()
             }),
+            env: own.map(|own| own.env).unwrap_or_default(),
             limits: own.map(|own| own.limits).unwrap_or_default(),
         };
         profile.add(name, sources, secrets, 0)?;

@@ -22,8 +22,8 @@ pub use self::error::PolicyError;
 pub use self::grant::Grant;
 pub use self::lists::{List, ListError};
 pub use self::settings::{
-    FixedAddress, FixedAddressError, Limits, ProfileName, ProfileNameError, ProfileSettings,
-    RuleSettings, Settings, Tls, TlsError,
+    FixedAddress, FixedAddressError, Limits, ProfileEnv, ProfileEnvError, ProfileName,
+    ProfileNameError, ProfileSettings, RuleSettings, Settings, Tls, TlsError,
 };
 
 /// Every profile as it was written, by name.
@@ -53,6 +53,7 @@ pub struct Profile {
     is_open: bool,
     /// How hosts are treated that only `open` allows.
     open: Arc<Grant>,
+    env: ProfileEnv,
     limits: Limits,
 }
 
@@ -188,6 +189,11 @@ impl Profile {
     /// The bounds of one container.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Which variables its containers get.
+    pub fn env(&self) -> ProfileEnv {
+        self.env
     }
 
     /// Whether every public host is allowed that is not denied.

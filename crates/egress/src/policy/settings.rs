@@ -157,6 +157,8 @@ pub struct ProfileSettings {
     pub strict: bool,
     /// Keep what is downloaded on the host and share it between containers. TLS is opened.
     pub cache: bool,
+    /// Variables that programs inside get, besides those for certificates. Not included elsewhere.
+    pub env: ProfileEnv,
     /// Bounds of one container.
     pub limits: Limits,
 }
@@ -224,6 +226,33 @@ impl FromStr for Tls {
             "open" => Ok(Self::Open),
             "splice" => Ok(Self::Splice),
             other => Err(TlsError(other.to_owned())),
+        }
+    }
+}
+
+/// Which variables a profile sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProfileEnv {
+    /// None: programs use names.
+    #[default]
+    None,
+    /// Those that point programs at the [proxy](crate::PROXY).
+    Proxy,
+}
+
+/// Not a choice of variables.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}`: env is \"none\" or \"proxy\"")]
+pub struct ProfileEnvError(String);
+
+impl FromStr for ProfileEnv {
+    type Err = ProfileEnvError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileEnvError> {
+        match text {
+            "none" => Ok(Self::None),
+            "proxy" => Ok(Self::Proxy),
+            other => Err(ProfileEnvError(other.to_owned())),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use hotcell_egress::{
-    Access, FixedAddress, HostName, Limits, List, Pattern, ProfileName, ProfileSettings, Range,
-    RuleSettings, SecretName, Settings, Tls,
+    Access, FixedAddress, HostName, Limits, List, Pattern, ProfileEnv, ProfileName,
+    ProfileSettings, Range, RuleSettings, SecretName, Settings, Tls,
 };
 use serde_json::{Value, json};
 
@@ -15,8 +15,9 @@ use super::table::{Entry, Table, TableSection, Tables};
 /// The keys of `[egress]` that are no profiles.
 const KEYS: [&str; 5] = ["default", "profiles", "private", "hosts", "cache_bytes_max"];
 
-const PROFILE_KEYS: [&str; 10] = [
-    "include", "lists", "allow", "deny", "access", "open", "strict", "cache", "limits", "rule",
+const PROFILE_KEYS: [&str; 11] = [
+    "include", "lists", "allow", "deny", "access", "open", "strict", "cache", "env", "limits",
+    "rule",
 ];
 
 const LIMIT_KEYS: [&str; 4] = ["connections", "down", "up", "rate"];
@@ -25,7 +26,7 @@ const RULE_KEYS: [&str; 4] = ["host", "access", "tls", "secret"];
 
 pub(super) const SECTION: TableSection = TableSection {
     path: "egress",
-    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in",
+    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in, and `env = \"proxy\"` in a profile points programs at its proxy by variables",
     example: "default = \"none\"\n\
               profiles = [\"packages\", \"work\"]\n\
               private = [\"10.1.2.0/24\"]\n\
@@ -61,6 +62,7 @@ fn schema() -> Value {
                 "open": { "type": "boolean" },
                 "strict": { "type": "boolean" },
                 "cache": { "type": "boolean" },
+                "env": { "enum": ["none", "proxy"] },
                 "limits": {
                     "type": "object",
                     "additionalProperties": false,
@@ -131,6 +133,7 @@ fn profile(table: &Table<'_>) -> Result<ProfileSettings, Problem> {
             "open" => profile.open = entry.of(Kind::Boolean)? == "true",
             "strict" => profile.strict = entry.of(Kind::Boolean)? == "true",
             "cache" => profile.cache = entry.of(Kind::Boolean)? == "true",
+            "env" => profile.env = one(&entry, entry.text()?, ProfileEnv::from_str)?,
             "limits" => profile.limits = limits(&entry.table()?)?,
             "rule" => profile.rules = entry.tables()?.iter().map(rule).collect::<Result<_, _>>()?,
             _ => return Err(entry.unknown("key of a profile:", PROFILE_KEYS)),
@@ -303,6 +306,7 @@ mod tests {
                 "2:1: unknown key of a profile: `alow`; did you mean `allow`?",
             ),
             ("[egress.a]\naccess = 'some'\n", "2:10: "),
+            ("[egress.a]\nenv = 'socks'\n", "2:7: `socks`: env is"),
             (
                 "[egress.a]\nlimits = { connections = 0 }\n",
                 "2:26: `connections` must be from 1 to 65535",

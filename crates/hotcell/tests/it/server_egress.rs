@@ -51,6 +51,15 @@ impl Origin {
         }
     }
 
+    /// Where it listens without TLS.
+    pub(crate) fn plain(&self) -> SocketAddr {
+        self.plain
+    }
+
+    pub(crate) fn pem(&self) -> &str {
+        &self.pem
+    }
+
     /// The heads of all requests so far.
     pub(crate) fn seen(&self) -> String {
         self.seen.lock().expect("nobody panicked").clone()

@@ -154,7 +154,7 @@ impl Owner {
         }
     }
 
-    /// Listens for queries, and for connections to refused names. A port that a process inside has
+    /// Listens for queries, and for connections to refused names and to the proxy. A port that a process inside has
     /// taken harms only that container.
     async fn listen(&self, connected: &Connected) -> Result<Datagrams, Detached> {
         let dns = purpose::DNS_ADDRESS;
@@ -164,7 +164,8 @@ impl Owner {
         let refusals = REFUSAL_PORTS.map(purpose::of_refusal);
         let others = [(purpose::DNS_TCP.to_owned(), tcp)]
             .into_iter()
-            .chain(refusals);
+            .chain(refusals)
+            .chain([purpose::of_proxy()]);
         for (purpose, address) in others {
             if let Err(error) = self.listen_at(&purpose, address).await {
                 tracing::warn!(container.id = %self.container, purpose, %error, "a container's port is taken");
@@ -249,6 +250,7 @@ async fn serve_tunnel(guest: Arc<Guest>, tunnel: IncomingTunnel) {
     let stream = ClosingStream::new(stream);
     match purpose {
         Purpose::Dns => lookup::answer_stream(&guest, stream).await,
+        Purpose::Proxy => Box::pin(guest.serve_proxy(stream)).await,
         Purpose::Target(target) => Box::pin(guest.serve(target, stream)).await,
     }
 }

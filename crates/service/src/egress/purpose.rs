@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use hotcell_agent_client::TunnelAddress;
-use hotcell_egress::{HostName, REFUSAL, Target};
+use hotcell_egress::{HostName, PROXY, REFUSAL, Target};
 
 /// What every purpose of egress begins with.
 pub(super) const PREFIX: &str = "egress-";
@@ -14,6 +14,9 @@ pub(super) const DNS: &str = "egress-dns";
 
 /// Connections to the name server.
 pub(super) const DNS_TCP: &str = "egress-dns-tcp";
+
+/// Connections to the proxy.
+const PROXY_PURPOSE: &str = "egress-proxy";
 
 const NAME: &str = "egress-name-";
 const REFUSED: &str = "egress-refused-";
@@ -26,6 +29,8 @@ pub(super) const DNS_ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHO
 pub(super) enum Purpose {
     /// To the name server.
     Dns,
+    /// To the proxy.
+    Proxy,
     /// To a name, or to the address of refused names.
     Target(Target),
 }
@@ -35,6 +40,9 @@ impl Purpose {
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == DNS_TCP {
             return Some(Self::Dns);
+        }
+        if text == PROXY_PURPOSE {
+            return Some(Self::Proxy);
         }
         if let Some(port) = text.strip_prefix(REFUSED) {
             return Some(Self::Target(Target::Refused(port.parse().ok()?)));
@@ -47,6 +55,11 @@ impl Purpose {
 
 pub(super) fn of_name(name: &HostName, port: u16) -> String {
     format!("{NAME}{port}-{name}")
+}
+
+/// The listener of the proxy.
+pub(super) fn of_proxy() -> (String, TunnelAddress) {
+    (PROXY_PURPOSE.to_owned(), TunnelAddress::Tcp(PROXY.into()))
 }
 
 /// The listener that answers for refused names.
@@ -67,7 +80,7 @@ pub(super) fn restored(purpose: &str, address: &TunnelAddress) -> Option<(HostNa
         Purpose::Target(Target::Name(name, port)) if port == address.port() => {
             Some((name, *address))
         }
-        Purpose::Target(_) | Purpose::Dns => None,
+        Purpose::Target(_) | Purpose::Dns | Purpose::Proxy => None,
     }
 }
 
@@ -88,6 +101,9 @@ mod tests {
         let (refusal, _) = of_refusal(80);
         let refused = Purpose::Target(Target::Refused(80));
         assert_eq!(Purpose::parse(&refusal), Some(refused));
+        let (proxy, at) = of_proxy();
+        assert_eq!(Purpose::parse(&proxy), Some(Purpose::Proxy));
+        assert_eq!(restored(&proxy, &at), None);
     }
 
     #[test]
@@ -98,6 +114,7 @@ mod tests {
             "egress-name-70000-a.example.com",
             "egress-name-a.example.com",
             "egress-refused-x",
+            "egress-proxy-1",
             "run-1",
         ] {
             assert_eq!(Purpose::parse(text), None, "{text}");
