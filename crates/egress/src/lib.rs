@@ -53,6 +53,6 @@ pub use self::policy::{
 };
 pub use self::secret::{
     INSIDE_WORD, InsideName, InsideNameError, Secret, SecretError, SecretHeader, SecretHeaderError,
-    SecretName, SecretNameError, SecretSettings, SecretSource, SecretSourceError,
+    SecretLength, SecretName, SecretNameError, SecretSettings, SecretSource, SecretSourceError,
 };
 pub use self::serve::Stream;

@@ -19,6 +19,7 @@ mod mcp_config;
 mod reference;
 mod repl;
 mod run;
+mod secret;
 mod serve;
 mod signals;
 mod state;
@@ -78,6 +79,7 @@ fn dispatch(command: &Command, config: &Config) -> Result<ExitCode> {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Audit(arguments) => audit::run(arguments),
         Command::Egress(arguments) => egress::manage(arguments, &config.tables),
+        Command::Secret(arguments) => secret::manage(arguments, &config.tables),
         Command::State(arguments) => state::manage(arguments),
         Command::Pull(arguments) => image::pull(arguments, aliases),
         Command::Image(arguments) => image::manage(arguments),
@@ -108,6 +110,7 @@ fn level(command: &Command) -> LevelFilter {
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Egress(_)
+        | Command::Secret(_)
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)
@@ -138,6 +141,7 @@ fn failed(command: &Command) -> u8 {
         | Command::Doctor(_)
         | Command::Audit(_)
         | Command::Egress(_)
+        | Command::Secret(_)
         | Command::State(_)
         | Command::Pull(_)
         | Command::Image(_)

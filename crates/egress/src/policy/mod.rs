@@ -138,6 +138,11 @@ impl Policy {
         self.profiles.get(name)
     }
 
+    /// Every profile but `none`, by name.
+    pub fn profiles(&self) -> impl Iterator<Item = &Arc<Profile>> {
+        self.profiles.values()
+    }
+
     /// A secret, to see whether its value can be read.
     pub fn secret(&self, name: &SecretName) -> Option<&Arc<Secret>> {
         self.secrets.get(name)

@@ -107,6 +107,15 @@ impl SecretHeader {
         &self.name
     }
 
+    /// The header with a mark in place of the value.
+    pub fn masked(&self) -> String {
+        let (name, before, after) = (&self.name, &self.before, &self.after);
+        if self.is_basic {
+            return format!("{name}: Basic base64({before}***{after})");
+        }
+        format!("{name}: {before}***{after}")
+    }
+
     pub(super) fn render(&self, value: &Value) -> Rendered {
         let capacity = self.before.len() + value.as_bytes().len() + self.after.len();
         let mut text = Zeroizing::new(Vec::with_capacity(capacity));

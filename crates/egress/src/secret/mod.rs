@@ -9,6 +9,7 @@
 
 mod header;
 mod inside;
+mod length;
 mod name;
 mod scrub;
 mod source;
@@ -20,6 +21,7 @@ use http::HeaderValue;
 
 pub use self::header::{SecretHeader, SecretHeaderError};
 pub use self::inside::{INSIDE_WORD, InsideName, InsideNameError};
+pub use self::length::SecretLength;
 pub use self::name::{SecretName, SecretNameError};
 pub(crate) use self::scrub::{Scrub, ScrubbedBody};
 pub use self::source::{SecretError, SecretSource, SecretSourceError};
@@ -79,9 +81,12 @@ impl Secret {
         self.inside.as_ref()
     }
 
-    /// Whether its value can be read and sent. Nothing about the value is told.
-    pub async fn test(&self) -> Result<(), SecretError> {
-        self.prepare().await.map(drop)
+    /// Reads the value and prepares to send it. Nothing about it is told but how long it is,
+    /// roughly.
+    pub async fn test(&self) -> Result<SecretLength, SecretError> {
+        self.prepare().await?;
+        let value = self.reader.read().await?;
+        Ok(SecretLength::of(value.as_bytes().len()))
     }
 
     /// Reads the value and makes what a request needs.

@@ -18,6 +18,7 @@ mod permissions;
 mod quotas;
 mod repl;
 mod run;
+mod secret;
 mod serve;
 mod server;
 mod state;
@@ -52,6 +53,7 @@ pub(crate) use permissions::{DefaultImageArgs, PermissionArgs};
 pub(crate) use quotas::QuotaArgs;
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use secret::{SecretArgs, SecretCommand, SecretTestArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{ServerArgs, Transport};
 pub(crate) use state::{
@@ -132,6 +134,8 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Check what egress profiles allow, and show what containers reached
     Egress(EgressArgs),
+    /// Test the secrets that egress rules set in requests
+    Secret(SecretArgs),
     /// Check, copy and restore the state directory
     State(StateCommandArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file

@@ -114,7 +114,7 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    fn new(origin: &Origin, allow: &[&str]) -> Self {
+    pub(crate) fn new(origin: &Origin, allow: &[&str]) -> Self {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let home = Home::new().with("HOTCELL_CONFIG", &file.path().display().to_string());
         let configured = Self { home, file };

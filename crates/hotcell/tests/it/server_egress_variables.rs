@@ -90,3 +90,37 @@ fn variables_of_spawn_and_exec_win_over_the_word_and_a_reload_changes_it() {
     }
     assert!(server.terminate().success());
 }
+
+#[test]
+fn a_secret_can_be_tested_on_the_host_without_showing_it() {
+    let origin = Origin::start();
+    let configured = Configured::trusting(&origin, ("REAL_TOKEN", VALUE));
+    configured.write(&secret_config(&origin, "inside = 'EXAMPLE_TOKEN'"));
+    let tested = configured.home.run(&["secret", "test", "example"]);
+    let said = String::from_utf8_lossy(&tested.stdout).into_owned();
+    assert!(tested.status.success(), "{tested:?}");
+    assert!(
+        said.contains("can be read and sent (8 to 31 characters)"),
+        "{said}"
+    );
+    assert!(said.contains("header: authorization: Bearer ***"), "{said}");
+    assert!(
+        said.contains(&format!("[egress.work] for {HOST}:443")),
+        "{said}"
+    );
+    assert!(!format!("{tested:?}").contains(VALUE), "{tested:?}");
+    let text = secret_config(&origin, "").replace("REAL_TOKEN", "MISSING_TOKEN");
+    configured.write(&text);
+    let tested = configured
+        .home
+        .run(&["secret", "test", "example", "--json"]);
+    assert_eq!(tested.status.code(), Some(1), "{tested:?}");
+    let said: Value = serde_json::from_slice(&tested.stdout).expect("it is JSON");
+    assert_eq!(said["readable"], false, "{said}");
+    let error = said["error"].as_str().expect("a text");
+    assert!(error.contains("MISSING_TOKEN"), "{error}");
+    let unknown = configured.home.run(&["secret", "test", "other"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert_eq!(unknown.status.code(), Some(1), "{said}");
+    assert!(said.contains("there are: example"), "{said}");
+}
