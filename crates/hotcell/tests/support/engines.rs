@@ -89,6 +89,13 @@ impl Private {
         assert!(started.expect("bash is there").success());
     }
 
+    /// Ends the processes of containers that the engine does not know, and returns a line for each.
+    /// Docker forgets a container if it is killed while it starts it.
+    pub(crate) fn end_forgotten(&self) -> Vec<String> {
+        let found = self.command(&["forgotten"]);
+        found.lines().map(str::to_owned).collect()
+    }
+
     /// The output of the engine's own command line.
     pub(crate) fn says(&self, words: &[&str]) -> String {
         self.command(&[&["do"], words].concat())

@@ -68,7 +68,27 @@ impl<'a> EngineRound<'a> {
         proof.end_all();
         assert!(server.terminate().success(), "seed {}", self.seed);
         expect_nothing_left(self.private, &self.home);
+        self.expect_only_unstarted_forgotten();
         proof.nothing_disagrees("after the server has stopped");
+    }
+
+    /// Fails if a process of a container that a caller was told of still runs. Docker, killed while
+    /// it starts a container, forgets it and leaves its process; nothing but the host can end that.
+    /// It has not answered then that the container runs, so no caller can have been told of it.
+    fn expect_only_unstarted_forgotten(&self) {
+        let forgotten = self.private.end_forgotten();
+        let containers = self.loads.iter().flat_map(|load| &load.memory.containers);
+        for id in containers.filter_map(|container| container.id.as_ref()) {
+            let lines = forgotten.iter();
+            let left: Vec<_> = lines.filter(|line| line.contains(id.as_str())).collect();
+            assert!(left.is_empty(), "seed {}: {id}: {left:?}", self.seed);
+        }
+        for line in &forgotten {
+            let is_first = ["containerd-shim", "runc init", "hotcell-agent init"];
+            let is_first = is_first.iter().any(|command| line.contains(command));
+            assert!(is_first, "seed {}: it was in use: {line}", self.seed);
+            eprintln!("seed {}: Docker forgot {line}", self.seed);
+        }
     }
 
     fn serve(&self) -> Server {
