@@ -53,7 +53,10 @@ pub use code::{
     ScriptRequest, ScriptRun, ScriptStream, SessionView, Snippet, default_session,
 };
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
-pub use egress::{EgressChoice, EgressDenial, EgressReport, EgressView, ProfileView};
+pub use egress::{
+    AssignedEgress, EgressChoice, EgressDenial, EgressReport, EgressView, PrincipalEgress,
+    ProfileView,
+};
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
 pub use exec::{

@@ -2,7 +2,7 @@
 
 use hotcell_domain::Caller;
 
-use crate::egress::Egress;
+use crate::egress::{Egress, EgressSettings};
 use crate::status::WHOLE;
 use crate::{Action, Service, ServiceError, Settings};
 
@@ -18,7 +18,7 @@ impl Service {
         let reload = async {
             let settings = read.await;
             let settings = settings.map_err(|reason| ServiceError::Invalid { reason })?;
-            let egress = Egress::prepare(settings.egress.clone())?;
+            let egress = Egress::prepare(EgressSettings::of(&settings))?;
             inner.environment.replace_settings(settings);
             inner.environment.egress.replace(egress);
             Ok(())

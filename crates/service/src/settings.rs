@@ -10,6 +10,8 @@ use hotcell_egress::ProfileName;
 use hotcell_ledger::Ledger;
 use hotcell_otlp::Exporter;
 
+use crate::AssignedEgress;
+
 /// The operator's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -66,6 +68,8 @@ pub struct Settings {
     pub code: CodeSettings,
     /// What containers may reach.
     pub egress: hotcell_egress::Settings,
+    /// The profiles of single principals and images.
+    pub assigned: AssignedEgress,
     /// Where the authority lives that containers with a profile trust; `None`: no container can
     /// have a profile.
     pub egress_directory: Option<PathBuf>,
@@ -158,6 +162,7 @@ impl Default for Settings {
             warm_check_interval: Duration::from_secs(30),
             code: CodeSettings::default(),
             egress: hotcell_egress::Settings::default(),
+            assigned: AssignedEgress::default(),
             egress_directory: None,
             allow_ports: false,
             ledger: None,

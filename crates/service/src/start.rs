@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::code::Languages;
 use crate::disk_watch::WALKS_MAX;
 use crate::durable::Durable;
-use crate::egress::Egress;
+use crate::egress::{Egress, EgressSettings};
 use crate::environment::{Clock, Environment, Random, SharedSettings};
 use crate::exec::LiveExecs;
 use crate::metrics::Metrics;
@@ -85,7 +85,7 @@ impl Service {
             ledger.observe(metrics.audit_observer());
         }
         let directory = settings.egress_directory.clone();
-        let egress = Egress::new(settings.egress.clone(), directory)?;
+        let egress = Egress::new(EgressSettings::of(&settings), directory)?;
         let environment = Arc::new(Environment {
             egress,
             budget: Budget::new(settings.totals),

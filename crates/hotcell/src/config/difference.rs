@@ -50,6 +50,8 @@ impl Config {
         let (before, after) = (&self.tables, &later.tables);
         let tables = [
             ("[images.aliases]", before.aliases != after.aliases),
+            ("[images.egress]", before.image_egress != after.image_egress),
+            ("[principal]", before.principals != after.principals),
             ("[quota]", before.quotas != after.quotas),
             ("[rule]", before.rules != after.rules),
             ("[upstream]", before.upstreams != after.upstreams),

@@ -36,6 +36,11 @@ impl Document {
         for entry in Table::new(parsed.get_ref()).entries() {
             reader.section(&entry);
         }
+        let unknown = reader.document.tables.check_profiles();
+        // A profile with a problem of its own is not defined: that problem comes first.
+        if reader.problems.is_empty() {
+            reader.problems = unknown;
+        }
         if reader.problems.is_empty() {
             return Ok(reader.document);
         }

@@ -94,14 +94,29 @@ fn schema() -> Value {
 
 fn read(table: &Table<'_>, tables: &mut Tables, problems: &mut Vec<Problem>) {
     for entry in table.entries() {
-        problems.extend(section_key(&entry, &mut tables.egress).err());
+        problems.extend(section_key(&entry, tables).err());
     }
 }
 
-fn section_key(entry: &Entry<'_>, settings: &mut Settings) -> Result<(), Problem> {
+fn section_key(entry: &Entry<'_>, tables: &mut Tables) -> Result<(), Problem> {
     match entry.name {
-        "default" => settings.default = profile_name(entry, entry.text()?)?,
-        "profiles" => settings.granted = parsed(entry, ProfileName::parse)?,
+        "default" => tables.egress.default = tables.profile(entry)?,
+        "profiles" => tables.egress.granted = tables.profiles(entry)?,
+        name if KEYS.contains(&name) => return setting(entry, &mut tables.egress),
+        name => {
+            let table = entry
+                .table()
+                .map_err(|_| entry.unknown("key of [egress]:", KEYS))?;
+            let name = profile_name(entry, name)?;
+            let profile = profile(&table, tables)?;
+            tables.egress.profiles.insert(name, profile);
+        }
+    }
+    Ok(())
+}
+
+fn setting(entry: &Entry<'_>, settings: &mut Settings) -> Result<(), Problem> {
+    match entry.name {
         "cache_bytes_max" => settings.cache_bytes_max = size(entry)?,
         "private" => settings.private = parsed(entry, Range::from_str)?,
         "hosts" => {
@@ -110,22 +125,16 @@ fn section_key(entry: &Entry<'_>, settings: &mut Settings) -> Result<(), Problem
                 settings.hosts.insert(name, address);
             }
         }
-        name => {
-            let table = entry
-                .table()
-                .map_err(|_| entry.unknown("key of [egress]:", KEYS))?;
-            let name = profile_name(entry, name)?;
-            settings.profiles.insert(name, profile(&table)?);
-        }
+        _ => return Err(entry.unknown("key of [egress]:", KEYS)),
     }
     Ok(())
 }
 
-fn profile(table: &Table<'_>) -> Result<ProfileSettings, Problem> {
+fn profile(table: &Table<'_>, tables: &mut Tables) -> Result<ProfileSettings, Problem> {
     let mut profile = ProfileSettings::default();
     for entry in table.entries() {
         match entry.name {
-            "include" => profile.include = parsed(&entry, ProfileName::parse)?,
+            "include" => profile.include = tables.profiles(&entry)?,
             "lists" => profile.lists = parsed(&entry, List::parse)?,
             "allow" => profile.allow = parsed(&entry, Pattern::parse)?,
             "deny" => profile.deny = parsed(&entry, Pattern::parse)?,

@@ -5,6 +5,7 @@
 //! as a whole, so a broken one changes nothing.
 
 mod aliases;
+mod assigned;
 mod catalogue;
 mod difference;
 mod document;

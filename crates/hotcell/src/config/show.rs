@@ -1,6 +1,7 @@
 //! `hotcell config`: shows every setting of a server, and the source of its value.
 
 use anyhow::{Result, anyhow};
+use hotcell_egress::ProfileName;
 use serde_json::{Value, json};
 
 use super::catalogue::{Catalogue, Setting};
@@ -49,6 +50,7 @@ fn as_toml(config: &Config, catalogue: &Catalogue) -> String {
             lines.push(format!("{name} = {}  # file", quoted(&image.to_string())));
         }
     }
+    lines.extend(assigned_lines(&config.tables));
     for (principal, quotas) in &config.tables.quotas {
         lines.push(format!("\n[quota.{}]", quoted(principal.as_str())));
         let quotas = quotas.chosen();
@@ -62,6 +64,31 @@ fn as_toml(config: &Config, catalogue: &Catalogue) -> String {
         lines.push(format!("tool = {}  # file", quoted(&rule.tool)));
     }
     lines.join("\n") + "\n"
+}
+
+/// `[images.egress]` and `[principal.NAME]`.
+fn assigned_lines(tables: &Tables) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !tables.image_egress.is_empty() {
+        lines.push("\n[images.egress]".to_owned());
+    }
+    for (image, profile) in &tables.image_egress {
+        let (image, profile) = (quoted(&image.to_string()), quoted(profile.as_str()));
+        lines.push(format!("{image} = {profile}  # file"));
+    }
+    for (principal, egress) in &tables.principals {
+        lines.push(format!("\n[principal.{}]", quoted(principal.as_str())));
+        if let Some(profile) = &egress.default {
+            lines.push(format!("egress = {}  # file", quoted(profile.as_str())));
+        }
+        if let Some(granted) = &egress.granted {
+            let granted = granted.iter().map(|profile| quoted(profile.as_str()));
+            let granted: Vec<String> = granted.collect();
+            let granted = granted.join(", ");
+            lines.push(format!("egress_profiles = [{granted}]  # file"));
+        }
+    }
+    lines
 }
 
 fn line(setting: &Setting, config: &Config) -> String {
@@ -118,6 +145,9 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         rules,
         upstreams,
         egress,
+        principals,
+        image_egress,
+        ..
     } = &config.tables;
     let aliases = aliases
         .iter()
@@ -133,6 +163,17 @@ fn as_json(config: &Config, catalogue: &Catalogue) -> Value {
         "file": config.file.as_ref().map(|path| path.display().to_string()),
         "settings": settings,
         "aliases": aliases.collect::<serde_json::Map<_, _>>(),
+        "image_egress": image_egress.iter().map(|(image, profile)| {
+            (image.to_string(), json!(profile.as_str()))
+        }).collect::<serde_json::Map<_, _>>(),
+        "principals": principals.iter().map(|(principal, egress)| {
+            let names = |names: &Vec<ProfileName>| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let egress = json!({
+                "egress": egress.default.as_ref().map(ToString::to_string),
+                "egress_profiles": egress.granted.as_ref().map(names),
+            });
+            (principal.to_string(), egress)
+        }).collect::<serde_json::Map<_, _>>(),
         "quotas": quotas.collect::<serde_json::Map<_, _>>(),
         "rules": rules.iter().map(|rule| json!({
             "name": rule.name,

@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::aliases;
+use super::assigned::{self, ProfileUse};
 use super::egress;
 use super::kind::{Kind, described};
 use super::problem::{Problem, nearest};
@@ -19,7 +20,9 @@ use super::rules;
 use super::secrets;
 use super::upstreams;
 use hotcell_codemode::Rule;
-use hotcell_domain::{ImageAliases, Principal, QuotaOverride};
+use hotcell_domain::{ImageAliases, ImageName, Principal, QuotaOverride};
+use hotcell_egress::ProfileName;
+use hotcell_service::PrincipalEgress;
 
 /// The content of all tables.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +32,10 @@ pub(crate) struct Tables {
     pub(crate) rules: Vec<Rule>,
     pub(crate) upstreams: Vec<hotcell_upstream::Entry>,
     pub(crate) egress: hotcell_egress::Settings,
+    pub(crate) principals: BTreeMap<Principal, PrincipalEgress>,
+    pub(crate) image_egress: Vec<(ImageName, ProfileName)>,
+    /// Empty once the whole file is read.
+    pub(super) profile_uses: Vec<ProfileUse>,
 }
 
 /// The definition of a section.
@@ -48,6 +55,8 @@ pub(crate) struct TableSection {
 /// All such sections.
 pub(crate) const TABLES: &[TableSection] = &[
     aliases::SECTION,
+    assigned::IMAGES,
+    assigned::PRINCIPALS,
     quotas::SECTION,
     rules::SECTION,
     upstreams::SECTION,
@@ -155,6 +164,11 @@ impl Entry<'_> {
             Some(near) => format!("unknown {what} `{shown}`; did you mean `{near}`?"),
             None => format!("unknown {what} `{shown}`"),
         })
+    }
+
+    /// The position of the value.
+    pub(super) fn value_at(&self) -> usize {
+        self.value.span().start
     }
 
     pub(super) fn value(&self) -> &DeValue<'_> {

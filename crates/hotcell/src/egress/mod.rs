@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use hotcell_egress::{ProfileName, Settings};
+use hotcell_service::AssignedEgress;
 
 use crate::cli::{
     AuditArgs, AuditCommand, AuditQueryArgs, EgressArgs, EgressCommand, EgressLogArgs,
@@ -30,6 +31,16 @@ pub(crate) fn settings(file: &Settings, default: Option<&ProfileName>) -> Settin
         settings.default = default.clone();
     }
     settings
+}
+
+/// `[principal.NAME]` and `[images.egress]`, with the images that aliases stand for.
+pub(crate) fn assigned(tables: &Tables) -> AssignedEgress {
+    let images = tables.image_egress.iter();
+    let images = images.map(|(name, profile)| (tables.aliases.resolve(name), profile.clone()));
+    AssignedEgress {
+        principals: tables.principals.clone(),
+        images: images.collect(),
+    }
 }
 
 /// Where the authority of a state directory lives. It is created with the first container that has a

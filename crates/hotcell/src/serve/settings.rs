@@ -63,6 +63,7 @@ pub(super) async fn of_service(
         ended_containers_max: arguments.storage.ended_containers_max,
         code,
         egress: egress::settings(&tables.egress, arguments.permissions.egress.as_ref()),
+        assigned: egress::assigned(tables),
         egress_directory: Some(egress::directory(directory)),
         reserve_bytes: arguments.storage.reserve_bytes,
         transient_idle_max: DAY * u32::from(arguments.storage.transient_gc_days),

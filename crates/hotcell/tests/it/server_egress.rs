@@ -349,3 +349,61 @@ fn run_has_a_profile_too_and_check_decides_without_a_server() {
         .run(&["egress", "check", "work", "https://other.example.com/"]);
     assert_eq!(denied.status.code(), Some(1), "{denied:?}");
 }
+
+/// The profile that a new container has.
+fn profile_of(client: &mut Client, arguments: Value) -> Value {
+    client.ok("spawn", arguments)["egress"].clone()
+}
+
+#[test]
+fn images_and_principals_have_profiles_and_a_reload_changes_them() {
+    let origin = Origin::start();
+    let configured = Configured::new(&origin, &[HOST]);
+    let base = origin.config(&[HOST]);
+    let server = configured.home.serve();
+    let mut client = server.client();
+    assert_eq!(profile_of(&mut client, json!({})), "none");
+    let reload = |more: &str| {
+        configured.write(&format!("{base}{more}"));
+        let reloaded = configured.home.run(&["reload"]);
+        assert!(reloaded.status.success(), "{reloaded:?}");
+    };
+    reload("[images.egress]\nhost = 'work'\n");
+    let spawned = client.ok("spawn", json!({ "alias": "cell" }));
+    assert_eq!(spawned["egress"], "work");
+    let fetched = curl(&mut client, "cell", &format!("http://{HOST}/image"));
+    assert_eq!(fetched, "plain /image");
+    reload(
+        "[images.egress]\nhost = 'work'\n\
+         [principal.local]\negress = 'packages'\negress_profiles = []\n",
+    );
+    assert_eq!(profile_of(&mut client, json!({})), "packages");
+    assert_eq!(profile_of(&mut client, json!({ "egress": "none" })), "none");
+    let refused = client.call("spawn", json!({ "egress": "work" }));
+    let refused = &refused["structuredContent"];
+    assert_eq!(refused["code"], "denied", "{refused}");
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.contains("is not one of none, packages"), "{refused}");
+    // A container that runs keeps what it has.
+    let fetched = curl(&mut client, "cell", &format!("http://{HOST}/kept"));
+    assert_eq!(fetched, "plain /kept");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn config_check_tells_where_a_profile_is_named_that_does_not_exist() {
+    let origin = Origin::start();
+    let configured = Configured::new(&origin, &[HOST]);
+    let file = configured.file.path().display().to_string();
+    let check = || configured.home.run(&["config", "check", &file]);
+    configured.write("[egress.work]\nallow = []\n[principal.ann]\negress = 'work'\n");
+    assert!(check().status.success());
+    configured.write("[egress.work]\nallow = []\n[principal.ann]\negress = 'wrok'\n");
+    let refused = check();
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains(":4:10: there is no egress profile `wrok`"),
+        "{said}"
+    );
+}

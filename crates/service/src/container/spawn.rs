@@ -187,7 +187,7 @@ impl Inner {
     ) -> Result<ContainerRow, ServiceError> {
         let ttl = ttl(&request)?;
         let egress = &self.environment.egress;
-        let egress = egress.admit(&request.egress, spec.network)?;
+        let egress = egress.admit(&request.egress, &caller.principal, spec)?;
         let now_unix_ms = self.environment.clock.unix_ms();
         Ok(ContainerRow {
             id: ContainerId::from_parts(now_unix_ms, self.environment.random.bytes()),

@@ -10,6 +10,7 @@
 //! The broker and its authority are made when the first container has a profile, so a server
 //! without egress pays nothing for it.
 
+mod assigned;
 mod container;
 mod lookup;
 mod owner;
@@ -20,13 +21,15 @@ mod stream;
 mod trust;
 mod variables;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hotcell_domain::{Caller, Name, Network, PolicyError};
+use hotcell_domain::{Caller, ContainerSpec, Name, Network, PolicyError, Principal};
 use hotcell_egress::{Broker, Policy, ProfileName, Settings};
 use tokio::sync::OnceCell;
 
+pub use self::assigned::{AssignedEgress, PrincipalEgress};
 pub(crate) use self::container::ContainerEgress;
 pub use self::report::{EgressDenial, EgressReport};
 use crate::status::WHOLE;
@@ -35,7 +38,7 @@ use crate::{Action, Service, ServiceError};
 /// The egress profile of a container that is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum EgressChoice {
-    /// The server's default.
+    /// The default of the principal, else of the image, else of the server.
     #[default]
     Default,
     /// One that the caller names. It must be granted.
@@ -48,7 +51,7 @@ impl Service {
     /// The profiles that a caller may name, and what each allows.
     pub fn egress(&self, caller: &Caller) -> EgressView {
         let (operation, inner) = self.begin(caller, Action::SystemStatus, &WHOLE);
-        let view = inner.environment.egress.describe();
+        let view = inner.environment.egress.describe(&caller.principal);
         // A read-only operation does not wait for its audit event.
         drop(operation.end());
         view
@@ -65,12 +68,28 @@ pub(crate) struct Egress {
 /// The operator's settings, and what they compile to.
 struct Current {
     settings: Settings,
+    assigned: AssignedEgress,
     policy: Policy,
+}
+
+/// What decides about the profiles of new containers.
+pub(crate) struct EgressSettings {
+    egress: Settings,
+    assigned: AssignedEgress,
+}
+
+impl EgressSettings {
+    pub(crate) fn of(settings: &crate::Settings) -> Self {
+        Self {
+            egress: settings.egress.clone(),
+            assigned: settings.assigned.clone(),
+        }
+    }
 }
 
 impl Egress {
     pub(crate) fn new(
-        settings: Settings,
+        settings: EgressSettings,
         directory: Option<PathBuf>,
     ) -> Result<Self, ServiceError> {
         Ok(Self {
@@ -81,8 +100,8 @@ impl Egress {
     }
 
     /// Prepares other settings. Nothing has changed until they are [used](Self::replace).
-    pub(crate) fn prepare(settings: Settings) -> Result<Prepared, ServiceError> {
-        let for_broker = Current::compile(settings.clone())?.policy;
+    pub(crate) fn prepare(settings: EgressSettings) -> Result<Prepared, ServiceError> {
+        let for_broker = compile(&settings.egress)?;
         Ok(Prepared {
             current: Current::compile(settings)?,
             for_broker,
@@ -102,13 +121,18 @@ impl Egress {
     pub(crate) fn admit(
         &self,
         choice: &EgressChoice,
-        network: Network,
+        principal: &Principal,
+        spec: &ContainerSpec,
     ) -> Result<Option<Name>, ServiceError> {
-        let current = self.current();
+        let (current, network) = (self.current(), spec.network);
+        let default = current
+            .assigned
+            .default_profile(principal, Some(&spec.image));
+        let default = default.unwrap_or(current.policy.default_profile());
         let profile = match choice {
-            EgressChoice::Default => current.policy.default_profile().clone(),
+            EgressChoice::Default => default.clone(),
             EgressChoice::Set(profile) => profile.clone(),
-            EgressChoice::Asked(name) => current.granted(name)?,
+            EgressChoice::Asked(name) => current.find_granted(name, principal, default)?,
         };
         // With a network its loopback is the host's: nobody may listen for names there.
         let is_networked = network == Network::Full;
@@ -124,11 +148,13 @@ impl Egress {
     }
 
     /// What resource and tools say about the profiles that a caller may name.
-    pub(crate) fn describe(&self) -> EgressView {
+    pub(crate) fn describe(&self, principal: &Principal) -> EgressView {
         let current = self.current();
-        let names = current.policy.granted();
+        let default = current.assigned.default_profile(principal, None);
+        let default = default.unwrap_or(current.policy.default_profile());
+        let names = current.granted(principal, default);
         EgressView {
-            default: current.policy.default_profile().to_string(),
+            default: default.to_string(),
             profiles: names
                 .iter()
                 .map(|name| ProfileView::new(name, &current.settings))
@@ -149,7 +175,7 @@ impl Egress {
                 source,
             };
         let directory = self.directory.clone().ok_or_else(|| unavailable(None))?;
-        let policy = Current::compile(self.current().settings.clone())?.policy;
+        let policy = compile(&self.current().settings)?;
         let opened = tokio::task::spawn_blocking(move || Broker::open(policy, &directory)).await;
         let opened = opened.map_err(|error| unavailable(Some(Box::new(error))))?;
         let broker = opened.map_err(|error| unavailable(Some(Box::new(error))))?;
@@ -169,15 +195,35 @@ pub(crate) struct Prepared {
 }
 
 impl Current {
-    fn compile(settings: Settings) -> Result<Self, ServiceError> {
-        let policy = Policy::compile(&settings).map_err(|error| ServiceError::Invalid {
-            reason: error.to_string(),
-        })?;
-        Ok(Self { settings, policy })
+    fn compile(settings: EgressSettings) -> Result<Self, ServiceError> {
+        let policy = compile(&settings.egress)?;
+        settings.assigned.check(&policy)?;
+        Ok(Self {
+            settings: settings.egress,
+            assigned: settings.assigned,
+            policy,
+        })
     }
 
-    fn granted(&self, name: &Name) -> Result<ProfileName, ServiceError> {
-        let granted = self.policy.granted();
+    /// The profiles that a principal may name: those of its own list or else the server's, and
+    /// besides `none` and the profile that it gets without naming one.
+    fn granted(&self, principal: &Principal, default: &ProfileName) -> BTreeSet<ProfileName> {
+        let own = self.assigned.granted(principal);
+        let mut granted: BTreeSet<_> = match own {
+            Some(own) => own.iter().cloned().collect(),
+            None => self.policy.granted(),
+        };
+        granted.extend([ProfileName::none(), default.clone()]);
+        granted
+    }
+
+    fn find_granted(
+        &self,
+        name: &Name,
+        principal: &Principal,
+        default: &ProfileName,
+    ) -> Result<ProfileName, ServiceError> {
+        let granted = self.granted(principal, default);
         let found = granted.iter().find(|one| one.as_str() == name.as_str());
         found.cloned().ok_or_else(|| {
             let names: Vec<&str> = granted.iter().map(ProfileName::as_str).collect();
@@ -189,7 +235,13 @@ impl Current {
     }
 }
 
-/// The profiles that callers may name.
+fn compile(settings: &Settings) -> Result<Policy, ServiceError> {
+    Policy::compile(settings).map_err(|error| ServiceError::Invalid {
+        reason: error.to_string(),
+    })
+}
+
+/// The profiles that a caller may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressView {
     /// The profile of a container that names none.
@@ -244,57 +296,4 @@ impl ProfileView {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn egress(granted: &[&str]) -> Egress {
-        let settings = Settings {
-            granted: granted
-                .iter()
-                .map(|name| ProfileName::parse(name).unwrap())
-                .collect(),
-            ..Settings::default()
-        };
-        Egress::new(settings, None).unwrap()
-    }
-
-    fn asked(name: &str) -> EgressChoice {
-        EgressChoice::Asked(Name::parse(name).unwrap())
-    }
-
-    #[test]
-    fn a_profile_that_is_not_granted_is_denied_with_those_that_are() {
-        let egress = egress(&[]);
-        let refused = egress.admit(&asked("packages"), Network::None).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "egress profile packages is not one of none (rule `egress.profiles`)"
-        );
-        assert_eq!(egress.admit(&asked("none"), Network::None).unwrap(), None);
-        let set = EgressChoice::Set(ProfileName::packages());
-        assert!(egress.admit(&set, Network::None).unwrap().is_some());
-    }
-
-    #[test]
-    fn a_container_with_a_network_has_no_profile() {
-        let egress = egress(&["packages"]);
-        let packages = egress.admit(&asked("packages"), Network::None).unwrap();
-        assert_eq!(packages.unwrap().as_str(), "packages");
-        assert!(egress.admit(&asked("packages"), Network::Full).is_err());
-        let set = EgressChoice::Set(ProfileName::packages());
-        assert_eq!(egress.admit(&set, Network::Full).unwrap(), None);
-    }
-
-    #[test]
-    fn settings_that_do_not_compile_change_nothing() {
-        let egress = egress(&["packages"]);
-        let unknown = Settings {
-            default: ProfileName::parse("missing").unwrap(),
-            ..Settings::default()
-        };
-        assert!(Egress::prepare(unknown).is_err());
-        assert!(egress.admit(&asked("packages"), Network::None).is_ok());
-        egress.replace(Egress::prepare(Settings::default()).unwrap());
-        assert!(egress.admit(&asked("packages"), Network::None).is_err());
-    }
-}
+mod tests;
