@@ -383,7 +383,10 @@ fn images_and_principals_have_profiles_and_a_reload_changes_them() {
     let refused = &refused["structuredContent"];
     assert_eq!(refused["code"], "denied", "{refused}");
     let message = refused["message"].as_str().unwrap_or_default();
-    assert!(message.contains("is not one of none, packages"), "{refused}");
+    assert!(
+        message.contains("is not one of none, packages"),
+        "{refused}"
+    );
     // A container that runs keeps what it has.
     let fetched = curl(&mut client, "cell", &format!("http://{HOST}/kept"));
     assert_eq!(fetched, "plain /kept");
