@@ -67,7 +67,7 @@ impl TableInner {
             let end = if exec.is_cancelled() {
                 cancelled()
             } else {
-                shared.closed_end()
+                shared.closed_end(exec.oom_kills_before)
             };
             let mut sink = shared.sink_of(&exec);
             shared.settle(&exec, &mut sink, end).await;
@@ -79,13 +79,15 @@ impl TableInner {
         execs.filter(|exec| exec.container == self.container)
     }
 
-    /// The end of an exec whose container has ended.
-    pub(super) fn closed_end(&self) -> ExecEnd {
+    /// The end of an exec whose container has ended. `oom_kills_before`: the OOM kill counter when the
+    /// exec was requested.
+    pub(super) fn closed_end(&self, oom_kills_before: u64) -> ExecEnd {
+        let had_oom_kills = self.oom_kills.load(Ordering::Relaxed) > oom_kills_before;
         match *self.closing.borrow() {
             Some(ExecStatus::Cancelled) => {
                 without_exit(ExecStatus::Cancelled, "its container was killed")
             }
-            Some(ExecStatus::OomKilled) => out_of_memory(),
+            Some(ExecStatus::OomKilled) if had_oom_kills => out_of_memory(),
             Some(_) | None => lost(),
         }
     }
@@ -97,7 +99,7 @@ pub(super) fn lost() -> ExecEnd {
 }
 
 /// The end of an exec whose container was killed by the OOM killer.
-pub(super) fn out_of_memory() -> ExecEnd {
+fn out_of_memory() -> ExecEnd {
     without_exit(
         ExecStatus::OomKilled,
         "its container ran out of memory and ended",

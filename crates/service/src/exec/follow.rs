@@ -12,10 +12,9 @@ use hotcell_agent_client::{
     Agent, AgentError, AgentRefusal, Event, EventKind, Exit, ExitCause, Follow,
 };
 use hotcell_domain::{ExecEnd, ExecStatus};
-use hotcell_engine::EngineError;
 
 use super::batch::Batch;
-use super::close::{cancelled, out_of_memory, over_disk};
+use super::close::{cancelled, over_disk};
 use super::command::{CommandContext, for_agent};
 use super::end;
 use super::live::LiveExec;
@@ -48,7 +47,7 @@ impl TableInner {
         let mut is_closed = self.is_closed.subscribe();
         tokio::select! {
             end = self.until_end(exec, sink, is_known) => end,
-            _ = is_closed.wait_for(|is_closed| *is_closed) => self.closed_end(),
+            _ = is_closed.wait_for(|is_closed| *is_closed) => self.closed_end(exec.oom_kills_before),
         }
     }
 
@@ -76,8 +75,10 @@ impl TableInner {
         is_known: bool,
     ) -> Result<Exit, Broken> {
         let Ok(connected) = self.connection.get().await else {
+            // If it has ended, its supervisor says so. An end that callers learn before the supervisor
+            // does invites an exec that is lost with the same container.
             exec.set_stalled(Some(UNREACHABLE));
-            return Err(self.gone(exec).await);
+            return Err(Broken::Again);
         };
         exec.set_stalled(None);
         let agent = &connected.agent;
@@ -279,23 +280,6 @@ impl TableInner {
                 ExecStatus::Failed,
                 format!("the container could not start it: {message}"),
             )),
-        }
-    }
-
-    /// Asks the engine whether an unreachable container has ended.
-    async fn gone(&self, exec: &LiveExec) -> Broken {
-        let environment = &self.environment;
-        match environment.engine.inspect(&self.container).await {
-            Err(EngineError::NotFound { .. }) => Broken::For(self.closed_end()),
-            Ok(container) if container.phase.is_final() => {
-                let is_oom = container.oom_kills > exec.oom_kills_before;
-                Broken::For(if is_oom && self.closing.borrow().is_none() {
-                    out_of_memory()
-                } else {
-                    self.closed_end()
-                })
-            }
-            Ok(_) | Err(_) => Broken::Again,
         }
     }
 

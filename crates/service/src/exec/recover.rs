@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use hotcell_agent_client::ExecInfo;
 use hotcell_domain::{ExecId, ExecStatus};
-use hotcell_engine::EngineError;
 use hotcell_store::{ExecRow, StoreError};
 
 use super::close::lost;
@@ -70,7 +69,8 @@ impl TableInner {
     async fn end_gone(&self, exec: &LiveExec) {
         let mut sink = self.sink_of(exec);
         self.open_log(exec, &mut sink).await;
-        self.settle(exec, &mut sink, self.closed_end()).await;
+        self.settle(exec, &mut sink, self.closed_end(exec.oom_kills_before))
+            .await;
     }
 
     async fn go_on(self: &Arc<Self>, exec: Arc<LiveExec>, stdin_accepted: u64) {
@@ -80,31 +80,28 @@ impl TableInner {
         self.run(exec, true);
     }
 
-    /// The execs that the agent knows; `None` if there is no agent any more.
+    /// The execs that the agent knows; `None` if the supervisor says that the container has ended.
     async fn ask_agent(&self) -> Option<HashMap<String, ExecInfo>> {
+        let mut is_closed = self.is_closed.subscribe();
+        tokio::select! {
+            known = self.until_answered() => Some(known),
+            _ = is_closed.wait_for(|is_closed| *is_closed) => None,
+        }
+    }
+
+    async fn until_answered(&self) -> HashMap<String, ExecInfo> {
         let mut backoff = Backoff::new();
         loop {
             if let Ok(connected) = self.connection.get().await {
                 match connected.agent.list_execs().await {
                     Ok(execs) => {
                         let by_id = execs.into_iter().map(|exec| (exec.exec_id.clone(), exec));
-                        return Some(by_id.collect());
+                        return by_id.collect();
                     }
                     Err(error) => self.connection.report(&connected, &error),
                 }
             }
-            if self.is_gone().await {
-                return None;
-            }
             backoff.wait().await;
-        }
-    }
-
-    async fn is_gone(&self) -> bool {
-        match self.environment.engine.inspect(&self.container).await {
-            Err(EngineError::NotFound { .. }) => true,
-            Ok(container) => container.phase.is_final(),
-            Err(_) => *self.is_closed.borrow(),
         }
     }
 

@@ -63,9 +63,12 @@ impl Supervisor {
                     .engine
                     .inspect(self.container.id())
                     .await;
-                match inspected {
-                    Ok(container) if container.oom_kills > 0 => ExecStatus::OomKilled,
-                    Ok(_) | Err(_) => ExecStatus::Lost,
+                let oom_kills = inspected.map_or(0, |container| container.oom_kills);
+                self.container.execs().note_oom_kills(oom_kills);
+                if oom_kills > 0 {
+                    ExecStatus::OomKilled
+                } else {
+                    ExecStatus::Lost
                 }
             }
         }

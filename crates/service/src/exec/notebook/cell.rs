@@ -173,7 +173,7 @@ impl TableInner {
                 if self.closing.borrow().is_some() {
                     ran.end = ExecEnd {
                         usage: Some(usage),
-                        ..self.closed_end()
+                        ..self.closed_end(row.oom_kills_before)
                     };
                 } else if let Some(again) = self.adopt_again(kernel).await {
                     *kernel = again;

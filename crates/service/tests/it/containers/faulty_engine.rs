@@ -15,6 +15,7 @@ use hotcell_engine::{
 use hotcell_service::{FilePath, Reconciled, ServiceError, Spawn};
 use hotcell_testkit::fake::Fake;
 
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::fixture::{Fixture, by_id, me, named, until};
@@ -54,6 +55,10 @@ pub(crate) struct FaultyEngine {
     pub(crate) abandoned: AtomicUsize,
     /// How many restarts were requested.
     pub(crate) restarts: AtomicUsize,
+    /// Does not tell that a container exited.
+    pub(crate) is_blind: watch::Sender<bool>,
+    /// How many streams were requested.
+    pub(crate) opens: AtomicUsize,
     /// Containers it was asked to sync.
     synced: Mutex<Vec<ContainerId>>,
     /// Every stream leads to this container.
@@ -93,6 +98,8 @@ impl FaultyEngine {
             creates: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
             restarts: AtomicUsize::new(0),
+            is_blind: watch::Sender::new(false),
+            opens: AtomicUsize::new(0),
             synced: Mutex::default(),
             astray: Mutex::default(),
             carriers: Mutex::default(),
@@ -203,6 +210,7 @@ impl Engine for FaultyEngine {
     }
 
     async fn open(&self, id: &ContainerId) -> Result<AgentStream, EngineError> {
+        self.opens.fetch_add(1, Ordering::SeqCst);
         let astray = self
             .astray
             .lock()
@@ -251,7 +259,10 @@ impl Engine for FaultyEngine {
     }
 
     async fn exited(&self, id: &ContainerId) -> Result<(), EngineError> {
-        self.fake.exited(id).await
+        self.fake.exited(id).await?;
+        let mut is_blind = self.is_blind.subscribe();
+        let _ = is_blind.wait_for(|is_blind| !is_blind).await;
+        Ok(())
     }
 
     async fn capabilities(&self) -> Result<Capabilities, EngineError> {

@@ -99,6 +99,37 @@ async fn a_persistent_container_whose_agent_dies_is_started_again_with_its_files
     assert_eq!(phase(&service, &view.id).await, Phase::Stopped);
 }
 
+/// An exec that is told as lost tells its caller to go on: what the caller starts then must not go to
+/// the dead agent too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exec_started_after_another_was_told_as_lost_waits_for_the_restart() {
+    let fixture = Fixture::new();
+    let engine = FaultyEngine::new(&fixture);
+    let service = fixture
+        .start_on(Arc::clone(&engine) as Arc<dyn Engine>)
+        .await;
+    let view = service.spawn(&me(), kept()).await.unwrap();
+    let exec = work(&service, &view).await;
+    engine.is_blind.send_replace(true);
+    fixture.engine().crash(&view.id).await.unwrap();
+    let before = engine.opens.load(Ordering::SeqCst);
+    let noticed = async {
+        // The exec's follower has looked for the agent, in vain, more than once.
+        until("the agent is missed", async || {
+            engine.opens.load(Ordering::SeqCst) > before + 2
+        })
+        .await;
+        engine.is_blind.send_replace(false);
+    };
+    let told = async {
+        assert_eq!(finish(&service, &exec).await.0, ExecStatus::Lost);
+        let read = start(&service, &view, "cat kept").await;
+        finish(&service, &read).await
+    };
+    let ((), told) = tokio::join!(noticed, told);
+    assert_eq!(told, (ExecStatus::Succeeded, "before\n".to_owned()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_container_that_ended_while_no_server_ran_is_started_again() {
     let fixture = Fixture::new();
