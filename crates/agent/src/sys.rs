@@ -475,6 +475,31 @@ pub(crate) fn signal(number: u32) -> Option<rustix::process::Signal> {
     Some(unsafe { rustix::process::Signal::from_raw_unchecked(number) })
 }
 
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(include_str!("warm/keeper_x86_64.s"), options(raw));
+
+/// A keeper as machine code, for processes that are not ours; empty where there is none for this
+/// processor. It is data here and never executed by the agent.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn keeper_code() -> &'static [u8] {
+    unsafe extern "C" {
+        static hotcell_keeper_begin: u8;
+        static hotcell_keeper_end: u8;
+    }
+    let (begin, end) = (
+        &raw const hotcell_keeper_begin,
+        &raw const hotcell_keeper_end,
+    );
+    // SAFETY: The assembler put both labels into one read-only section, the second behind the code
+    // that begins at the first, and nothing ever writes there.
+    unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn keeper_code() -> &'static [u8] {
+    &[]
+}
+
 fn pid_from(raw: i64) -> Option<Pid> {
     i32::try_from(raw).ok().and_then(Pid::from_raw)
 }

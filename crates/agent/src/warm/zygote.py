@@ -5,7 +5,10 @@
 #        └── keeper ── script           a spare that got one
 #
 # Keepers are children of the agent (CLONE_PARENT) and subreapers, like those that the agent forks
-# itself. A spare runs its script as `python3 script` would: from the same C function, as the main
+# itself. They run a few instructions that the agent brings along, and no Python: each page that a
+# forked process writes to is copied, and Python writes to the count of references of all that it
+# looks at. That is what a script in a spare costs, so whatever can be done before a fork is done
+# there, and what is left touches few objects. A spare runs its script as `python3 script` would: from the same C function, as the main
 # thread, with no frame of ours below it. The trick is in `main`: the zygote waits in a thread whose
 # lowest frame is C, and the thread that forks is the child's main thread.
 #
@@ -14,6 +17,7 @@
 import sys
 
 sys.path.pop(0)
+KEEPER = bytes.fromhex(sys.argv.pop())
 sys.dont_write_bytecode, WRITES_BYTECODE = True, sys.dont_write_bytecode
 AT_START = set(sys.modules)
 MAIN = {name: value for name, value in vars(sys.modules["__main__"]).items() if name != "sys"}
@@ -22,15 +26,16 @@ if sys.implementation.name != "cpython" or sys.version_info < (3, 8):
     sys.exit(1)
 
 import __future__
+import _signal
+import _socket
 import _thread
 import atexit
 import codecs
 import ctypes
 import gc
+import mmap
 import os
 import signal
-import socket
-import stat
 import struct
 import time
 from collections import deque
@@ -38,27 +43,27 @@ from functools import partial
 
 READY, RUNNING, PLAIN = b"R", b"r", b"p"
 REQUEST_BYTES_MAX = 64 << 10
-RECORD = struct.Struct("<5Q")
-CODE, SIGNAL, SPARE = 3, 4, 5
+NUMBERS = struct.Struct("<II")
 OOM_SCORE_ADJ = b"500"
 DESCRIPTORS_MAX = 256
 STACK_BYTES = 8 << 20
+FILE_TYPE, REGULAR = 0o170000, 0o100000
 ZIP_TAIL_BYTES = 65557
-WALL = 0x40000000
-CLONE_PARENT = 0x8000
-CLONE_NUMBERS = {"x86_64": 56, "aarch64": 220}
-SET_DUMPABLE, SET_NAME, SET_CHILD_SUBREAPER = 4, 15, 36
+SET_DUMPABLE = 4
+READ_EXECUTE = 5
+ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 # Usual modules, as many as there is memory for. None of them starts a thread, opens a file or keeps
 # the working directory.
 PRELOADED = """
     array base64 bisect calendar collections.abc contextlib copy csv dataclasses datetime decimal enum
     fractions functools glob heapq inspect io itertools json locale math numbers operator pathlib
-    queue random re shutil signal string subprocess textwrap threading traceback types typing
+    queue random re shutil signal socket string subprocess textwrap threading traceback types typing
     urllib.parse warnings weakref zlib
 """
 # Where an image has it. Libraries that compute in threads end them before a fork.
 NUMPY = "numpy"
+MT19937_BYTES = 624 * 4
 
 # How scripts get rid of our frames. Before 3.12, a second thread state in one thread confuses C code
 # that asks for the GIL; a thread does not. Since then an interpreter knows the state of its main
@@ -67,19 +72,33 @@ NUMPY = "numpy"
 HAS_OWN_THREAD = sys.version_info < (3, 12)
 RUNTIME_WORDS_MAX = 1024
 
-# The modules that scripts find loaded. Never freed.
+# The name of what is called last. It is one of a table that is freed late.
+LAST_WORD = "hotcell"
+
+# The modules that scripts find loaded.
 KEPT = {}
+NEEDED = ("__main__", "builtins", "sys")
+
+# Where the table of modules is, an empty one, and room for one.
+MODULES = []
+DICT_BYTES = {}.__sizeof__() - object.__basicsize__
+
+# The names of what a script's own module would come before: of all modules, and of those that a
+# plain interpreter would not have loaded.
+LOADED, SHADOWED = set(), set()
+
+# The end of the path of what is installed for one user.
+USER_SITE = []
+
+# What `threading` calls after a fork, and its code, where spares do without.
+THREADING = []
 
 libc = ctypes.PyDLL(None, use_errno=True)
 libc.fdopen.restype = ctypes.c_void_p
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 run_file = ctypes.pythonapi.PyRun_SimpleFileExFlags
 run_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
-
-
-def prctl(option, argument):
-    rest = [ctypes.c_ulong(0)] * 3
-    value = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
-    return libc.prctl(ctypes.c_int(option), value, *rest)
+seed_numpy = None
 
 
 def new_thread_state():
@@ -113,27 +132,58 @@ MAIN_STATE = None if HAS_OWN_THREAD else main_thread_state()
 def preload():
     # Called last, because it is registered first.
     atexit.register(forget_modules)
-    codecs.register_error("hotcell", LastWord())
+    codecs.register_error(LAST_WORD, LastWord())
     for name in PRELOADED.split() + [NUMPY]:
         try:
             __import__(name)
         except Exception:
             # A script may never need it, or sees for itself.
             pass
+    global seed_numpy
+    seed_numpy = numpy_seeder()
 
 
 def forget_modules():
     """Keeps the interpreter from taking its modules apart, which would copy most of the memory that
-    we share. Those of the script, which may have something to say, are not among them."""
-    for name, module in KEPT.items():
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
+    we share. Those of the script, which may have something to say, are left: they are the last
+    ones in the table."""
+    own = []
+    for name, module in reversed(sys.modules.items()):
+        if KEPT.get(name, KEPT) is module:
+            break
+        own.append((name, module))
+    for name, _ in own:
+        del sys.modules[name]
+    exchange_modules()
+    sys.modules.update(reversed(own))
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
         # Then it has another exit code.
         LastWord.code = None
+
+
+def exchange_modules():
+    """Gives the table of modules the contents of an empty one, and the other way round: to remove them
+    one by one would write to each of them."""
+    table, empty, spare = MODULES
+    ctypes.memmove(spare, table, DICT_BYTES)
+    ctypes.memmove(table, empty, DICT_BYTES)
+    ctypes.memmove(empty, spare, DICT_BYTES)
+
+
+def find_modules():
+    """Finds what two dictionaries differ in: all that follows their count of references and type."""
+    empty = {}
+    keep(empty)
+    head = object.__basicsize__
+    places = [id(table) + head for table in (sys.modules, empty)]
+    if [ctypes.c_ssize_t.from_address(place).value for place in places] != [len(sys.modules), 0]:
+        raise Unfit("another kind of dictionary")
+    spare = ctypes.create_string_buffer(DICT_BYTES)
+    keep(spare)
+    MODULES[:] = places + [ctypes.addressof(spare)]
 
 
 class LastWord:
@@ -159,38 +209,103 @@ class LastWord:
             exit(self.code)
 
 
-def preloaded_names():
-    """What a script's own module of the same name would come before."""
-    names = {name.partition(".")[0] for name in KEPT if name not in AT_START}
-    return names.difference(sys.builtin_module_names)
-
-
-def prepare():
-    """Makes this process ready to fork; returns the agent's socket."""
-    if prctl(SET_DUMPABLE, 0) != 0:
+def prepare(keeper):
+    """Makes this process ready to fork; returns the agent's socket and what forks a keeper."""
+    if libc.prctl(SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError("prctl")
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    control = socket.socket(fileno=os.dup(0))
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    kind = _socket.AF_UNIX, _socket.SOCK_SEQPACKET
+    control = _socket.socket(*kind, 0, os.dup(0))
+    fork_keeper = load(keeper)
     preload()
-    needed = ("__main__", "builtins", "sys")
-    KEPT.update(item for item in sys.modules.items() if item[0] not in needed)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(KEPT))
+    return control, fork_keeper
+
+
+def keep_all():
+    """Keeps all that is there, but for the last word and the table that has it."""
+    last = codecs.lookup_error(LAST_WORD)
+    for each in gc.get_objects():
+        if each is not last and not (type(each) is dict and each.get(LAST_WORD) is last):
+            keep(each)
+
+
+def keep(value):
+    """Keeps an interpreter from freeing something at its exit."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+
+
+def load(code):
+    """Makes a function of machine code: it takes a descriptor and a function that forks."""
+    if not code:
+        raise Unfit("no keeper for this processor")
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    memory.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    size = ctypes.c_size_t(mmap.PAGESIZE)
+    if libc.mprotect(ctypes.c_void_p(address), size, READ_EXECUTE) != 0:
+        raise OSError("mprotect")
+    keep(memory)
+    return ctypes.PYFUNCTYPE(ctypes.c_long, ctypes.c_int, ctypes.c_void_p)(address)
+
+
+def settle():
+    """Does what each spare would have to do, and would have to copy memory for."""
+    if HAS_OWN_THREAD:
+        take_over_threading()
+    sys.dont_write_bytecode = WRITES_BYTECODE
+    for name in ("cache", "_interactive_cache"):
+        getattr(sys.modules.get("linecache"), name, {}).clear()
+    renew_finders()
+    find_user_site()
+    # The script's own come last.
+    for name in NEEDED:
+        sys.modules[name] = sys.modules.pop(name)
+    find_modules()
+    first = {name: name.partition(".")[0] for name in sys.modules}
+    LOADED.update(first.values())
+    SHADOWED.update(first[name] for name in first if name not in AT_START)
+    for names in (LOADED, SHADOWED):
+        names.difference_update(sys.builtin_module_names)
+    LOADED.update(("sitecustomize", "usercustomize"))
     gc.collect()
+    if hasattr(libc, "malloc_trim"):
+        # Each fork takes as long as there are pages.
+        libc.malloc_trim(0)
+    keep_all()
+    KEPT.update(item for item in sys.modules.items() if item[0] not in NEEDED)
     gc.freeze()
     gc.disable()
-    return control
+    # The script's, so it is not frozen.
+    set_main()
 
 
-def steps(control, results):
+def take_over_threading():
+    """Makes this thread the main thread of scripts. What `threading` does after a fork is done once and
+    here, because it calls fifty functions; `begin_threading` does the rest."""
+    threading = sys.modules["threading"]
+    hook = threading._after_fork
+    hook()
+    THREADING.extend((hook, hook.__code__))
+    hook.__code__ = (lambda: None).__code__
+
+
+def begin_threading():
+    if THREADING:
+        hook, code = THREADING
+        hook.__code__ = code
+    sys.modules["threading"]._main_thread._native_id = _thread.get_native_id()
+
+
+def steps(control, fork_keeper, results):
     """Serves the agent; continues in each child as its script. Yields what is called without a
     Python frame."""
     try:
+        settle()
         script = trial = try_out()
         if script is None:
-            names = preloaded_names()
             control.send(READY)
-            request = wait_for_spares(control)
-            script = become(request, names)
+            request = wait_for_spares(control, fork_keeper)
+            script = become(request)
     except BaseException:
         os._exit(1)
     if MAIN_STATE is not None:
@@ -209,8 +324,7 @@ def try_out():
     Returns the script in the child, and in the zygote if that has ended well."""
     pid = os.fork()
     if pid == 0:
-        set_main()
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
         path = os.fsencode(sys.modules["__future__"].__file__)
         return libc.fdopen(os.open(path, os.O_RDONLY), b"rb"), path
     _, status = os.waitpid(pid, 0)
@@ -227,67 +341,39 @@ def check_fork():
         os._exit(1)
 
 
-def wait_for_spares(control):
-    """Forks a spare per message; returns in the spare, with its socket."""
-    number = CLONE_NUMBERS[os.uname().machine]
-    flags = CLONE_PARENT | signal.SIGCHLD
+def wait_for_spares(control, fork_keeper):
+    """Forks a spare per message, below a keeper; returns in the spare, with its socket."""
+    api, fork = ctypes.pythonapi, ctypes.cast(libc.fork, ctypes.c_void_p)
     while True:
-        data, descriptors, _, _ = receive(control, 1, 2)
+        data, descriptors = receive(control, 1, 2)
         if not data:
             os._exit(0)
         request, told = descriptors
-        # The C library's fork would make the keeper our child.
-        pid = libc.syscall(*[ctypes.c_long(part) for part in (number, flags, 0, 0, 0, 0)])
+        api.PyOS_BeforeFork()
+        pid = fork_keeper(told, fork)
         if pid == 0:
-            keep(request, told)
-            control.detach()
-            return socket.socket(fileno=request)
+            api.PyOS_AfterFork_Child()
+            begin_threading()
+            return request
+        api.PyOS_AfterFork_Parent()
         os.close(request)
         os.close(told)
         if pid < 0:
             os._exit(1)
 
 
-def keep(request, told):
-    """Becomes a keeper; returns in the spare."""
-    if prctl(SET_CHILD_SUBREAPER, 1) != 0:
-        os._exit(1)
-    os.setpgid(0, 0)
-    leader = os.fork()
-    if leader == 0:
-        os.close(told)
-        return
-    prctl(SET_NAME, b"hotcell-keeper")
-    os.closerange(0, told)
-    os.closerange(told + 1, DESCRIPTORS_MAX)
-    os.write(told, RECORD.pack(SPARE, leader, os.getpid(), 0, 0))
-    while True:
-        try:
-            pid, status, usage = os.wait4(-1, WALL)
-        except ChildProcessError:
-            os._exit(0)
-        if pid == leader and not os.WIFSTOPPED(status):
-            tell_end(told, status, usage)
-
-
-def tell_end(told, status, usage):
-    if os.WIFSIGNALED(status):
-        kind, value = SIGNAL, os.WTERMSIG(status)
-    else:
-        kind, value = CODE, os.WEXITSTATUS(status)
-    user, system = (int(seconds * 1000000) for seconds in (usage.ru_utime, usage.ru_stime))
-    os.write(told, RECORD.pack(kind, value, user, system, usage.ru_maxrss * 1024))
-
-
-def become(request, names):
+def become(request):
     """Waits for a script and becomes the process that runs it."""
-    renew()
-    data, descriptors, _, _ = receive(request, REQUEST_BYTES_MAX, 3)
+    request = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, request)
+    if seed_numpy is not None:
+        seed_numpy()
+    gc.enable()
+    data, descriptors = receive(request, REQUEST_BYTES_MAX, 3)
     if not data:
         os._exit(0)
     try:
-        script = dress(data, descriptors, names)
-        if signal.sigpending():
+        script = dress(data, descriptors)
+        if _signal.sigpending():
             raise Unfit("somebody sent us a signal before there was a script")
     except BaseException:
         request.send(PLAIN)
@@ -297,33 +383,40 @@ def become(request, names):
     return libc.fdopen(script[0], b"rb"), script[1]
 
 
-def dress(data, descriptors, names):
+def dress(data, descriptors):
     """Takes over all that a new process gets from its parent."""
-    argc, envc = struct.unpack_from("<II", data)
+    argc, envc = NUMBERS.unpack_from(data)
     strings = data[8:].split(b"\0")
     cwd, argv, env = strings[0], strings[1 : 1 + argc], strings[1 + argc : 1 + argc + envc]
     os.setsid()
     os.chdir(cwd)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
-    set_environment(env)
-    name = os.fsdecode(argv[1])
-    directory = os.path.dirname(os.path.realpath(name))
-    script = open_script(name)
-    check_shadows(directory, names)
-    add_user_site()
+    env = set_environment(env)
+    path = argv[1]
+    argv = [str(part, ENCODING, ERRORS) for part in argv]
+    script, about = open_script(argv[1])
+    directory = directory_of(argv[1], about)
+    check_shadows(directory, SHADOWED)
+    add_user_site(env)
     add_python_path()
     sys.path.insert(0, directory)
-    sys.argv[:] = [name] + [os.fsdecode(part) for part in argv[2:]]
+    sys.argv[:] = argv[1:]
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv[:] = [os.fsdecode(part) for part in argv]
-    renew_finders()
-    if "logging" in sys.modules:
-        sys.modules["logging"]._startTime = time.time()
-    path = argv[1]
+        sys.orig_argv[:] = argv
+    if "logging" in KEPT:
+        KEPT["logging"]._startTime = time.time()
     if sys.version_info >= (3, 9) and not path.startswith(b"/"):
-        path = os.fsencode(os.getcwd()) + b"/" + path
+        path = os.getcwdb() + b"/" + path
     return script, path
+
+
+def directory_of(name, about):
+    """What the interpreter puts before all other places to import from."""
+    directory, _, _ = name.rpartition("/")
+    if directory == os.getcwd() and os.lstat(name).st_ino == about.st_ino:
+        return directory
+    return os.path.dirname(os.path.realpath(name))
 
 
 def set_main():
@@ -336,25 +429,29 @@ def set_main():
 
 
 def set_environment(env):
-    pairs = [part.split(b"=", 1) for part in env]
-    os.environ.clear()
-    for name, value in pairs:
-        os.environb[name] = value
-    posix = sys.modules["posix"].environ
-    posix.clear()
-    posix.update(pairs)
+    posix = sys.modules["posix"]
+    new = dict(part.split(b"=", 1) for part in env)
+    for name in posix.environ:
+        if name not in new:
+            posix.unsetenv(name)
+    for name, value in new.items():
+        posix.putenv(name, value)
+    for known in (posix.environ, os.environ._data):
+        known.clear()
+        known.update(new)
     time.tzset()
+    return new
 
 
 def open_script(name):
     script = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     about = os.fstat(script)
-    if not stat.S_ISREG(about.st_mode) or not name.endswith(".py"):
+    if about.st_mode & FILE_TYPE != REGULAR or not name.endswith(".py"):
         raise Unfit("a directory, an archive or bytecode")
     tail = os.pread(script, ZIP_TAIL_BYTES, max(0, about.st_size - ZIP_TAIL_BYTES))
     if b"PK\5\6" in tail:
         raise Unfit("an archive")
-    return script
+    return script, about
 
 
 def check_shadows(directory, names):
@@ -369,27 +466,32 @@ def add_python_path():
     may be there."""
     value = os.environ.get("PYTHONPATH", "")
     entries = value.split(":") if value else []
-    loaded = {name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names)
     for entry in entries:
         if entry != os.path.abspath(entry) or entry in sys.path or entries.count(entry) > 1:
             raise Unfit("an entry that site would change")
-        if os.path.isdir(entry):
-            check_shadows(entry, loaded.union(("sitecustomize", "usercustomize")))
-        elif os.path.exists(entry):
-            raise Unfit("an archive")
+        try:
+            check_shadows(entry, LOADED)
+        except FileNotFoundError:
+            pass
     sys.path[:0] = entries
 
 
-def add_user_site():
+def add_user_site(env):
     """Adds the directory of `pip install --user`, which exists only below a home directory."""
     site = sys.modules.get("site")
     if site is None or not site.ENABLE_USER_SITE:
         return
     site.USER_BASE = site.USER_SITE = None
-    path = site.getusersitepackages()
-    if not os.path.isdir(path):
+    home = env.get(b"HOME", b"")
+    if USER_SITE and b"PYTHONUSERBASE" not in env and home[:1] == b"/" and home[-1:] != b"/":
+        site.USER_BASE = str(home, ENCODING, ERRORS) + "/.local"
+        site.USER_SITE = path = site.USER_BASE + USER_SITE[0]
+    else:
+        path = site.getusersitepackages()
+    try:
+        entries = os.listdir(path)
+    except OSError:
         return
-    entries = os.listdir(path)
     if any(entry.endswith(".pth") or entry.startswith("usercustomize") for entry in entries):
         raise Unfit("code that runs when an interpreter starts")
     check_shadows(path, {NUMPY}.intersection(sys.modules))
@@ -398,16 +500,27 @@ def add_user_site():
     sys.path.insert(places[0] if places else len(sys.path), path)
 
 
-def renew():
-    """Renews what the zygote has and each interpreter has for itself."""
-    sys.dont_write_bytecode = WRITES_BYTECODE
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    for name in ("cache", "_interactive_cache"):
-        getattr(sys.modules.get("linecache"), name, {}).clear()
-    set_main()
-    gc.enable()
+def numpy_seeder():
+    """Seeds numpy's global generator as it would seed itself. Its state is written as a whole, because
+    its own function touches a hundred pages."""
+    random = sys.modules.get("numpy.random")
+    if random is None:
+        return None
+    try:
+        generator = random.mtrand._rand._bit_generator
+        if type(generator).__name__ != "MT19937":
+            return random.seed
+        state = generator.ctypes.state_address
+        return lambda: ctypes.memmove(state, os.urandom(MT19937_BYTES), MT19937_BYTES)
+    except AttributeError:
+        return random.seed
+
+
+def find_user_site():
+    """Finds out what follows `HOME/.local`, or nothing if it is computed in another way."""
+    site = sys.modules.get("site")
+    if site is not None and hasattr(site, "_get_path") and sys.platform == "linux":
+        USER_SITE.append(site._get_path(""))
 
 
 def renew_finders():
@@ -424,7 +537,7 @@ def undress(request, script):
     request.detach()
     os.closerange(3, script)
     os.closerange(script + 1, DESCRIPTORS_MAX)
-    prctl(SET_DUMPABLE, 1)
+    libc.prctl(SET_DUMPABLE, 1, 0, 0, 0)
     try:
         adjust = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(adjust, OOM_SCORE_ADJ)
@@ -432,7 +545,7 @@ def undress(request, script):
     except OSError:
         # The kernel may refuse it, and it is no more than a preference.
         pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
 
 
 def exit_code(result):
@@ -454,18 +567,18 @@ def exit_code(result):
 
 
 def receive(connection, bytes_max, descriptors_max):
-    room = socket.CMSG_SPACE(4 * descriptors_max)
-    data, control, flags, _ = connection.recvmsg(bytes_max, room, socket.MSG_CMSG_CLOEXEC)
+    room = _socket.CMSG_SPACE(4 * descriptors_max)
+    data, control, _, _ = connection.recvmsg(bytes_max, room, _socket.MSG_CMSG_CLOEXEC)
     descriptors = []
     for _, _, part in control:
         descriptors += struct.unpack("%di" % (len(part) // 4), part)
-    return data, descriptors, flags, None
+    return data, descriptors
 
 
 def main():
     results = []
     # Each step is called by C, so that nothing of ours is below a script on its stack.
-    calls = map(partial.__call__, steps(prepare(), results))
+    calls = map(partial.__call__, steps(*prepare(KEEPER), results))
     serve = partial(deque, map(results.append, calls), 0)
     if not HAS_OWN_THREAD:
         serve()

@@ -17,7 +17,7 @@ use super::key::Key;
 use super::spare::Spare;
 use crate::exec::{Fd, Status, watch_nonblocking};
 use crate::process::{Gone, Launch, Record, Stdio, Table};
-use crate::sys::CStrings;
+use crate::sys::{CStrings, keeper_code};
 
 /// The program. It is passed as an argument and not in a file, so nothing can replace it.
 const SOURCE: &str = include_str!("zygote.py");
@@ -69,6 +69,7 @@ impl Zygote {
                 program,
                 c_string("-c")?,
                 c_string(RUN_LAST_ARGUMENT)?,
+                c_string(&hex(keeper_code()))?,
                 c_string(SOURCE)?,
             ]),
             env: CStrings::new(env),
@@ -125,6 +126,15 @@ impl Drop for Zygote {
             let _ = kill_process(self.pid, Signal::KILL);
         }
     }
+}
+
+/// Where there is no machine code for a keeper, `zygote.py` gives up.
+fn hex(code: &[u8]) -> String {
+    use std::fmt::Write as _;
+    code.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn sequenced_pair() -> Result<(OwnedFd, OwnedFd), Errno> {

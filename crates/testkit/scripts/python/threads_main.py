@@ -1,0 +1,15 @@
+import os, threading
+main = threading.main_thread()
+print(main.native_id == os.getpid(), main.ident == threading.get_ident(), main.is_alive(), threading.enumerate() == [main])
+pid = os.fork()
+if pid == 0:
+    worker = threading.Thread(target=print, args=("a thread of the child",))
+    worker.start()
+    worker.join()
+    print(threading.current_thread() is threading.main_thread(), threading.active_count(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+worker = threading.Thread(target=print, args=("a thread of the parent",))
+worker.start()
+worker.join()
+print(threading.active_count(), threading.main_thread() is main)
