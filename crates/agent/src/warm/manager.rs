@@ -17,6 +17,10 @@ const FAILURES_MAX: u32 = 5;
 /// The pause after the first failure; doubles with each one.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The pause between the start of a script and the fork of the next spare: the script has the processors
+/// first, and most are done by then.
+const FORK_DELAY: Duration = Duration::from_millis(2);
+
 /// Manages the container's zygotes until they are given up or closed.
 pub(super) async fn manage(shared: Arc<Shared>) {
     let mut failures = 0;
@@ -128,6 +132,7 @@ impl Shared {
             if self.lock().is_closed {
                 return end;
             }
+            tokio::time::sleep(FORK_DELAY).await;
         }
     }
 

@@ -29,6 +29,10 @@ const CREATIONS_MAX: usize = 4;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 
+/// The pause before the next creation after a container was claimed: whoever claimed it is about to use it, and
+/// has the processors for that first.
+const PAUSE_AFTER_CLAIM: Duration = Duration::from_millis(10);
+
 /// The command name for which the interpreter is kept warm.
 const PYTHON: &str = "python3";
 
@@ -92,7 +96,7 @@ impl Pool {
                         warm_set.pause(&mut pause).await;
                     }
                 }
-                () = warm_set.changed.notified() => {}
+                () = warm_set.changed.notified() => tokio::time::sleep(PAUSE_AFTER_CLAIM).await,
                 // Budget was released: there may be room now.
                 _ = freed.changed() => {}
                 () = tokio::time::sleep(LOOK_INTERVAL), if self.environment.has_room().is_err() => {}
