@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::address::AddressRules;
+use crate::ask::QUESTIONS_MAX;
 use crate::authority::{Authority, AuthorityError};
 use crate::cache::Cache;
 use crate::connection::ConnectError;
@@ -39,6 +40,7 @@ pub struct Broker {
     pub(crate) authority: Authority,
     dialler: Dialler,
     pub(crate) connections: Arc<Semaphore>,
+    pub(crate) questions: Arc<Semaphore>,
     own: Mutex<Option<(Instant, Vec<IpAddr>)>>,
     /// Loaded when the first connection is opened: reading the host's roots takes milliseconds.
     client_tls: OnceLock<Arc<ClientConfig>>,
@@ -53,6 +55,7 @@ impl Broker {
             authority: Authority::open(directory, SystemTime::now())?,
             dialler: Dialler::default(),
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             own: Mutex::default(),
             client_tls: OnceLock::new(),
             cache: Arc::new(Cache::new(directory.join(CACHE_DIRECTORY))),

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::HostName;
+use crate::ask::Passage;
 use crate::denial::{Denial, Reason};
 use crate::guest::Guest;
 use crate::hello::{self, Hello};
@@ -31,6 +32,7 @@ pub(crate) struct Connection {
     pub(crate) name: HostName,
     pub(crate) port: u16,
     pub(crate) grant: Arc<Grant>,
+    pub(crate) passage: Passage,
     pub(crate) traffic: Arc<Traffic>,
 }
 
@@ -62,18 +64,25 @@ impl Connection {
         }
     }
 
-    /// Ends when a policy refuses this connection, or wants to see what it has not seen so far.
+    /// What decides about it now.
+    pub(crate) fn decide(&self) -> Result<Arc<Grant>, Refusal> {
+        self.guest.decide(&self.name, self.port, self.passage)
+    }
+
+    /// Ends when a policy or an answer refuses this connection, or a policy wants to see what it has not
+    /// seen so far.
     pub(crate) async fn refused_later(
         &self,
         mut policies: watch::Receiver<Arc<Policy>>,
     ) -> Refusal {
-        while policies.changed().await.is_ok() {
-            let policy = Arc::clone(&policies.borrow_and_update());
-            let profile = policy.profile(&self.guest.profile);
-            let decision = profile.map_or(Err(Refusal::NotListed), |profile| {
-                profile.decide(&self.name, self.port)
-            });
-            match decision {
+        let mut answers = self.guest.answers.subscribe();
+        loop {
+            // Both senders live as long as the guest.
+            tokio::select! {
+                _ = policies.changed() => {}
+                _ = answers.changed() => {}
+            }
+            match self.decide() {
                 Ok(grant) if grant.is_opened() && !self.grant.is_opened() => {
                     return Refusal::NotListed;
                 }
@@ -81,8 +90,6 @@ impl Connection {
                 Err(refusal) => return refusal,
             }
         }
-        // The broker is gone; nobody replaces its policy any more.
-        std::future::pending().await
     }
 
     /// HTTP without TLS is always read: its requests say where they go.

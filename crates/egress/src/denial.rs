@@ -32,6 +32,10 @@ pub struct Denial {
 pub enum Reason {
     /// The profile does not allow the host or the port.
     Policy(Refusal),
+    /// Somebody was asked, and has not answered yet.
+    Unanswered,
+    /// Somebody was asked, and has said no.
+    Declined,
     /// The profile allows the host, but not this request.
     Request {
         /// Its method.
@@ -71,7 +75,10 @@ impl Denial {
                 };
                 format!("ask the operator to add \"{host}{port}\" to `allow` of [egress.{}]", self.profile)
             }
-            Reason::Policy(Refusal::Denied(_)) => {
+            Reason::Unanswered => {
+                format!("try again once the operator has run `hotcell egress allow {host}`")
+            }
+            Reason::Policy(Refusal::Denied(_)) | Reason::Declined => {
                 "the operator has excluded this host; do without it".to_owned()
             }
             Reason::Request { .. } | Reason::Method(_) => {
@@ -102,6 +109,10 @@ impl Denial {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(header::CONTENT_TYPE, plain);
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.reason == Reason::Unanswered {
+            // The next request is to come after the answer, and to find it.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(phrase) = self.reason_phrase() {
             response.extensions_mut().insert(phrase);
         }
@@ -129,6 +140,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(refusal) => refusal.fmt(f),
+            Self::Unanswered => {
+                f.write_str("not listed; the operator was asked and has not answered yet")
+            }
+            Self::Declined => f.write_str("not listed; the operator was asked and said no"),
             Self::Request { method, path } => {
                 write!(f, "{} {} is not allowed", shown(method), shown(path))
             }

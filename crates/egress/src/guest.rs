@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use async_trait::async_trait;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::HostName;
+use crate::ask::{Asked, Passage, Question};
 use crate::broker::Broker;
 use crate::denial::{Denial, Reason};
 use crate::dns::{Answer, Kind, Query};
 use crate::meter::Meter;
 use crate::names::{Names, REFUSAL, reverse};
-use crate::policy::{Grant, Profile, ProfileName, Refusal};
+use crate::policy::{Grant, Profile, ProfileName};
 use crate::resolve::DialError;
 
 /// Denials that a container's report remembers; older ones go.
@@ -37,6 +38,8 @@ pub trait Observer: Send + Sync {
     fn opened(&self, opened: &Opened);
     /// A connection or request was refused.
     fn denied(&self, denial: &Denial);
+    /// A connection waits for somebody's answer.
+    fn asked(&self, question: &Question);
     /// A connection has ended.
     fn closed(&self, opened: &Opened, down: u64, up: u64);
 }
@@ -71,10 +74,13 @@ pub struct Guest {
     connections: Arc<Semaphore>,
     connections_max: u16,
     state: Mutex<State>,
+    /// Told when somebody has answered a question.
+    pub(crate) answers: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct State {
+    pub(crate) asked: Asked,
     names: Names,
     denials: VecDeque<(SystemTime, Denial)>,
     opened: u64,
@@ -118,6 +124,7 @@ impl Guest {
             listeners,
             observer,
             state: Mutex::default(),
+            answers: watch::Sender::default(),
         }
     }
 
@@ -145,7 +152,7 @@ impl Guest {
         if query.kind == Kind::Ptr {
             return self.reverse_lookup(name);
         }
-        let answer = match profile.ports(name) {
+        let answer = match self.ports(name, &profile) {
             ports if !ports.is_empty() => self.reachable(name, &profile, ports).await,
             _ if name.is_special() => Answer::NoSuchName,
             _ => Answer::Address(REFUSAL),
@@ -157,14 +164,10 @@ impl Guest {
     }
 
     /// The host resolves the name first, so that a name that does not exist does not exist inside.
-    async fn reachable(
-        &self,
-        name: &HostName,
-        profile: &Profile,
-        ports: impl IntoIterator<Item = u16>,
-    ) -> Answer {
+    async fn reachable(&self, name: &HostName, profile: &Profile, ports: Vec<u16>) -> Answer {
         let known = self.state().names.address(name);
-        let is_new = known.is_none() && !profile.lists_exactly(name);
+        let is_exact = profile.lists_exactly(name) || self.state().asked.is_allowed(name);
+        let is_new = known.is_none() && !is_exact;
         if is_new && !self.state().names.admit_wildcard(Instant::now()) {
             return Answer::Refused;
         }
@@ -206,12 +209,10 @@ impl Guest {
         &self,
         name: &HostName,
         port: u16,
+        passage: Passage,
     ) -> Result<(Arc<Grant>, Permit), Denial> {
         let denied = |reason| self.denial(name.as_str(), port, reason);
-        let profile = self.broker.profile(&self.profile);
-        let decision = profile.map_or(Err(Refusal::NotListed), |profile| {
-            profile.decide(name, port)
-        });
+        let decision = self.decide(name, port, passage);
         let grant = decision.map_err(|refusal| denied(Reason::Policy(refusal)))?;
         if let Some(direction) = self.meter.exhausted() {
             return Err(denied(Reason::Budget(direction)));
@@ -266,7 +267,7 @@ impl Guest {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,13 +7,14 @@
 //!
 //! A container has no interface but loopback. Each name that its profile allows gets a loopback
 //! address of its own, where the agent listens and passes connections on; a name that is refused
-//! gets the address where the broker answers with the reason. The agent parses nothing: whatever a
+//! gets the address where the broker answers with the reason, or asks somebody first. The agent parses nothing: whatever a
 //! program sends is read here. One canonical [`HostName`] is used for matching, resolving,
 //! comparing and logging.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod ask;
 mod authority;
 mod broker;
 mod cache;
@@ -38,6 +39,7 @@ mod secret;
 mod serve;
 
 pub use self::address::{Range, RangeError};
+pub use self::ask::{Question, Verdict};
 pub use self::authority::AuthorityError;
 pub use self::broker::{Broker, CONNECTIONS_MAX};
 pub use self::denial::{Denial, Reason};
@@ -47,9 +49,10 @@ pub use self::name::{HostName, NameError};
 pub use self::names::{PROXY, REFUSAL};
 pub use self::pattern::{Pattern, PatternError};
 pub use self::policy::{
-    Access, AccessError, FixedAddress, FixedAddressError, Grant, Limits, Line, List, ListError,
-    Policy, PolicyError, Profile, ProfileEnv, ProfileEnvError, ProfileName, ProfileNameError,
-    ProfileSettings, Refusal, RuleSettings, Settings, Tls, TlsError,
+    Access, AccessError, Ask, AskError, AskWait, AskWaitError, FixedAddress, FixedAddressError,
+    Grant, Limits, Line, List, ListError, Policy, PolicyError, Profile, ProfileEnv,
+    ProfileEnvError, ProfileName, ProfileNameError, ProfileSettings, Refusal, RuleSettings,
+    Settings, Tls, TlsError,
 };
 pub use self::secret::{
     INSIDE_WORD, InsideName, InsideNameError, Secret, SecretError, SecretHeader, SecretHeaderError,

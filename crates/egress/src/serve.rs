@@ -6,17 +6,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::http::StatusCode;
+use ::http::{Request, StatusCode};
 use bytes::{Buf, BytesMut};
+use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::HostName;
+use crate::ask::Passage;
 use crate::connection::Connection;
 use crate::denial::{Denial, Reason};
+use crate::door::Pipes;
 use crate::guest::{Guest, Opened, Target};
-use crate::hello::{self, Hello};
+use crate::hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::http;
 use crate::policy::Refusal;
 use crate::resolve::DialError;
@@ -64,13 +67,29 @@ impl Guest {
         }
     }
 
-    async fn serve_name(
+    pub(crate) async fn serve_name(
         self: &Arc<Self>,
         name: &HostName,
         port: u16,
         stream: impl Stream,
     ) -> Result<(), ServeError> {
-        let (grant, permit) = match self.permit(name, port) {
+        let mut stream = Prefixed::new(BytesMut::new(), stream);
+        let passage = if self.is_asked(name, port) {
+            let answer = tokio::select! {
+                answer = self.ask(name, port) => answer,
+                () = stream.ended() => return Ok(()),
+            };
+            match answer {
+                Ok(passage) => passage,
+                Err(reason) => {
+                    let denial = self.denial(name.as_str(), port, reason);
+                    return self.refuse(denial, stream).await;
+                }
+            }
+        } else {
+            Passage::Listed
+        };
+        let (grant, permit) = match self.permit(name, port, passage) {
             Ok(permitted) => permitted,
             Err(denial) => return self.refuse(denial, stream).await,
         };
@@ -85,6 +104,7 @@ impl Guest {
             name: name.clone(),
             port,
             grant,
+            passage,
             traffic: Arc::default(),
         });
         let policies = self.broker.policies();
@@ -131,18 +151,39 @@ impl Guest {
     }
 
     /// A connection to the address of refused names: it says itself which name it wants.
-    async fn serve_refusal(&self, port: u16, mut stream: impl Stream) -> Result<(), ServeError> {
+    async fn serve_refusal(
+        self: &Arc<Self>,
+        port: u16,
+        mut stream: impl Stream,
+    ) -> Result<(), ServeError> {
         if port != 443 {
-            let refuse = |host: &str| self.refused(host, port);
-            return Ok(http::answer_by_host(stream, refuse).await?);
+            return self.serve_plain_refusal(port, stream).await;
         }
         let hello = timeout(FIRST_BYTES_TIMEOUT, hello::read(&mut stream)).await??;
         let Some(name) = hello.name.clone() else {
             self.record(&self.denial("(no name)", port, Reason::NoServerName));
             return Ok(());
         };
+        if self.is_asked(&name, port) {
+            let stream = Prefixed::new(hello.bytes, stream);
+            return self.serve_name(&name, port, stream).await;
+        }
         let denial = self.reason_of(name.as_str(), Some(&name), port);
         self.refuse_tls(denial, &name, hello, stream).await
+    }
+
+    /// HTTP to the address of refused names. Each request says which name it wants.
+    async fn serve_plain_refusal(
+        self: &Arc<Self>,
+        port: u16,
+        stream: impl Stream,
+    ) -> Result<(), ServeError> {
+        let pipes = Arc::new(Pipes::new(self));
+        let answer = move |request: Request<Incoming>| {
+            let pipes = Arc::clone(&pipes);
+            async move { pipes.answer_or_refuse(request, port).await }
+        };
+        Ok(http::answer_each(stream, answer).await?)
     }
 
     /// Refuses a connection to a name of its own.
@@ -191,7 +232,7 @@ impl Guest {
     }
 
     /// The denial of a host that leads to the address of refused names, recorded.
-    fn refused(&self, host: &str, port: u16) -> Denial {
+    pub(crate) fn refused(&self, host: &str, port: u16) -> Denial {
         let name = HostName::parse(host).ok();
         let denial = self.reason_of(host, name.as_ref(), port);
         self.record(&denial);
@@ -199,13 +240,11 @@ impl Guest {
     }
 
     fn reason_of(&self, host: &str, name: Option<&HostName>, port: u16) -> Denial {
-        let profile = self.broker.profile(&self.profile);
-        let reason = match (name, profile) {
-            (Some(name), Some(profile)) => match profile.decide(name, port) {
-                Ok(_) => Reason::Private,
-                Err(refusal) => Reason::Policy(refusal),
-            },
-            _ => Reason::Policy(Refusal::NotListed),
+        let decision = name.map(|name| self.decide(name, port, Passage::Listed));
+        let reason = match decision {
+            Some(Ok(_)) => Reason::Private,
+            Some(Err(refusal)) => Reason::Policy(refusal),
+            None => Reason::Policy(Refusal::NotListed),
         };
         self.denial(host, port, reason)
     }
@@ -220,6 +259,19 @@ pub(crate) struct Prefixed<S> {
 impl<S> Prefixed<S> {
     pub(crate) fn new(prefix: BytesMut, stream: S) -> Self {
         Self { prefix, stream }
+    }
+
+    /// Ends when the stream does. What comes before is kept, up to the length of a first message.
+    async fn ended(&mut self)
+    where
+        S: AsyncRead + Unpin,
+    {
+        while self.prefix.len() < HELLO_BYTES_MAX {
+            if let Ok(0) | Err(_) = self.stream.read_buf(&mut self.prefix).await {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
     }
 }
 

@@ -8,6 +8,7 @@
 mod call;
 mod codemode;
 mod complete;
+mod egress;
 mod interrupt;
 mod json_size;
 mod memories;
@@ -26,6 +27,7 @@ pub mod transport;
 /// Tells a caller without admin rights how to get them.
 pub const ADMIN_HINT: &str = "use a token with admin rights (hotcell token add NAME --admin), stdio or the server's unix socket; without authentication, --admin-over-http gives it to everybody";
 
+pub use egress::{EGRESS_METHOD, EgressAnswer, EgressRequest};
 pub use interrupt::{INTERRUPT_METHOD, REPL_KEY};
 pub use memories::{MEMORY_METHOD, MemoryKind, MemoryRequest};
 pub use options::{Options, Toolset, ToolsetError, Toolsets};

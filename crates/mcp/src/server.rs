@@ -22,6 +22,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call::{Call, caller};
 use crate::codemode::{Repeated, Running, SuspendedRuns};
+use crate::egress::{self, EGRESS_METHOD};
 use crate::interrupt::{self, INTERRUPT_METHOD, Interrupts};
 use crate::memories::{self, MEMORY_METHOD};
 use crate::reload::{self, RELOAD_METHOD, Reload};
@@ -289,6 +290,7 @@ impl ServerHandler for Server {
         match request.method.as_str() {
             RELOAD_METHOD => reload::answer(self, caller).await,
             INTERRUPT_METHOD => interrupt::answer(self.interrupts(), &caller, request.params),
+            EGRESS_METHOD => egress::answer(self, &caller, request.params).await,
             MEMORY_METHOD => memories::answer(self, &caller, request.params).await,
             _ => Err(reload::unknown()),
         }

@@ -54,8 +54,8 @@ pub use code::{
 };
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use egress::{
-    AssignedEgress, EgressChoice, EgressDenial, EgressReport, EgressView, PrincipalEgress,
-    ProfileView,
+    AssignedEgress, EgressChoice, EgressDenial, EgressQuestion, EgressReport, EgressView,
+    PrincipalEgress, ProfileView,
 };
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;
@@ -68,6 +68,7 @@ pub use file::{
 };
 pub use gc::Collected;
 pub use hotcell_agent_client::{CellForm, CellValue};
+pub use hotcell_egress::Verdict as EgressVerdict;
 pub use hotcell_engine::{Abandonment, Progress, Waiting};
 pub use hotcell_store::{CallOutcome, CallRow, MemoryRow, MemorySave};
 pub use listing::{Listing, PageCursor, PageRequest};

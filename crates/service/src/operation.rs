@@ -61,6 +61,7 @@ pub enum Action {
     RunPython,
     McpCall,
     Memory,
+    EgressAnswer,
     SystemStatus,
     Metrics,
     Reconcile,
@@ -368,7 +369,7 @@ impl Outcome {
 }
 
 impl Action {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Spawn,
         Self::Attach,
         Self::Kill,
@@ -392,6 +393,7 @@ impl Action {
         Self::RunPython,
         Self::McpCall,
         Self::Memory,
+        Self::EgressAnswer,
         Self::SystemStatus,
         Self::Metrics,
         Self::Reconcile,
@@ -430,6 +432,7 @@ impl Action {
             Self::RunPython => "run_python",
             Self::McpCall => "mcp_call",
             Self::Memory => "memory",
+            Self::EgressAnswer => "egress_answer",
             Self::SystemStatus => "system_status",
             Self::Metrics => "metrics",
             Self::Reconcile => "reconcile",

@@ -4,36 +4,33 @@
 //! through becomes a connection to a name, and goes the way of all others from there: a refused
 //! host answers inside the tunnel, because programs retry a refused `CONNECT` for seconds.
 
+mod pipe;
 mod socks;
 mod target;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use ::http::uri::{PathAndQuery, Scheme, Uri};
+use ::http::uri::Scheme;
 use ::http::{Method, Request, Response, StatusCode, header};
 use bytes::BytesMut;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+pub(crate) use self::pipe::Pipes;
 pub(crate) use self::socks::{SocksError, read_greeting, read_request};
 pub(crate) use self::target::ProxyTarget;
 
 use self::target::TargetError;
 use crate::denial::{Denial, Reason};
 use crate::guest::{Guest, REFUSAL_PORTS, Target};
-use crate::http::{self, Body, Http1};
+use crate::http::{self, Body};
 use crate::policy::Refusal;
 use crate::serve::{FIRST_BYTES_TIMEOUT, Prefixed, ServeError, Stream};
-
-/// Bytes between the proxy and the rest of the broker, each way.
-const PIPE_BYTES: usize = 64 * 1024;
 
 impl Guest {
     /// Serves a connection to the proxy port until it ends. Dropping the future ends it.
@@ -103,7 +100,7 @@ impl Guest {
         let door = Arc::new(HttpDoor {
             guest: Arc::clone(self),
             tunnel: Mutex::default(),
-            pipe: Mutex::default(),
+            pipes: Pipes::new(self),
         });
         let own = Arc::clone(&door);
         let answer = service_fn(move |request| {
@@ -130,21 +127,7 @@ struct HttpDoor {
     guest: Arc<Guest>,
     /// What `CONNECT` asked for, carried once its answer is written.
     tunnel: Mutex<Option<(ProxyTarget, hyper::upgrade::OnUpgrade)>>,
-    /// The host of the latest request in absolute form.
-    pipe: Mutex<Option<Pipe>>,
-}
-
-/// A connection to the rest of the broker, as if the program had made it itself.
-struct Pipe {
-    target: ProxyTarget,
-    sender: Http1,
-    served: JoinHandle<()>,
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        self.served.abort();
-    }
+    pipes: Pipes,
 }
 
 impl HttpDoor {
@@ -156,12 +139,7 @@ impl HttpDoor {
             Ok(target) => target,
             Err(error) => return self.refuse(&request, error),
         };
-        let pipe = self.pipe.lock().await;
-        let sent = self.send(request, target, pipe).await;
-        sent.unwrap_or_else(|error| {
-            let text = format!("the request could not be carried: {error}");
-            http::boxed(http::page(StatusCode::BAD_GATEWAY, &text))
-        })
+        self.pipes.answer(request, target).await
     }
 
     async fn connect(&self, mut request: Request<Incoming>) -> Response<Body> {
@@ -193,43 +171,6 @@ impl HttpDoor {
             }
             (error, _) => http::boxed(http::page(StatusCode::BAD_REQUEST, &error.to_string())),
         }
-    }
-
-    async fn send(
-        &self,
-        mut request: Request<Incoming>,
-        target: ProxyTarget,
-        mut pipe: tokio::sync::MutexGuard<'_, Option<Pipe>>,
-    ) -> Result<Response<Body>, hyper::Error> {
-        let path = request.uri().path_and_query().cloned();
-        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        *request.uri_mut() = Uri::from(path);
-        let headers = request.headers_mut();
-        headers.remove("proxy-connection");
-        headers.remove(header::PROXY_AUTHORIZATION);
-        let is_usable = |pipe: &Pipe| pipe.target == target && !pipe.sender.is_closed();
-        if !pipe.as_ref().is_some_and(is_usable) {
-            *pipe = None;
-        }
-        let own = match &mut *pipe {
-            Some(own) => own,
-            none => none.insert(self.open(target).await?),
-        };
-        let request = request.map(|body| body.map_err(Into::into).boxed());
-        let response = own.sender.send(request).await?;
-        Ok(response.map(|body| body.map_err(Into::into).boxed()))
-    }
-
-    async fn open(&self, target: ProxyTarget) -> Result<Pipe, hyper::Error> {
-        let (near, far) = tokio::io::duplex(PIPE_BYTES);
-        let guest = Arc::clone(&self.guest);
-        let name = Target::Name(target.name.clone(), target.port);
-        let served = tokio::spawn(async move { guest.serve(name, far).await });
-        Ok(Pipe {
-            target,
-            sender: Http1::open(near).await?,
-            served,
-        })
     }
 }
 

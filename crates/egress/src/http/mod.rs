@@ -21,7 +21,6 @@ use hyper::server::conn as server;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
-use crate::denial::Denial;
 use crate::serve::Stream;
 
 pub(crate) use self::headers::remove_hop_by_hop;
@@ -90,20 +89,22 @@ pub(crate) async fn answer_all(
     connection.await
 }
 
-/// Refuses each request by the host that it names.
-pub(crate) async fn answer_by_host(
+/// Answers each request of a connection by itself. A program that ends its side while a request waits
+/// has gone.
+pub(crate) async fn answer_each<F>(
     inside: impl Stream,
-    refuse: impl Fn(&str) -> Denial,
-) -> Result<(), hyper::Error> {
-    let answer = service_fn(|request: Request<Incoming>| {
-        let host = authority(&request).map_or_else(
-            || "(no name)".to_owned(),
-            |authority| authority.host().to_owned(),
-        );
-        std::future::ready(Ok::<_, Infallible>(refuse(&host).page()))
+    answer: impl Fn(Request<Incoming>) -> F,
+) -> Result<(), hyper::Error>
+where
+    F: Future<Output = Response<Body>>,
+{
+    let answer = service_fn(|request| {
+        let answering = answer(request);
+        async move { Ok::<_, Infallible>(answering.await) }
     });
-    let connection = http1_server().serve_connection(TokioIo::new(inside), answer);
-    connection.await
+    let mut server = http1_server();
+    server.half_close(false);
+    server.serve_connection(TokioIo::new(inside), answer).await
 }
 
 pub(crate) fn http1_server() -> server::http1::Builder {
@@ -128,7 +129,8 @@ fn http2_server() -> server::http2::Builder<TokioExecutor> {
     builder
 }
 
-fn authority(request: &Request<Incoming>) -> Option<Authority> {
+/// What a request says that it is for.
+pub(crate) fn authority(request: &Request<Incoming>) -> Option<Authority> {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()?.parse().ok());
     request.uri().authority().cloned().or(host)

@@ -18,7 +18,7 @@ use crate::cache::Key;
 use crate::connection::{ConnectError, Connection};
 use crate::denial::Reason;
 use crate::meter::MeteredBody;
-use crate::policy::{Grant, Refusal};
+use crate::policy::Grant;
 use crate::resolve::DialError;
 use crate::secret::{Scrub, ScrubbedBody, Secret, SecretError};
 
@@ -176,12 +176,7 @@ impl Site {
         if matches!(*method, Method::CONNECT | Method::TRACE) {
             return Err(Reason::Method(method.to_string()));
         }
-        let connection = &self.connection;
-        let profile = connection.guest.broker.profile(&connection.guest.profile);
-        let decision = profile.map_or(Err(Refusal::NotListed), |profile| {
-            profile.decide(&connection.name, connection.port)
-        });
-        let grant = decision.map_err(Reason::Policy)?;
+        let grant = self.connection.decide().map_err(Reason::Policy)?;
         if grant.secret.is_some() && self.scheme != Scheme::Https {
             return Err(Reason::NoServerName);
         }

@@ -37,6 +37,10 @@ impl Profile {
                 tls: strictness(own.is_some_and(|own| own.strict)),
                 ..Grant::default()
             }),
+            asked: Arc::new(Grant {
+                rule: format!("{name}: asked"),
+                ..own.map(plain_grant).unwrap_or_default()
+            }),
             env: own.map(|own| own.env).unwrap_or_default(),
             limits: own.map(|own| own.limits).unwrap_or_default(),
         };
@@ -61,12 +65,7 @@ impl Profile {
             .get(from)
             .ok_or_else(|| unknown(&place(), from, sources))?;
         self.is_open |= source.open;
-        let grant = Grant {
-            access: source.access.clone(),
-            tls: strictness(source.strict),
-            cache: source.cache,
-            ..Grant::default()
-        };
+        let grant = plain_grant(source);
         for host in source.lists.iter().flat_map(|list| list.hosts()) {
             self.allow(from, Pattern::parse(host)?, grant.clone());
         }
@@ -142,6 +141,16 @@ impl Profile {
             second: second.pattern.clone(),
             second_treatment: second.grant.treatment(),
         })
+    }
+}
+
+/// What a profile gives to the hosts of `lists` and `allow`.
+fn plain_grant(source: &ProfileSettings) -> Grant {
+    Grant {
+        access: source.access.clone(),
+        tls: strictness(source.strict),
+        cache: source.cache,
+        ..Grant::default()
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::HostName;
 use crate::address::Range;
@@ -22,8 +23,9 @@ pub use self::error::PolicyError;
 pub use self::grant::Grant;
 pub use self::lists::{List, ListError};
 pub use self::settings::{
-    FixedAddress, FixedAddressError, Limits, ProfileEnv, ProfileEnvError, ProfileName,
-    ProfileNameError, ProfileSettings, RuleSettings, Settings, Tls, TlsError,
+    Ask, AskError, AskWait, AskWaitError, FixedAddress, FixedAddressError, Limits, ProfileEnv,
+    ProfileEnvError, ProfileName, ProfileNameError, ProfileSettings, RuleSettings, Settings, Tls,
+    TlsError,
 };
 
 /// Every profile as it was written, by name.
@@ -39,6 +41,8 @@ pub struct Policy {
     profiles: BTreeMap<ProfileName, Arc<Profile>>,
     secrets: BTreeMap<SecretName, Arc<Secret>>,
     cache_bytes_max: u64,
+    ask: Ask,
+    ask_wait: AskWait,
 }
 
 /// What the containers of one profile may reach.
@@ -53,6 +57,8 @@ pub struct Profile {
     is_open: bool,
     /// How hosts are treated that only `open` allows.
     open: Arc<Grant>,
+    /// How hosts are treated that somebody allows when asked: as those of `allow`.
+    asked: Arc<Grant>,
     env: ProfileEnv,
     limits: Limits,
 }
@@ -113,6 +119,8 @@ impl Policy {
             profiles,
             secrets,
             cache_bytes_max: settings.cache_bytes_max,
+            ask: settings.ask,
+            ask_wait: settings.ask_wait,
         })
     }
 
@@ -156,6 +164,12 @@ impl Policy {
     /// Most bytes that downloads may take on the host's disk.
     pub fn cache_bytes_max(&self) -> u64 {
         self.cache_bytes_max
+    }
+
+    /// How long a connection to a name that is not listed waits for an answer; `None`: nobody is
+    /// asked.
+    pub(crate) fn ask_wait(&self) -> Option<Duration> {
+        (self.ask == Ask::Hold).then(|| self.ask_wait.duration())
     }
 
     /// Private ranges that names may resolve to.
@@ -215,6 +229,11 @@ impl Profile {
             .collect();
         allowed.sort_by(|(first, _), (second, _)| first.cmp(second));
         allowed
+    }
+
+    /// What a host gets that somebody has allowed when asked.
+    pub(crate) fn asked(&self) -> &Arc<Grant> {
+        &self.asked
     }
 
     /// Decides about a connection to this name and port.

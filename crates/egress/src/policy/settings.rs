@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::access::Access;
 use super::lists::List;
@@ -17,6 +18,11 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// What downloads may take on the host's disk unless the operator says otherwise.
 const CACHE_BYTES_MAX: u64 = 5 << 30;
+
+/// How long a connection waits for an answer unless the operator says otherwise, and the longest
+/// that may be set: programs give up, too.
+const ASK_WAIT: Duration = Duration::from_secs(20);
+const ASK_WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,6 +92,10 @@ pub struct Settings {
     pub secrets: BTreeMap<SecretName, SecretSettings>,
     /// Most bytes that downloads may take on the host's disk, of profiles with `cache`.
     pub cache_bytes_max: u64,
+    /// Whether somebody is asked about a name that is not listed.
+    pub ask: Ask,
+    /// How long its connections wait for the answer.
+    pub ask_wait: AskWait,
 }
 
 impl Default for Settings {
@@ -98,7 +108,64 @@ impl Default for Settings {
             profiles: BTreeMap::new(),
             secrets: BTreeMap::new(),
             cache_bytes_max: CACHE_BYTES_MAX,
+            ask: Ask::default(),
+            ask_wait: AskWait::default(),
         }
+    }
+}
+
+/// What happens to a connection to a name that is not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ask {
+    /// It is refused.
+    #[default]
+    Off,
+    /// It waits while somebody is asked.
+    Hold,
+}
+
+/// Not a way to ask.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}`: ask is \"off\" or \"hold\"")]
+pub struct AskError(String);
+
+impl FromStr for Ask {
+    type Err = AskError;
+
+    fn from_str(text: &str) -> Result<Self, AskError> {
+        match text {
+            "off" => Ok(Self::Off),
+            "hold" => Ok(Self::Hold),
+            other => Err(AskError(other.to_owned())),
+        }
+    }
+}
+
+/// How long a connection waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskWait(Duration);
+
+/// Not a time to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`ask_wait_s` must be from 1 to {}", ASK_WAIT_MAX.as_secs())]
+pub struct AskWaitError;
+
+impl AskWait {
+    /// A time of so many seconds.
+    pub fn from_seconds(seconds: u64) -> Result<Self, AskWaitError> {
+        let is_legal = (1..=ASK_WAIT_MAX.as_secs()).contains(&seconds);
+        let wait = Self(Duration::from_secs(seconds));
+        is_legal.then_some(wait).ok_or(AskWaitError)
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl Default for AskWait {
+    fn default() -> Self {
+        Self(ASK_WAIT)
     }
 }
 

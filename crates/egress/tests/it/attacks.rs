@@ -222,7 +222,7 @@ async fn http2_is_held_to_the_same_rules() {
 }
 
 /// A `ClientHello` of a real client, for this name or for none.
-fn hello(server_name: &'static str) -> Vec<u8> {
+pub(crate) fn hello(server_name: &'static str) -> Vec<u8> {
     let roots = rustls::RootCertStore::empty();
     let config = rustls::ClientConfig::builder()
         .with_root_certificates(roots)

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hotcell_egress::{
     Broker, Denial, FixedAddress, Guest, HostName, Listeners, Observer, Opened, Policy,
-    ProfileName, ProfileSettings, Settings, Target,
+    ProfileName, ProfileSettings, Question, Settings, Target,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -152,6 +152,10 @@ impl Observer for Seen {
         self.tell(denial.to_string());
     }
 
+    fn asked(&self, question: &Question) {
+        self.tell(format!("asked {}:{}", question.host, question.port));
+    }
+
     fn closed(&self, opened: &Opened, down: u64, up: u64) {
         self.tell(format!("close {} {}", opened.host, down > 0 && up > 0));
     }
@@ -175,7 +179,7 @@ pub(crate) struct World {
     pub(crate) directory: tempfile::TempDir,
 }
 
-fn work() -> ProfileName {
+pub(crate) fn work() -> ProfileName {
     ProfileName::parse("work").unwrap()
 }
 
@@ -290,6 +294,16 @@ impl World {
     /// A program that trusts nobody but the origin itself.
     pub(crate) fn pinned(&self, host: &str, door: SocketAddr) -> reqwest::Client {
         client(self.origin.clone().unwrap(), host, door)
+    }
+
+    /// The operator changes all settings but the hosts.
+    pub(crate) fn replace_settings(&self, settings: Settings) {
+        let settings = Settings {
+            hosts: self.settings.hosts.clone(),
+            ..settings
+        };
+        self.broker
+            .replace_policy(Policy::compile(&settings).unwrap());
     }
 
     /// The policy as it is now.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use hotcell_egress::ProfileName;
 
-use super::{AuditPlaceArgs, AuditSpanArgs, ReloadArgs};
+use super::{AuditPlaceArgs, AuditSpanArgs, ReloadArgs, StateArgs};
 
 /// The arguments of `hotcell egress`.
 #[derive(Debug, Args)]
@@ -20,6 +20,16 @@ pub(crate) enum EgressCommand {
     Check(EgressCheckArgs),
     /// Show what containers reached and what was refused, from the audit log
     Log(EgressLogArgs),
+    /// List the connections that wait for an answer, with `ask = "hold"` in [egress]
+    ///
+    /// Of your own containers; the user of the server and root see those of all.
+    Pending(EgressPendingArgs),
+    /// Let a container reach a host that it has asked for
+    ///
+    /// As if the host stood in `allow` of its profile, until the container ends. Whoever waits goes on at once.
+    Allow(EgressAllowArgs),
+    /// Refuse a host that a container has asked for, until the container ends
+    Deny(EgressDenyArgs),
     /// Have the running server read its configuration file again, as `hotcell reload` does
     Reload(ReloadArgs),
 }
@@ -59,4 +69,53 @@ pub(crate) struct EgressLogArgs {
 
     #[command(flatten)]
     pub(crate) place: AuditPlaceArgs,
+}
+
+/// The arguments of `hotcell egress pending`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressPendingArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// The arguments of `hotcell egress allow`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressAllowArgs {
+    /// The id of a question, or a host: then all containers that have asked for it
+    #[arg(value_name = "ID|HOST")]
+    pub(crate) target: String,
+
+    /// Only one connection
+    #[arg(long, conflicts_with = "session")]
+    pub(crate) once: bool,
+
+    /// For the container's life, which is the default
+    #[arg(long)]
+    pub(crate) session: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+/// The arguments of `hotcell egress deny`.
+#[derive(Debug, Args)]
+pub(crate) struct EgressDenyArgs {
+    /// The id of a question, or a host: then all containers that have asked for it
+    #[arg(value_name = "ID|HOST")]
+    pub(crate) target: String,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
 }

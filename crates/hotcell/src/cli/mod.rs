@@ -44,7 +44,10 @@ pub(crate) use config::{
 pub(crate) use container::ContainerArgs;
 pub(crate) use counts::CountArgs;
 pub(crate) use discovery::DiscoveryArgs;
-pub(crate) use egress::{EgressArgs, EgressCheckArgs, EgressCommand, EgressLogArgs};
+pub(crate) use egress::{
+    EgressAllowArgs, EgressArgs, EgressCheckArgs, EgressCommand, EgressDenyArgs, EgressLogArgs,
+    EgressPendingArgs,
+};
 pub(crate) use engine::{EngineArgs, EngineChoice, SelectionArgs};
 pub(crate) use limits::{CeilingArgs, Ceilings, LimitArgs};
 pub(crate) use memory::{MemoryArgs, MemoryCommand, MemoryLsArgs, MemoryRmArgs};

@@ -1,7 +1,8 @@
-//! `hotcell ps`, `top`, `exec`, `logs`, `kill`, `forward` and `memory`, for people: MCP clients of the running server,
+//! `hotcell ps`, `top`, `exec`, `logs`, `kill`, `forward`, `memory` and `egress`, for people: MCP clients of the running server,
 //! over the socket in its state directory. They use the same tools as every client.
 
 mod connection;
+mod egress;
 mod exec;
 mod forward;
 mod kill;
@@ -24,7 +25,8 @@ use serde_json::Value;
 
 pub(crate) use self::connection::Server;
 use crate::cli::{
-    ExecArgs, ForwardArgs, KillArgs, LogsArgs, MemoryArgs, PsArgs, ReloadArgs, TopArgs,
+    EgressAllowArgs, EgressDenyArgs, EgressPendingArgs, ExecArgs, ForwardArgs, KillArgs, LogsArgs,
+    MemoryArgs, PsArgs, ReloadArgs, TopArgs,
 };
 use crate::terminal;
 
@@ -61,6 +63,21 @@ pub(crate) fn forward(arguments: &ForwardArgs) -> Result<ExitCode> {
 /// Makes the server read its configuration again.
 pub(crate) fn reload(arguments: &ReloadArgs) -> Result<ExitCode> {
     block_on(reload::reload(arguments))
+}
+
+/// Lists the connections that wait for an answer.
+pub(crate) fn egress_pending(arguments: &EgressPendingArgs) -> Result<ExitCode> {
+    block_on(egress::pending(arguments))
+}
+
+/// Lets containers reach a host.
+pub(crate) fn egress_allow(arguments: &EgressAllowArgs) -> Result<ExitCode> {
+    block_on(egress::allow(arguments))
+}
+
+/// Refuses a host.
+pub(crate) fn egress_deny(arguments: &EgressDenyArgs) -> Result<ExitCode> {
+    block_on(egress::deny(arguments))
 }
 
 /// Lists and removes what scripts remember.

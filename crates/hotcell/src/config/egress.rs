@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use hotcell_egress::{
-    Access, FixedAddress, HostName, Limits, List, Pattern, ProfileEnv, ProfileName,
-    ProfileSettings, Range, RuleSettings, SecretName, Settings, Tls,
+    Access, Ask, AskWait, AskWaitError, FixedAddress, HostName, Limits, List, Pattern, ProfileEnv,
+    ProfileName, ProfileSettings, Range, RuleSettings, SecretName, Settings, Tls,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +13,15 @@ use super::problem::Problem;
 use super::table::{Entry, Table, TableSection, Tables};
 
 /// The keys of `[egress]` that are no profiles.
-const KEYS: [&str; 5] = ["default", "profiles", "private", "hosts", "cache_bytes_max"];
+const KEYS: [&str; 7] = [
+    "default",
+    "profiles",
+    "private",
+    "hosts",
+    "cache_bytes_max",
+    "ask",
+    "ask_wait_s",
+];
 
 const PROFILE_KEYS: [&str; 11] = [
     "include", "lists", "allow", "deny", "access", "open", "strict", "cache", "env", "limits",
@@ -26,11 +34,13 @@ const RULE_KEYS: [&str; 4] = ["host", "access", "tls", "secret"];
 
 pub(super) const SECTION: TableSection = TableSection {
     path: "egress",
-    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in, and `env = \"proxy\"` in a profile points programs at its proxy by variables",
+    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in, and `env = \"proxy\"` in a profile points programs at its proxy by variables. With `ask = \"hold\"`, a connection to a host that is not listed waits `ask_wait_s` (20, at most 60) for `hotcell egress allow` or `deny`",
     example: "default = \"none\"\n\
               profiles = [\"packages\", \"work\"]\n\
               private = [\"10.1.2.0/24\"]\n\
               hosts = { \"mirror.example.com\" = \"10.1.2.3\" }\n\
+              ask = \"hold\"\n\
+              ask_wait_s = 30\n\
               work = { include = [\"packages\"], allow = [\"docs.example.com\", \"*.example.org\"], deny = [\"paste.example.org\"], limits = { connections = 64, down = \"4g\", up = \"256m\", rate = \"100m\" }, rule = [{ host = \"api.example.com\", access = [\"GET /**\", \"POST /repos/acme/**\"] }] }",
     schema,
     read,
@@ -48,6 +58,8 @@ fn schema() -> Value {
             "profiles": texts,
             "private": texts,
             "cache_bytes_max": size,
+            "ask": { "enum": ["off", "hold"] },
+            "ask_wait_s": { "type": "integer", "minimum": 1, "maximum": 60 },
             "hosts": { "type": "object", "additionalProperties": text },
         },
         "additionalProperties": {
@@ -118,6 +130,8 @@ fn section_key(entry: &Entry<'_>, tables: &mut Tables) -> Result<(), Problem> {
 fn setting(entry: &Entry<'_>, settings: &mut Settings) -> Result<(), Problem> {
     match entry.name {
         "cache_bytes_max" => settings.cache_bytes_max = size(entry)?,
+        "ask" => settings.ask = one(entry, entry.text()?, Ask::from_str)?,
+        "ask_wait_s" => settings.ask_wait = ask_wait(entry)?,
         "private" => settings.private = parsed(entry, Range::from_str)?,
         "hosts" => {
             for host in entry.table()?.entries() {
@@ -186,6 +200,13 @@ fn limits(table: &Table<'_>) -> Result<Limits, Problem> {
         }
     }
     Ok(limits)
+}
+
+fn ask_wait(entry: &Entry<'_>) -> Result<AskWait, Problem> {
+    let text = entry.of(Kind::Integer)?;
+    let seconds = text.parse().map_err(|_| AskWaitError);
+    let wait = seconds.and_then(AskWait::from_seconds);
+    wait.map_err(|error| entry.wrong(error.to_string()))
 }
 
 /// A size above 0: a limit of nothing would be a profile that allows nothing.
@@ -309,6 +330,11 @@ mod tests {
                 "2:12: `profiles` must be an array",
             ),
             ("[egress]\nprivate = ['10.0.0.0/99']\n", "2:12: "),
+            ("[egress]\nask = 'yes'\n", "2:7: `yes`: ask is"),
+            (
+                "[egress]\nask_wait_s = 61\n",
+                "2:14: `ask_wait_s` must be from 1 to 60",
+            ),
             ("[egress.a]\nallow = ['ok.example.com', '*']\n", "2:28: "),
             (
                 "[egress.a]\nalow = []\n",

@@ -20,6 +20,9 @@ pub(crate) fn manage(arguments: &EgressArgs, tables: &Tables) -> Result<ExitCode
     match &arguments.command {
         EgressCommand::Check(arguments) => check::run(arguments, &tables.egress),
         EgressCommand::Log(arguments) => log(arguments),
+        EgressCommand::Pending(arguments) => client::egress_pending(arguments),
+        EgressCommand::Allow(arguments) => client::egress_allow(arguments),
+        EgressCommand::Deny(arguments) => client::egress_deny(arguments),
         EgressCommand::Reload(arguments) => client::reload(arguments),
     }
 }
@@ -53,7 +56,13 @@ fn log(arguments: &EgressLogArgs) -> Result<ExitCode> {
     let events: &[&str] = if arguments.denied {
         &["EGRESS_DENY"]
     } else {
-        &["EGRESS_OPEN", "EGRESS_DENY", "EGRESS_CLOSE"]
+        &[
+            "EGRESS_OPEN",
+            "EGRESS_DENY",
+            "EGRESS_CLOSE",
+            "EGRESS_ASK",
+            "EGRESS_ANSWER",
+        ]
     };
     let query = AuditQueryArgs {
         principal: None,

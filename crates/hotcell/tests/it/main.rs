@@ -34,6 +34,7 @@ mod server_codemode_reach;
 mod server_config;
 mod server_crash;
 mod server_egress;
+mod server_egress_ask;
 mod server_egress_proxy;
 mod server_egress_trust;
 mod server_egress_variables;

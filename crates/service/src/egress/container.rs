@@ -135,6 +135,11 @@ impl ContainerEgress {
         &self.profile
     }
 
+    /// What decides for it, once there is a broker.
+    pub(super) fn guest(&self) -> Option<Arc<Guest>> {
+        self.guest.get().cloned()
+    }
+
     /// Sets the guest, the first time.
     pub(super) fn set_guest(&self, guest: &Arc<Guest>) {
         let _ = self.guest.set(Arc::clone(guest));

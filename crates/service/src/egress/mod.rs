@@ -10,6 +10,7 @@
 //! The broker and its authority are made when the first container has a profile, so a server
 //! without egress pays nothing for it.
 
+mod ask;
 mod assigned;
 mod container;
 mod lookup;
@@ -29,6 +30,7 @@ use hotcell_domain::{Caller, ContainerSpec, Name, Network, PolicyError, Principa
 use hotcell_egress::{Broker, Policy, ProfileName, Settings};
 use tokio::sync::OnceCell;
 
+pub use self::ask::EgressQuestion;
 pub use self::assigned::{AssignedEgress, PrincipalEgress};
 pub(crate) use self::container::ContainerEgress;
 pub use self::report::{EgressDenial, EgressReport};

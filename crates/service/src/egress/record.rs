@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hotcell_domain::ContainerId;
-use hotcell_egress::{Denial, Observer, Opened, ProfileName};
+use hotcell_egress::{Denial, Observer, Opened, ProfileName, Question};
 use hotcell_ledger::{Arguments, Event, EventName, Outcome, Who};
 use hotcell_store::ContainerRow;
 
@@ -25,6 +25,7 @@ pub(super) struct Recorder {
     profile: ProfileName,
     opened: Mutex<Window>,
     denied: Mutex<Window>,
+    asked: Mutex<Window>,
     closed: Mutex<Window>,
 }
 
@@ -64,6 +65,7 @@ impl Recorder {
             profile: profile.clone(),
             opened: Mutex::default(),
             denied: Mutex::default(),
+            asked: Mutex::default(),
             closed: Mutex::default(),
         }
     }
@@ -115,6 +117,16 @@ impl Observer for Recorder {
             arguments.text("host", &denial.host);
             arguments.number("port", denial.port.into());
             arguments.text("reason", &denial.reason.to_string());
+        });
+    }
+
+    fn asked(&self, question: &Question) {
+        let metrics = &self.environment.metrics.egress;
+        metrics.asked(&self.profile, "asked");
+        self.record(&self.asked, EventName::EgressAsk, 0, |arguments| {
+            arguments.text("question", &question.id);
+            arguments.text("host", question.host.as_str());
+            arguments.number("port", question.port.into());
         });
     }
 

@@ -12,6 +12,7 @@ type Labels = [(&'static str, String); 2];
 pub(crate) struct EgressMetrics {
     connections: Family<Labels, Counter>,
     bytes: Family<Labels, Counter>,
+    questions: Family<Labels, Counter>,
 }
 
 impl EgressMetrics {
@@ -19,12 +20,16 @@ impl EgressMetrics {
         let this = Self {
             connections: Family::default(),
             bytes: Family::default(),
+            questions: Family::default(),
         };
         let own = registry.sub_registry_with_prefix("hotcell_egress");
         let help = "Connections of containers, by profile and outcome";
         own.register("connections", help, this.connections.clone());
         let help = "Bytes of ended connections of containers, by profile and direction";
         own.register("bytes", help, this.bytes.clone());
+        let help =
+            "Questions about hosts that are not listed and answers to them, by profile and outcome";
+        own.register("questions", help, this.questions.clone());
         this
     }
 
@@ -41,6 +46,12 @@ impl EgressMetrics {
             let labels = labels(profile, "direction", direction);
             self.bytes.get_or_create(&labels).inc_by(count);
         }
+    }
+
+    /// A question was asked, or answered in one of three ways.
+    pub(crate) fn asked(&self, profile: &ProfileName, outcome: &'static str) {
+        let labels = labels(profile, "outcome", outcome);
+        self.questions.get_or_create(&labels).inc();
     }
 
     fn ended_as(&self, profile: &ProfileName, outcome: &'static str) {

@@ -13,6 +13,7 @@ fn registered() -> BTreeMap<String, (String, String)> {
     metrics.engine.count_for_test();
     let packages = hotcell_egress::ProfileName::packages();
     metrics.egress.opened(&packages);
+    metrics.egress.asked(&packages, "asked");
     metrics.egress.closed(&packages, 1, 1);
     let text = metrics.text(&Now::default());
     let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();

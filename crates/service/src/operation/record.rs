@@ -218,6 +218,7 @@ fn event_name(action: Action) -> EventName {
         Action::ExecuteCode | Action::RunPython => EventName::CodeRun,
         Action::McpCall => EventName::McpCall,
         Action::Memory => EventName::CodeMemory,
+        Action::EgressAnswer => EventName::EgressAnswer,
         Action::SystemStatus => EventName::SystemStatus,
         Action::Metrics => EventName::SystemMetrics,
         Action::Reconcile => EventName::SystemReconcile,

@@ -1,0 +1,282 @@
+//! Questions about names that are not listed, and their answers.
+//!
+//! ```text
+//! connection ─▶ not listed ─▶ question ─▶ held ─┬─ allowed: goes on, as with an entry of `allow`
+//!                                               └─ denied, or nobody answers in time: 403
+//! ```
+//!
+//! Only what is plainly not listed becomes a question, on the ports of an entry without a port. The
+//! connection has said which name it wants, so that nothing about the name leaves the host before the
+//! answer. A container has one question per host. Answers end with the container.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::HostName;
+use crate::denial::Reason;
+use crate::guest::Guest;
+use crate::pattern::PORTS_DEFAULT;
+use crate::policy::{Grant, Profile, Refusal};
+
+/// Open questions of all containers together, and of one. What is asked beyond is refused.
+pub(crate) const QUESTIONS_MAX: usize = 256;
+const QUESTIONS_OF_ONE_MAX: usize = 16;
+/// Hosts of one container with a question or an answer.
+const HOSTS_MAX: usize = 1024;
+/// How long a question stays open. Connections wait for less, but may come back.
+const QUESTION_LIFE: Duration = Duration::from_mins(10);
+
+/// Whether a container may reach a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Names it among those of all containers.
+    pub id: String,
+    /// The host.
+    pub host: HostName,
+    /// The port of the connection that asked first.
+    pub port: u16,
+    /// When it asked.
+    pub asked_at: SystemTime,
+}
+
+/// What somebody answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// One connection may pass.
+    AllowOnce,
+    /// Connections pass for the container's life.
+    Allow,
+    /// Connections are refused for the container's life.
+    Deny,
+}
+
+/// Why a connection may pass, apart from the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// It needs an entry, or an answer for the container's life.
+    Listed,
+    /// Somebody let through this one connection.
+    Once,
+}
+
+/// The questions and answers of one container.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(HashMap<HostName, Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    question: Question,
+    since: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open { _permit: OwnedSemaphorePermit },
+    Answered(Verdict),
+}
+
+/// How a name stands when a connection asks for it.
+enum Standing {
+    Answered(Verdict),
+    /// Asked at that time, just now if there is a question.
+    Open(Instant, Option<Question>),
+    /// There are too many questions.
+    Full,
+}
+
+impl Asked {
+    fn verdict(&self, name: &HostName) -> Option<Verdict> {
+        match self.0.get(name)?.state {
+            State::Answered(verdict) => Some(verdict),
+            State::Open { .. } => None,
+        }
+    }
+
+    /// Whether every connection to a name passes.
+    pub(crate) fn is_allowed(&self, name: &HostName) -> bool {
+        self.verdict(name) == Some(Verdict::Allow)
+    }
+
+    /// Takes what somebody has answered, or asks. Permission for one connection is used up.
+    fn stand(&mut self, name: &HostName, port: u16, server: &Arc<Semaphore>) -> Standing {
+        self.expire();
+        match self.verdict(name) {
+            Some(Verdict::AllowOnce) => {
+                self.0.remove(name);
+                return Standing::Answered(Verdict::AllowOnce);
+            }
+            Some(verdict) => return Standing::Answered(verdict),
+            None => {}
+        }
+        if let Some(entry) = self.0.get(name) {
+            return Standing::Open(entry.since, None);
+        }
+        if self.0.len() >= HOSTS_MAX || self.open().count() >= QUESTIONS_OF_ONE_MAX {
+            return Standing::Full;
+        }
+        let Ok(permit) = Arc::clone(server).try_acquire_owned() else {
+            return Standing::Full;
+        };
+        let (question, since) = (Question::new(name, port), Instant::now());
+        let entry = Entry {
+            question: question.clone(),
+            since,
+            state: State::Open { _permit: permit },
+        };
+        self.0.insert(name.clone(), entry);
+        Standing::Open(since, Some(question))
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Question> {
+        let open = self.0.values();
+        let open = open.filter(|entry| matches!(entry.state, State::Open { .. }));
+        open.map(|entry| &entry.question)
+    }
+
+    fn expire(&mut self) {
+        self.0.retain(|_, entry| {
+            let is_answered = matches!(entry.state, State::Answered(_));
+            is_answered || entry.since.elapsed() < QUESTION_LIFE
+        });
+    }
+
+    fn answer(&mut self, is_meant: impl Fn(&Question) -> bool, verdict: Verdict) -> Vec<Question> {
+        self.expire();
+        let entries = self.0.values_mut();
+        let meant = entries.filter(|entry| is_meant(&entry.question));
+        let answered = meant.map(|entry| {
+            entry.state = State::Answered(verdict);
+            entry.question.clone()
+        });
+        answered.collect()
+    }
+}
+
+impl Question {
+    fn new(name: &HostName, port: u16) -> Self {
+        // Not a secret: only who may answer a question is told of it. A new server has other ids.
+        let id = RandomState::new().hash_one(name.as_str());
+        Self {
+            id: format!("q_{:010x}", id >> 24),
+            host: name.clone(),
+            port,
+            asked_at: SystemTime::now(),
+        }
+    }
+}
+
+impl Guest {
+    /// Decides about a connection. What somebody has allowed counts like an entry of `allow`.
+    pub(crate) fn decide(
+        &self,
+        name: &HostName,
+        port: u16,
+        passage: Passage,
+    ) -> Result<Arc<Grant>, Refusal> {
+        let profile = self.profile().ok_or(Refusal::NotListed)?;
+        let decision = profile.decide(name, port);
+        let is_askable =
+            || self.broker.policy().ask_wait().is_some() && is_askable(name, port, &decision);
+        let is_passed = || match self.state().asked.verdict(name) {
+            Some(Verdict::Allow) => true,
+            Some(Verdict::Deny) => false,
+            Some(Verdict::AllowOnce) | None => passage == Passage::Once,
+        };
+        if is_askable() && is_passed() {
+            return Ok(Arc::clone(profile.asked()));
+        }
+        decision
+    }
+
+    /// The ports on which a name has an address of its own.
+    pub(crate) fn ports(&self, name: &HostName, profile: &Profile) -> Vec<u16> {
+        let listed = profile.ports(name);
+        if !listed.is_empty() {
+            return listed.into_iter().collect();
+        }
+        let mut asked = PORTS_DEFAULT.to_vec();
+        asked.retain(|port| self.state().asked.is_allowed(name) && self.is_asked(name, *port));
+        asked
+    }
+
+    /// Whether it depends on somebody's answer if a connection passes.
+    pub(crate) fn is_asked(&self, name: &HostName, port: u16) -> bool {
+        self.ask_wait(name, port).is_some()
+    }
+
+    /// How long a connection waits for an answer, if there is a question at all.
+    fn ask_wait(&self, name: &HostName, port: u16) -> Option<Duration> {
+        let wait = self.broker.policy().ask_wait()?;
+        let decision = self.profile()?.decide(name, port);
+        let has_budget = self.meter.exhausted().is_none();
+        (has_budget && is_askable(name, port, &decision)).then_some(wait)
+    }
+
+    /// Waits until somebody has answered, or a new policy makes that needless.
+    pub(crate) async fn ask(&self, name: &HostName, port: u16) -> Result<Passage, Reason> {
+        let mut answers = self.answers.subscribe();
+        let mut policies = self.broker.policies();
+        loop {
+            let Some(wait) = self.ask_wait(name, port) else {
+                return Ok(Passage::Listed);
+            };
+            let standing = self.state().asked.stand(name, port, &self.broker.questions);
+            let since = match standing {
+                Standing::Answered(Verdict::Allow) => return Ok(Passage::Listed),
+                Standing::Answered(Verdict::AllowOnce) => return Ok(Passage::Once),
+                Standing::Answered(Verdict::Deny) => return Err(Reason::Declined),
+                Standing::Full => return Err(Reason::Policy(Refusal::NotListed)),
+                Standing::Open(since, question) => {
+                    if let Some(question) = &question {
+                        self.observer.asked(question);
+                    }
+                    since
+                }
+            };
+            let changed = async {
+                tokio::select! {
+                    _ = answers.changed() => {}
+                    _ = policies.changed() => {}
+                }
+            };
+            if timeout_at(since + wait, changed).await.is_err() {
+                return Err(Reason::Unanswered);
+            }
+        }
+    }
+
+    /// The questions that nobody has answered, the oldest first.
+    pub fn questions(&self) -> Vec<Question> {
+        let mut state = self.state();
+        state.asked.expire();
+        let mut open: Vec<Question> = state.asked.open().cloned().collect();
+        open.sort_by_key(|question| question.asked_at);
+        open
+    }
+
+    /// Answers the questions that are meant; an earlier answer is replaced. Returns those questions.
+    pub fn answer_questions(
+        &self,
+        is_meant: impl Fn(&Question) -> bool,
+        verdict: Verdict,
+    ) -> Vec<Question> {
+        let answered = self.state().asked.answer(is_meant, verdict);
+        if !answered.is_empty() {
+            self.answers.send_replace(());
+        }
+        answered
+    }
+}
+
+/// Whether a decision is the one that can be asked about. What no public server answers for is not.
+fn is_askable(name: &HostName, port: u16, decision: &Result<Arc<Grant>, Refusal>) -> bool {
+    matches!(decision, Err(Refusal::NotListed))
+        && PORTS_DEFAULT.contains(&port)
+        && !name.is_special()
+}
