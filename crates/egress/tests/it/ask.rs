@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::world::{Origin, World, ends, name, work};
+use crate::world::{Origin, World, name, work};
 
 const HOST: &str = "new.example.com";
 
@@ -164,16 +164,7 @@ async fn once_is_one_connection() {
     let again = get(client, url.clone()).await.unwrap().unwrap();
     assert_eq!(again.0, 200);
     let other = get(world.trusting(HOST, door), url);
-    let asked = format!("asked {HOST}:443");
-    while world
-        .events()
-        .iter()
-        .filter(|event| **event == asked)
-        .count()
-        < 2
-    {
-        tokio::task::yield_now().await;
-    }
+    world.events_with(&format!("asked {HOST}:443"), 2).await;
     said(Verdict::Deny, &world);
     assert_eq!(other.await.unwrap().unwrap().0, 403);
 }
@@ -196,6 +187,8 @@ async fn permission_for_one_connection_is_not_used_by_a_program_that_has_gone() 
         questions(&world, 1).await;
         drop(near);
         serving.await.unwrap();
+        // It was not waited for.
+        assert_eq!(world.events(), [format!("asked {HOST}:{port}")]);
         said(Verdict::AllowOnce, &world);
         let door = world.door(Target::Refused(port)).await;
         let got = get(world.pinned(HOST, door), url).await.unwrap().unwrap();
@@ -286,9 +279,7 @@ async fn a_flood_of_names_is_answered_as_not_listed() {
     }
     // There is room again.
     let _waiting = request(door, "n17.example.org").await;
-    while world.guest.questions().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    world.events_with("asked n17.example.org:80", 1).await;
 }
 
 #[tokio::test]
@@ -315,9 +306,12 @@ async fn answers_outlast_a_reload_and_end_with_asking() {
         ..asking(ProfileSettings::default(), 60)
     };
     world.replace_settings(settings);
-    let mut rest = vec![0; 4096];
-    while let Ok(1..) = open.read(&mut rest).await {}
-    assert!(ends(&mut open).await);
+    let refused = format!("egress to {HOST}:80 denied by profile work (not listed)");
+    world.events_with(&refused, 1).await;
+    let mut rest = Vec::new();
+    let _ = open.read_to_end(&mut rest).await;
     let client = world.pinned(HOST, door);
-    assert_eq!(get(client, url).await.unwrap().unwrap().0, 403);
+    let (status, text) = get(client, url).await.unwrap().unwrap();
+    assert_eq!(status, 403);
+    assert!(text.contains("(not listed);"), "{text}");
 }

@@ -321,6 +321,18 @@ impl World {
         self.broker.replace_policy(policy);
     }
 
+    /// Waits until an event has happened so often.
+    pub(crate) async fn events_with(&self, event: &str, count: usize) {
+        let seen = || self.events().iter().filter(|own| *own == event).count();
+        let waiting = async {
+            while seen() < count {
+                self.seen.changed.notified().await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_mins(1), waiting).await;
+        waited.unwrap_or_else(|_| panic!("{event}: {:?}", self.events()));
+    }
+
     /// The events, once there are so many.
     pub(crate) async fn events_once(&self, count: usize) -> Vec<String> {
         let waiting = async {
