@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use hotcell_egress::{ProfileName, Settings};
+use hotcell_egress::{Ask, ProfileName, Settings};
 use hotcell_service::AssignedEgress;
 
 use crate::cli::{
@@ -34,6 +34,14 @@ pub(crate) fn settings(file: &Settings, default: Option<&ProfileName>) -> Settin
         settings.default = default.clone();
     }
     settings
+}
+
+/// The same for a process without a server, of which nobody can answer a question: it asks none.
+pub(crate) fn settings_without_server(file: &Settings, default: Option<&ProfileName>) -> Settings {
+    Settings {
+        ask: Ask::Off,
+        ..settings(file, default)
+    }
 }
 
 /// `[principal.NAME]` and `[images.egress]`, with the images that aliases stand for.

@@ -96,7 +96,7 @@ fn start_service(
         default_limits: arguments.limits.limits(),
         lifetime: Lifetime::WithOwner,
         kill_grace: KILL_GRACE,
-        egress: egress::settings(&tables.egress, arguments.egress.as_ref()),
+        egress: egress::settings_without_server(&tables.egress, arguments.egress.as_ref()),
         egress_directory: Some(egress::directory(&state::directory(
             arguments.state.state_dir.clone(),
         )?)),

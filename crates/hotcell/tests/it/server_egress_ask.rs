@@ -193,6 +193,19 @@ fn silence_is_a_refusal_and_a_retry_after_the_answer_works() {
 }
 
 #[test]
+fn without_a_server_nobody_is_asked() {
+    let origin = Origin::start();
+    let configured = asking(&origin, 60);
+    let url = "http://silent.example.com/";
+    let fetch = [
+        "run", "--egress", "work", "--", "curl", "-sS", "-m", "70", url,
+    ];
+    let ran = configured.home.run(&fetch);
+    let told = String::from_utf8_lossy(&ran.stdout);
+    assert!(told.contains("(not listed);"), "{ran:?}");
+}
+
+#[test]
 fn questions_are_their_owners_and_an_admins_of_this_machine_and_nobody_elses() {
     let origin = Origin::start();
     let configured = asking(&origin, 60);
