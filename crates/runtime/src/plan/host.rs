@@ -56,6 +56,20 @@ const ETC: [&str; 22] = [
     "ssl/openssl.cnf",
 ];
 
+/// Debian's keys for its packages, by the names that they have had.
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+];
+
+/// Directories of settings, about whose absence apt complains.
+const APT_DIRECTORIES: [&CStr; 4] = [
+    c"etc/apt",
+    c"etc/apt/apt.conf.d",
+    c"etc/apt/preferences.d",
+    c"etc/apt/sources.list.d",
+];
+
 /// Subdirectories of `/etc` that contain some of the above.
 const ETC_PARENTS: [(&str, &CStr); 5] = [
     ("R", c"etc/R"),
@@ -98,7 +112,26 @@ impl Builder {
         for name in java_directories() {
             self.show(Path::new("/etc"), &name, "etc/")?;
         }
+        self.apt();
         self.php()
+    }
+
+    /// On Debian, where packages come from. The host's own list may contain credentials, and is not
+    /// shown.
+    fn apt(&mut self) {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let keyring = KEYRINGS.into_iter().find(|path| Path::new(path).exists());
+        let codename = codename(&release).filter(|_| Path::new("/usr/bin/apt-get").exists());
+        let Some((keyring, codename)) = keyring.zip(codename) else {
+            return;
+        };
+        for path in APT_DIRECTORIES {
+            self.mkdir(path, 0o755);
+        }
+        self.file(
+            c"etc/apt/sources.list.d/debian.sources",
+            sources(codename, keyring),
+        );
     }
 
     /// Shows which extensions each PHP has, and how they are loaded.
@@ -146,6 +179,27 @@ impl Builder {
         self.bind(slot_name, c_path(source)?, at, SHOWN);
         Ok(())
     }
+}
+
+/// The name of the release, if it is one of Debian.
+fn codename(release: &str) -> Option<&str> {
+    let value = |key: &str| {
+        let line = release.lines().find_map(|line| line.strip_prefix(key));
+        line.map(|value| value.trim_matches('"'))
+    };
+    let is_name = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase());
+    (value("ID=") == Some("debian")).then_some(())?;
+    value("VERSION_CODENAME=").filter(is_name)
+}
+
+/// The sources that Debian's installer writes.
+fn sources(codename: &str, keyring: &str) -> String {
+    format!(
+        "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: {codename} {codename}-updates\n\
+         Components: main\nSigned-By: {keyring}\n\n\
+         Types: deb\nURIs: http://deb.debian.org/debian-security\nSuites: {codename}-security\n\
+         Components: main\nSigned-By: {keyring}\n"
+    )
 }
 
 /// The target of a link that leads into `/usr`.
@@ -202,4 +256,25 @@ fn synthetic(name: &str) -> Vec<(&'static CStr, String)> {
         (c"etc/nsswitch.conf", nsswitch.to_owned()),
         (c"etc/resolv.conf", String::new()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_release_of_debian_has_sources() {
+        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        assert_eq!(codename(debian), Some("bookworm"));
+        let quoted = "ID=\"debian\"\nVERSION_CODENAME=\"trixie\"\n";
+        assert_eq!(codename(quoted), Some("trixie"));
+        for text in [
+            "",
+            "ID=debian\n",
+            "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n",
+            "ID=debian\nVERSION_CODENAME=x y\n",
+        ] {
+            assert_eq!(codename(text), None, "{text}");
+        }
+    }
 }
