@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::grant::Grant;
+use super::lists::Redirect;
 use super::settings::{ProfileName, ProfileSettings, RuleSettings, Tls};
-use super::{Entry, PolicyError, Profile, Sources, unknown};
+use super::{Access, Entry, PolicyError, Profile, Sources, unknown};
 use crate::pattern::Pattern;
 use crate::secret::{Secret, SecretName};
 
@@ -44,7 +45,11 @@ impl Profile {
             env: own.map(|own| own.env).unwrap_or_default(),
             limits: own.map(|own| own.limits).unwrap_or_default(),
         };
-        profile.add(name, sources, secrets, 0)?;
+        let mut redirects = Vec::new();
+        profile.add(name, sources, secrets, 0, &mut redirects)?;
+        for (from, redirect) in redirects {
+            profile.follow(&from, redirect)?;
+        }
         profile.check()?;
         Ok(profile)
     }
@@ -56,6 +61,7 @@ impl Profile {
         sources: &Sources,
         secrets: &Secrets,
         depth: usize,
+        redirects: &mut Vec<(ProfileName, Redirect)>,
     ) -> Result<(), PolicyError> {
         if depth > INCLUDE_DEPTH_MAX {
             return Err(PolicyError::Include(self.name.clone()));
@@ -80,8 +86,24 @@ impl Profile {
             self.deny(pattern.clone());
         }
         for included in &source.include {
-            self.add(included, sources, secrets, depth + 1)?;
+            self.add(included, sources, secrets, depth + 1, redirects)?;
         }
+        let ours = source.lists.iter().flat_map(|list| list.redirects());
+        redirects.extend(ours.map(|redirect| (from.clone(), *redirect)));
+        Ok(())
+    }
+
+    /// Allows what an index redirects to. What the profile itself says of that host comes first.
+    fn follow(&mut self, from: &ProfileName, redirect: Redirect) -> Result<(), PolicyError> {
+        let pattern = Pattern::parse(redirect.host)?;
+        if self.is_open || self.entries(&pattern.name).next().is_some() {
+            return Ok(());
+        }
+        let grant = Grant {
+            access: Access::parse(redirect.request)?,
+            ..Grant::default()
+        };
+        self.allow(from, pattern, grant);
         Ok(())
     }
 

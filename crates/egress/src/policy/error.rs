@@ -1,5 +1,6 @@
 //! What can be wrong with a policy.
 
+use super::access::AccessError;
 use super::settings::ProfileName;
 use crate::pattern::{Pattern, PatternError};
 use crate::secret::SecretName;
@@ -72,4 +73,7 @@ pub enum PolicyError {
     /// A host of a built-in list is none.
     #[error(transparent)]
     Pattern(#[from] PatternError),
+    /// What a host of a built-in list redirects to is described wrongly.
+    #[error(transparent)]
+    Access(#[from] AccessError),
 }

@@ -9,6 +9,16 @@ use std::fmt;
 pub struct List {
     name: &'static str,
     hosts: &'static [&'static str],
+    redirects: &'static [Redirect],
+}
+
+/// Where the hosts of a list send their clients for some files: a host of which only these requests
+/// belong to the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    pub(super) host: &'static str,
+    /// In the form of a rule's access.
+    pub(super) request: &'static str,
 }
 
 /// A list that does not exist.
@@ -20,22 +30,31 @@ const LISTS: [List; 5] = [
     List {
         name: "python",
         hosts: &["pypi.org", "files.pythonhosted.org"],
+        redirects: &[],
     },
     List {
         name: "npm",
         hosts: &["registry.npmjs.org"],
+        redirects: &[],
     },
     List {
         name: "cargo",
         hosts: &["crates.io", "index.crates.io", "static.crates.io"],
+        redirects: &[],
     },
     List {
         name: "go",
         hosts: &["proxy.golang.org", "sum.golang.org"],
+        // Archives of modules that are not small. The same host serves everybody's files.
+        redirects: &[Redirect {
+            host: "storage.googleapis.com:443",
+            request: "GET /proxy-golang-org-prod/**",
+        }],
     },
     List {
         name: "debian",
         hosts: &["deb.debian.org", "security.debian.org"],
+        redirects: &[],
     },
 ];
 
@@ -54,6 +73,11 @@ impl List {
     /// Its hosts.
     pub fn hosts(self) -> &'static [&'static str] {
         self.hosts
+    }
+
+    /// Where these send their clients.
+    pub(super) fn redirects(self) -> &'static [Redirect] {
+        self.redirects
     }
 }
 

@@ -90,6 +90,40 @@ fn packages_is_built_in_for_reading_and_can_be_included() {
 }
 
 #[test]
+fn what_an_index_redirects_to_is_allowed_for_its_path_unless_the_profile_says_otherwise() {
+    let redirect = List::parse("go").unwrap().redirects()[0];
+    let host = redirect.host.strip_suffix(":443").unwrap();
+    let path = redirect
+        .request
+        .trim_start_matches("GET ")
+        .replace("**", "a.zip");
+    let including = |allow: &[&str], open| {
+        work(&settings(&[(
+            "work",
+            ProfileSettings {
+                include: vec![ProfileName::packages()],
+                allow: patterns(allow),
+                open,
+                ..ProfileSettings::default()
+            },
+        )]))
+    };
+    let grant = including(&[], false).decide(&name(host), 443).unwrap();
+    assert!(
+        grant
+            .access
+            .allows("GET", &path, Some("Signature=x"), false)
+    );
+    assert!(!grant.access.allows("GET", "/others/a.zip", None, false));
+    assert!(!grant.access.allows("PUT", &path, None, true));
+    assert!(including(&[], false).decide(&name(host), 80).is_err());
+    let own = including(&[host], false);
+    assert_eq!(decided(&own, host, 443), format!("work: {host} (full)"));
+    let open = including(&[], true);
+    assert_eq!(decided(&open, host, 443), "work: open (full)");
+}
+
+#[test]
 fn an_open_profile_allows_all_but_what_is_denied() {
     let profile = work(&settings(&[(
         "work",
