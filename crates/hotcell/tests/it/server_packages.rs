@@ -16,28 +16,38 @@ use crate::support::mcp::Client;
 
 const INDEX: &str = include_str!("package_index.py");
 
+/// All lists of the profile `packages`.
+const LISTS: [&str; 5] = ["python", "npm", "cargo", "go", "debian"];
+
+/// The host of a repository of git, which the profile `git` may read.
+pub(crate) const GIT_HOST: &str = "git.example.com";
+
 /// The index, and an authority that the server trusts.
-struct Index {
+pub(crate) struct Index {
     process: Child,
-    port: u16,
+    /// With TLS and without.
+    ports: [u16; 2],
     requests: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
 }
 
 impl Index {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         write_certificates(directory.path());
         std::fs::write(directory.path().join("index.py"), INDEX).expect("it is ours");
         let mut process = Command::new("python3")
             .arg(directory.path().join("index.py"))
             .arg(directory.path())
-            .args([hosts("python")[1], hosts("npm")[0]])
+            .args([hosts("python")[1], hosts("npm")[0], hosts("cargo")[2]])
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("python3");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let port = lines.next().expect("its port").expect("a line");
+        let ports = lines.next().expect("its ports").expect("a line");
+        let (tls, plain) = ports.split_once(' ').expect("two");
+        let ports = [tls, plain].map(|port| port.parse().expect("a number"));
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let heard = Arc::clone(&requests);
         std::thread::spawn(move || {
@@ -47,20 +57,24 @@ impl Index {
         });
         Self {
             process,
-            port: port.parse().expect("a number"),
+            ports,
             requests,
             directory,
         }
     }
 
     /// A home whose sessions and containers have the profile `packages`, all of whose hosts are here.
-    fn home(&self) -> Home {
-        let all = ["python", "npm"].into_iter().flat_map(hosts);
-        let all: Vec<String> = all
-            .map(|host| format!("\"{host}\" = \"127.0.0.1:{}\"", self.port))
+    pub(crate) fn home(&self) -> Home {
+        let [tls, plain] = self.ports;
+        let all: Vec<String> = all_hosts()
+            .flat_map(|host| {
+                [(443, tls), (80, plain)]
+                    .map(|(port, own)| format!("\"{host}:{port}\" = \"127.0.0.1:{own}\""))
+            })
             .collect();
         let config = format!(
-            "[egress]\ndefault = \"packages\"\nhosts = {{ {} }}\n",
+            "[egress]\ndefault = \"packages\"\nprofiles = [\"git\"]\nhosts = {{ {} }}\n\
+             [[egress.git.rule]]\nhost = \"{GIT_HOST}\"\naccess = \"git-read\"\n",
             all.join(", ")
         );
         let file = self.directory.path().join("hotcell.toml");
@@ -71,20 +85,22 @@ impl Index {
             .with("SSL_CERT_FILE", &roots.display().to_string())
     }
 
+    /// What a project has in its `go.sum` that uses Go's package.
+    pub(crate) fn go_sum(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("go.sum")).expect("it is written first")
+    }
+
     fn requests(&self) -> usize {
         self.requests.lock().expect("no panic").len()
     }
 
-    /// How often the file of Python's package was fetched.
-    fn wheels(&self) -> usize {
+    /// How many requests for paths with this part have come.
+    pub(crate) fn requests_for(&self, part: &str) -> usize {
         let requests = self.requests.lock().expect("no panic");
-        requests
-            .iter()
-            .filter(|it| it.contains("/packages/"))
-            .count()
+        requests.iter().filter(|it| it.contains(part)).count()
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.process.kill().expect("it is ours");
         self.process.wait().expect("it is ours");
     }
@@ -101,17 +117,18 @@ fn hosts(list: &str) -> &'static [&'static str] {
     List::parse(list).expect("a list").hosts()
 }
 
+fn all_hosts() -> impl Iterator<Item = &'static str> {
+    let listed = LISTS.into_iter().flat_map(hosts).copied();
+    listed.chain([GIT_HOST])
+}
+
 fn write_certificates(directory: &std::path::Path) {
     let key = || KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority_key = key();
     let root = authority.self_signed(&authority_key).expect("a root");
-    let names: Vec<String> = ["python", "npm"]
-        .into_iter()
-        .flat_map(hosts)
-        .map(|host| (*host).to_owned())
-        .collect();
+    let names: Vec<String> = all_hosts().map(str::to_owned).collect();
     let leaf_key = key();
     let leaf = CertificateParams::new(names).expect("names");
     let issuer = Issuer::new(authority, authority_key);
@@ -178,7 +195,7 @@ fn packages_are_installed_once_shared_by_the_cache_and_there_without_the_index()
         let ran = client.ok("execute_code", code(session, "python", python));
         assert_eq!(ran["stdout"], "42\n", "{ran}");
     }
-    assert_eq!(index.wheels(), 1);
+    assert_eq!(index.requests_for("/packages/"), 1);
     // From a shell, without a flag, and without the index.
     index.stop();
     client.ok("spawn", json!({ "alias": "shell" }));

@@ -8,6 +8,7 @@ pub(crate) mod home;
 pub(crate) mod http;
 pub(crate) mod image;
 pub(crate) mod mcp;
+pub(crate) mod programs;
 pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod served;
