@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -21,10 +21,7 @@ use crate::resolve::DialError;
 use crate::serve::{
     FIRST_BYTES_TIMEOUT, H2, HTTP_1_1, Prefixed, ServeError, Stream, TLS_HANDSHAKE,
 };
-
-/// What an idle spliced connection costs. Downloads are what is waited for.
-const UP_BUFFER_BYTES: usize = 8 * 1024;
-const DOWN_BUFFER_BYTES: usize = 32 * 1024;
+use crate::splice::splice;
 
 /// A connection that the profile allows.
 pub(crate) struct Connection {
@@ -50,7 +47,7 @@ pub(crate) enum ConnectError {
 impl Connection {
     pub(crate) async fn serve(self: &Arc<Self>, mut stream: impl Stream) -> Result<(), ServeError> {
         if !self.grant.is_opened() && !matches!(self.port, 80 | 443) {
-            return splice(stream, self.dial().await?).await;
+            return Ok(splice(stream, self.dial().await?).await?);
         }
         let first = timeout(FIRST_BYTES_TIMEOUT, stream.read_u8()).await??;
         let stream = Prefixed::new(BytesMut::from(&[first][..]), stream);
@@ -140,7 +137,7 @@ impl Connection {
             return self.open_tls(hello, stream, outside).await;
         }
         let stream = Prefixed::new(hello.bytes, stream);
-        splice(stream, outside).await
+        Ok(splice(stream, outside).await?)
     }
 
     /// Ends TLS here and begins it anew towards the host, with the protocol that the host chose.
@@ -207,17 +204,4 @@ impl Connection {
 fn common_protocols(offered: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let known = offered.iter().filter(|own| *own == H2 || *own == HTTP_1_1);
     known.cloned().collect()
-}
-
-/// Carries bytes both ways until both sides have ended.
-async fn splice(mut inside: impl Stream, mut outside: impl Stream) -> Result<(), ServeError> {
-    let carrying = tokio::io::copy_bidirectional_with_sizes(
-        &mut inside,
-        &mut outside,
-        UP_BUFFER_BYTES,
-        DOWN_BUFFER_BYTES,
-    );
-    carrying.await?;
-    outside.shutdown().await.ok();
-    Ok(())
 }

@@ -37,6 +37,7 @@ mod policy;
 mod resolve;
 mod secret;
 mod serve;
+mod splice;
 
 pub use self::address::{Range, RangeError};
 pub use self::ask::{Question, Verdict};
