@@ -116,8 +116,9 @@ impl Owner {
                 guest.restore(name, *address.ip());
             }
         }
-        let datagrams = self.listen(&connected).await?;
-        let env = self.install_trust(&connected).await?;
+        // The first exec waits for both.
+        let (datagrams, env) =
+            tokio::try_join!(self.listen(&connected), self.install_trust(&connected))?;
         self.egress.set_ready(env);
         backoff.reset();
         self.serve(guest, &connected, datagrams, incoming).await
