@@ -10,6 +10,7 @@ mod codemode;
 mod compare;
 mod docker;
 mod echo_server;
+mod egress;
 mod embedded;
 mod engine_calls;
 mod engines;
@@ -43,9 +44,9 @@ use self::report::Report;
 use crate::workspace;
 
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 12] = [
-    "embedded", "python", "server", "code", "codemode", "run", "many", "engines", "images",
-    "store", "ledger", "operate",
+const AREAS: [&str; 13] = [
+    "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines",
+    "images", "store", "ledger", "operate",
 ];
 
 /// Rounds for subjects that take milliseconds.
@@ -54,7 +55,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | codemode | run | many | engines | images | store | ledger | operate]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | codemode | egress | run | many | engines | images | store | ledger | operate]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -146,6 +147,7 @@ fn measure(
             "server" => server::run(docker, binaries, report, readme)?,
             "code" => code::run(&binaries.ours, report, readme)?,
             "codemode" => codemode::run(&binaries.ours, report, readme)?,
+            "egress" => egress::run(&binaries.ours, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
             "many" => many::run(&binaries.ours, report, readme)?,
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,

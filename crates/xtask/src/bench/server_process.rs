@@ -110,6 +110,11 @@ impl Server {
         Ok(())
     }
 
+    /// Its state directory.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(super) fn client(&self) -> Result<Client> {
         Client::connect(self.address, self.token.as_deref())
     }

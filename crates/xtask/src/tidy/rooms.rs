@@ -108,6 +108,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
             "hotcell-agent-client",
             "hotcell-agent-image",
             "hotcell-domain",
+            "hotcell-egress",
             "hotcell-engine",
             "hotcell-ledger",
             "hotcell-runtime",
