@@ -58,10 +58,17 @@ fn size_after(count: usize, bytes: usize, busy_bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]
     async fn bytes_and_ends_pass_in_both_directions() {
+        let passing = tokio::time::timeout(Duration::from_mins(1), pass_both_ways());
+        passing.await.expect("no end is held back");
+    }
+
+    async fn pass_both_ways() {
         let (inside, mut client) = tokio::io::duplex(4096);
         let (outside, mut host) = tokio::io::duplex(4096);
         let splicing = tokio::spawn(splice(inside, outside));

@@ -26,7 +26,7 @@ const APT: &str = "apt-get -o Acquire::AllowInsecureRepositories=true update && 
 
 /// Runs a line of shell; its output and its last poll.
 fn shell(client: &mut Client, container: &str, script: &str) -> (String, Value) {
-    let path = format!("/usr/bin:/bin:{}", programs::PATH);
+    let path = format!("{}:/usr/bin:/bin", programs::PATH);
     let start = json!({
         "container_id": container,
         "cmd": ["sh", "-c", format!("exec 2>&1; {script}")],
