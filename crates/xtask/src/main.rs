@@ -1,10 +1,12 @@
-//! House jobs: `cargo xtask codegen|dist|tidy|programs|vm`, and
+//! House jobs: `cargo xtask codegen|dist|promises|session|tidy|programs|vm`, and
 //! `cargo run --release -p xtask -- bench`.
 
 mod bench;
 mod codegen;
 mod dist;
 mod programs;
+mod promises;
+mod session;
 mod tidy;
 mod vm;
 mod workspace;
@@ -13,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask bench [--check] [--against OLDER_HOTCELL] [AREA] | codegen | dist [--binary PATH] [--out DIRECTORY] | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
+const USAGE: &str = "usage: cargo xtask bench [--check] [--against OLDER_HOTCELL] [AREA] | codegen | dist [--binary PATH] [--out DIRECTORY] [--push HOST:PORT/NAME] | promises [--list] [--tests | --benches] [WORD…] | session [--binary PATH] [--out FILE] | tidy | programs | vm [--profile P]… [--deadline-s N] [-- FILES]";
 
 fn main() -> ExitCode {
     // The benchmark is its own launcher.
@@ -37,6 +39,8 @@ fn job() -> Result<()> {
         Some("bench") => bench::run(&rest),
         Some("codegen") => codegen::write(),
         Some("dist") => dist::run(&rest),
+        Some("promises") => promises::run(&rest),
+        Some("session") => session::run(&rest),
         Some("tidy") => tidy::check(),
         Some("programs") => programs::print(),
         Some("vm") => vm::run(&rest),

@@ -89,6 +89,28 @@ impl Client {
         self.read_response()
     }
 
+    /// Replaces a file of a container; its bytes are the body.
+    pub(super) fn put(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.ask("PUT", path, bytes).map(drop)
+    }
+
+    /// Reads a file of a container.
+    pub(super) fn get(&mut self, path: &str) -> Result<Vec<u8>> {
+        Ok(self.ask("GET", path, &[])?.body)
+    }
+
+    fn ask(&mut self, method: &str, path: &str, bytes: &[u8]) -> Result<Response> {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: {}\r\n\r\n",
+            self.authorization,
+            bytes.len()
+        );
+        let stream = self.stream.get_mut();
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(bytes)?;
+        self.read_response()
+    }
+
     fn read_response(&mut self) -> Result<Response> {
         let status = self.read_line()?;
         let code = status.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -113,7 +135,7 @@ impl Client {
             body.resize(length, 0);
             self.stream.read_exact(&mut body)?;
         }
-        if code != "200" && code != "202" {
+        if !["200", "201", "202", "204"].contains(&code.as_str()) {
             bail!("{status}: {}", String::from_utf8_lossy(&body));
         }
         Ok(Response { session, body })

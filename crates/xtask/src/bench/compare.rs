@@ -96,7 +96,7 @@ fn compare(mut ratios: Vec<f64>) -> Option<Comparison> {
 }
 
 /// The probability of at least `heads` heads in `tosses` of a fair coin.
-fn at_least_heads(heads: usize, tosses: usize) -> f64 {
+pub(super) fn at_least_heads(heads: usize, tosses: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
     let as_float = |count: usize| count as f64;
     // The probability of exactly `count` heads, as a logarithm: 2^-1000 would underflow.

@@ -112,6 +112,20 @@ impl Docker {
             .map(drop)
     }
 
+    /// Copies a file of the host into the running container.
+    pub(super) fn copy_in(&self, file: &Path) -> Result<()> {
+        let from = file.to_str().context("a plain path")?;
+        self.docker(&["cp", from, &format!("{}:/f", self.live)])
+            .map(drop)
+    }
+
+    /// Copies it out again.
+    pub(super) fn copy_out(&self, file: &Path) -> Result<()> {
+        let to = file.to_str().context("a plain path")?;
+        self.docker(&["cp", &format!("{}:/f", self.live), to])
+            .map(drop)
+    }
+
     fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         while self.docker(&["version"]).is_err() {
@@ -128,19 +142,7 @@ impl Docker {
     }
 
     fn import(&self, busybox: &Path) -> Result<()> {
-        let root = self.directory.join("root");
-        std::fs::create_dir_all(root.join("bin"))?;
-        std::fs::copy(busybox, root.join("bin/busybox"))?;
-        std::os::unix::fs::symlink("busybox", root.join("bin/true"))?;
-        let archive = self.directory.join("root.tar");
-        let tar = Command::new("tar")
-            .arg("-C")
-            .arg(&root)
-            .arg("-cf")
-            .arg(&archive)
-            .arg(".")
-            .status()?;
-        ensure!(tar.success(), "tar failed");
+        let archive = busybox_archive(busybox, &self.directory)?;
         let archive = archive.to_str().context("a plain temporary directory")?;
         self.docker(&["import", archive, IMAGE]).map(drop)
     }
@@ -160,6 +162,24 @@ impl Docker {
         );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// Packs a root with nothing but a static busybox; returns the archive.
+pub(super) fn busybox_archive(busybox: &Path, directory: &Path) -> Result<PathBuf> {
+    let root = directory.join("root");
+    std::fs::create_dir_all(root.join("bin"))?;
+    std::fs::copy(busybox, root.join("bin/busybox"))?;
+    std::os::unix::fs::symlink("busybox", root.join("bin/true"))?;
+    let archive = directory.join("root.tar");
+    let tar = Command::new("tar")
+        .arg("-C")
+        .arg(&root)
+        .arg("-cf")
+        .arg(&archive)
+        .arg(".")
+        .status()?;
+    ensure!(tar.success(), "tar failed");
+    Ok(archive)
 }
 
 impl Drop for Docker {

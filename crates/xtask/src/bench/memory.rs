@@ -63,6 +63,12 @@ pub(super) fn available_bytes() -> Result<u64> {
     bytes_of(&info, "MemAvailable:")
 }
 
+/// All memory of the host.
+pub(super) fn total_bytes() -> Result<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo")?;
+    bytes_of(&info, "MemTotal:")
+}
+
 /// The PID of a container's agent.
 pub(super) fn agent_of(container: &str) -> Result<u32> {
     let found = agents(&[container.to_owned()])?;
@@ -71,16 +77,31 @@ pub(super) fn agent_of(container: &str) -> Result<u32> {
 
 /// The PIDs of containers' agents, found by their command lines.
 pub(super) fn agents(containers: &[String]) -> Result<Vec<u32>> {
+    named(containers, |command| {
+        command.starts_with("hotcell-agent\0init\0")
+    })
+}
+
+/// The PIDs of the shims of Docker's containers.
+pub(super) fn shims(containers: &[String]) -> Result<Vec<u32>> {
+    named(containers, |command| {
+        let program = command.split('\0').next().unwrap_or_default();
+        program.contains("containerd-shim")
+    })
+}
+
+/// The PIDs of processes of a kind whose command lines name one of the containers.
+fn named(containers: &[String], is_kind: impl Fn(&str) -> bool) -> Result<Vec<u32>> {
     let wanted: HashSet<&str> = containers.iter().map(String::as_str).collect();
-    let is_agent = |pid: &u32| {
+    let is_wanted = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command);
-        command.starts_with("hotcell-agent\0init\0")
+        is_kind(&command)
             && command
                 .split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
                 .any(|word| wanted.contains(word))
     };
     let pids = std::fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(pids.filter(is_agent).collect())
+    Ok(pids.filter(is_wanted).collect())
 }

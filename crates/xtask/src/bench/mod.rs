@@ -14,14 +14,17 @@ mod egress;
 mod embedded;
 mod engine_calls;
 mod engines;
+mod host;
 mod images;
 mod issuer;
 mod ledger;
 mod many;
 mod memory;
 mod operate;
+mod pictures;
 mod python;
 mod readme;
+mod recorded;
 mod report;
 mod run;
 mod samples;
@@ -39,14 +42,17 @@ use anyhow::{Context, Result, bail};
 
 use self::compare::Binaries;
 use self::docker::Docker;
+use self::pictures::{PeerCommand, Pictures};
 use self::readme::Readme;
 use self::report::Report;
 use crate::workspace;
 
+pub(crate) use self::pictures::svg::escaped;
+
 /// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 13] = [
-    "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines",
-    "images", "store", "ledger", "operate",
+const AREAS: [&str; 14] = [
+    "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines", "images",
+    "store", "ledger", "operate", "pictures",
 ];
 
 /// Rounds for subjects that take milliseconds.
@@ -55,7 +61,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [embedded | python | server | code | codemode | egress | run | many | engines | images | store | ledger | operate]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [--json FILE] [--write] [--peer \"NAME=COMMAND ARGUMENT…\"]… [embedded | python | server | code | codemode | egress | run | many | engines | images | store | ledger | operate | pictures]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,12 +69,15 @@ struct Wanted {
     is_check: bool,
     ours: Option<PathBuf>,
     before: Option<PathBuf>,
+    json: Option<PathBuf>,
+    pictures: Pictures,
     area: Option<&'static str>,
 }
 
 /// Runs the benchmark of one area, or of all, and prints a table for each. `--binary` names the program to measure instead
 /// of building it. `--against` also measures the server and `run` of an older binary. With `--check` the call fails if a bound
-/// was missed or a row became slower.
+/// was missed or a row became slower. `--json` writes everything that was measured to a file. `--write` draws the area `pictures`
+/// into `docs`, and `--peer` measures another MCP server in its rounds.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments
         .first()
@@ -78,14 +87,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     let wanted = Wanted::parse(arguments)?;
     let (report, mut readme) = (Report::default(), Readme::default());
-    let ours = wanted
-        .ours
-        .map_or_else(|| workspace::build_release("hotcell"), Ok)?;
-    let before = wanted.before;
+    let ours = wanted.ours.clone();
+    let ours = ours.map_or_else(|| workspace::build_release("hotcell"), Ok)?;
+    let before = wanted.before.clone();
     let binaries = Binaries { ours, before };
-    measure(wanted.area, &binaries, &report, &mut readme)?;
+    measure(&wanted, &binaries, &report, &mut readme)?;
     readme.print();
     report.print();
+    if let Some(path) = &wanted.json {
+        recorded::write(path, &report)?;
+    }
     if wanted.is_check {
         report.check()
     } else {
@@ -102,6 +113,12 @@ impl Wanted {
                 "--check" => wanted.is_check = true,
                 "--binary" => wanted.ours = Some(program(words.next())?),
                 "--against" => wanted.before = Some(program(words.next())?),
+                "--json" => wanted.json = Some(words.next().context(USAGE)?.into()),
+                "--write" => wanted.pictures.is_written = true,
+                "--peer" => {
+                    let peer = PeerCommand::parse(words.next().context(USAGE)?)?;
+                    wanted.pictures.peers.push(peer);
+                }
                 word => match AREAS.into_iter().find(|area| *area == word) {
                     Some(area) if wanted.area.is_none() => wanted.area = Some(area),
                     _ => bail!(USAGE),
@@ -121,14 +138,15 @@ fn program(path: Option<&String>) -> Result<PathBuf> {
 }
 
 fn measure(
-    area: Option<&str>,
+    wanted: &Wanted,
     binaries: &Binaries,
     report: &Report,
     readme: &mut Readme,
 ) -> Result<()> {
+    let area = wanted.area;
     let is_wanted = |name: &&str| area.is_none_or(|area| area == *name);
     let docker = match area {
-        None | Some("embedded" | "server" | "engines") => {
+        None | Some("embedded" | "server" | "engines" | "pictures") => {
             Docker::start().context("start Docker")?
         }
         Some(_) => None,
@@ -141,6 +159,7 @@ fn measure(
     }
     for name in AREAS.into_iter().filter(is_wanted) {
         let start = Instant::now();
+        recorded::begin(name);
         match name {
             "embedded" => embedded::run(docker, report, readme)?,
             "python" => python::run(report, readme)?,
@@ -154,7 +173,8 @@ fn measure(
             "images" => images::run(&binaries.ours, report, readme)?,
             "store" => store::run(report)?,
             "ledger" => ledger::run(report)?,
-            _ => operate::run(&binaries.ours, report)?,
+            "operate" => operate::run(&binaries.ours, report)?,
+            _ => pictures::run(&binaries.ours, docker, &wanted.pictures)?,
         }
         eprintln!("{name} took {:.0} s\n", start.elapsed().as_secs_f64());
     }
@@ -183,6 +203,8 @@ mod tests {
             &["--chek"],
             &["embedded", "server"],
             &["--against"],
+            &["--json"],
+            &["--peer"],
         ] {
             let said = parse(words).expect_err("it is unknown").to_string();
             assert_eq!(said, USAGE);
@@ -195,5 +217,8 @@ mod tests {
         let wanted = parse(&["--against", "/bin/sh", "server", "--check"]).expect("all is known");
         assert_eq!(wanted.area, Some("server"));
         assert!(wanted.is_check && wanted.before.is_some());
+        let wanted = parse(&["pictures", "--write", "--peer", "a=b", "--peer", "c=d e"]);
+        let pictures = wanted.expect("all is known").pictures;
+        assert!(pictures.is_written && pictures.peers.len() == 2);
     }
 }

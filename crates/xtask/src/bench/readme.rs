@@ -1,10 +1,10 @@
-//! Generates README's tables of "How fast" from the measurements, to be pasted there.
+//! Generates the tables of "How fast" in docs/BENCHMARKS.md from the measurements, to be pasted there.
 
 use std::time::Duration;
 
 use super::samples::{Samples, millis};
 
-/// Tables for README, one for each area, printed at the end of a run.
+/// The tables, one for each area, printed at the end of a run.
 #[derive(Default)]
 pub(super) struct Readme(Vec<String>);
 
@@ -34,7 +34,7 @@ impl Readme {
     }
 }
 
-/// The median of a row in README's format; a dash if it was not measured.
+/// The median of a row in the format of the tables; a dash if it was not measured.
 pub(super) fn p50(samples: &Samples, row: &str) -> String {
     samples.percentile(row, 50).map_or("–".to_owned(), shown)
 }

@@ -3,6 +3,9 @@
 use std::cell::RefCell;
 
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::recorded;
 
 /// The results of a run.
 #[derive(Debug, Default)]
@@ -19,6 +22,7 @@ impl Report {
     /// Records whether a bound was kept.
     pub(super) fn verdict(&self, kept: bool, sentence: &str) {
         eprintln!("{} {sentence}", if kept { "✓" } else { "✗" });
+        recorded::bound(kept, sentence);
         let mut tally = self.0.borrow_mut();
         if kept {
             tally.kept += 1;
@@ -49,6 +53,11 @@ impl Report {
             tally.missed.len(),
             tally.unmeasured.len()
         );
+    }
+
+    /// What could not be measured, for `--json`.
+    pub(super) fn not_measured(&self) -> Value {
+        json!(self.0.borrow().unmeasured)
     }
 
     /// Fails if a bound was missed, or if none was measured.

@@ -8,6 +8,7 @@ mod archive;
 mod contents;
 mod deb;
 mod oci;
+mod push;
 mod sbom;
 #[cfg(test)]
 mod tests;
@@ -43,9 +44,10 @@ pub(crate) struct Product {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// `dist [--binary PATH] [--out DIRECTORY]`: builds the program if none is given.
+/// `dist [--binary PATH] [--out DIRECTORY] [--push HOST:PORT/NAME]`: builds the program if none is given. The image is also
+/// pushed to a registry that is asked without TLS, as one on loopback is.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (mut binary, mut out) = (None, workspace::target().join("dist"));
+    let (mut binary, mut out, mut to) = (None, workspace::target().join("dist"), None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words
@@ -54,7 +56,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         match word.as_str() {
             "--binary" => binary = Some(PathBuf::from(value?)),
             "--out" => out = PathBuf::from(value?),
-            _ => bail!("dist [--binary PATH] [--out DIRECTORY]"),
+            "--push" => to = Some(value?.clone()),
+            _ => bail!("dist [--binary PATH] [--out DIRECTORY] [--push HOST:PORT/NAME]"),
         }
     }
     let binary = binary.map_or_else(build, Ok)?;
@@ -73,6 +76,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             out.join(&product.name).display(),
             product.bytes.len() >> 10
         );
+    }
+    if let Some(name) = to {
+        let layout = products
+            .iter()
+            .find(|product| product.name.ends_with("-oci.tar"));
+        push::push(
+            &layout.context("there is no image")?.bytes,
+            &name,
+            &release.version,
+        )?;
     }
     Ok(())
 }

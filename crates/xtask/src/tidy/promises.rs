@@ -1,11 +1,15 @@
-//! Checks PROMISES.md and docs/DEPENDENCIES.md: the tests that one names exist, and the other names
+//! Checks PROMISES.md and docs/DEPENDENCIES.md: the tests and bounds that one names exist, and the other names
 //! every crate that ours depend on.
 
 use serde_json::Value;
 
 use super::Source;
+use crate::promises::PAGE as PROMISES;
+use crate::promises::page::{Proof, promises};
 
-const PROMISES: &str = "PROMISES.md";
+/// Where the rows of benchmarks are named.
+const BENCHES: &str = "crates/xtask/src/bench/";
+
 const DEPENDENCIES: &str = "docs/DEPENDENCIES.md";
 
 /// Complaints about both pages.
@@ -17,15 +21,10 @@ pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
             .map(|source| source.text.as_str())
     };
     let mut complaints = Vec::new();
-    for test in text(PROMISES).into_iter().flat_map(tests) {
-        let function = format!("fn {test}(");
-        let exists = sources
-            .iter()
-            .any(|source| super::is_rust(&source.path) && source.text.contains(&function));
-        if !exists {
-            complaints.push(format!(
-                "{PROMISES} names the test {test}, which does not exist"
-            ));
+    let proofs = promises(text(PROMISES).unwrap_or_default());
+    for proof in proofs.into_iter().flat_map(|promise| promise.proofs) {
+        if !exists(&proof, sources) {
+            complaints.push(format!("{PROMISES} names `{proof}`, which does not exist"));
         }
     }
     if let Some(page) = text(DEPENDENCIES) {
@@ -38,17 +37,13 @@ pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
     complaints
 }
 
-/// The names after `::` in backquotes.
-fn tests(page: &str) -> impl Iterator<Item = &str> {
-    let quoted = page.split('`').skip(1).step_by(2);
-    let is_name = |name: &&str| {
-        name.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+fn exists(proof: &Proof, sources: &[Source]) -> bool {
+    let (place, text) = match proof {
+        Proof::Test { name, .. } => ("", format!("fn {name}(")),
+        Proof::Bench { row, .. } => (BENCHES, row.clone()),
     };
-    quoted
-        .filter_map(|word| word.split_once("::"))
-        .map(|(_, test)| test)
-        .filter(is_name)
+    let mut code = sources.iter().filter(|source| super::is_rust(&source.path));
+    code.any(|source| source.path.starts_with(place) && source.text.contains(&text))
 }
 
 /// The crates of others that ours name, sorted.
@@ -81,22 +76,33 @@ mod tests {
                 Source::of(PROMISES, promises),
                 Source::of(DEPENDENCIES, page),
                 Source::of("crates/a/tests/it.rs", "fn it_holds() {}"),
+                Source::of("crates/xtask/src/bench/a.rs", "\"spawn, warm\""),
             ],
         )
     }
 
     #[test]
     fn what_exists_and_is_explained_passes() {
-        assert!(said("`it::it_holds`, `cargo xtask bench`", "`tar`: archives").is_empty());
+        assert!(
+            said(
+                "| a | `it::it_holds`, `bench a: spawn, warm` |",
+                "`tar`: archives"
+            )
+            .is_empty()
+        );
     }
 
     #[test]
     fn a_missing_test_and_an_unexplained_crate_are_named() {
-        let said = said("`it::it_holds_not`", "tar");
+        let said = said(
+            "| a | `it::it_holds_not` |\n| b | `bench a: spawn, hot` |",
+            "tar",
+        );
         assert_eq!(
             said,
             [
-                "PROMISES.md names the test it_holds_not, which does not exist",
+                "PROMISES.md names `it::it_holds_not`, which does not exist",
+                "PROMISES.md names `bench a: spawn, hot`, which does not exist",
                 "docs/DEPENDENCIES.md does not say what tar is for",
             ]
         );

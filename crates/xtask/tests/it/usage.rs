@@ -9,7 +9,9 @@ fn an_unknown_job_is_told_which_there_are() {
     let output = Command::new(program).arg("sweep").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    for job in ["bench", "codegen", "tidy", "programs", "vm"] {
+    for job in [
+        "bench", "codegen", "promises", "session", "tidy", "programs", "vm",
+    ] {
         assert!(said.contains(job), "{job} is not in: {said}");
     }
 }
