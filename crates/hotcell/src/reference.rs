@@ -168,3 +168,13 @@ fn the_manual_pages_in_the_repository_are_fresh_and_complete() {
         );
     }
 }
+
+#[test]
+fn the_help_of_every_command_ends_with_examples() {
+    let root = root();
+    for command in shown(&root) {
+        let after = command.get_after_help().map(ToString::to_string);
+        let has_examples = after.is_some_and(|text| text.contains("Examples:\n  "));
+        assert!(has_examples, "{}", command.get_name());
+    }
+}

@@ -11,6 +11,7 @@ mod counts;
 mod discovery;
 mod egress;
 mod engine;
+mod examples;
 mod limits;
 mod memory;
 mod otel;
@@ -105,53 +106,71 @@ pub(crate) enum Command {
     #[command(after_help = repl::REPL_HELP)]
     Repl(ReplArgs),
     /// List the containers of the running server
+    #[command(after_help = examples::PS)]
     Ps(PsArgs),
     /// Show CPU, memory and output of all containers and execs, live
     ///
     /// `q` or Ctrl-C ends it. Without a terminal it prints one snapshot.
+    #[command(after_help = examples::TOP)]
     Top(TopArgs),
     /// Run a command in a container of the running server
     ///
     /// Its output is streamed and its exit code becomes ours, as `hotcell run` has it.
     /// Ctrl-C ends everything it started.
+    #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
     /// Show what an exec wrote, or the newest exec of a container
+    #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
     /// End containers of the running server
+    #[command(after_help = examples::KILL)]
     Kill(KillArgs),
     /// Reach a server inside a container from this machine
     ///
     /// Listens on a port of 127.0.0.1 and passes each connection to the container, until
     /// Ctrl-C. The server must allow it (`--allow-ports`).
+    #[command(after_help = examples::FORWARD)]
     Forward(ForwardArgs),
     /// Make, list and revoke the tokens that HTTP clients authenticate with
+    #[command(after_help = examples::TOKEN)]
     Token(TokenArgs),
     /// Have the running server read its configuration file again
     ///
     /// If the file is wrong, nothing changes, and the exit code is 1. Settings that need a
     /// restart are named.
+    #[command(after_help = examples::RELOAD)]
     Reload(ReloadArgs),
     /// Show what this host can isolate and limit, and how to fix what it cannot
+    #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
     /// Read and check the audit log: who did what, when, and how it ended
+    #[command(after_help = examples::AUDIT)]
     Audit(AuditArgs),
     /// Check what egress profiles allow, and show what containers reached
+    #[command(after_help = examples::EGRESS)]
     Egress(EgressArgs),
     /// Test the secrets that egress rules set in requests
+    #[command(after_help = examples::SECRET)]
     Secret(SecretArgs),
     /// Check, copy and restore the state directory
+    #[command(after_help = examples::STATE)]
     State(StateCommandArgs),
     /// Fetch an image for the embedded engine, from its registry or from a file
+    #[command(after_help = examples::PULL)]
     Pull(PullArgs),
     /// List and remove images of the embedded engine
+    #[command(after_help = examples::IMAGE)]
     Image(ImageArgs),
     /// List, test, call and approve the MCP servers that scripts may call
+    #[command(after_help = examples::UPSTREAM)]
     Upstream(Box<UpstreamArgs>),
     /// List and remove what scripts of `run_python` keep: memories and saved tools
     ///
     /// Each principal has its own; these are yours.
+    #[command(after_help = examples::MEMORY)]
     Memory(MemoryArgs),
     /// Show every setting of a server and where its value came from; write or check a file
+    #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),
     /// Print or write the entry with which an MCP client finds Hotcell
     #[command(after_help = crate::mcp_config::EXAMPLES)]

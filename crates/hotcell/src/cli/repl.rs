@@ -13,7 +13,11 @@ Keys and commands:
   Ctrl-C      interrupt the code; variables are kept
   Ctrl-D      end
   %restart    forget all variables
-  An empty line ends a block.";
+  An empty line ends a block.
+
+Examples:
+  hotcell repl                       a container of its own, if no server runs
+  hotcell repl --session default     the session of the running server's tools";
 
 /// What to speak with, and where.
 #[derive(Debug, Args)]

@@ -94,6 +94,9 @@ impl Target {
         match answer.trim_end() {
             "OK" => Ok(stream),
             "" => bail!("the server did not answer; is it of an older version?"),
+            refusal if refusal.starts_with("there is no container") => {
+                bail!("{refusal}; `hotcell ps` lists the containers")
+            }
             refusal => bail!("{refusal}"),
         }
     }

@@ -25,7 +25,12 @@ pub(crate) struct ConfigFile {
 pub(crate) fn find(named: Option<&Path>) -> Result<Option<ConfigFile>> {
     if let Some(path) = named {
         let found = read(path)?;
-        let found = found.with_context(|| format!("there is no file {}", path.display()))?;
+        let found = found.with_context(|| {
+            format!(
+                "there is no file {}; `hotcell config init` writes one",
+                path.display()
+            )
+        })?;
         return Ok(Some(found));
     }
     for path in usual_places().into_iter().filter(|path| is_reachable(path)) {

@@ -92,7 +92,7 @@ impl Finding {
             (false, true) => "\x1b[31m✗\x1b[0m",
             (false, false) => "✗",
         };
-        let mut text = format!("{mark} {:<18} {}", self.name, self.found);
+        let mut text = format!("{mark} {:<19} {}", self.name, self.found);
         if let Some(follows) = &self.follows {
             text.push_str(": ");
             text.push_str(follows);
@@ -116,11 +116,11 @@ mod tests {
         let bad = Finding::bad("overlay", "EPERM", "images cannot be used").fixed_by("do this");
         assert_eq!(
             bad.text(false),
-            "✗ overlay            EPERM: images cannot be used\n  → do this\n"
+            "✗ overlay             EPERM: images cannot be used\n  → do this\n"
         );
         assert_eq!(
             Finding::good("seccomp", "works").text(false),
-            "✓ seccomp            works\n"
+            "✓ seccomp             works\n"
         );
     }
 }
