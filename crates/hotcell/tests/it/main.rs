@@ -17,6 +17,7 @@ mod docker_images;
 mod docker_setups;
 mod examples;
 mod image;
+mod package;
 mod prometheus;
 mod pull;
 mod repl;

@@ -15,13 +15,13 @@ use crate::support::http::Http;
 use crate::support::server::Server;
 
 /// An identity provider that runs. Dropped, it ends.
-struct Provider {
+pub(crate) struct Provider {
     child: Child,
-    issuer: String,
+    pub(crate) issuer: String,
 }
 
 impl Provider {
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let node = client("node")?;
         let packages = node.parent().unwrap().join("../npm/package.json");
         if !packages
