@@ -2,6 +2,7 @@
 
 mod agent_connection;
 mod disk;
+mod escapes;
 mod files;
 mod helpers;
 mod image;

@@ -177,9 +177,18 @@ impl TestContainer {
         flavor: Flavor,
         change: impl FnOnce(&mut ContainerSpec),
     ) -> Option<Self> {
-        let private = engines::Private::start(flavor)?;
+        Self::on_runtime(flavor, None, change).await
+    }
+
+    /// Like `on`, with an OCI runtime other than the engine's own choice.
+    pub(crate) async fn on_runtime(
+        flavor: Flavor,
+        runtime: Option<&str>,
+        change: impl FnOnce(&mut ContainerSpec),
+    ) -> Option<Self> {
+        let private = engines::Private::start_with(flavor, runtime)?;
         let image = ImageRef::parse(private.python()).expect("a reference");
-        let engine = Arc::new(Docker::new(private.config(flavor, None)));
+        let engine = Arc::new(Docker::new(private.config(flavor, runtime)));
         Some(Self::make(engine, image, change, scratch(), Some(private)).await)
     }
 

@@ -1,5 +1,5 @@
-//! Checks PROMISES.md and docs/DEPENDENCIES.md: the tests and bounds that one names exist, and the other names
-//! every crate that ours depend on.
+//! Checks PROMISES.md, docs/ESCAPES.md and docs/DEPENDENCIES.md: the tests and bounds that the first two name
+//! exist, and the last names every crate that ours depend on.
 
 use serde_json::Value;
 
@@ -10,9 +10,10 @@ use crate::promises::page::{Proof, promises};
 /// Where the rows of benchmarks are named.
 const BENCHES: &str = "crates/xtask/src/bench/";
 
+const ESCAPES: &str = "docs/ESCAPES.md";
 const DEPENDENCIES: &str = "docs/DEPENDENCIES.md";
 
-/// Complaints about both pages.
+/// Complaints about these pages.
 pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
     let text = |path: &str| {
         sources
@@ -25,6 +26,11 @@ pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
     for proof in proofs.into_iter().flat_map(|promise| promise.proofs) {
         if !exists(&proof, sources) {
             complaints.push(format!("{PROMISES} names `{proof}`, which does not exist"));
+        }
+    }
+    for test in tests(text(ESCAPES).unwrap_or_default()) {
+        if !is_in_code(&format!("fn {test}("), "", sources) {
+            complaints.push(format!("{ESCAPES} names the test {test}, which does not exist"));
         }
     }
     if let Some(page) = text(DEPENDENCIES) {
@@ -42,8 +48,25 @@ fn exists(proof: &Proof, sources: &[Source]) -> bool {
         Proof::Test { name, .. } => ("", format!("fn {name}(")),
         Proof::Bench { row, .. } => (BENCHES, row.clone()),
     };
+    is_in_code(&text, place, sources)
+}
+
+fn is_in_code(text: &str, place: &str, sources: &[Source]) -> bool {
     let mut code = sources.iter().filter(|source| super::is_rust(&source.path));
-    code.any(|source| source.path.starts_with(place) && source.text.contains(&text))
+    code.any(|source| source.path.starts_with(place) && source.text.contains(text))
+}
+
+/// The names after `::` in backquotes.
+fn tests(page: &str) -> impl Iterator<Item = &str> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_name = |name: &&str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    quoted
+        .filter_map(|word| word.split_once("::"))
+        .map(|(_, test)| test)
+        .filter(is_name)
 }
 
 /// The crates of others that ours name, sorted.
@@ -74,6 +97,7 @@ mod tests {
             &metadata,
             &[
                 Source::of(PROMISES, promises),
+                Source::of(ESCAPES, promises),
                 Source::of(DEPENDENCIES, page),
                 Source::of("crates/a/tests/it.rs", "fn it_holds() {}"),
                 Source::of("crates/xtask/src/bench/a.rs", "\"spawn, warm\""),
@@ -103,6 +127,7 @@ mod tests {
             [
                 "PROMISES.md names `it::it_holds_not`, which does not exist",
                 "PROMISES.md names `bench a: spawn, hot`, which does not exist",
+                "docs/ESCAPES.md names the test it_holds_not, which does not exist",
                 "docs/DEPENDENCIES.md does not say what tar is for",
             ]
         );
