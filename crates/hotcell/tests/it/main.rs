@@ -28,6 +28,7 @@ mod server_bounds;
 mod server_ceilings;
 mod server_cli;
 mod server_code;
+mod server_code_engines;
 mod server_code_hostile;
 mod server_codemode;
 mod server_codemode_clients;

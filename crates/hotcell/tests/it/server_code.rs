@@ -39,6 +39,11 @@ const GREETERS: &[(&str, &str, &str)] = &[
         "package main\nimport (\"fmt\"; \"os\")\nfunc main() { fmt.Println(\"hello\", os.Args[1]); os.Exit(3) }",
     ),
     (
+        "rust",
+        "rustc",
+        "fn main() { println!(\"hello {}\", std::env::args().nth(1).unwrap()); std::process::exit(3) }",
+    ),
+    (
         "c",
         "cc",
         "#include <stdio.h>\nint main(int n, char **v) { printf(\"hello %s\\n\", v[1]); return 3; }",
