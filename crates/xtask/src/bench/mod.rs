@@ -51,8 +51,8 @@ pub(crate) use self::pictures::svg::escaped;
 
 /// The areas that can be selected, in the order in which they run.
 const AREAS: [&str; 14] = [
-    "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines", "images",
-    "store", "ledger", "operate", "pictures",
+    "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines",
+    "images", "store", "ledger", "operate", "pictures",
 ];
 
 /// Rounds for subjects that take milliseconds.

@@ -30,7 +30,9 @@ pub(crate) fn complaints(metadata: &Value, sources: &[Source]) -> Vec<String> {
     }
     for test in tests(text(ESCAPES).unwrap_or_default()) {
         if !is_in_code(&format!("fn {test}("), "", sources) {
-            complaints.push(format!("{ESCAPES} names the test {test}, which does not exist"));
+            complaints.push(format!(
+                "{ESCAPES} names the test {test}, which does not exist"
+            ));
         }
     }
     if let Some(page) = text(DEPENDENCIES) {
