@@ -28,6 +28,7 @@ mod recorded;
 mod report;
 mod run;
 mod samples;
+mod scale;
 mod server;
 mod server_process;
 mod store;
@@ -49,11 +50,13 @@ use crate::workspace;
 
 pub(crate) use self::pictures::svg::escaped;
 
-/// The areas that can be selected, in the order in which they run.
-const AREAS: [&str; 14] = [
+/// The areas that can be selected, in the order in which they run. `scale` runs only if it is selected.
+const AREAS: [&str; 15] = [
     "embedded", "python", "server", "code", "codemode", "egress", "run", "many", "engines",
-    "images", "store", "ledger", "operate", "pictures",
+    "images", "store", "ledger", "operate", "pictures", SCALE,
 ];
+
+const SCALE: &str = "scale";
 
 /// Rounds for subjects that take milliseconds.
 const ROUNDS: usize = 200;
@@ -61,7 +64,7 @@ const ROUNDS: usize = 200;
 /// Docker is measured once in this many rounds, because each of its commands takes a third of a second.
 const DOCKER_EVERY: usize = 20;
 
-const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [--json FILE] [--write] [--peer \"NAME=COMMAND ARGUMENT…\"]… [embedded | python | server | code | codemode | egress | run | many | engines | images | store | ledger | operate | pictures]";
+const USAGE: &str = "usage: bench [--check] [--binary HOTCELL] [--against OLDER_HOTCELL] [--json FILE] [--write] [--peer \"NAME=COMMAND ARGUMENT…\"]… [embedded | python | server | code | codemode | egress | run | many | engines | images | store | ledger | operate | pictures | scale [--minutes N]]";
 
 /// The command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,8 @@ struct Wanted {
     json: Option<PathBuf>,
     pictures: Pictures,
     area: Option<&'static str>,
+    /// How long `scale` runs execs.
+    minutes: Option<u64>,
 }
 
 /// Runs the benchmark of one area, or of all, and prints a table for each. `--binary` names the program to measure instead
@@ -91,8 +96,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let ours = ours.map_or_else(|| workspace::build_release("hotcell"), Ok)?;
     let before = wanted.before.clone();
     let binaries = Binaries { ours, before };
-    measure(&wanted, &binaries, &report, &mut readme)?;
-    readme.print();
+    if wanted.area == Some(SCALE) {
+        let minutes = wanted.minutes.unwrap_or(scale::MINUTES);
+        scale::run(&binaries.ours, minutes, &report)?;
+    } else {
+        measure(&wanted, &binaries, &report, &mut readme)?;
+        readme.print();
+    }
     report.print();
     if let Some(path) = &wanted.json {
         recorded::write(path, &report)?;
@@ -112,6 +122,7 @@ impl Wanted {
             match word.as_str() {
                 "--check" => wanted.is_check = true,
                 "--binary" => wanted.ours = Some(program(words.next())?),
+                "--minutes" => wanted.minutes = Some(minutes(words.next())?),
                 "--against" => wanted.before = Some(program(words.next())?),
                 "--json" => wanted.json = Some(words.next().context(USAGE)?.into()),
                 "--write" => wanted.pictures.is_written = true,
@@ -129,6 +140,11 @@ impl Wanted {
     }
 }
 
+fn minutes(word: Option<&String>) -> Result<u64> {
+    let number = word.and_then(|word| word.parse().ok());
+    number.filter(|number| *number > 0).context(USAGE)
+}
+
 /// Makes the path absolute: a relative one would be searched for in PATH.
 fn program(path: Option<&String>) -> Result<PathBuf> {
     let path = path.context(USAGE)?;
@@ -144,7 +160,7 @@ fn measure(
     readme: &mut Readme,
 ) -> Result<()> {
     let area = wanted.area;
-    let is_wanted = |name: &&str| area.is_none_or(|area| area == *name);
+    let is_wanted = |name: &&str| area.map_or(*name != SCALE, |area| area == *name);
     let docker = match area {
         None | Some("embedded" | "server" | "engines" | "pictures") => {
             Docker::start().context("start Docker")?
@@ -205,6 +221,7 @@ mod tests {
             &["--against"],
             &["--json"],
             &["--peer"],
+            &["scale", "--minutes", "0"],
         ] {
             let said = parse(words).expect_err("it is unknown").to_string();
             assert_eq!(said, USAGE);

@@ -22,6 +22,15 @@ const START_RETRY: Duration = Duration::from_micros(500);
 /// without this option, which they do not know.
 const ADMIN: &str = "--admin-over-http";
 
+/// What a server holds of its machine, without its launcher.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    /// Anonymous memory.
+    pub(super) bytes: u64,
+    pub(super) threads: u64,
+    pub(super) descriptors: u64,
+}
+
 /// How a server is started.
 #[derive(Default)]
 pub(super) struct Setup<'a> {
@@ -138,6 +147,20 @@ impl Server {
             bytes += anonymous_bytes(child)?;
         }
         Ok(bytes)
+    }
+
+    /// What it holds now.
+    pub(super) fn held(&self) -> Result<Held> {
+        let pid = self.process.id();
+        let count = |what: &str| -> Result<u64> {
+            let entries = std::fs::read_dir(format!("/proc/{pid}/{what}"))?;
+            Ok(u64::try_from(entries.count())?)
+        };
+        Ok(Held {
+            bytes: anonymous_bytes(pid)?,
+            threads: count("task")?,
+            descriptors: count("fd")?,
+        })
     }
 
     fn children(&self) -> Result<Vec<u32>> {
