@@ -85,7 +85,7 @@ for path in ('/proc/slabinfo', '/proc/vmallocinfo', '/proc/pagetypeinfo', '/proc
     content = attempt(lambda: open(path, 'rb').read(4096))
     if path == '/proc/iomem' and isinstance(content, bytes):
         if any(line.split(b' : ')[0].strip() not in (b'00000000-00000000',) for line in content.splitlines()[:5]): print(path)
-    elif content not in ('ENOENT', 'EACCES', 'EPERM'): print(path, content)
+    elif content not in (b'', 'ENOENT', 'EACCES', 'EPERM'): print(path, content)
 ";
     everyone_gets(script, "").await;
 }

@@ -54,7 +54,7 @@ const USER_LIMITS: [(&str, &CStr); 9] = [
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
 /// Masked parts of `/proc`: they reveal the host's kernel, hardware, disks, load and keys.
-pub const PROC_MASKED: [&str; 17] = [
+pub const PROC_MASKED: [&str; 20] = [
     "acpi",
     "asound",
     "cmdline",
@@ -65,6 +65,9 @@ pub const PROC_MASKED: [&str; 17] = [
     "key-users",
     "keys",
     "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
     "latency_stats",
     "partitions",
     "pressure",
