@@ -20,7 +20,7 @@ pub(crate) enum EgressCommand {
     Check(EgressCheckArgs),
     /// Show what containers reached and what was refused, from the audit log
     Log(EgressLogArgs),
-    /// List the connections that wait for an answer, with `ask = "hold"` in [egress]
+    /// List the connections that wait for an answer, with `ask = "hold"` in `[egress]`
     ///
     /// Of your own containers; the user of the server and root see those of all.
     Pending(EgressPendingArgs),

@@ -186,7 +186,7 @@ impl TableInner {
         let settings = self.environment.settings();
         ServiceError::Exhausted {
             reason: format!(
-                "in this container {} execs may run and {} wait, with {} MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some",
+                "the exec queue of this container is full ({} may run and {} wait, with at most {} MiB of arguments and input); wait for one to finish or cancel one",
                 settings.execs_running_max,
                 settings.execs_queued_max,
                 COMMANDS_BYTES_MAX >> 20,

@@ -141,7 +141,7 @@ async fn callers_take_turns_and_the_queue_is_bounded() {
     start(&rare, "rare2").await.unwrap();
     assert_eq!(
         said(start(&rare, "rare3").await),
-        "exhausted: in this container 1 execs may run and 6 wait, with 64 MiB of arguments and input, and there is no room for one more; wait until some have ended, or cancel some"
+        "exhausted: the exec queue of this container is full (1 may run and 6 wait, with at most 64 MiB of arguments and input); wait for one to finish or cancel one"
     );
     // A repeated request is not a new one.
     assert_eq!(start(&busy, "busy4").await.unwrap(), last.clone().unwrap());
