@@ -43,7 +43,7 @@ const ATTACKS: [(&str, &str); 7] = [
     ),
     (
         "a process that its exec left behind",
-        "if os.fork():\n    time.sleep(0.2); sys.exit()\nos.setsid(); f = open('d/large', 'wb')",
+        "parent = os.getpid()\nif os.fork(): sys.exit()\nos.setsid()\nwhile os.getppid() == parent: time.sleep(0.01)\nf = open('d/large', 'wb')",
     ),
 ];
 
