@@ -353,6 +353,10 @@ def wait_for_spares(control, fork_keeper):
         pid = fork_keeper(told, fork)
         if pid == 0:
             api.PyOS_AfterFork_Child()
+            # Only the keeper holds it, so that the agent learns of its end; and whoever frees this
+            # socket must not close what a script has opened under its number.
+            os.close(told)
+            os.close(control.detach())
             begin_threading()
             return request
         api.PyOS_AfterFork_Parent()
