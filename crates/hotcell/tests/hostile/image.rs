@@ -49,6 +49,11 @@ fn import_with(
             .append_link(&mut header, path, target)
             .expect("a link");
     }
+    // Podman fails to import a layer while it removes another image with the same one.
+    let unique = new_id().to_string();
+    let mut header = header(EntryType::Regular, unique.len());
+    let added = layer.append_data(&mut header, "etc/unique", unique.as_bytes());
+    added.expect("a member");
     layer.into_inner().expect("an archive");
     let file = file.to_str().expect("a plain path");
     private.says(&["import", "--change", change, file, name]);
