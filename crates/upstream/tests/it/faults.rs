@@ -7,7 +7,9 @@ use hotcell_upstream::{Launch, Template, UpstreamError};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::fixture::{Bench, PATIENCE, call, fake, logged, name, program, structured, until};
+use crate::fixture::{
+    Bench, PATIENCE, Scratch, call, fake, logged, name, program, structured, until,
+};
 
 #[tokio::test]
 async fn a_server_that_hangs_at_its_start_holds_up_nobody_else() {
@@ -26,7 +28,7 @@ async fn a_server_that_hangs_at_its_start_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn a_call_that_hangs_times_out_and_is_cancelled_and_others_go_on() {
-    let state = tempfile::TempDir::new().unwrap();
+    let state = Scratch::new();
     let log = state.path().join("log");
     let bench = Bench::new(vec![fake("a", &[&format!("log={}", log.display())])]);
     bench.call("a", "echo", &json!({})).await.unwrap();
@@ -74,7 +76,7 @@ async fn an_answer_after_the_timeout_reaches_nobody() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_cancels_its_call() {
-    let state = tempfile::TempDir::new().unwrap();
+    let state = Scratch::new();
     let log = state.path().join("log");
     let bench = Bench::new(vec![fake("a", &[&format!("log={}", log.display())])]);
     bench.call("a", "echo", &json!({})).await.unwrap();
@@ -217,7 +219,7 @@ async fn what_cannot_be_started_is_told_without_a_path() {
 
 #[tokio::test]
 async fn a_server_that_ignores_its_end_is_killed_with_what_it_started() {
-    let state = tempfile::TempDir::new().unwrap();
+    let state = Scratch::new();
     let pids = state.path().join("pids");
     let script = format!(
         "sleep 3600 & echo $! $$ > {}; exec python3 \"$0\" deaf",

@@ -1,8 +1,9 @@
 //! Servers to talk to.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotcell_upstream::{
     Entry, Event, Launch, Observer, Principals, Program, ServerName, Settings, Source, Template,
@@ -19,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Upstreams with their state directory.
 pub(crate) struct Bench {
     pub(crate) upstreams: Upstreams,
-    pub(crate) state: TempDir,
+    pub(crate) state: Scratch,
     pub(crate) seen: Arc<Seen>,
 }
 
@@ -43,13 +44,37 @@ impl Seen {
     }
 }
 
-impl Bench {
-    pub(crate) fn new(entries: Vec<Entry>) -> Self {
-        let state = TempDir::new().expect("the fixture is sound");
-        Self::reopened(entries, state)
+/// A directory that is removed in the end, also if a server that is ending still writes to it.
+pub(crate) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().expect("the fixture is sound"))
     }
 
-    pub(crate) fn reopened(entries: Vec<Entry>, state: TempDir) -> Self {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while std::fs::remove_dir_all(self.path())
+            .is_err_and(|error| error.kind() != ErrorKind::NotFound)
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Bench {
+    pub(crate) fn new(entries: Vec<Entry>) -> Self {
+        Self::reopened(entries, Scratch::new())
+    }
+
+    pub(crate) fn reopened(entries: Vec<Entry>, state: Scratch) -> Self {
         let seen = Arc::new(Seen(watch::Sender::new(Vec::new())));
         let observer: Arc<dyn Observer> = Arc::clone(&seen) as Arc<dyn Observer>;
         let upstreams = Upstreams::open(settings(entries), state.path(), observer)

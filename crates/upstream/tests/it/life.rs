@@ -6,7 +6,7 @@ use hotcell_upstream::{Event, Health, Launch, PinState, Principals, Template};
 use serde_json::json;
 
 use crate::fixture::{
-    Bench, call, fake, logged, name, program, python, settings, structured, until,
+    Bench, Scratch, call, fake, logged, name, program, python, settings, structured, until,
 };
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn a_principal_sees_only_what_it_may_use() {
 
 #[tokio::test]
 async fn a_server_of_the_stateless_revision_is_spoken_to_in_it() {
-    let state = tempfile::TempDir::new().unwrap();
+    let state = Scratch::new();
     let log = state.path().join("log");
     let bench = Bench::new(vec![fake(
         "a",

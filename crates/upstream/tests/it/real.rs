@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::fixture::{Bench, call, entry, name, program, structured, until};
+use crate::fixture::{Bench, Scratch, call, entry, name, program, structured, until};
 
 /// A program that was installed; else the test is skipped.
 fn installed(name: &str) -> Option<PathBuf> {
@@ -176,7 +176,7 @@ async fn server_filesystem_and_server_memory() {
     else {
         return;
     };
-    let directory = tempfile::TempDir::new().unwrap();
+    let directory = Scratch::new();
     let path = directory.path().canonicalize().unwrap();
     let mut memory = program("memory", memory.to_str().unwrap(), &[]);
     if let Launch::Stdio(program) = &mut memory.launch {

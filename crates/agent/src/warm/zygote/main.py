@@ -93,9 +93,15 @@ USER_SITE = []
 # What `threading` calls after a fork, and its code, where spares do without.
 THREADING = []
 
+# The system call by which a spare registers its restartable sequences.
+SEQUENCES = []
+RSEQ, RSEQ_BYTES, RSEQ_SIGNATURE = 334, 32, 0x53053053
+
 libc = ctypes.PyDLL(None, use_errno=True)
 libc.fdopen.restype = ctypes.c_void_p
 libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+libc.syscall.argtypes = [ctypes.c_long] + [ctypes.c_size_t] * 4
+libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 run_file = ctypes.pythonapi.PyRun_SimpleFileExFlags
 run_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
 seed_numpy = None
@@ -191,6 +197,7 @@ class LastWord:
     then, because modules that we keep may keep the streams, and the process exits at once."""
 
     code = None
+    before = int
 
     def __init__(self):
         self.flushes = sys.stdout.flush, sys.stderr.flush
@@ -205,6 +212,7 @@ class LastWord:
             except:
                 # A closed one. There are no names left to catch it by.
                 pass
+        self.before()
         if self.code is not None:
             exit(self.code)
 
@@ -257,6 +265,7 @@ def settle():
         getattr(sys.modules.get("linecache"), name, {}).clear()
     renew_finders()
     find_user_site()
+    find_sequences()
     # The script's own come last.
     for name in NEEDED:
         sys.modules[name] = sys.modules.pop(name)
@@ -296,6 +305,23 @@ def begin_threading():
     sys.modules["threading"]._main_thread._native_id = _thread.get_native_id()
 
 
+def find_sequences():
+    """Finds what the C library has the kernel write to for restartable sequences (since glibc 2.35):
+    it is behind the thread's id. Kernels do not register it for the children of a keeper."""
+    try:
+        size = ctypes.c_uint.in_dll(libc, "__rseq_size").value
+        offset = ctypes.c_ssize_t.in_dll(libc, "__rseq_offset").value
+    except ValueError:
+        return
+    if size != 0:
+        SEQUENCES.extend((RSEQ, _thread.get_ident() + offset, RSEQ_BYTES, 0, RSEQ_SIGNATURE))
+
+
+def register_sequences():
+    if SEQUENCES:
+        libc.syscall(*SEQUENCES)
+
+
 def steps(control, fork_keeper, results):
     """Serves the agent; continues in each child as its script. Yields what is called without a
     Python frame."""
@@ -322,12 +348,26 @@ def steps(control, fork_keeper, results):
 def try_out():
     """Runs a script that does nothing, in a child: this Python may be one that we do not know.
     Returns the script in the child, and in the zygote if that has ended well."""
+    path = sys.modules["__future__"].__file__
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
-        path = os.fsencode(sys.modules["__future__"].__file__)
-        return libc.fdopen(os.open(path, os.O_RDONLY), b"rb"), path
-    _, status = os.waitpid(pid, 0)
+        # Its directory is where the modules come from.
+        SHADOWED.clear()
+        return become(theirs.detach())
+    theirs.close()
+    request = "/\0python3\0%s\0" % path
+    null = os.open(os.devnull, os.O_RDWR)
+    rights = struct.pack("3i", null, null, null)
+    request = NUMBERS.pack(2, 0) + os.fsencode(request)
+    ours.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    os.close(null)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        find_pages(pid)
+        os.kill(pid, signal.SIGCONT)
+        _, status = os.waitpid(pid, 0)
+    ours.close()
     threads = len(os.listdir("/proc/self/task"))
     if status != 0 or threads > 1 + HAS_OWN_THREAD:
         raise Unfit("scripts would not end well")
@@ -335,10 +375,12 @@ def try_out():
 
 
 def check_fork():
-    """Exits in a child and, if that went well, here."""
+    """Exits in a child and, if that went well, here, after the zygote has had a look."""
     pid = os.fork()
-    if pid != 0 and os.waitpid(pid, 0)[1] != 0:
-        os._exit(1)
+    if pid != 0:
+        if os.waitpid(pid, 0)[1] != 0:
+            os._exit(1)
+        LastWord.before = partial(os.kill, os.getpid(), signal.SIGSTOP)
 
 
 def wait_for_spares(control, fork_keeper):
@@ -358,6 +400,7 @@ def wait_for_spares(control, fork_keeper):
             os.close(told)
             os.close(control.detach())
             begin_threading()
+            register_sequences()
             return request
         api.PyOS_AfterFork_Parent()
         os.close(request)
@@ -372,6 +415,7 @@ def become(request):
     if seed_numpy is not None:
         seed_numpy()
     gc.enable()
+    get_pages()
     data, descriptors = receive(request, REQUEST_BYTES_MAX, 3)
     if not data:
         os._exit(0)
@@ -387,42 +431,6 @@ def become(request):
     return libc.fdopen(script[0], b"rb"), script[1]
 
 
-def dress(data, descriptors):
-    """Takes over all that a new process gets from its parent."""
-    argc, envc = NUMBERS.unpack_from(data)
-    strings = data[8:].split(b"\0")
-    cwd, argv, env = strings[0], strings[1 : 1 + argc], strings[1 + argc : 1 + argc + envc]
-    os.setsid()
-    os.chdir(cwd)
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-    env = set_environment(env)
-    path = argv[1]
-    argv = [str(part, ENCODING, ERRORS) for part in argv]
-    script, about = open_script(argv[1])
-    directory = directory_of(argv[1], about)
-    check_shadows(directory, SHADOWED)
-    add_user_site(env)
-    add_python_path()
-    sys.path.insert(0, directory)
-    sys.argv[:] = argv[1:]
-    if hasattr(sys, "orig_argv"):
-        sys.orig_argv[:] = argv
-    if "logging" in KEPT:
-        KEPT["logging"]._startTime = time.time()
-    if sys.version_info >= (3, 9) and not path.startswith(b"/"):
-        path = os.getcwdb() + b"/" + path
-    return script, path
-
-
-def directory_of(name, about):
-    """What the interpreter puts before all other places to import from."""
-    directory, _, _ = name.rpartition("/")
-    if directory == os.getcwd() and os.lstat(name).st_ino == about.st_ino:
-        return directory
-    return os.path.dirname(os.path.realpath(name))
-
-
 def set_main():
     """Replaces our `__main__` by one in which nothing has run."""
     main = sys.modules["__main__"] = type(sys)("__main__")
@@ -430,78 +438,6 @@ def set_main():
     vars(main).update(MAIN)
     if "__annotations__" in MAIN:
         vars(main)["__annotations__"] = {}
-
-
-def set_environment(env):
-    posix = sys.modules["posix"]
-    new = dict(part.split(b"=", 1) for part in env)
-    for name in posix.environ:
-        if name not in new:
-            posix.unsetenv(name)
-    for name, value in new.items():
-        posix.putenv(name, value)
-    for known in (posix.environ, os.environ._data):
-        known.clear()
-        known.update(new)
-    time.tzset()
-    return new
-
-
-def open_script(name):
-    script = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    about = os.fstat(script)
-    if about.st_mode & FILE_TYPE != REGULAR or not name.endswith(".py"):
-        raise Unfit("a directory, an archive or bytecode")
-    tail = os.pread(script, ZIP_TAIL_BYTES, max(0, about.st_size - ZIP_TAIL_BYTES))
-    if b"PK\5\6" in tail:
-        raise Unfit("an archive")
-    return script, about
-
-
-def check_shadows(directory, names):
-    for entry in os.listdir(directory):
-        stem, _, suffix = entry.partition(".")
-        if stem in names and (not suffix or suffix.endswith(("py", "pyc", "so"))):
-            raise Unfit("a module of the script comes before one that we have loaded")
-
-
-def add_python_path():
-    """Adds `PYTHONPATH`, which an interpreter searches from its start: nothing that is already loaded
-    may be there."""
-    value = os.environ.get("PYTHONPATH", "")
-    entries = value.split(":") if value else []
-    for entry in entries:
-        if entry != os.path.abspath(entry) or entry in sys.path or entries.count(entry) > 1:
-            raise Unfit("an entry that site would change")
-        try:
-            check_shadows(entry, LOADED)
-        except FileNotFoundError:
-            pass
-    sys.path[:0] = entries
-
-
-def add_user_site(env):
-    """Adds the directory of `pip install --user`, which exists only below a home directory."""
-    site = sys.modules.get("site")
-    if site is None or not site.ENABLE_USER_SITE:
-        return
-    site.USER_BASE = site.USER_SITE = None
-    home = env.get(b"HOME", b"")
-    if USER_SITE and b"PYTHONUSERBASE" not in env and home[:1] == b"/" and home[-1:] != b"/":
-        site.USER_BASE = str(home, ENCODING, ERRORS) + "/.local"
-        site.USER_SITE = path = site.USER_BASE + USER_SITE[0]
-    else:
-        path = site.getusersitepackages()
-    try:
-        entries = os.listdir(path)
-    except OSError:
-        return
-    if any(entry.endswith(".pth") or entry.startswith("usercustomize") for entry in entries):
-        raise Unfit("code that runs when an interpreter starts")
-    check_shadows(path, {NUMPY}.intersection(sys.modules))
-    others = site.getsitepackages()
-    places = [place for place, each in enumerate(sys.path) if each in others]
-    sys.path.insert(places[0] if places else len(sys.path), path)
 
 
 def numpy_seeder():
@@ -534,22 +470,6 @@ def renew_finders():
             del sys.path_importer_cache[path]
         elif "-packages" in path:
             finder.invalidate_caches()
-
-
-def undress(request, script):
-    """Gives up what protected us from scripts: from here on we are one."""
-    request.detach()
-    os.closerange(3, script)
-    os.closerange(script + 1, DESCRIPTORS_MAX)
-    libc.prctl(SET_DUMPABLE, 1, 0, 0, 0)
-    try:
-        adjust = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(adjust, OOM_SCORE_ADJ)
-        os.close(adjust)
-    except OSError:
-        # The kernel may refuse it, and it is no more than a preference.
-        pass
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
 
 
 def exit_code(result):
