@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::key::Key;
+use super::spare::Spare;
 use super::zygote::Zygote;
 use super::{Phase, Shared, State};
 use crate::log;
@@ -17,9 +18,9 @@ const FAILURES_MAX: u32 = 5;
 /// The pause after the first failure; doubles with each one.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between the start of a script and the fork of the next spare: the script has the processors
-/// first, and most are done by then.
-const FORK_DELAY: Duration = Duration::from_millis(2);
+/// The time between the start of a script and the fork of the next spare, unless an exec waits for one:
+/// the script has the processors to itself, and so has what its caller does next.
+const FORK_DELAY: Duration = Duration::from_millis(10);
 
 /// Manages the container's zygotes until they are given up or closed.
 pub(super) async fn manage(shared: Arc<Shared>) {
@@ -122,8 +123,7 @@ impl Shared {
                 return end;
             };
             let spare_ended = spare.ended();
-            self.lock().spare = Some(spare);
-            self.changed();
+            self.offer(spare);
             tokio::select! {
                 () = self.until_spare_is_needed() => end = End::Used,
                 () = spare_ended => self.lock().spare = None,
@@ -132,8 +132,20 @@ impl Shared {
             if self.lock().is_closed {
                 return end;
             }
-            tokio::time::sleep(FORK_DELAY).await;
+            tokio::select! {
+                () = tokio::time::sleep(FORK_DELAY) => {}
+                () = self.until(|state| state.is_awaited || state.is_closed) => {}
+                () = zygote.ended() => return end,
+            }
         }
+    }
+
+    fn offer(&self, spare: Spare) {
+        let mut state = self.lock();
+        state.spare = Some(spare);
+        state.is_awaited = false;
+        drop(state);
+        self.changed();
     }
 
     async fn until_interrupted(&self) {

@@ -71,6 +71,8 @@ struct State {
     /// When to start the next zygote, if one is requested.
     wanted: Option<Instant>,
     spare: Option<Spare>,
+    /// Whether an exec waits for a spare.
+    is_awaited: bool,
     is_managed: bool,
     is_closed: bool,
 }
@@ -182,11 +184,15 @@ impl Shared {
         if !is_alive || state.is_closed || state.key.as_ref() != Some(key) {
             return Taken::Never;
         }
-        let Some(spare) = state.spare.take() else {
+        let spare = state.spare.take();
+        let is_news = spare.is_some() || !std::mem::replace(&mut state.is_awaited, true);
+        drop(state);
+        if is_news {
+            self.changed();
+        }
+        let Some(spare) = spare else {
             return Taken::Soon;
         };
-        drop(state);
-        self.changed();
         if spare.is_gone() {
             return Taken::Soon;
         }

@@ -107,7 +107,7 @@ impl Spare {
     }
 }
 
-/// Encodes a script, its arguments and its environment for `zygote.py`; `None` if they are too
+/// Encodes a script, its arguments and its environment for `zygote/script.py`; `None` if they are too
 /// long.
 pub(super) fn encode(start: &Start) -> Option<Vec<u8>> {
     let count = |number: usize| u32::try_from(number).ok();

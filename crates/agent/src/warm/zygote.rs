@@ -19,8 +19,16 @@ use crate::exec::{Fd, Status, watch_nonblocking};
 use crate::process::{Gone, Launch, Record, Stdio, Table};
 use crate::sys::{CStrings, keeper_code};
 
-/// The program. It is passed as an argument and not in a file, so nothing can replace it.
-const SOURCE: &str = include_str!("zygote.py");
+/// The program. It is passed as an argument and not in a file, so nothing can replace it. The last
+/// part calls what the others define.
+const SOURCE: &str = concat!(
+    include_str!("zygote/pages.py"),
+    include_str!("zygote/script.py"),
+    include_str!("zygote/main.py"),
+);
+
+/// What runs the program.
+const LOADER: &str = include_str!("zygote/load.py");
 
 /// Executes the last argument outside of `__main__`, which belongs to the script.
 const RUN_LAST_ARGUMENT: &str = "import sys;exec(sys.argv.pop(),{'__name__':'hotcell'})";
@@ -71,6 +79,7 @@ impl Zygote {
                 c_string(RUN_LAST_ARGUMENT)?,
                 c_string(&hex(keeper_code()))?,
                 c_string(SOURCE)?,
+                c_string(LOADER)?,
             ]),
             env: CStrings::new(env),
             candidates: vec![key.path.clone()],
@@ -128,7 +137,7 @@ impl Drop for Zygote {
     }
 }
 
-/// Where there is no machine code for a keeper, `zygote.py` gives up.
+/// Where there is no machine code for a keeper, the zygote gives up.
 fn hex(code: &[u8]) -> String {
     use std::fmt::Write as _;
     code.iter().fold(String::new(), |mut text, byte| {

@@ -16,7 +16,6 @@
 # the agent starts one. Nothing here may import from a directory that a script can write to.
 import sys
 
-sys.path.pop(0)
 KEEPER = bytes.fromhex(sys.argv.pop())
 sys.dont_write_bytecode, WRITES_BYTECODE = True, sys.dont_write_bytecode
 AT_START = set(sys.modules)
@@ -38,6 +37,7 @@ import os
 import signal
 import struct
 import time
+from array import array
 from collections import deque
 from functools import partial
 
@@ -93,6 +93,10 @@ USER_SITE = []
 # What `threading` calls after a fork, and its code, where spares do without.
 THREADING = []
 
+# What spares need of their memory: three numbers for each range of pages, which are its address, its
+# size, and what to ask for.
+NEEDED_PAGES = array("l")
+
 # The system call by which a spare registers its restartable sequences.
 SEQUENCES = []
 RSEQ, RSEQ_BYTES, RSEQ_SIGNATURE = 334, 32, 0x53053053
@@ -101,7 +105,6 @@ libc = ctypes.PyDLL(None, use_errno=True)
 libc.fdopen.restype = ctypes.c_void_p
 libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 libc.syscall.argtypes = [ctypes.c_long] + [ctypes.c_size_t] * 4
-libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 run_file = ctypes.pythonapi.PyRun_SimpleFileExFlags
 run_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
 seed_numpy = None
@@ -243,7 +246,7 @@ def keep(value):
 
 
 def load(code):
-    """Makes a function of machine code: it takes a descriptor and a function that forks."""
+    """Makes a function of machine code."""
     if not code:
         raise Unfit("no keeper for this processor")
     memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -253,7 +256,9 @@ def load(code):
     if libc.mprotect(ctypes.c_void_p(address), size, READ_EXECUTE) != 0:
         raise OSError("mprotect")
     keep(memory)
-    return ctypes.PYFUNCTYPE(ctypes.c_long, ctypes.c_int, ctypes.c_void_p)(address)
+    return ctypes.PYFUNCTYPE(
+        ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+    )(address)
 
 
 def settle():
@@ -327,11 +332,14 @@ def steps(control, fork_keeper, results):
     Python frame."""
     try:
         settle()
-        script = trial = try_out()
+        script, trial = try_out(check_fork), check_fork
         if script is None:
+            script, trial = try_out(stop_at_end), stop_at_end
+        if script is None:
+            trial = None
             control.send(READY)
             request = wait_for_spares(control, fork_keeper)
-            script = become(request)
+            script = become(request, SHADOWED)
     except BaseException:
         os._exit(1)
     if MAIN_STATE is not None:
@@ -340,59 +348,75 @@ def steps(control, fork_keeper, results):
         MAIN_STATE.value = state.value
     yield partial(run_file, script[0], script[1], 1, None)
     if trial:
-        check_fork()
+        trial()
     code = exit_code(results[-1])
     yield partial(ctypes.pythonapi.Py_Exit, code)
 
 
-def try_out():
-    """Runs a script that does nothing, in a child: this Python may be one that we do not know.
-    Returns the script in the child, and in the zygote if that has ended well."""
-    path = sys.modules["__future__"].__file__
+def try_out(trial):
+    """Runs a script in a child: this Python may be one that we do not know. Returns the script in the
+    child, and nothing in the zygote if that has ended well."""
+    scanner = start_scanner() if trial is stop_at_end else None
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    path = sys.modules["__future__"].__file__
+    ask_for(ours, path)
     pid = os.fork()
     if pid == 0:
         # Its directory is where the modules come from.
-        SHADOWED.clear()
-        return become(theirs.detach())
-    theirs.close()
-    request = "/\0python3\0%s\0" % path
-    null = os.open(os.devnull, os.O_RDWR)
-    rights = struct.pack("3i", null, null, null)
-    request = NUMBERS.pack(2, 0) + os.fsencode(request)
-    ours.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-    os.close(null)
+        _, path = become(theirs.detach(), ())
+        return short_script(), path
     _, status = os.waitpid(pid, os.WUNTRACED)
     if os.WIFSTOPPED(status):
-        find_pages(pid)
+        find_pages(scanner, pid)
         os.kill(pid, signal.SIGCONT)
         _, status = os.waitpid(pid, 0)
-    ours.close()
+    for end in (ours, theirs):
+        end.close()
     threads = len(os.listdir("/proc/self/task"))
     if status != 0 or threads > 1 + HAS_OWN_THREAD:
         raise Unfit("scripts would not end well")
     return None
 
 
+def ask_for(spare, path):
+    """Sends a spare a script, as the agent does."""
+    null = os.open(os.devnull, os.O_RDWR)
+    rights = struct.pack("3i", null, null, null)
+    request = NUMBERS.pack(2, 1) + os.fsencode("/\0python3\0%s\0HOME=/nonexistent\0" % path)
+    spare.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    os.close(null)
+
+
+def short_script():
+    reader, writer = os.pipe()
+    os.write(writer, b"print(1)\n")
+    os.close(writer)
+    return libc.fdopen(reader, b"rb")
+
+
 def check_fork():
-    """Exits in a child and, if that went well, here, after the zygote has had a look."""
+    """Exits in a child and, if that went well, here."""
     pid = os.fork()
-    if pid != 0:
-        if os.waitpid(pid, 0)[1] != 0:
-            os._exit(1)
-        LastWord.before = partial(os.kill, os.getpid(), signal.SIGSTOP)
+    if pid != 0 and os.waitpid(pid, 0)[1] != 0:
+        os._exit(1)
+
+
+def stop_at_end():
+    """Lets the zygote look at all that a script has done, before its process is gone."""
+    LastWord.before = partial(os.kill, os.getpid(), signal.SIGSTOP)
 
 
 def wait_for_spares(control, fork_keeper):
     """Forks a spare per message, below a keeper; returns in the spare, with its socket."""
     api, fork = ctypes.pythonapi, ctypes.cast(libc.fork, ctypes.c_void_p)
+    pages, count = NEEDED_PAGES.buffer_info()
     while True:
         data, descriptors = receive(control, 1, 2)
         if not data:
             os._exit(0)
         request, told = descriptors
         api.PyOS_BeforeFork()
-        pid = fork_keeper(told, fork)
+        pid = fork_keeper(told, fork, pages, count // 3)
         if pid == 0:
             api.PyOS_AfterFork_Child()
             # Only the keeper holds it, so that the agent learns of its end; and whoever frees this
@@ -409,18 +433,17 @@ def wait_for_spares(control, fork_keeper):
             os._exit(1)
 
 
-def become(request):
+def become(request, shadowed):
     """Waits for a script and becomes the process that runs it."""
     request = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, request)
     if seed_numpy is not None:
         seed_numpy()
     gc.enable()
-    get_pages()
     data, descriptors = receive(request, REQUEST_BYTES_MAX, 3)
     if not data:
         os._exit(0)
     try:
-        script = dress(data, descriptors)
+        script = dress(data, descriptors, shadowed)
         if _signal.sigpending():
             raise Unfit("somebody sent us a signal before there was a script")
     except BaseException:
