@@ -9,8 +9,8 @@ from hotcell_run import FRAME_BYTES_MAX, HEADER
 class Channel:
     """Requests to the server, many at a time. The thread that reads answers starts with the first."""
 
-    def __init__(self, stream, reader):
-        self.socket, self.reader = stream, reader
+    def __init__(self, stream):
+        self.socket, self.reader = stream, stream.makefile("rb", 1 << 16)
         self.sending = threading.Lock()
         self.waiting = {}
         self.last_id = 0

@@ -474,9 +474,9 @@ class Finder:
         pass
 
 
-def install(stream, reader, welcome, namespace):
+def install(stream, welcome, namespace):
     """Gives a script its names; returns the runtime."""
-    runtime = Runtime(Channel(stream, reader), welcome)
+    runtime = Runtime(Channel(stream), welcome)
     package, servers = types.ModuleType("mcp"), types.ModuleType("mcp.servers")
     package.__path__, servers.__path__, runtime.__path__ = [], [], []
     package.runtime, package.servers, package.MCPError = runtime, servers, MCPError

@@ -13,6 +13,7 @@ import types
 
 HEADER = struct.Struct(">II")
 FRAME_BYTES_MAX = 64 << 20
+PIECE_BYTES_MAX = 1 << 20
 RESULT_BYTES_MAX = 1 << 20
 ERROR_CHARS_MAX = 8 << 10
 SCRIPT = "script.py"
@@ -30,6 +31,23 @@ class Invalid(Exception):
 def send(stream, number, message):
     body = json.dumps(message).encode()
     stream.sendall(HEADER.pack(len(body), number) + body)
+
+
+def receive(stream):
+    """The first frame."""
+    length, _ = HEADER.unpack(exactly(stream, HEADER.size))
+    return json.loads(exactly(stream, length))
+
+
+def exactly(stream, size):
+    pieces = []
+    while size:
+        piece = stream.recv(min(size, PIECE_BYTES_MAX))
+        if not piece:
+            raise EOFError("the server has closed the channel of this run")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def wrong(error):
@@ -59,14 +77,14 @@ def compiled(tree):
         raise wrong(error) from None
 
 
-def prepare(source, stream, reader, welcome, namespace):
+def prepare(source, stream, welcome, namespace):
     """The script as code; servers and memory are there if it mentions them."""
     tree = parse(source)
     if any(word in source for word in MENTIONS):
         import hotcell_check
         import hotcell_mcp
 
-        runtime = hotcell_mcp.install(stream, reader, welcome, namespace)
+        runtime = hotcell_mcp.install(stream, welcome, namespace)
         hotcell_check.Check(welcome["servers"], welcome["others"], runtime.known_tools).run(tree)
         tree = ast.fix_missing_locations(hotcell_check.Awaits().visit(tree))
     return compiled(tree)
@@ -127,14 +145,14 @@ def failed(error):
     return {"op": "end", "status": "error", "error": text[:ERROR_CHARS_MAX]}, status
 
 
-def run(stream, reader, welcome):
+def run(stream, welcome):
     """Returns the last frame and the exit code."""
     source = welcome["code"]
     module = types.ModuleType("__main__")
     namespace = module.__dict__
     namespace["__builtins__"] = __builtins__
     try:
-        code = prepare(source, stream, reader, welcome, namespace)
+        code = prepare(source, stream, welcome, namespace)
     except Invalid as error:
         return {"op": "end", "status": "validation_error", "error": str(error)[:ERROR_CHARS_MAX]}, 1
     import linecache
@@ -166,10 +184,8 @@ def main():
     path, secret = line.decode().split()
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stream.connect(path)
-    reader = stream.makefile("rb", 1 << 16)
     send(stream, 0, {"op": "hello", "secret": secret})
-    length, _ = HEADER.unpack(reader.read(HEADER.size))
-    frame, status = run(stream, reader, json.loads(reader.read(length)))
+    frame, status = run(stream, receive(stream))
     for output in (sys.stdout, sys.stderr):
         try:
             output.flush()
@@ -179,4 +195,9 @@ def main():
         send(stream, 0, frame)
     except OSError:
         pass
-    sys.exit(status)
+    if "hotcell_mcp" not in sys.modules:
+        # Nobody reads from it, and an open one would be warned about.
+        stream.close()
+    # An interpreter that runs to the end of its script ends faster than one that is told to exit.
+    if status:
+        sys.exit(status)
