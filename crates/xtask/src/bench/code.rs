@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -41,6 +40,7 @@ const SLOW_EVERY: usize = 10;
 
 /// Concurrent callers, each in a session of its own, and for how long.
 const CALLERS: usize = 16;
+const CALLERS_WARM_UP: Duration = Duration::from_secs(5);
 const CALLERS_TIME: Duration = Duration::from_secs(3);
 const CALLS_PER_SECOND_MIN: f64 = 450.0;
 
@@ -125,39 +125,44 @@ fn fresh(client: &mut Client, samples: &mut Samples) -> Result<()> {
     warm::until_ready(client)
 }
 
-/// Many concurrent callers; returns snippets per second.
+/// Many concurrent callers; returns snippets per second. What is measured is how sessions serve that are
+/// in use: their interpreters have been warmed up.
 fn callers(server: &Server, samples: &mut Samples) -> Result<f64> {
-    let mut clients = Vec::new();
+    let mut callers = Vec::new();
     for number in 0..CALLERS {
-        let mut client = server.client()?;
         let request = json!({"code": "print(1)", "session": number.to_string()});
-        execute(&mut client, &request)?;
-        clients.push((client, request));
+        callers.push((server.client()?, request));
     }
-    let (is_over, count) = (AtomicBool::new(false), AtomicU32::new(0));
+    drive(&mut callers, CALLERS_WARM_UP)?;
     let start = Instant::now();
-    std::thread::scope(|scope| -> Result<()> {
-        let call = |(mut client, request): (Client, Value)| -> Result<()> {
-            while !is_over.load(Ordering::Relaxed) {
-                execute(&mut client, &request)?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let calling: Vec<_> = clients
-            .into_iter()
-            .map(|client| scope.spawn(move || call(client)))
-            .collect();
-        std::thread::sleep(CALLERS_TIME);
-        is_over.store(true, Ordering::Relaxed);
-        for caller in calling {
-            caller.join().ok().context("a caller panicked")??;
-        }
-        Ok(())
-    })?;
-    let (time, count) = (start.elapsed(), count.into_inner());
+    let count = drive(&mut callers, CALLERS_TIME)?;
+    let time = start.elapsed();
     samples.add(CALLS, time / count.max(1));
     Ok(f64::from(count) / time.as_secs_f64())
+}
+
+/// Has all of them call for some time; returns how often they did.
+fn drive(callers: &mut [(Client, Value)], time: Duration) -> Result<u32> {
+    let end = Instant::now() + time;
+    std::thread::scope(|scope| -> Result<u32> {
+        let call = |(client, request): &mut (Client, Value)| -> Result<u32> {
+            let mut count = 0;
+            while Instant::now() < end {
+                execute(client, request)?;
+                count += 1;
+            }
+            Ok(count)
+        };
+        let calling: Vec<_> = callers
+            .iter_mut()
+            .map(|caller| scope.spawn(move || call(caller)))
+            .collect();
+        let mut count = 0;
+        for caller in calling {
+            count += caller.join().ok().context("a caller panicked")??;
+        }
+        Ok(count)
+    })
 }
 
 fn execute(client: &mut Client, request: &Value) -> Result<Value> {
