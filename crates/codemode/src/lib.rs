@@ -38,7 +38,7 @@ pub use ports::{
     JournalledCall, Memory, MemoryRow, Pin, Question, SaveMemory, ServerSummary, Servers, ToolCall,
     ToolDefinition,
 };
-pub use python::{FILES, MAIN};
+pub use python::{MAIN, files_for};
 pub use report::{CallReport, Report, ScriptEnd};
 pub use run::{Run, RunParts};
 pub use settings::{CodeMode, Directory, OutputMode, Settings};

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_codemode::{
-    Asked, Asker, Budget, CallEnd, CallStart, Directory, EarlierCall, FILES, Failure, Journal,
+    Asked, Asker, Budget, CallEnd, CallStart, Directory, EarlierCall, Failure, Journal,
     JournalledCall, MAIN, Memory, MemoryRow, Policy, Question, Report, Run, RunParts, SaveMemory,
+    files_for,
 };
 use hotcell_upstream::{
     Entry, Launch, NoObserver, Principals, Program, ServerName, Settings, Source, Template,
@@ -89,7 +90,7 @@ impl Asker for Answerer {
 impl World {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        for (name, text) in FILES {
+        for (name, text) in files_for("mcp") {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
         let script = directory.path().join("echo_server.py");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_codemode::{Asker, FILES, MAIN, Run, RunParts, ServerSummary};
+use hotcell_codemode::{Asker, MAIN, Run, RunParts, ServerSummary, files_for};
 use hotcell_domain::RunId;
 use hotcell_service::{Abandonment, Progress, SNIPPET_BYTES_MAX, ScriptRequest, ScriptRun};
 use schemars::JsonSchema;
@@ -129,7 +129,7 @@ impl Params {
         let session = self.session.as_deref();
         let session = session.map(|name| arguments::session(Some(name)));
         let request = ScriptRequest {
-            files: FILES,
+            files: files_for(&self.code),
             main: MAIN,
             secret,
             session: session.transpose()?,

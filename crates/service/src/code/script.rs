@@ -57,7 +57,8 @@ pub trait ScriptHost: Send + Sync {
 
 /// A script that somebody wants to run.
 pub struct ScriptRequest {
-    /// Names and texts of the files it consists of. They are the same for every script.
+    /// Names and texts of the files it consists of. They are the same for every script, but one may
+    /// do with the first of them.
     pub files: &'static [(&'static str, &'static str)],
     /// The file that is run. It reads one line: the path of a socket, and `secret`.
     pub main: &'static str,
@@ -199,7 +200,7 @@ impl Inner {
         }
         if end.exit_code != Some(0) {
             // Perhaps because it had lost or changed our files.
-            container.set_script_files(false);
+            container.set_script_files(0);
         }
         Ok(ScriptRun {
             exec,
@@ -246,14 +247,15 @@ impl Inner {
         Ok((Place::Fresh(fresh), None))
     }
 
-    /// Writes the files that every script needs, once per container.
+    /// Writes the files that the script needs, once per container.
     async fn stage_script(
         &self,
         caller: &Caller,
         container: &LiveContainer,
         request: &ScriptRequest,
     ) -> Result<(), ServiceError> {
-        if container.has_script_files() {
+        let files = request.files;
+        if container.script_files() >= files.len() {
             return Ok(());
         }
         let write = |(name, text): &(&str, &'static str)| FileOperation::Write {
@@ -264,11 +266,11 @@ impl Inner {
                 ..WriteOptions::default()
             },
         };
-        let operations = request.files.iter().map(write).collect();
+        let operations = files.iter().map(write).collect();
         let target = ContainerRef::Id(container.id().clone());
         let written = self.batch(caller, &target, operations, true).await?;
         written.into_iter().collect::<Result<Vec<_>, _>>()?;
-        container.set_script_files(true);
+        container.set_script_files(files.len());
         Ok(())
     }
 

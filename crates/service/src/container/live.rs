@@ -13,7 +13,7 @@
 //! ends by itself is restarted: only a request removes its files.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use hotcell_domain::{ContainerId, EngineId, Installer, Package, Phase};
@@ -51,7 +51,7 @@ pub(crate) struct LiveContainer {
     /// Whether the modules for Python snippets are in its workspace.
     has_python_modules: AtomicBool,
     /// Whether the files that scripts consist of are there too.
-    has_script_files: AtomicBool,
+    script_files: AtomicUsize,
     /// Lists of packages that were installed in it: languages have packages of the same name.
     packages: Mutex<HashSet<(Installer, Vec<Package>)>>,
     enforced: OnceLock<Enforced>,
@@ -118,7 +118,7 @@ impl LiveContainer {
             saved_used_unix_ms: AtomicU64::new(row.last_used_unix_ms),
             is_on_disk: AtomicBool::new(true),
             has_python_modules: AtomicBool::new(false),
-            has_script_files: AtomicBool::new(false),
+            script_files: AtomicUsize::new(0),
             packages: Mutex::default(),
             enforced: OnceLock::new(),
             image_digest: OnceLock::new(),
@@ -318,13 +318,13 @@ impl LiveContainer {
         self.has_python_modules.store(are_there, Ordering::Relaxed);
     }
 
-    /// Whether the files that scripts consist of are in its workspace, as far as this server knows.
-    pub(crate) fn has_script_files(&self) -> bool {
-        self.has_script_files.load(Ordering::Relaxed)
+    /// How many of the files that scripts consist of are in its workspace, as far as this server knows.
+    pub(crate) fn script_files(&self) -> usize {
+        self.script_files.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_script_files(&self, are_there: bool) {
-        self.has_script_files.store(are_there, Ordering::Relaxed);
+    pub(crate) fn set_script_files(&self, count: usize) {
+        self.script_files.store(count, Ordering::Relaxed);
     }
 
     /// Whether these packages were installed in it, as far as this server knows.
