@@ -77,7 +77,11 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    Open { _permit: OwnedSemaphorePermit },
+    Open {
+        /// Somebody is being asked by a form, or has closed it.
+        is_taken: bool,
+        _permit: OwnedSemaphorePermit,
+    },
     Answered(Verdict),
 }
 
@@ -127,7 +131,10 @@ impl Asked {
         let entry = Entry {
             question: question.clone(),
             since,
-            state: State::Open { _permit: permit },
+            state: State::Open {
+                is_taken: false,
+                _permit: permit,
+            },
         };
         self.0.insert(name.clone(), entry);
         Standing::Open(since, Some(question))
@@ -137,6 +144,31 @@ impl Asked {
         let open = self.0.values();
         let open = open.filter(|entry| matches!(entry.state, State::Open { .. }));
         open.map(|entry| &entry.question)
+    }
+
+    /// Takes the oldest question that nobody has taken.
+    fn take(&mut self) -> Option<Question> {
+        self.expire();
+        let entries = self.0.values_mut();
+        let free = entries.filter(|entry| entry.is_free());
+        let oldest = free.min_by_key(|entry| entry.since)?;
+        oldest.set_taken(true);
+        Some(oldest.question.clone())
+    }
+
+    fn give_back(&mut self, id: &str) {
+        let mut entries = self.0.values_mut();
+        if let Some(entry) = entries.find(|entry| entry.question.id == id) {
+            entry.set_taken(false);
+        }
+    }
+
+    /// When an open question becomes too old to be answered.
+    fn closes_at(&self, id: &str) -> Option<Instant> {
+        let mut entries = self.0.values();
+        let entry = entries.find(|entry| entry.question.id == id)?;
+        let is_open = matches!(entry.state, State::Open { .. });
+        is_open.then(|| entry.since + QUESTION_LIFE)
     }
 
     fn expire(&mut self) {
@@ -155,6 +187,24 @@ impl Asked {
             entry.question.clone()
         });
         answered.collect()
+    }
+}
+
+impl Entry {
+    fn is_free(&self) -> bool {
+        matches!(
+            self.state,
+            State::Open {
+                is_taken: false,
+                ..
+            }
+        )
+    }
+
+    fn set_taken(&mut self, taken: bool) {
+        if let State::Open { is_taken, .. } = &mut self.state {
+            *is_taken = taken;
+        }
     }
 }
 
@@ -258,6 +308,31 @@ impl Guest {
         let mut open: Vec<Question> = state.asked.open().cloned().collect();
         open.sort_by_key(|question| question.asked_at);
         open
+    }
+
+    /// Takes the oldest question that nobody has taken, to ask somebody by a form. It stays open, and
+    /// others may answer it meanwhile.
+    pub fn take_question(&self) -> Option<Question> {
+        self.state().asked.take()
+    }
+
+    /// Lets somebody else take a question, if it is still open.
+    pub fn give_back_question(&self, id: &str) {
+        self.state().asked.give_back(id);
+    }
+
+    /// Waits until a question has been answered or has become too old to be.
+    pub async fn question_closed(&self, id: &str) {
+        let mut answers = self.answers.subscribe();
+        loop {
+            let closes_at = self.state().asked.closes_at(id);
+            let Some(closes_at) = closes_at else {
+                return;
+            };
+            if timeout_at(closes_at, answers.changed()).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Answers the questions that are meant; an earlier answer is replaced. Returns those questions.

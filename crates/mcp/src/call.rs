@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::codemode::{Asking, Repeated};
+use crate::asking::{Asking, Repeated};
 use crate::interrupt;
 use crate::tools::{Code, ToolError};
 use crate::transport::{BudgetExhausted, LeaseShare, ReplyBudget, ReplyLease};

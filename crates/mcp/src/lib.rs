@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
 mod call;
 mod codemode;
 mod complete;

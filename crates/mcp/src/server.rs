@@ -1,8 +1,8 @@
 //! The MCP server, independent of the transport.
 //!
 //! It keeps no state between requests: a request names its target, so any server on the same state
-//! can answer it. The exception are scripts that wait for somebody's word: only the server that runs
-//! one can go on with it.
+//! can answer it. The exception are calls that wait for somebody's word: only the server that does
+//! their work can go on with it.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::asking::{Repeated, Suspended};
 use crate::call::{Call, caller};
-use crate::codemode::{Repeated, Running, SuspendedRuns};
 use crate::egress::{self, EGRESS_METHOD};
 use crate::interrupt::{self, INTERRUPT_METHOD, Interrupts};
 use crate::memories::{self, MEMORY_METHOD};
@@ -53,7 +53,7 @@ struct Shared {
     tools: ToolTable,
     answers: ReplyBudget,
     interrupts: Arc<Interrupts>,
-    suspended: SuspendedRuns<Running>,
+    suspended: Suspended,
 }
 
 type Context = RequestContext<RoleServer>;
@@ -75,7 +75,7 @@ impl Server {
                 tools,
                 answers,
                 interrupts: Arc::default(),
-                suspended: SuspendedRuns::default(),
+                suspended: Suspended::default(),
             }),
         }
     }
@@ -89,8 +89,8 @@ impl Server {
         &self.shared.interrupts
     }
 
-    /// Scripts that wait for somebody's word.
-    pub(crate) fn suspended(&self) -> &SuspendedRuns<Running> {
+    /// The work of calls that wait for somebody's word.
+    pub(crate) fn suspended(&self) -> &Suspended {
         &self.shared.suspended
     }
 

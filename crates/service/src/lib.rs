@@ -54,8 +54,8 @@ pub use code::{
 };
 pub use container::{Attached, ContainerName, ContainerView, Spawn};
 pub use egress::{
-    AssignedEgress, EgressChoice, EgressDenial, EgressQuestion, EgressReport, EgressView,
-    PrincipalEgress, ProfileView,
+    AssignedEgress, EgressChoice, EgressDenial, EgressMeans, EgressOffer, EgressQuestion,
+    EgressReport, EgressView, PrincipalEgress, ProfileView,
 };
 pub use environment::{Clock, Random, SystemClock, SystemRandom};
 pub use error::ServiceError;

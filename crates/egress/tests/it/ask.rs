@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hotcell_egress::{
     Ask, AskWait, Limits, Pattern, ProfileSettings, Question, Settings, Target, Verdict,
@@ -314,4 +315,51 @@ async fn answers_outlast_a_reload_and_end_with_asking() {
     let (status, text) = get(client, url).await.unwrap().unwrap();
     assert_eq!(status, 403);
     assert!(text.contains("(not listed);"), "{text}");
+}
+
+#[tokio::test]
+async fn a_question_is_taken_by_one_until_it_is_given_back() {
+    let origin = Origin::start(HOST).await;
+    let world = holding(&origin, ProfileSettings::default());
+    let guest = &world.guest;
+    assert_eq!(guest.take_question(), None);
+    let door = world.door(Target::Refused(80)).await;
+    let _held = get(world.pinned(HOST, door), format!("http://{HOST}/"));
+    questions(&world, 1).await;
+    let taken = guest.take_question().expect("it is free");
+    assert_eq!(taken.host.as_str(), HOST);
+    assert_eq!(guest.take_question(), None);
+    assert_eq!(guest.questions().len(), 1, "others may answer it");
+    guest.give_back_question(&taken.id);
+    assert_eq!(guest.take_question().as_ref(), Some(&taken));
+    // It is closed by whoever answers it, and then nobody's to take.
+    tokio::time::pause();
+    let open = tokio::time::timeout(Duration::from_mins(1), guest.question_closed(&taken.id));
+    assert!(open.await.is_err());
+    let waiting = Arc::clone(guest);
+    let id = taken.id.clone();
+    let closed = tokio::spawn(async move { waiting.question_closed(&id).await });
+    tokio::task::yield_now().await;
+    let began = tokio::time::Instant::now();
+    said(Verdict::Deny, &world);
+    closed.await.expect("it does not panic");
+    guest.question_closed(&taken.id).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "it waited");
+    guest.give_back_question(&taken.id);
+    assert_eq!(guest.take_question(), None);
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_answers_closes_when_it_is_too_old() {
+    let origin = Origin::start(HOST).await;
+    let world = holding(&origin, ProfileSettings::default());
+    let door = world.door(Target::Refused(80)).await;
+    let _held = get(world.pinned(HOST, door), format!("http://{HOST}/"));
+    let asked = questions(&world, 1).await;
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    world.guest.question_closed(&asked[0].id).await;
+    let minutes = began.elapsed().as_secs() / 60;
+    assert!((9..=10).contains(&minutes), "{minutes}");
+    assert!(world.guest.questions().is_empty());
 }

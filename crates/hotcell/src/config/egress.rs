@@ -34,7 +34,7 @@ const RULE_KEYS: [&str; 4] = ["host", "access", "tls", "secret"];
 
 pub(super) const SECTION: TableSection = TableSection {
     path: "egress",
-    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in, and `env = \"proxy\"` in a profile points programs at its proxy by variables. With `ask = \"hold\"`, a connection to a host that is not listed waits `ask_wait_s` (20, at most 60) for `hotcell egress allow` or `deny`",
+    help: "What containers may reach: the `default` profile (also `--egress`), the `profiles` that callers may name, and each profile as a table; `packages` is built in, and `env = \"proxy\"` in a profile points programs at its proxy by variables. With `ask = \"hold\"`, a connection to a host that is not listed waits `ask_wait_s` (20, at most 60) for a form of the MCP client, or `hotcell egress allow` or `deny`",
     example: "default = \"none\"\n\
               profiles = [\"packages\", \"work\"]\n\
               private = [\"10.1.2.0/24\"]\n\

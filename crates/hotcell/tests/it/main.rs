@@ -37,6 +37,7 @@ mod server_config;
 mod server_crash;
 mod server_egress;
 mod server_egress_ask;
+mod server_egress_elicitation;
 mod server_egress_engines;
 mod server_egress_proxy;
 mod server_egress_trust;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -134,6 +135,10 @@ impl Configured {
             home: home.with(name, value),
             ..configured
         }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
     }
 
     pub(crate) fn write(&self, text: &str) {

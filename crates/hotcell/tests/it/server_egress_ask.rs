@@ -16,8 +16,9 @@ const HOSTS: [&str; 4] = [
     "silent.example.com",
 ];
 
-fn config(origin: &Origin, wait_s: u64) -> String {
-    let listed = origin.config(&HOSTS);
+/// Asks about these hosts, which are this origin.
+pub(crate) fn config(origin: &Origin, hosts: &[&str], wait_s: u64) -> String {
+    let listed = origin.config(hosts);
     let (hosts, _) = listed.split_once("[egress.work]").expect("it is there");
     format!(
         "{hosts}ask = 'hold'\nask_wait_s = {wait_s}\n\
@@ -27,7 +28,7 @@ fn config(origin: &Origin, wait_s: u64) -> String {
 
 fn asking(origin: &Origin, wait_s: u64) -> Configured {
     let configured = Configured::new(origin, &[]);
-    configured.write(&config(origin, wait_s));
+    configured.write(&config(origin, &HOSTS, wait_s));
     configured
 }
 

@@ -1,98 +1,28 @@
-//! Asking the user, through the client that asked for the run.
-//!
-//! Until 2025-11-25 a server sends its client a request (`elicitation/create`) and waits. Since
-//! 2026-07-28 it sends none: it answers that it needs input, and the client repeats its request
-//! with the input (see [`super::rounds`]).
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Asking the user about a call of a script.
 
 use async_trait::async_trait;
 use hotcell_codemode::{Asked, Asker, Question};
-use rmcp::RoleServer;
-use rmcp::model::{
-    ClientResult, ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema,
-    ProtocolVersion, ServerRequest,
-};
-use rmcp::service::{Peer, RequestContext};
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use serde_json::json;
 
-use super::rounds::{Pending, RoundsAsker};
-
-/// How long somebody may take to decide.
-pub(crate) const DECISION_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// How the user of a client can be asked.
-#[derive(Clone)]
-pub(crate) enum Asking {
-    /// In no way.
-    Nobody,
-    /// By a request of ours.
-    Request(Peer<RoleServer>),
-    /// By an answer that needs input.
-    Rounds,
-}
-
-impl Asking {
-    /// What the client of this request can do.
-    pub(crate) fn new(context: &RequestContext<RoleServer>) -> Self {
-        let capabilities = context.client_capabilities();
-        let elicitation = capabilities.and_then(|client| client.elicitation);
-        // A client that says nothing about the modes has the first one, forms.
-        let has_forms = elicitation.is_some_and(|it| it.form.is_some() || it.url.is_none());
-        match context.protocol_version() {
-            Some(version) if has_forms && version < ProtocolVersion::V_2026_07_28 => {
-                Self::Request(context.peer.clone())
-            }
-            Some(_) if has_forms => Self::Rounds,
-            Some(_) | None => Self::Nobody,
-        }
-    }
-
-    /// Somebody who asks for a run, and the questions that wait for the next round.
-    pub(crate) fn asker(&self) -> (Arc<dyn Asker>, mpsc::Receiver<Pending>) {
-        let (rounds, questions) = RoundsAsker::channel();
-        let asker: Arc<dyn Asker> = match self {
-            Self::Nobody => Arc::new(NobodyAsker),
-            Self::Request(peer) => Arc::new(RequestAsker(peer.clone())),
-            Self::Rounds => Arc::new(rounds),
-        };
-        (asker, questions)
-    }
-}
-
-struct NobodyAsker;
-
-struct RequestAsker(Peer<RoleServer>);
+use crate::asking::{Filled, Form, Forms};
 
 #[async_trait]
-impl Asker for NobodyAsker {
-    async fn ask(&self, _: Question) -> Asked {
-        Asked::Nobody
-    }
-}
-
-#[async_trait]
-impl Asker for RequestAsker {
+impl Asker for Forms {
     async fn ask(&self, question: Question) -> Asked {
-        let Some(request) = request(&question) else {
-            return Asked::Nobody;
-        };
-        let request = self.0.send_request(ServerRequest::ElicitRequest(request));
-        match tokio::time::timeout(DECISION_TIMEOUT, request).await {
-            Ok(Ok(ClientResult::ElicitResult(result))) => {
-                let content = result.content.unwrap_or_default();
-                decided(&result.action, content.get("allow"))
-            }
-            Ok(Ok(_) | Err(_)) => Asked::Nobody,
-            Err(_) => Asked::No,
-        }
+        decided(&Self::ask(self, form(&question)).await)
     }
 }
 
-/// The form that the user sees.
-pub(super) fn request(question: &Question) -> Option<ElicitRequest> {
+/// The form that the user sees. Names and arguments are others' words, so they are on lines of
+/// their own.
+fn form(question: &Question) -> Form {
+    let message = format!(
+        "A script wants to call a tool of another MCP server.\nserver: {}\ntool: {}\narguments: {}\nreason: {}",
+        plain(&question.server),
+        plain(&question.tool),
+        plain(&question.arguments),
+        plain(&question.reason),
+    );
     let schema = json!({
         "type": "object",
         "properties": {
@@ -100,31 +30,34 @@ pub(super) fn request(question: &Question) -> Option<ElicitRequest> {
         },
         "required": ["allow"],
     });
-    let params = ElicitRequestParams::FormElicitationParams {
-        meta: None,
-        message: message(question),
-        requested_schema: serde_json::from_value::<ElicitationSchema>(schema).ok()?,
-    };
-    Some(ElicitRequest::new(params))
+    Form { message, schema }
+}
+
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Only a form that was sent with `allow` set is a yes.
-pub(super) fn decided(action: &ElicitationAction, allow: Option<&Value>) -> Asked {
-    if *action == ElicitationAction::Accept && allow == Some(&json!(true)) {
-        Asked::Yes
-    } else {
-        Asked::No
+fn decided(filled: &Filled) -> Asked {
+    match filled {
+        Filled::Sent(content) if content.get("allow") == Some(&json!(true)) => Asked::Yes,
+        Filled::Sent(_) | Filled::Declined => Asked::No,
+        Filled::Nobody => Asked::Nobody,
     }
 }
 
-/// What the user reads. Names and arguments are others' words, so they are on lines of their own.
-fn message(question: &Question) -> String {
-    let shown = |text: &str| text.replace(char::is_control, "\u{fffd}");
-    format!(
-        "A script wants to call a tool of another MCP server.\nserver: {}\ntool: {}\narguments: {}\nreason: {}",
-        shown(&question.server),
-        shown(&question.tool),
-        shown(&question.arguments),
-        shown(&question.reason),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_form_that_allows_is_a_yes() {
+        let sent = |content| decided(&Filled::Sent(content));
+        assert_eq!(sent(json!({"allow": true})), Asked::Yes);
+        for content in [json!({"allow": false}), json!({"allow": "true"}), json!(7)] {
+            assert_eq!(sent(content), Asked::No);
+        }
+        assert_eq!(decided(&Filled::Declined), Asked::No);
+        assert_eq!(decided(&Filled::Nobody), Asked::Nobody);
+    }
 }

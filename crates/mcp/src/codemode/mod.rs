@@ -1,7 +1,6 @@
 //! Code mode's ports: what a run needs of the service and of the client that asked for it.
 
 mod ask;
-mod rounds;
 mod running;
 
 use std::sync::Arc;
@@ -17,9 +16,7 @@ use hotcell_service::{
     Service,
 };
 
-pub(crate) use ask::Asking;
-pub(crate) use rounds::{Repeated, SuspendedRuns};
-pub(crate) use running::{Next, Running};
+pub(crate) use running::Running;
 
 use crate::tools::ToolError;
 

@@ -8,11 +8,11 @@ use hotcell_domain::Caller;
 use hotcell_service::{
     Abandonment, Progress, ScriptRequest, ScriptRun, Service, ServiceError, Waiting,
 };
-use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
-use super::rounds::{Pending, Round};
-use crate::tools::{Code, ToolError};
+use crate::asking::{Doing, Work, joined};
+use crate::tools::ToolError;
 
 /// A script in its container. Dropped, it is cancelled with its calls.
 pub(crate) struct Running {
@@ -20,16 +20,7 @@ pub(crate) struct Running {
     pub(crate) timeout: Duration,
     script: AbortOnDropHandle<Result<ScriptRun, ServiceError>>,
     waiting: Waiting,
-    questions: mpsc::Receiver<Pending>,
-    doing: Arc<dyn Fn() -> String + Send + Sync>,
-}
-
-/// What happens next.
-pub(crate) enum Next {
-    /// Its calls need somebody's word.
-    Asks(Round),
-    /// It has ended.
-    Ended(Result<ScriptRun, ToolError>),
+    doing: Doing,
 }
 
 impl Running {
@@ -40,7 +31,6 @@ impl Running {
         run: Arc<Run>,
         mut request: ScriptRequest,
         timeout: Duration,
-        questions: mpsc::Receiver<Pending>,
     ) -> Self {
         let (progress, updates) = Progress::channel();
         let (abandonment, waiting) = Abandonment::new();
@@ -51,9 +41,8 @@ impl Running {
         Self {
             run,
             timeout,
-            script: AbortOnDropHandle::new(tokio::spawn(script)),
+            script: AbortOnDropHandle::new(tokio::spawn(script.in_current_span())),
             waiting,
-            questions,
             doing: Arc::new(move || match &*updates.borrow() {
                 Some(pulling) => pulling.to_string(),
                 None => "running the script".to_owned(),
@@ -61,27 +50,21 @@ impl Running {
         }
     }
 
-    /// Tells what it does at the moment, for people.
-    pub(crate) fn doing(&self) -> impl Fn() -> String + use<> {
-        let doing = Arc::clone(&self.doing);
-        move || doing()
-    }
-
-    /// Waits for its end or its questions.
-    pub(crate) async fn next(&mut self) -> Next {
-        tokio::select! {
-            biased;
-            ended = &mut self.script => Next::Ended(match ended {
-                Ok(ended) => ended.map_err(ToolError::from),
-                Err(_) => Err(ToolError::new(Code::Unavailable, "the server is stopping")),
-            }),
-            round = Round::next(&mut self.questions) => Next::Asks(round),
-        }
-    }
-
     /// Its end has been seen.
     pub(crate) fn answered(self) -> (Arc<Run>, Duration) {
         self.waiting.answered();
         (self.run, self.timeout)
+    }
+}
+
+impl Work for Running {
+    type End = ScriptRun;
+
+    fn doing(&self) -> Doing {
+        Arc::clone(&self.doing)
+    }
+
+    async fn ended(&mut self) -> Result<ScriptRun, ToolError> {
+        joined((&mut self.script).await)
     }
 }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use hotcell_domain::ExecId;
 use hotcell_service::Poll;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::exec_view::{Output, POLL_BYTES_DEFAULT, POLL_BYTES_MAX};
+use super::polling::{self, ExecWait};
 use super::{Answer, Hints, Tool, ToolError};
 use crate::Server;
+use crate::asking::{Attended, Ongoing};
 use crate::call::Call;
 
 pub(super) struct ExecPoll;
@@ -47,9 +50,26 @@ impl Tool for ExecPoll {
             bytes_max: params.max_bytes as usize,
             until_end: false,
         };
-        let view = super::polling::poll(server, &id, poll, call).await?;
+        let attended = if let Some(ongoing) = resumed(server, &id, poll, call) {
+            ongoing.attend(server, call).await?
+        } else {
+            let exec = ExecWait::new(server, call, id.clone(), poll, None);
+            polling::wait(server, call, exec).await?
+        };
+        if let Attended::Asks(input) = attended {
+            return Ok(Answer::needs(input));
+        }
+        let view = polling::read(server, &id, poll, call).await?;
         Ok(super::exec_answer(view, params.max_bytes as usize))
     }
+}
+
+/// The same poll, if this request repeats it with what the user filled in.
+fn resumed(server: &Server, id: &ExecId, poll: Poll, call: &Call) -> Option<Ongoing<ExecWait>> {
+    let is_meant = |exec: &ExecWait| exec.waiting.is_none() && exec.id == *id;
+    let mut ongoing = Ongoing::resume(server, call, call.repeated.as_ref()?, is_meant)?;
+    ongoing.work.poll = poll;
+    Some(ongoing)
 }
 
 fn bytes_default() -> u32 {

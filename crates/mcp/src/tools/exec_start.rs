@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hotcell_domain::{Command, ContainerRef, ExecId, Stdin, TerminalSize};
+use hotcell_domain::{Command, ExecId, Stdin, TerminalSize};
 use hotcell_service::{Abandonment, ExecView, Poll, Start};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::exec_view::{Output, POLL_BYTES_DEFAULT};
+use super::polling::{self, ExecWait};
 use super::{Answer, Code, Hints, Tool, ToolError, arguments};
+use crate::asking::{Attended, Ongoing};
 use crate::call::Call;
 use crate::{Server, task};
 
@@ -72,11 +74,25 @@ impl Tool for ExecStart {
     type Output = Output;
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
-        let target = super::container_ref(&params.container_id)?;
         let wait = Duration::from_secs_f64(params.wait_s);
         let as_task = call.takes_tasks && wait > TASK_AFTER;
         let wait = if as_task { TASK_AFTER } else { wait };
-        let view = start(server, &target, params, wait, call).await?;
+        let attended = match &call.repeated {
+            None => {
+                let exec = start(server, params, wait, call).await?;
+                polling::wait(server, call, exec).await?
+            }
+            Some(repeated) => {
+                let is_meant = |exec: &ExecWait| exec.waiting.is_some();
+                let resumed = Ongoing::resume(server, call, repeated, is_meant);
+                resumed.ok_or_else(gone)?.attend(server, call).await?
+            }
+        };
+        let exec = match attended {
+            Attended::Asks(input) => return Ok(Answer::needs(input)),
+            Attended::Ended(exec, ()) => exec,
+        };
+        let view = read(server, exec, call).await?;
         let task = (as_task && !view.status.is_final()).then(|| task::begun(&view));
         let answer = super::exec_answer(view, POLL_BYTES_DEFAULT as usize);
         Ok(match task {
@@ -86,47 +102,43 @@ impl Tool for ExecStart {
     }
 }
 
-/// Starts the exec and waits. If the client cancels the call, the service decides whether the exec
-/// continues.
+/// Starts the exec. If the client cancels the call, the service decides whether the exec continues.
 async fn start(
     server: &Server,
-    target: &ContainerRef,
     params: Params,
     wait: Duration,
     call: &Call,
-) -> Result<ExecView, ToolError> {
+) -> Result<ExecWait, ToolError> {
+    let target = super::container_ref(&params.container_id)?;
     let (abandonment, waiting) = Abandonment::new();
     let request = Start {
         key: arguments::key(params.idempotency_key.as_deref())?,
         command: params.command()?,
         abandonment,
     };
-    let id = server
-        .service()
-        .exec_start(&call.caller, target, request)
-        .await?;
-    let view = wait_for(server, &id, wait, call).await?;
-    waiting.answered();
-    Ok(view)
-}
-
-async fn wait_for(
-    server: &Server,
-    id: &ExecId,
-    wait: Duration,
-    call: &Call,
-) -> Result<ExecView, ToolError> {
+    let service = server.service();
+    let id = service.exec_start(&call.caller, &target, request).await?;
     let poll = Poll {
         after_seq: 0,
         wait,
         bytes_max: POLL_BYTES_DEFAULT as usize,
         until_end: true,
     };
-    match super::polling::poll(server, id, poll, call).await {
+    Ok(ExecWait::new(server, call, id, poll, Some(waiting)))
+}
+
+async fn read(server: &Server, exec: ExecWait, call: &Call) -> Result<ExecView, ToolError> {
+    let view = match polling::read(server, &exec.id, exec.poll, call).await {
         // The exec runs, and without this answer its id would be lost.
-        Err(error) if error.code() == Code::ResourceExhausted => unread(server, id, call).await,
-        polled => polled,
+        Err(error) if error.code() == Code::ResourceExhausted => {
+            unread(server, &exec.id, call).await?
+        }
+        read => read?,
+    };
+    if let Some(waiting) = exec.waiting {
+        waiting.answered();
     }
+    Ok(view)
 }
 
 /// The status of an exec without its output.
@@ -143,6 +155,13 @@ async fn unread(server: &Server, id: &ExecId, call: &Call) -> Result<ExecView, T
         is_complete: false,
         ..view
     })
+}
+
+fn gone() -> ToolError {
+    let message = "no command of yours waits for this decision: it waited for ten minutes at most, or the server was restarted";
+    ToolError::new(Code::NotFound, message).with_hint(
+        "call list_execs: the command may have run, or run still; exec_poll shows its output",
+    )
 }
 
 impl Params {

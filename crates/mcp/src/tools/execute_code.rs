@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hotcell_domain::{Installer, LANGUAGES, Language, Package};
-use hotcell_service::{Abandonment, CodeFile, CodeRequest, CodeRun, Progress};
+use hotcell_service::{Abandonment, CodeFile, CodeRequest, Progress};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::arguments::Encoding;
 use super::code_view::{CodeView, Output};
-use super::{Answer, Hints, Tool, ToolError, arguments, artifacts};
+use super::snippet::Snippet;
+use super::{Answer, Code, Hints, Tool, ToolError, arguments, artifacts};
+use crate::asking::{Attended, Ongoing};
 use crate::call::Call;
 use crate::{Server, Toolset};
 
@@ -82,7 +84,24 @@ impl Tool for ExecuteCode {
 
     async fn run(server: &Server, params: Params, call: &Call) -> Result<Answer, ToolError> {
         let request = params.request()?;
-        let run = execute(server, request, call).await?;
+        let snippet = match &call.repeated {
+            None => {
+                let snippet = Snippet::start(server, call, request);
+                Ongoing::begin(server, call, snippet, call.asking.open())
+            }
+            Some(repeated) => {
+                let is_meant = |snippet: &Snippet| snippet.is_of(&request.source);
+                let resumed = Ongoing::resume(server, call, repeated, is_meant);
+                resumed.ok_or_else(gone)?
+            }
+        };
+        let run = match snippet.attend(server, call).await? {
+            Attended::Asks(input) => return Ok(Answer::needs(input)),
+            Attended::Ended(snippet, run) => {
+                snippet.answered();
+                run
+            }
+        };
         let service = server.service();
         call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
             .await?;
@@ -93,43 +112,10 @@ impl Tool for ExecuteCode {
     }
 }
 
-/// Runs the snippet. If the client cancels the call, the snippet is cancelled; the session stays. An
-/// interrupt does the same, but the call is answered.
-async fn execute(
-    server: &Server,
-    mut request: CodeRequest,
-    call: &Call,
-) -> Result<CodeRun, ToolError> {
-    let (progress, updates) = Progress::channel();
-    let (abandonment, waiting) = Abandonment::new();
-    request.progress = progress;
-    request.abandonment = abandonment;
-    let step = request.step.subscribe();
-    let what = || match (&*step.borrow(), &*updates.borrow()) {
-        (step, _) if !step.is_empty() => step.clone(),
-        (_, Some(pulling)) => pulling.to_string(),
-        (_, None) => "running the code".to_owned(),
-    };
-    let running = server.service().run_code(&call.caller, request);
-    let handle = call.repl_handle.clone();
-    let interruptible = handle.map(|handle| server.interrupts().register(&call.caller, handle));
-    let interrupted = async {
-        match &interruptible {
-            Some(call) => call.interrupted().await,
-            None => std::future::pending().await,
-        }
-    };
-    let mut running = std::pin::pin!(call.attend_telling(what, running));
-    let run = tokio::select! {
-        run = &mut running => run,
-        () = interrupted => {
-            drop(waiting);
-            return Ok(running.await??);
-        }
-    };
-    let run = run??;
-    waiting.answered();
-    Ok(run)
+fn gone() -> ToolError {
+    let message = "no snippet of yours waits for this decision: it waited for ten minutes at most, or the server was restarted";
+    ToolError::new(Code::NotFound, message)
+        .with_hint("call execute_code again; files of the session are still there")
 }
 
 impl Params {

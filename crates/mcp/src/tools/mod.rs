@@ -43,6 +43,7 @@ mod sandbox_list_files;
 mod sandbox_read_file;
 mod sandbox_write_file;
 mod schema;
+mod snippet;
 mod spawn;
 mod system_status;
 mod toon;

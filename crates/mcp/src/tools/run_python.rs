@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use super::run_view::{Output, RunView};
 use super::{Answer, Code, Hints, Tool, ToolError, arguments};
+use crate::asking::{Attended, Ongoing};
 use crate::call::Call;
-use crate::codemode::{Host, Next, Records, Running, earlier};
+use crate::codemode::{Host, Records, Running, earlier};
 use crate::{Server, Toolset};
 
 /// Bytes that a character may have as JSON.
@@ -56,39 +57,16 @@ impl Tool for RunPython {
         let running = match &call.repeated {
             None => params.start(server, call).await?,
             Some(repeated) => {
-                let suspended = server.suspended();
                 let is_meant = |running: &Running| running.run.is_of(&params.code);
-                let principal = &call.caller.principal;
-                let found = suspended.take(principal, &repeated.state, is_meant);
-                let (running, round) = found.ok_or_else(gone)?;
-                round.answer(&repeated.responses);
-                running
+                let resumed = Ongoing::resume(server, call, repeated, is_meant);
+                resumed.ok_or_else(gone)?
             }
         };
-        attend(server, running, call).await
-    }
-}
-
-/// Waits until it ends or asks. If the client cancels meanwhile, the script is cancelled with its
-/// calls.
-async fn attend(server: &Server, mut running: Running, call: &Call) -> Result<Answer, ToolError> {
-    loop {
-        let doing = running.doing();
-        let next = call.attend_telling(doing, running.next()).await?;
-        match next {
-            Next::Ended(script) => {
+        match running.attend(server, call).await? {
+            Attended::Asks(input) => Ok(Answer::needs(input)),
+            Attended::Ended(running, script) => {
                 let (run, timeout) = running.answered();
-                return ended(server, &run, &script?, timeout, call).await;
-            }
-            Next::Asks(round) => {
-                let suspended = server.suspended();
-                match suspended.keep(&call.caller.principal, running, round) {
-                    Ok(input) => return Ok(Answer::needs(input)),
-                    Err((refused, round)) => {
-                        round.refuse();
-                        running = refused;
-                    }
-                }
+                ended(server, &run, &script, timeout, call).await
             }
         }
     }
@@ -122,9 +100,10 @@ fn gone() -> ToolError {
 }
 
 impl Params {
-    async fn start(&self, server: &Server, call: &Call) -> Result<Running, ToolError> {
+    async fn start(&self, server: &Server, call: &Call) -> Result<Ongoing<Running>, ToolError> {
         let timeout = Duration::from_secs(self.timeout.unwrap_or(30).clamp(1, 120));
-        let (asker, questions) = call.asking.asker();
+        let (forms, next) = call.asking.open();
+        let asker = Arc::new(forms.clone());
         let (run, secret) = self.prepare(server, call, timeout, asker).await?;
         let session = self.session.as_deref();
         let session = session.map(|name| arguments::session(Some(name)));
@@ -147,9 +126,8 @@ impl Params {
             abandonment: Abandonment::default(),
         };
         let (service, caller) = (server.service(), &call.caller);
-        Ok(Running::start(
-            service, caller, run, request, timeout, questions,
-        ))
+        let running = Running::start(service, caller, run, request, timeout);
+        Ok(Ongoing::begin(server, call, running, (forms, next)))
     }
 
     async fn prepare(

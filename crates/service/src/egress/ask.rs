@@ -24,6 +24,8 @@ pub struct EgressQuestion {
     pub id: String,
     /// The container.
     pub container: ContainerId,
+    /// Its alias or its session, if it has one.
+    pub container_name: Option<String>,
     /// The container's owner.
     pub principal: Principal,
     /// Its profile.
@@ -34,6 +36,24 @@ pub struct EgressQuestion {
     pub port: u16,
     /// When it asked.
     pub asked_unix_ms: u64,
+}
+
+/// How somebody was reached who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EgressMeans {
+    /// The command line, or another client that sends its request.
+    Cli,
+    /// A form that the client of an open call showed.
+    Elicitation,
+}
+
+impl EgressMeans {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Cli => "cli",
+            Self::Elicitation => "elicitation",
+        }
+    }
 }
 
 impl Service {
@@ -59,9 +79,13 @@ impl Service {
         caller: &Caller,
         target: &str,
         verdict: Verdict,
+        means: EgressMeans,
     ) -> Result<Vec<EgressQuestion>, ServiceError> {
         let (mut operation, inner) = self.begin(caller, Action::EgressAnswer, &target);
-        operation.note(|arguments| arguments.text("verdict", verdict_word(verdict)));
+        operation.note(|arguments| {
+            arguments.text("verdict", verdict_word(verdict));
+            arguments.text("by", means.as_str());
+        });
         let (answered, mut operation) = operation
             .open(async { inner.answer_egress(caller, target, verdict) })
             .await?;
@@ -141,13 +165,16 @@ fn open_questions(container: &Arc<LiveContainer>) -> Vec<EgressQuestion> {
         .collect()
 }
 
-fn view(container: &LiveContainer, question: Question) -> EgressQuestion {
+pub(super) fn view(container: &LiveContainer, question: Question) -> EgressQuestion {
     let asked = question.asked_at.duration_since(UNIX_EPOCH);
-    let profile = container.row.egress.as_ref();
+    let row = &container.row;
+    let (profile, session) = (row.egress.as_ref(), row.session.as_ref());
+    let alias = row.alias.as_ref().map(|alias| alias.as_str().to_owned());
     EgressQuestion {
         id: question.id,
         container: container.id().clone(),
-        principal: container.row.principal.clone(),
+        container_name: alias.or_else(|| session.map(ToString::to_string)),
+        principal: row.principal.clone(),
         profile: profile.map(ToString::to_string).unwrap_or_default(),
         host: question.host.to_string(),
         port: question.port,

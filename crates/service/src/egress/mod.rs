@@ -14,6 +14,7 @@ mod ask;
 mod assigned;
 mod container;
 mod lookup;
+mod offer;
 mod owner;
 mod purpose;
 mod record;
@@ -30,9 +31,11 @@ use hotcell_domain::{Caller, ContainerSpec, Name, Network, PolicyError, Principa
 use hotcell_egress::{Broker, Policy, ProfileName, Settings};
 use tokio::sync::OnceCell;
 
-pub use self::ask::EgressQuestion;
+pub use self::ask::{EgressMeans, EgressQuestion};
 pub use self::assigned::{AssignedEgress, PrincipalEgress};
 pub(crate) use self::container::ContainerEgress;
+pub use self::offer::EgressOffer;
+use self::offer::Offers;
 pub use self::report::{EgressDenial, EgressReport};
 use crate::status::WHOLE;
 use crate::{Action, Service, ServiceError};
@@ -65,6 +68,7 @@ pub(crate) struct Egress {
     directory: Option<PathBuf>,
     current: RwLock<Arc<Current>>,
     broker: OnceCell<Arc<Broker>>,
+    offers: Offers,
 }
 
 /// The operator's settings, and what they compile to.
@@ -98,6 +102,7 @@ impl Egress {
             directory,
             current: RwLock::new(Arc::new(Current::compile(settings)?)),
             broker: OnceCell::new(),
+            offers: Offers::default(),
         })
     }
 

@@ -128,6 +128,7 @@ impl Observer for Recorder {
             arguments.text("host", question.host.as_str());
             arguments.number("port", question.port.into());
         });
+        self.environment.egress.offers.announce();
     }
 
     fn closed(&self, opened: &Opened, down: u64, up: u64) {

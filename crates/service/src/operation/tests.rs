@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// Methods of the service that do nothing for a caller. One more here needs a reason.
-const WITHOUT_OPERATION: [&str; 11] = [
+const WITHOUT_OPERATION: [&str; 12] = [
     "auth_failed",
     "code_output_chars_max",
     "default_image",
@@ -15,6 +15,7 @@ const WITHOUT_OPERATION: [&str; 11] = [
     "is_ready",
     "is_unrecordable",
     "maxima",
+    "next_egress_offer",
     "resolve_image",
     "responds",
     "stop",

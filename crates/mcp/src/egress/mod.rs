@@ -1,12 +1,17 @@
 //! `hotcell/egress`: the request with which `hotcell egress pending`, `allow` and `deny` show and answer
-//! questions about hosts that are not listed. It is no tool: a model must not let itself out.
+//! questions about hosts that are not listed. It is no tool: a model must not let itself out. The user
+//! of an open call is asked by a form ([`HostQuestions`]).
+
+mod ask;
 
 use hotcell_domain::{Caller, rfc3339};
-use hotcell_service::{EgressQuestion, EgressVerdict};
+use hotcell_service::{EgressMeans, EgressQuestion, EgressVerdict};
 use rmcp::ErrorData;
 use rmcp::model::CustomResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+pub(crate) use ask::HostQuestions;
 
 use crate::Server;
 use crate::tools::ToolError;
@@ -70,7 +75,8 @@ pub(crate) async fn answer(
         EgressRequest::Pending => Ok(service.egress_questions(caller)),
         EgressRequest::Answer { target, verdict } => {
             let target = crate::text::truncate(&target, TARGET_BYTES_MAX);
-            service.answer_egress(caller, target, verdict.into()).await
+            let answered = service.answer_egress(caller, target, verdict.into(), EgressMeans::Cli);
+            answered.await
         }
     };
     let questions = questions.map_err(|error| ToolError::from(error).into_protocol())?;
