@@ -137,7 +137,7 @@ async def asks_in_every_call(client, user):
     assert 'container: "default" (c_' in user.asked[-1][1], user.asked[-1]
     # Several at once are asked about one after another.
     user.answers["new.example.com"] = "allow_once"
-    both = f"{fetch('other.example.com', 'g')} & {fetch('new.example.com', 'h')} & wait"
+    both = f"{fetch('other.example.com', 'g')} >g & {fetch('new.example.com', 'h')} >h & wait; cat g h"
     ran = await run(client, both)
     assert "plain /g 200" in text(ran) and "plain /h 200" in text(ran), ran
     for host in hosts:

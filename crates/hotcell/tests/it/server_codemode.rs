@@ -236,15 +236,24 @@ fn whatever_ends_a_script_cancels_the_calls_that_it_waits_for() {
     let mut client = server.client();
     let answered = run(&mut client, "await mcp_echo.slow(seconds=0)");
     assert_eq!(answered["result"], "done", "{answered}");
+    server.wait_for("began slow");
 
+    // On the busiest machine it calls within that time.
     let slow = "await mcp_echo.slow(seconds=600)";
-    let overdue = client.ok("run_python", json!({"code": slow, "timeout": 1}));
+    let overdue = client.ok("run_python", json!({"code": slow, "timeout": 10}));
     assert_eq!(overdue["status"], "timeout", "{overdue}");
+    server.wait_for("began slow");
     server.wait_for("cancelled slow");
 
-    let left = "import asyncio\ntask = asyncio.ensure_future(mcp_echo.slow(seconds=600))\nawait mcp_echo.echo('x')";
+    let left = "import asyncio\n\
+        async def begun(): return (await mcp_echo.count())['slow']\n\
+        before = await begun()\n\
+        task = asyncio.ensure_future(mcp_echo.slow(seconds=600))\n\
+        while await begun() == before: await asyncio.sleep(0.01)\n\
+        await mcp_echo.echo('x')";
     let left = run(&mut client, left);
     assert_eq!(left["result"], "x", "{left}");
+    server.wait_for("began slow");
     server.wait_for("cancelled slow");
 
     let mut other = Client::socket(&home);

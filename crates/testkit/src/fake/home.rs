@@ -118,7 +118,11 @@ impl Home {
             id: self.id.clone(),
             path: self.path.with_extension("gone"),
         };
-        fs::rename(&self.path, &gone.path)?;
+        match fs::rename(&self.path, &gone.path) {
+            // Another engine on this directory, that of a service that was dropped, was first.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => renamed?,
+        }
         if let Some(process) = gone.process().filter(|process| process.is_running()) {
             process.kill_tree();
             process.wait_blocking();
