@@ -39,6 +39,7 @@ mod server_egress;
 mod server_egress_ask;
 mod server_egress_elicitation;
 mod server_egress_engines;
+mod server_egress_grpc;
 mod server_egress_proxy;
 mod server_egress_trust;
 mod server_egress_variables;
