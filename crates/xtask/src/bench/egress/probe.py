@@ -121,11 +121,47 @@ def idle(count):
     time.sleep(600)
 
 
-ADDRESSES = {name: address(name) for name in ("raw", "tls")}
+def pairs(count):
+    """Holds TLS connections that have carried something."""
+    held = [secured("tls") for _ in range(int(count))]
+    for stream in held:
+        fetch(stream, "/1")
+    print("idle", 0, flush=True)
+    time.sleep(600)
+
+
+def stopped(count):
+    """Asks for much on each connection, and reads nothing of it."""
+    held = [connect("raw") for _ in range(int(count))]
+    for stream in held:
+        stream.recv(1)
+        stream.sendall(b"1000000000\n")
+    print("idle", 0, flush=True)
+    time.sleep(600)
+
+
+def short(count):
+    for _ in range(int(count)):
+        first_byte()
+
+
+def ticks(count):
+    """Says every now and then what time it is."""
+    for _ in range(int(count)):
+        print("tick", time.time_ns(), flush=True)
+        time.sleep(0.02)
+
+
+ADDRESSES = {} if sys.argv[2] in ("nothing", "ticks") else {name: address(name) for name in ("raw", "tls")}
 WORK = {
     "calls": calls,
     "raw": lambda size: timed("download", lambda: raw(size)),
     "opened": opened,
     "idle": idle,
+    "pairs": pairs,
+    "stopped": stopped,
+    "short": short,
+    "ticks": ticks,
+    "nothing": lambda: None,
 }
 WORK[sys.argv[2]](*sys.argv[3:])

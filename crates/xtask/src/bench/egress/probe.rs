@@ -100,6 +100,11 @@ fn text(polled: &Value) -> Result<String> {
     Ok(data.map(Option::unwrap_or_default).collect())
 }
 
+/// What the program has said in an answer about its exec.
+pub(super) fn said(polled: &Value) -> Result<Measured> {
+    parse(&text(polled)?)
+}
+
 fn parse(said: &str) -> Result<Measured> {
     let line = |line: &str| {
         let (name, time) = line.split_once(' ')?;
