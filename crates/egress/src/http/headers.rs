@@ -15,6 +15,9 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
+/// The transfer coding of clients that read what follows a body.
+const TRAILERS: &str = "trailers";
+
 /// Removes what concerns one connection, whatever `Connection` names included.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -31,6 +34,14 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove("proxy-connection");
 }
 
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::TE).iter();
+    let mut codings = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    codings.any(|coding| coding.trim().eq_ignore_ascii_case(TRAILERS))
+}
+
 /// Brings a request into the form that a host expects, with nothing of our connection in it.
 pub(super) fn readdress<B: Body>(
     request: &mut Request<B>,
@@ -38,7 +49,13 @@ pub(super) fn readdress<B: Body>(
     authority: &str,
     is_h2: bool,
 ) {
+    let takes_trailers = takes_trailers(request.headers());
     remove_hop_by_hop(request.headers_mut());
+    if is_h2 && takes_trailers {
+        // HTTP/2 has it from end to end, and gRPC servers refuse requests without it.
+        let trailers = HeaderValue::from_static(TRAILERS);
+        request.headers_mut().insert(header::TE, trailers);
+    }
     let has_length = request.headers().contains_key(header::CONTENT_LENGTH);
     if !is_h2 && !has_length && !request.body().is_end_stream() {
         // Otherwise hyper takes it that a GET has no body.
@@ -62,5 +79,27 @@ pub(super) fn readdress<B: Body>(
     };
     if let Ok(target) = target.parse::<Uri>() {
         *request.uri_mut() = target;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn te_of(sent: &str, is_h2: bool) -> Option<HeaderValue> {
+        let mut request = Request::new(String::new());
+        let value = sent.parse().expect("a value");
+        request.headers_mut().insert(header::TE, value);
+        readdress(&mut request, "https", "host", is_h2);
+        request.headers().get(header::TE).cloned()
+    }
+
+    #[test]
+    fn a_client_of_http2_may_say_that_it_reads_trailers_and_nothing_else() {
+        for sent in ["trailers", "gzip, Trailers"] {
+            assert_eq!(te_of(sent, true).expect("it is passed on"), "trailers");
+            assert_eq!(te_of(sent, false), None);
+        }
+        assert_eq!(te_of("gzip", true), None);
     }
 }

@@ -15,9 +15,10 @@ SECONDS = 20
 
 
 def one(message, context):
-    """Says what came, and who came in what is sent last."""
+    """Says what came, and after it whether it came with the secret, and the secret."""
     authorization = dict(context.invocation_metadata()).get("authorization", "")
-    context.set_trailing_metadata((("who", authorization),))
+    is_known = "yes" if authorization == "Bearer tok_s3cret_value" else "no"
+    context.set_trailing_metadata((("known", is_known), ("echo", authorization)))
     return message
 
 
@@ -50,11 +51,11 @@ def serve(certificate, key):
 
 
 def talk(channel):
-    """Says the next thing when the last one has come back."""
+    """Says the next thing when the last one has come back. None ends like the beginning of a secret, which would be held back."""
     said, heard = queue.SimpleQueue(), []
     answers = channel.stream_stream("/echo.Echo/Chat")(iter(said.get, None), timeout=SECONDS)
     for number in range(3):
-        said.put(b"%d" % number)
+        said.put(b"%d!" % number)
         heard.append(next(answers).decode())
     said.put(None)
     return heard + [answer.decode() for answer in answers]
@@ -72,7 +73,7 @@ def call(host):
         answer, end = channel.unary_unary("/echo.Echo/One").with_call(bytes(100_000), timeout=SECONDS)
         result = {
             "one": len(answer),
-            "who": dict(end.trailing_metadata())["who"],
+            "last": dict(end.trailing_metadata()),
             "chat": talk(channel),
             "fail": error_of(channel, "/echo.Echo/Fail"),
             "refused": error_of(channel, "/echo.Other/One"),
