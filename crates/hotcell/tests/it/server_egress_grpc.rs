@@ -105,4 +105,6 @@ fn grpc_streams_both_ways_through_an_opened_connection_that_adds_a_secret() {
     let denied = ran["egress"]["denied"].to_string();
     assert!(denied.contains(HOST), "{ran}");
     assert!(server.terminate().success());
+    // Before its files.
+    drop(origin);
 }
