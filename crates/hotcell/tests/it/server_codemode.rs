@@ -114,11 +114,12 @@ fn a_script_that_takes_too_long_is_ended() {
     let server = server(&home);
     let mut client = server.client();
     let code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\nprint('began', flush=True)\nwhile True: pass";
-    let ended = client.ok("run_python", json!({"code": code, "timeout": 1}));
+    // On the busiest machine it begins within that time.
+    let ended = client.ok("run_python", json!({"code": code, "timeout": 10}));
     assert_eq!(ended["status"], "timeout", "{ended}");
     assert_eq!(
         (&ended["stdout"], &ended["timeoutSeconds"]),
-        (&json!("began\n"), &json!(1))
+        (&json!("began\n"), &json!(10))
     );
     server.terminate();
 }
