@@ -17,6 +17,10 @@ fn a_snapshot_shows_what_runs_and_how_much_it_writes() {
     let script = "while :; do echo line; sleep 0.01; done";
     let run = json!({"container_id": container, "cmd": ["/bin/sh", "-c", script]});
     let exec = client.ok("exec_start", run)["exec_id"].clone();
+    // It writes all the time from here on.
+    let poll = json!({"exec_id": exec, "wait_s": 50});
+    let polled = client.ok("exec_poll", poll);
+    assert_ne!(polled["messages"], json!([]), "{polled}");
     let taken = output(&mut home.command(&["top", "--json"]));
     assert!(taken.status.success(), "{taken:?}");
     let taken: Value = serde_json::from_slice(&taken.stdout).expect("JSON");
