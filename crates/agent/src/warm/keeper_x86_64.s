@@ -80,7 +80,13 @@ hotcell_keeper_begin:
     syscall
     cmp rax, -110
     jne 1b
-    # Nobody knows what the keeper does. The zygote has to give up, and keeps its memory.
+    # Somebody has stopped or killed the keeper. The zygote gives up; a keeper that went on later would
+    # fork it in the middle of something else: kill(keeper, SIGKILL).
+    mov edi, ebp
+    mov esi, 9
+    mov eax, 62
+    syscall
+    mov rax, -110
     jmp 95f
 2:
     mov rax, rbp

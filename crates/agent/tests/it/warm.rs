@@ -28,14 +28,19 @@ impl Warmed {
     /// Starts the agent through a wrapper program and waits for its interpreter.
     pub(crate) async fn start_by(wrapper: &[&str]) -> Self {
         let warmed = Self::with(Agent::start_by(wrapper).await);
+        warmed.warm_up().await;
+        warmed.until_warm().await;
+        warmed
+    }
+
+    /// Asks for an interpreter, and does not wait for it.
+    pub(crate) async fn warm_up(&self) {
         let request = WarmUpRequest {
             interpreter: Interpreter::Python.into(),
             program: "python3".into(),
-            env: warmed.python(&[]).env,
+            env: self.python(&[]).env,
         };
-        warmed.agent.client.clone().warm_up(request).await.unwrap();
-        warmed.until_warm().await;
-        warmed
+        self.agent.client.clone().warm_up(request).await.unwrap();
     }
 
     /// Starts an agent that nobody asks to warm anything up.

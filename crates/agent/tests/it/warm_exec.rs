@@ -244,3 +244,42 @@ fn processes(line: &str) -> usize {
         })
         .count()
 }
+
+#[tokio::test]
+async fn a_starting_zygote_that_is_killed_leaves_nothing_that_it_has_stopped() {
+    let warmed = Warmed::start_cold().await;
+    warmed.warm_up().await;
+    let mut stopped = None;
+    until("a process has stopped itself", || {
+        let zygotes = children(warmed.agent.pid());
+        stopped = zygotes.into_iter().find_map(|zygote| {
+            let trial = trials(zygote).into_iter().find(|pid| is_stopped(*pid))?;
+            // At once: a program that does it would take longer than the zygote looks.
+            let zygote = rustix::process::Pid::from_raw(zygote)?;
+            rustix::process::kill_process(zygote, rustix::process::Signal::KILL).ok()?;
+            Some(trial)
+        });
+        stopped.is_some()
+    })
+    .await;
+    let trial = stopped.unwrap();
+    until("it is gone", || !is_alive(trial)).await;
+}
+
+/// The children of all threads of a process, read without a look at all other processes: they are
+/// stopped for milliseconds.
+fn trials(zygote: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{zygote}/task"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let children =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<String> = children.collect();
+    let pids = children.iter().flat_map(|pids| pids.split_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
+}
