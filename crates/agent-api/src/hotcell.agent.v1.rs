@@ -99,6 +99,26 @@ pub struct ExecStart {
     /// plain one would is done by the plain one. Not part of what makes two starts the same.
     #[prost(enumeration = "Interpreter", tag = "11")]
     pub warm_interpreter: i32,
+    /// What is done when the leader has ended and before `exit` is sent (feature CLEANUP). Absent:
+    /// nothing.
+    #[prost(message, optional, tag = "12")]
+    pub cleanup: ::core::option::Option<Cleanup>,
+    /// All of stdin, at most CHUNK_BYTES_MAX (feature INPUT): written as if by Input, which is then
+    /// closed. Needs `stdin`. Not part of what makes two starts the same.
+    #[prost(bytes = "bytes", optional, tag = "13")]
+    pub input: ::core::option::Option<::prost::bytes::Bytes>,
+}
+/// The end of a command that leaves nothing behind, without a call for each step: whatever runs
+/// in the background is ended as by Cancel, with `grace_ms` of the start; then a file is removed
+/// and a directory is compared with what it held before the command.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cleanup {
+    /// A file below the root, such as the command's source. Empty: none.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub remove: ::prost::bytes::Bytes,
+    /// A directory below the root whose new and changed regular files are reported. Empty: none.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub report: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WarmUpRequest {
@@ -193,6 +213,19 @@ pub struct Exit {
     pub start_error: ::core::option::Option<StartError>,
     #[prost(message, optional, tag = "5")]
     pub usage: ::core::option::Option<Usage>,
+    /// Present if the start asked for a cleanup.
+    #[prost(message, optional, tag = "6")]
+    pub changes: ::core::option::Option<Changes>,
+}
+/// Files that are new since an exec began, or have another etag.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Changes {
+    /// Regular files only, sorted by path, at most LIST_ENTRIES_MAX.
+    #[prost(message, repeated, tag = "1")]
+    pub files: ::prost::alloc::vec::Vec<FileInfo>,
+    /// Whether the directory holds more than was looked at, before or after.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartError {
@@ -802,6 +835,10 @@ pub enum Feature {
     Datagrams = 3,
     /// Trust.
     Trust = 4,
+    /// ExecStart.cleanup and Exit.changes.
+    Cleanup = 5,
+    /// ExecStart.input.
+    Input = 6,
 }
 impl Feature {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -815,6 +852,8 @@ impl Feature {
             Self::Disk => "DISK",
             Self::Datagrams => "DATAGRAMS",
             Self::Trust => "TRUST",
+            Self::Cleanup => "CLEANUP",
+            Self::Input => "INPUT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -825,6 +864,8 @@ impl Feature {
             "DISK" => Some(Self::Disk),
             "DATAGRAMS" => Some(Self::Datagrams),
             "TRUST" => Some(Self::Trust),
+            "CLEANUP" => Some(Self::Cleanup),
+            "INPUT" => Some(Self::Input),
             _ => None,
         }
     }

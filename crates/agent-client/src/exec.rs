@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, EXECS_MAX};
+use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, EXECS_MAX, LIST_ENTRIES_MAX};
 use hotcell_agent_api::v1::exec_event::Event as WireEvent;
 use hotcell_agent_api::v1::exec_request::Request;
 use hotcell_agent_api::v1::{
@@ -17,7 +17,7 @@ use tonic::Streaming;
 
 use crate::error::printable;
 use crate::transfer::check_chunk;
-use crate::{Agent, AgentError, Feature};
+use crate::{Agent, AgentError, Feature, FileInfo, FileKind};
 
 /// Acknowledgements that wait to be sent. Each one covers all before it, so one that finds the
 /// queue full is dropped: the next one does.
@@ -40,11 +40,26 @@ pub struct Command {
     pub grace: Duration,
     /// Keep stdin open for [`Agent::input`].
     pub stdin: bool,
+    /// All of its stdin, at most [`CHUNK_BYTES_MAX`](crate::bounds::CHUNK_BYTES_MAX), instead of
+    /// calls of [`Agent::input`]. Needs `stdin`, and an agent with [`Feature::Input`].
+    pub input: Option<Bytes>,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<Winsize>,
     /// The interpreter that `argv` starts with a script, if a warm one may run it. Not sent to
     /// agents that lack [`Feature::WarmPython`].
     pub warm_interpreter: Option<Interpreter>,
+    /// What the agent does once it has ended. Not sent to agents that lack [`Feature::Cleanup`].
+    pub cleanup: Option<Cleanup>,
+}
+
+/// The end of a command that leaves nothing behind: the agent ends its background processes, then
+/// removes a file and tells what changed in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cleanup {
+    /// The file to remove, relative to the root.
+    pub remove: Option<Vec<u8>>,
+    /// The directory whose new and changed regular files [`Exit::changes`] tells.
+    pub report: Option<Vec<u8>>,
 }
 
 /// An interpreter that an agent can warm up.
@@ -105,6 +120,17 @@ pub struct Exit {
     pub signal: Option<u8>,
     /// The resources it used.
     pub usage: Usage,
+    /// What its cleanup found; `None` if the agent did none.
+    pub changes: Option<Changes>,
+}
+
+/// Files that are new or changed since an exec began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Regular files in path order, at most [`LIST_ENTRIES_MAX`].
+    pub files: Vec<FileInfo>,
+    /// Whether the directory holds more than the agent looked at.
+    pub has_more: bool,
 }
 
 /// Why an exec ended.
@@ -178,9 +204,15 @@ impl Agent {
     /// Starts a command under an id that the caller chooses, and follows it. Idempotent: repeating
     /// the call with the same id and command follows the running exec.
     pub async fn start(&self, exec_id: &str, command: &Command) -> Result<Follow, AgentError> {
+        if command.input.is_some() {
+            self.require(Feature::Input)?;
+        }
         let mut request = start_request(exec_id, command);
         if !self.has(Feature::WarmPython) {
             request.warm_interpreter = v1::Interpreter::NoInterpreter.into();
+        }
+        if !self.has(Feature::Cleanup) {
+            request.cleanup = None;
         }
         self.follow(Request::Start(request), 0).await
     }
@@ -390,7 +422,7 @@ impl Event {
         let kind = match event.event {
             Some(WireEvent::Started(started)) => EventKind::Started(started.pid),
             Some(WireEvent::Output(output)) => parse_output(output)?,
-            Some(WireEvent::Exit(exit)) => EventKind::Exit(Exit::parse(&exit)?),
+            Some(WireEvent::Exit(exit)) => EventKind::Exit(Exit::parse(exit)?),
             None => return Err(AgentError::Protocol("it sent an empty event")),
         };
         Ok(Self {
@@ -412,13 +444,13 @@ fn parse_output(output: v1::Output) -> Result<EventKind, AgentError> {
 }
 
 impl Exit {
-    fn parse(exit: &v1::Exit) -> Result<Self, AgentError> {
+    fn parse(exit: v1::Exit) -> Result<Self, AgentError> {
         let cause = match exit.cause() {
             v1::ExitCause::Exited => ExitCause::Exited,
             v1::ExitCause::TimedOut => ExitCause::TimedOut,
             v1::ExitCause::Cancelled => ExitCause::Cancelled,
             v1::ExitCause::KeeperKilled => ExitCause::KeeperKilled,
-            v1::ExitCause::NotStarted => not_started(exit)?,
+            v1::ExitCause::NotStarted => not_started(&exit)?,
             v1::ExitCause::Unspecified => {
                 return Err(AgentError::Protocol("an exit has no cause"));
             }
@@ -430,6 +462,26 @@ impl Exit {
             code: exit.code.map(byte).transpose().map_err(wrong)?,
             signal: exit.signal.map(byte).transpose().map_err(wrong)?,
             usage: exit.usage.map(Usage::from).unwrap_or_default(),
+            changes: exit.changes.map(Changes::parse).transpose()?,
+        })
+    }
+}
+
+impl Changes {
+    fn parse(changes: v1::Changes) -> Result<Self, AgentError> {
+        if changes.files.len() > LIST_ENTRIES_MAX as usize {
+            return Err(AgentError::Protocol("an exit tells of too many files"));
+        }
+        let files = changes.files.into_iter().map(FileInfo::parse);
+        let files: Vec<_> = files.collect::<Result<_, _>>()?;
+        if files.iter().any(|file| file.kind != FileKind::File) {
+            return Err(AgentError::Protocol(
+                "an exit tells of files that are not regular",
+            ));
+        }
+        Ok(Self {
+            files,
+            has_more: changes.more,
         })
     }
 }
@@ -491,11 +543,13 @@ fn start_request(exec_id: &str, command: &Command) -> ExecStart {
         timeout_ms: command.timeout.map_or(0, |timeout| millis(timeout).max(1)),
         grace_ms: millis(command.grace),
         stdin: command.stdin,
+        input: command.input.clone(),
         tty: command.tty.map(v1::Winsize::from),
         warm_interpreter: command
             .warm_interpreter
             .map_or(v1::Interpreter::NoInterpreter, Into::into)
             .into(),
+        cleanup: command.cleanup.clone().map(v1::Cleanup::from),
     }
 }
 
@@ -522,8 +576,19 @@ impl Command {
             timeout: None,
             grace: Duration::from_secs(3),
             stdin: false,
+            input: None,
             tty: None,
             warm_interpreter: None,
+            cleanup: None,
+        }
+    }
+}
+
+impl From<Cleanup> for v1::Cleanup {
+    fn from(cleanup: Cleanup) -> Self {
+        Self {
+            remove: cleanup.remove.unwrap_or_default().into(),
+            report: cleanup.report.unwrap_or_default().into(),
         }
     }
 }

@@ -23,6 +23,10 @@ pub enum Feature {
     Datagrams,
     /// [`Agent::trust`](crate::Agent::trust).
     Trust,
+    /// [`Command::cleanup`](crate::Command::cleanup).
+    Cleanup,
+    /// [`Command::input`](crate::Command::input).
+    Input,
 }
 
 impl Feature {
@@ -33,6 +37,8 @@ impl Feature {
             Self::Disk => v1::Feature::Disk,
             Self::Datagrams => v1::Feature::Datagrams,
             Self::Trust => v1::Feature::Trust,
+            Self::Cleanup => v1::Feature::Cleanup,
+            Self::Input => v1::Feature::Input,
         };
         1 << number as u32
     }
@@ -46,6 +52,8 @@ impl fmt::Display for Feature {
             Self::Disk => "disk limits",
             Self::Datagrams => "egress",
             Self::Trust => "certificates of egress",
+            Self::Cleanup => "the cleanup after an exec",
+            Self::Input => "input with the start",
         })
     }
 }
@@ -55,12 +63,14 @@ impl fmt::Display for Feature {
 pub struct Features(u64);
 
 impl Features {
-    const KNOWN: [Feature; 5] = [
+    const KNOWN: [Feature; 7] = [
         Feature::Tunnel,
         Feature::WarmPython,
         Feature::Disk,
         Feature::Datagrams,
         Feature::Trust,
+        Feature::Cleanup,
+        Feature::Input,
     ];
 
     /// The known features among those that an agent claims.
@@ -82,7 +92,7 @@ mod tests {
     #[test]
     fn what_this_server_does_not_know_is_no_feature() {
         assert_eq!(Features::parse(0), Features::default());
-        assert_eq!(Features::parse(u64::MAX), Features::parse(0b1_1111));
+        assert_eq!(Features::parse(u64::MAX), Features::parse(0b111_1111));
         assert!(Features::parse(1).contains(Feature::Tunnel));
         assert!(!Features::parse(!1).contains(Feature::Tunnel));
     }

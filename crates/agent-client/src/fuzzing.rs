@@ -125,6 +125,10 @@ fn assert_event(event: &Event) {
                 assert!(step.chars().count() <= MESSAGE_CHARS_MAX && (1..4096).contains(errno));
                 assert_plain(step);
             }
+            if let Some(changes) = &exit.changes {
+                assert!(changes.files.len() <= LIST_ENTRIES_MAX as usize);
+                changes.files.iter().for_each(assert_file);
+            }
         }
     }
 }
@@ -238,13 +242,14 @@ mod tests {
     }
 
     prop_compose! {
-        fn exit()(cause in -1..7, code in of(number()), signal in of(number()), step in text(), errno in of(number()), big: u64) -> v1::Exit {
+        fn exit()(cause in -1..7, code in of(number()), signal in of(number()), step in text(), errno in of(number()), big: u64, files in of(vec(info(), 0..3))) -> v1::Exit {
             v1::Exit {
                 cause,
                 code,
                 signal,
                 start_error: errno.map(|errno| v1::StartError { step, errno }),
                 usage: Some(v1::Usage { wall_us: big, user_us: big, ..v1::Usage::default() }),
+                changes: files.map(|files| v1::Changes { files, more: big > 1 }),
             }
         }
     }

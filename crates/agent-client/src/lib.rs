@@ -28,8 +28,8 @@ pub use datagrams::{DatagramSender, Datagrams};
 pub use disk::DiskUse;
 pub use error::{AgentError, AgentRefusal};
 pub use exec::{
-    Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter, Output, Usage,
-    Winsize,
+    Changes, Cleanup, Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter,
+    Output, Usage, Winsize,
 };
 pub use feature::{Feature, Features};
 pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};

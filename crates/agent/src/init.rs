@@ -85,9 +85,10 @@ async fn serve(
         Listen::Inherited | Listen::Path(_) => None,
     };
     // No exec may run as the user that is accepted as the server.
-    let execs = Arc::new(Execs::new(table, allowed_uid, &options.root));
-    let connections = Arc::new(Connections::default());
     let files = Files::open(Path::new(&options.root))?;
+    let execs = Execs::new(table, allowed_uid, &options.root, files.clone());
+    let execs = Arc::new(execs);
+    let connections = Arc::new(Connections::default());
     let about = HelloInfo::new(&options.root, options.protocol_max)?;
     let service = AgentService::new(about, execs.clone(), files, connections.clone());
     let incoming = Incoming::new(listener, allowed_uid, &connections)?;

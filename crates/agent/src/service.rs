@@ -71,6 +71,8 @@ impl HelloInfo {
             Feature::Disk,
             Feature::Datagrams,
             Feature::Trust,
+            Feature::Cleanup,
+            Feature::Input,
         ];
         let bits = features.map(|feature| 1 << feature as u32);
         bits.into_iter().fold(0, |all, bit| all | bit)

@@ -10,6 +10,9 @@ pub(crate) enum Request {
     /// The first one: proves that it is the script.
     Hello {
         secret: String,
+        /// Whether it knows already what it is told first.
+        #[serde(default)]
+        is_welcome: bool,
     },
     Call(Call),
     Tools {

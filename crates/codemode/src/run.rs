@@ -137,8 +137,8 @@ impl Run {
         is_same && !self.is_connected.swap(true, Ordering::AcqRel)
     }
 
-    /// What the script is told first.
-    pub(crate) fn welcome(&self) -> Value {
+    /// What the script is told first, on standard input or by the connection.
+    pub fn welcome(&self) -> String {
         let listed = |servers: &[ServerSummary]| -> Vec<Value> {
             let one = |server: &ServerSummary| json!({"name": server.name, "alias": server.alias});
             servers.iter().map(one).collect()
@@ -149,6 +149,7 @@ impl Run {
             "servers": listed(&self.parts.granted),
             "others": listed(&self.parts.others),
         })
+        .to_string()
     }
 }
 

@@ -52,18 +52,20 @@ impl Run {
     /// second one.
     pub async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin>(self: &Arc<Self>, stream: S) {
         let (mut reader, mut writer) = tokio::io::split(stream);
-        if !self.hello(&mut reader).await {
+        let Some(is_welcome) = self.hello(&mut reader).await else {
             tracing::debug!(run.id = %self.id, "a connection that is not the script's is closed");
             return;
-        }
+        };
         let (frames, waiting) = mpsc::channel(ANSWERS_MAX);
         let answers = Answers {
             frames,
             memory: Arc::new(Semaphore::new(MEMORY_KIB)),
         };
-        let welcome = serde_json::to_vec(&self.welcome()).unwrap_or_default();
-        if writer.write_all(&frame::encode(0, &welcome)).await.is_err() {
-            return;
+        if !is_welcome {
+            let welcome = frame::encode(0, self.welcome().as_bytes());
+            if writer.write_all(&welcome).await.is_err() {
+                return;
+            }
         }
         tokio::select! {
             () = self.read(&mut reader, &answers) => {}
@@ -73,7 +75,8 @@ impl Run {
         self.told.notify_waiters();
     }
 
-    async fn hello<R: AsyncRead + Unpin>(&self, reader: &mut R) -> bool {
+    /// Whether the script has its welcome; `None` if it is not the script.
+    async fn hello<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Option<bool> {
         let hello = async {
             let header = frame::read_header(reader).await.ok()??;
             let body = frame::read_body(reader, header, HELLO_BYTES_MAX)
@@ -83,14 +86,13 @@ impl Run {
                 return None;
             };
             match Request::parse(&body) {
-                Ok(Request::Hello { secret }) => Some(secret),
+                Ok(Request::Hello { secret, is_welcome }) => Some((secret, is_welcome)),
                 Ok(_) | Err(_) => None,
             }
         };
         let said = tokio::time::timeout(HELLO_TIMEOUT, hello).await;
-        said.ok()
-            .flatten()
-            .is_some_and(|secret| self.admits(&secret))
+        let (secret, is_welcome) = said.ok()??;
+        self.admits(&secret).then_some(is_welcome)
     }
 
     /// Reads requests until the script says that it has ended, or the connection does.

@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 use super::error::ExecError;
 use super::follow::Follower;
 use super::input::Input;
-use super::start::{Fingerprint, Fingerprints, Start};
+use super::start::{Fingerprint, Fingerprints, Start, StartError};
 use super::status::Status;
 use super::stdio::{self, Opened};
 use super::supervise::ExecSupervisor;
 use super::{Exec, ExecParts};
+use crate::files::{Files, PendingCleanup};
 use crate::log;
 use crate::process::{Launch, Table, tree};
 use crate::sys::CStrings;
@@ -35,6 +36,7 @@ pub struct Execs {
     /// Memory limit per process, where no cgroup enforces one.
     data_bytes_max: Option<u64>,
     warm: Warm,
+    files: Files,
     entries: Mutex<ExecEntries>,
     /// Notified when an id is no longer in `beginning`.
     begun: Notify,
@@ -49,10 +51,19 @@ struct ExecEntries {
     is_closed: bool,
 }
 
+/// What an exec consists of beside its command.
+struct Work {
+    fingerprint: Fingerprint,
+    opened: Opened,
+    /// A spare that runs it already.
+    process: Option<Running>,
+    cleanup: Option<PendingCleanup>,
+}
+
 impl Execs {
     /// Creates an empty registry. Keepers are added to `table`; no exec may run as `reserved_uid`;
-    /// execs may write to `root`.
-    pub fn new(table: Table, reserved_uid: Option<u32>, root: &str) -> Self {
+    /// execs may write to `root`, which `files` serves.
+    pub fn new(table: Table, reserved_uid: Option<u32>, root: &str, files: Files) -> Self {
         let data_bytes_max = pass_on_data_limit();
         Self {
             warm: Warm::new(table.clone(), data_bytes_max, root),
@@ -61,6 +72,7 @@ impl Execs {
             can_switch_user: can_switch_user(),
             reserved_uid,
             data_bytes_max,
+            files,
             entries: Mutex::default(),
             begun: Notify::new(),
         }
@@ -87,7 +99,11 @@ impl Execs {
                 Entry::New(entry) => break entry,
             }
         };
-        let begun = self.begin(start, fingerprint).await;
+        let begun = async {
+            let cleanup = self.begin_cleanup(asked).await?;
+            self.begin(start, fingerprint, cleanup).await
+        };
+        let begun = begun.await;
         drop(entry);
         begun
     }
@@ -116,8 +132,21 @@ impl Execs {
         }))
     }
 
+    async fn begin_cleanup(&self, asked: &ExecStart) -> Result<Option<PendingCleanup>, ExecError> {
+        let Some(cleanup) = asked.cleanup.clone() else {
+            return Ok(None);
+        };
+        let begun = self.files.begin_cleanup(cleanup).await;
+        begun.map(Some).map_err(|_| StartError::Cleanup.into())
+    }
+
     /// Starts an exec, in a warm interpreter if the request allows it and one is ready.
-    async fn begin(&self, start: Start, fingerprint: Fingerprint) -> Result<Follower, ExecError> {
+    async fn begin(
+        &self,
+        start: Start,
+        fingerprint: Fingerprint,
+        cleanup: Option<PendingCleanup>,
+    ) -> Result<Follower, ExecError> {
         let opened = stdio::open(&start).map_err(ExecError::os("open the streams"))?;
         let child = &opened.child;
         let mut process = None;
@@ -125,24 +154,24 @@ impl Execs {
             let stdio = [&child.stdin, &child.stdout, &child.stderr];
             process = self.warm.begin(&start, stdio).await;
         }
-        self.register(start, fingerprint, opened, process)
+        let work = Work {
+            fingerprint,
+            opened,
+            process,
+            cleanup,
+        };
+        self.register(start, work)
     }
 
-    fn register(
-        &self,
-        start: Start,
-        fingerprint: Fingerprint,
-        opened: Opened,
-        process: Option<Running>,
-    ) -> Result<Follower, ExecError> {
+    fn register(&self, start: Start, work: Work) -> Result<Follower, ExecError> {
         let mut entries = self.lock();
         if let Err(error) = entries.make_room() {
-            if let Some(process) = process {
+            if let Some(process) = work.process {
                 tokio::spawn(tree::kill(process.keeper, process.gone));
             }
             return Err(error);
         }
-        let exec = self.launch(start, fingerprint, entries.started, opened, process)?;
+        let exec = self.launch(start, entries.started, work)?;
         entries.started += 1;
         entries.by_id.insert(exec.id.clone(), exec.clone());
         Follower::new(exec, 0)
@@ -223,14 +252,13 @@ impl Execs {
     }
 
     /// Starts the process, unless it runs already, and its supervisor.
-    fn launch(
-        &self,
-        start: Start,
-        fingerprint: Fingerprint,
-        serial: u64,
-        opened: Opened,
-        process: Option<Running>,
-    ) -> Result<Arc<Exec>, ExecError> {
+    fn launch(&self, start: Start, serial: u64, work: Work) -> Result<Arc<Exec>, ExecError> {
+        let Work {
+            fingerprint,
+            opened,
+            process,
+            cleanup,
+        } = work;
         let (has_terminal, child) = (opened.terminal.is_some(), opened.child);
         let Running {
             keeper,
@@ -264,8 +292,14 @@ impl Execs {
             has_terminal,
             timeout: start.timeout,
             grace: start.grace,
+            cleanup,
         };
         tokio::spawn(supervisor.run());
+        if let Some(input) = start.input {
+            let exec = exec.clone();
+            // Fails if nobody reads it any more: whoever starts an exec does not wait for that.
+            tokio::spawn(async move { exec.input.write(0, &input, true).await.map(drop) });
+        }
         Ok(exec)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hotcell_agent_api::bounds::{
-    ARGV_ENV_BYTES_MAX, ARGV_MAX, ENV_MAX, EXEC_ID_BYTES_MAX, GRACE_MS_MAX, PATH_BYTES_MAX,
-    TIMEOUT_MS_MAX,
+    ARGV_ENV_BYTES_MAX, ARGV_MAX, CHUNK_BYTES_MAX, ENV_MAX, EXEC_ID_BYTES_MAX, GRACE_MS_MAX,
+    PATH_BYTES_MAX, TIMEOUT_MS_MAX,
 };
 use hotcell_agent_api::v1::{EnvVar, ExecStart, Interpreter, Winsize};
 use rustix::process::{Gid, Uid};
@@ -40,6 +40,8 @@ pub struct Start {
     pub grace: Duration,
     /// Whether stdin stays open for `Input`.
     pub stdin: bool,
+    /// All of its stdin, if it came with the request.
+    pub input: Option<Bytes>,
     /// The size of its terminal; `None`: pipes.
     pub tty: Option<rustix::termios::Winsize>,
     /// Whether a warm Python interpreter may run it.
@@ -65,6 +67,10 @@ pub enum StartError {
     Path,
     #[error("{0} is too large")]
     Bound(&'static str),
+    #[error("the paths of cleanup must be below the root")]
+    Cleanup,
+    #[error("input needs stdin and must have at most {CHUNK_BYTES_MAX} bytes")]
+    Input,
 }
 
 impl Start {
@@ -82,6 +88,7 @@ impl Start {
             timeout: timeout(start.timeout_ms)?,
             grace: grace(start.grace_ms)?,
             stdin: start.stdin,
+            input: input(start)?,
             tty: start.tty.as_ref().map(window).transpose()?,
             warm_python: start.warm_interpreter() == Interpreter::Python,
         })
@@ -183,6 +190,13 @@ fn user(start: &ExecStart) -> Result<Option<User>, StartError> {
     Ok((asked != own).then_some(asked))
 }
 
+fn input(start: &ExecStart) -> Result<Option<Bytes>, StartError> {
+    match &start.input {
+        Some(input) if !start.stdin || input.len() > CHUNK_BYTES_MAX => Err(StartError::Input),
+        input => Ok(input.clone()),
+    }
+}
+
 fn timeout(milliseconds: u64) -> Result<Option<Duration>, StartError> {
     match milliseconds {
         0 => Ok(None),
@@ -235,6 +249,8 @@ impl Fingerprints {
 
 #[cfg(test)]
 mod tests {
+    use hotcell_agent_api::v1::Cleanup;
+
     use super::*;
 
     fn asked() -> ExecStart {
@@ -300,6 +316,15 @@ mod tests {
             refused(|start| start.uid = Some(NO_ID)),
             StartError::Bound("uid or gid")
         );
+        assert_eq!(
+            refused(|start| start.input = Some("x".into())),
+            StartError::Input
+        );
+        let long = |start: &mut ExecStart| {
+            start.stdin = true;
+            start.input = Some(vec![0; CHUNK_BYTES_MAX + 1].into());
+        };
+        assert_eq!(refused(long), StartError::Input);
         let tall = Winsize {
             rows: 1 << 16,
             cols: 1,
@@ -337,9 +362,10 @@ mod tests {
         assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
         other.stdin = true;
         assert_ne!(fingerprints.of(&asked()), fingerprints.of(&other));
-        // The permission to use a warm interpreter is not part of the fingerprint.
+        // Neither the permission to use a warm interpreter nor the cleanup is part of the fingerprint.
         other.stdin = false;
         other.set_warm_interpreter(Interpreter::Python);
+        other.cleanup = Some(Cleanup::default());
         assert_eq!(fingerprints.of(&asked()), fingerprints.of(&other));
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotcell_agent_api::bounds::CHUNK_BYTES_MAX;
-use hotcell_agent_api::v1::{self, Exit, ExitCause, Stream, Usage};
+use hotcell_agent_api::v1::{self, Changes, Exit, ExitCause, Stream, Usage};
 
 use super::Exec;
 use super::output::{Chunk, Outputs};
 use super::status::Status;
+use crate::files::PendingCleanup;
 use crate::log;
 use crate::process::{Record, WaitStatus};
 
@@ -21,6 +22,9 @@ const TERMINAL_DRAIN: Duration = Duration::from_millis(200);
 /// written after the leader's exit, by a background process that never stops.
 const TERMINAL_BYTES_MAX: u64 = 128 << 10;
 
+/// How long a keeper may take to exit once its last process has.
+const KEEPER_EXIT: Duration = Duration::from_millis(5);
+
 /// One exec's supervisor.
 pub(super) struct ExecSupervisor {
     pub exec: Arc<Exec>,
@@ -30,6 +34,8 @@ pub(super) struct ExecSupervisor {
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL after the timeout.
     pub grace: Duration,
+    /// Done after the last output and before the exit is told.
+    pub cleanup: Option<PendingCleanup>,
 }
 
 impl ExecSupervisor {
@@ -42,7 +48,11 @@ impl ExecSupervisor {
         self.exec.leader_ended();
         usage.wall_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.drain(&mut usage).await;
-        self.exec.finish(exit(end, usage));
+        let mut exit = exit(end, usage);
+        if let Some(cleanup) = self.cleanup.take() {
+            exit.changes = Some(self.clean_up(cleanup).await);
+        }
+        self.exec.finish(exit);
         let Self {
             exec, mut outputs, ..
         } = self;
@@ -97,6 +107,20 @@ impl ExecSupervisor {
                 ));
             }
         });
+    }
+
+    /// Ends what the leader left behind, then lets its files be cleaned up.
+    async fn clean_up(&self, cleanup: PendingCleanup) -> Changes {
+        let mut gone = self.exec.gone();
+        // A keeper without processes exits by itself, which spares the search for them.
+        if tokio::time::timeout(KEEPER_EXIT, gone.wait())
+            .await
+            .is_err()
+            && let Err(error) = self.exec.end(ExitCause::Cancelled, self.grace).await
+        {
+            log::line(format_args!("an exec was not ended: {error}"));
+        }
+        cleanup.finish().await
     }
 
     /// Stores what is in the pipes now; anything later was written after the leader's exit.

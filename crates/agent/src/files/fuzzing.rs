@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, mpsc};
 use super::batch::Batch;
 use super::beneath::Beneath;
 use super::blocking::Stop;
+use super::cleanup::Cleanup;
 use super::copy::Copy;
 use super::glob::Glob;
 use super::import::{Import, Piece};
@@ -29,7 +30,15 @@ const ROOT: &[u8] = b"/workspace";
 /// Parses the bytes as each kind of request.
 pub fn requests(bytes: &[u8]) {
     path(bytes);
-    decoded(bytes, |start: ExecStart| drop(Start::parse(&start)));
+    decoded(bytes, |mut start: ExecStart| {
+        drop(Start::parse(&start));
+        drop(
+            start
+                .cleanup
+                .take()
+                .map(|asked| Cleanup::parse(asked, ROOT)),
+        );
+    });
     decoded(bytes, |request: ListRequest| {
         drop(Listing::parse(&request, ROOT));
     });

@@ -65,12 +65,16 @@ impl Listing {
         })
     }
 
-    /// Builds the page.
-    pub(super) fn page(&self, root: &Beneath, stop: &Stop) -> Result<ListReply, Error> {
+    /// Opens the listed directory. Does not block.
+    pub(super) fn base(&self, root: &Beneath) -> Result<Beneath, Error> {
         // Opened for reading once, so that a file or an unreadable directory is reported.
         drop(root.listable(&self.path)?);
-        let base = root.narrowed(&self.path)?;
-        let mut walk = Walk::after(&base, &self.cursor, self.recursive)?;
+        root.narrowed(&self.path)
+    }
+
+    /// Builds the page.
+    pub(super) fn page(&self, base: &Beneath, stop: &Stop) -> Result<ListReply, Error> {
+        let mut walk = Walk::after(base, &self.cursor, self.recursive)?;
         let mut page = Page {
             reply: ListReply::default(),
             bytes: 0,

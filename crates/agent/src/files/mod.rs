@@ -12,6 +12,7 @@ mod batch;
 mod beneath;
 mod blocking;
 mod chunks;
+mod cleanup;
 mod copy;
 mod error;
 mod etag;
@@ -77,6 +78,7 @@ use self::relocate::{Delete, Mkdir, Move};
 use self::stage::{Direct, Stage as _};
 use self::write::{Received, Write};
 
+pub use self::cleanup::PendingCleanup;
 pub use self::read::ReadStream;
 
 /// Concurrent imports and exports: each occupies a thread.
@@ -137,8 +139,8 @@ impl Files {
     /// One page of a directory or a tree.
     pub async fn list(&self, request: ListRequest) -> Result<ListReply, Status> {
         let listing = Listing::parse(&request, &self.root_path)?;
-        let root = self.root();
-        Ok(blocking::run(move |stop| listing.page(&root, stop)).await?)
+        let base = listing.base(&self.root())?;
+        Ok(blocking::run(move |stop| listing.page(&base, stop)).await?)
     }
 
     #[expect(

@@ -27,6 +27,7 @@ prop_compose! {
         (timeout_ms, grace_ms) in (any::<u64>(), any::<u64>()),
         small in any::<bool>(),
         stdin in any::<bool>(),
+        input in option::weighted(0.1, text()),
         tty in option::of((any::<u32>(), any::<u32>())),
     ) -> ExecStart {
         ExecStart {
@@ -44,6 +45,8 @@ prop_compose! {
             stdin,
             tty: tty.map(|(rows, cols)| Winsize { rows: rows % 70_000, cols: cols % 70_000 }),
             warm_interpreter: 0,
+            cleanup: None,
+            input: input.map(Into::into),
         }
     }
 }
@@ -61,6 +64,7 @@ proptest! {
         prop_assert_eq!(start.argv.len(), asked.argv.len());
         prop_assert!(start.env.iter().all(|var| var.as_bytes().contains(&b'=')));
         prop_assert!(start.cwd.as_bytes().starts_with(b"/"));
+        prop_assert!(start.input.is_none() || start.stdin);
         prop_assert!(start.cwd.as_bytes().len() < PATH_BYTES_MAX);
         let total: usize = start.argv.iter().chain(&start.env).map(|text| text.count_bytes()).sum();
         prop_assert!(total <= ARGV_ENV_BYTES_MAX);

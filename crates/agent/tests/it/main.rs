@@ -1,6 +1,7 @@
 //! The agent as a real process, over its protocol.
 
 mod bench;
+mod exec_cleanup;
 mod exec_end;
 mod exec_input;
 mod exec_parse;

@@ -1,6 +1,7 @@
 """Runs a script of `run_python` as `__main__`.
 
-The first line of standard input says where the channel to the server is and the secret of this run.
+The first line of standard input says where the channel to the server is and the secret of this run. The rest, unless it
+is long, is what the server says first.
 This module is compiled for each new container, so it has only what every script needs.
 """
 import ast
@@ -175,17 +176,18 @@ def run(stream, welcome):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [os.getcwd(), *(entry for entry in sys.path if entry != here), here]
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 4096)
+    pieces = []
+    while True:
+        piece = os.read(0, 1 << 16)
         if not piece:
             break
-        line += piece
+        pieces.append(piece)
+    line, _, welcome = b"".join(pieces).partition(b"\n")
     path, secret = line.decode().split()
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stream.connect(path)
-    send(stream, 0, {"op": "hello", "secret": secret})
-    frame, status = run(stream, receive(stream))
+    send(stream, 0, {"op": "hello", "secret": secret, "is_welcome": bool(welcome)})
+    frame, status = run(stream, json.loads(welcome) if welcome else receive(stream))
     for output in (sys.stdout, sys.stderr):
         try:
             output.flush()

@@ -111,6 +111,7 @@ impl Params {
             files: files_for(&self.code),
             main: MAIN,
             secret,
+            welcome: run.welcome(),
             session: session.transpose()?,
             timeout: timeout + DECISIONS_MAX,
             host: Arc::new(Host(Arc::clone(&run))),

@@ -1,11 +1,12 @@
 //! Finds the files that snippets write to `/workspace/artifacts`.
 //!
-//! The directory is listed before and after a snippet runs; files that are new or have another etag
-//! are the snippet's. Both listings are bounded.
+//! The agent lists the directory before and after a snippet runs; files that are new or have another
+//! etag are the snippet's. Both listings are bounded. For an agent that is too old for that
+//! ([`Feature::Cleanup`](hotcell_agent_client::Feature::Cleanup)) the directory is listed here.
 
 use std::collections::HashMap;
 
-use hotcell_agent_client::Agent;
+use hotcell_agent_client::{Agent, Changes, Feature};
 
 use crate::ServiceError;
 use crate::container::LiveContainer;
@@ -14,7 +15,7 @@ use crate::file::{FileInfo, FileKind, FilePath, once};
 /// Most files per listing.
 const FILES_MAX: u32 = 1000;
 
-const DIRECTORY: &[u8] = b"artifacts";
+pub(super) const DIRECTORY: &[u8] = b"artifacts";
 
 /// Files that a snippet created or changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +25,14 @@ pub struct Artifacts {
     pub files: Vec<FileInfo>,
     /// Whether the directory has more files than were listed.
     pub has_more: bool,
+}
+
+/// What to compare with afterwards; nothing if the agent compares by itself.
+pub(super) async fn before(container: &LiveContainer) -> Artifacts {
+    match container.connection().get().await {
+        Ok(connected) if connected.agent.has(Feature::Cleanup) => Artifacts::default(),
+        Ok(_) | Err(_) => list(container).await,
+    }
 }
 
 /// Lists the directory; empty if it does not exist.
@@ -46,6 +55,15 @@ pub(super) async fn list(container: &LiveContainer) -> Artifacts {
         Err(error) => {
             tracing::debug!(%error, "artifacts are not listed");
             Artifacts::default()
+        }
+    }
+}
+
+impl From<&Changes> for Artifacts {
+    fn from(changes: &Changes) -> Self {
+        Self {
+            files: changes.files.clone(),
+            has_more: changes.has_more,
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use hotcell_agent_client::Agent;
 use hotcell_agent_client::bounds::BATCH_BYTES_MAX;
+use hotcell_agent_client::{Agent, Cleanup};
 use hotcell_domain::{Caller, Command, ContainerRef, Env, ExecStatus, NotStarted, Package, Stdin};
 use hotcell_ledger::Arguments;
 
+use super::artifacts::Artifacts;
 use super::session::{Session, ended_meanwhile};
 use super::snippet::Snippet;
 use super::{CodeFile, CodeRequest, CodeRun, SessionView, artifacts, python};
@@ -97,15 +98,17 @@ impl Inner {
             files.await?;
             self.stage_code(caller, &container, &mut request).await
         };
-        let (before, staged) = tokio::join!(artifacts::list(&container), staged);
-        let (command, _source) = staged?;
+        let (before, staged) = tokio::join!(artifacts::before(&container), staged);
+        let (command, mut source) = staged?;
         let start = Start {
             command,
             key: None,
             abandonment: request.abandonment,
         };
-        let exec = container.execs().start(caller, start).await?;
-        let end = self.environment.exec_end(caller, &exec).await?;
+        let execs = container.execs();
+        let live = execs.start_with_cleanup(caller, start, source.cleanup());
+        let live = live.await?;
+        let end = live.end().await?;
         container.touch(self.environment.clock.unix_ms());
         if end.not_started == Some(NotStarted::NoProgram) {
             return Err(self.lacks(&container, language).await);
@@ -117,7 +120,14 @@ impl Inner {
         if end.status != ExecStatus::Succeeded {
             container.forget_packages();
         }
-        let artifacts = artifacts::list(&container).await.since(&before);
+        let artifacts = match live.changes() {
+            Some(changes) => {
+                source.is_gone = true;
+                Artifacts::from(changes)
+            }
+            None => artifacts::list(&container).await.since(&before),
+        };
+        let exec = live.id().clone();
         Ok(CodeRun {
             egress: container.egress().and_then(|egress| egress.report(&exec)),
             exec,
@@ -142,6 +152,7 @@ impl Inner {
             path: FilePath::parse(name.as_bytes())?,
             container: Arc::clone(container),
             environment: Arc::clone(&self.environment),
+            is_gone: false,
         };
         let snippet = Snippet {
             language: request.language,
@@ -217,17 +228,28 @@ impl SessionAge {
     }
 }
 
-/// The source file of a snippet. Dropping it removes the file in the background: its name is
-/// unique, and it disappears with the session at the latest.
+/// The source file of a snippet. Dropping it removes the file in the background, unless the agent
+/// has: its name is unique, and it disappears with the session at the latest.
 struct SourceFile {
     path: FilePath,
     container: Arc<LiveContainer>,
     environment: Arc<Environment>,
+    is_gone: bool,
+}
+
+impl SourceFile {
+    /// What the agent does after the snippet.
+    fn cleanup(&self) -> Cleanup {
+        Cleanup {
+            remove: Some(self.path.as_bytes().to_vec()),
+            report: Some(artifacts::DIRECTORY.to_vec()),
+        }
+    }
 }
 
 impl Drop for SourceFile {
     fn drop(&mut self) {
-        if tokio::runtime::Handle::try_current().is_err() {
+        if self.is_gone || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         let (path, container) = (self.path.clone(), Arc::clone(&self.container));

@@ -34,6 +34,13 @@ const DIRECTORY: &str = ".hotcell/codemode";
 /// How long the last bytes of a script that has ended may take to arrive.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same for the first connection of a script that failed: it may never have come so far.
+const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is told by standard input: it goes with the start, and into the store until the end. More is
+/// told by the connection.
+const WELCOME_BYTES_MAX: usize = 24 << 10;
+
 /// Connections of one script at a time.
 const CONNECTIONS_MAX: usize = 4;
 
@@ -60,8 +67,10 @@ pub struct ScriptRequest {
     /// Names and texts of the files it consists of. They are the same for every script, but one may
     /// do with the first of them.
     pub files: &'static [(&'static str, &'static str)],
-    /// The file that is run. It reads one line: the path of a socket, and `secret`.
+    /// The file that is run. It reads one line, the path of a socket and `secret`, then `welcome`.
     pub main: &'static str,
+    /// What its host would tell it first, if that is short.
+    pub welcome: String,
     /// What proves a connection to be the script's own.
     pub secret: String,
     /// Where it runs; `None`: in a container of its own, which is removed afterwards.
@@ -122,6 +131,66 @@ impl Place {
         match self {
             Self::Session(container) => container,
             Self::Fresh(fresh) => &fresh.container,
+        }
+    }
+}
+
+/// The connections of one script.
+struct ScriptConnections<'a> {
+    listener: &'a mut TunnelListener,
+    host: &'a Arc<dyn ScriptHost>,
+    running: JoinSet<()>,
+    has_come: bool,
+}
+
+impl<'a> ScriptConnections<'a> {
+    fn new(listener: &'a mut TunnelListener, host: &'a Arc<dyn ScriptHost>) -> Self {
+        Self {
+            listener,
+            host,
+            running: JoinSet::new(),
+            has_come: false,
+        }
+    }
+
+    /// Hands the next connection to the host, or waits for one to end. Never returns once the agent
+    /// is gone.
+    async fn serve_next(&mut self) {
+        let has_room = self.running.len() < CONNECTIONS_MAX;
+        tokio::select! {
+            Some(incoming) = self.listener.next(), if has_room => {
+                self.has_come = true;
+                let host = Arc::clone(self.host);
+                self.running.spawn(async move {
+                    if let Ok(stream) = incoming.accept().await {
+                        host.serve(Box::new(stream)).await;
+                    }
+                });
+            }
+            Some(_) = self.running.join_next(), if !self.running.is_empty() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Serves what a script that has ended left behind: it may have connected, told everything and
+    /// exited before its connection was heard of.
+    async fn serve_the_rest(mut self, end: &ExecEnd) {
+        let host = self.host;
+        let told = host.until_told();
+        tokio::pin!(told);
+        let patience = if end.exit_code == Some(0) || self.has_come {
+            LAST_BYTES_TIMEOUT
+        } else {
+            FIRST_CONNECTION_TIMEOUT
+        };
+        let deadline = tokio::time::sleep(patience);
+        tokio::pin!(deadline);
+        while !(self.has_come && self.running.is_empty()) {
+            tokio::select! {
+                () = &mut told => return,
+                () = &mut deadline => return,
+                () = self.serve_next() => {}
+            }
         }
     }
 }
@@ -285,7 +354,10 @@ impl Inner {
         let main = format!("{root}/{DIRECTORY}/{}", request.main);
         let mut command = Command::new(vec!["python3".to_owned(), main])?;
         command.set_timeout_s(request.timeout.as_secs_f64())?;
-        command.set_stdin(Stdin::Text(format!("{socket} {}\n", request.secret)))?;
+        let welcome = Some(&request.welcome).filter(|text| text.len() <= WELCOME_BYTES_MAX);
+        let welcome = welcome.map_or("", String::as_str);
+        let input = format!("{socket} {}\n{welcome}", request.secret);
+        command.set_stdin(Stdin::Text(input))?;
         command.ends_background = true;
         command.warm_python = true;
         Ok(command)
@@ -299,39 +371,24 @@ impl Inner {
         mut listener: TunnelListener,
         request: &ScriptRequest,
     ) -> Result<(ExecEnd, bool), ServiceError> {
-        let mut connections = JoinSet::new();
+        let mut connections = ScriptConnections::new(&mut listener, &request.host);
         let mut was_overdue = false;
         let end = {
             let end = self.environment.exec_end(caller, exec);
             let overdue = request.host.until_overdue();
             tokio::pin!(end, overdue);
             loop {
-                let has_room = connections.len() < CONNECTIONS_MAX;
                 tokio::select! {
                     end = &mut end => break end?,
                     () = &mut overdue, if !was_overdue => {
                         was_overdue = true;
                         self.begin_cancel(caller, exec).await?;
                     }
-                    Some(incoming) = listener.next(), if has_room => {
-                        let host = Arc::clone(&request.host);
-                        connections.spawn(async move {
-                            if let Ok(stream) = incoming.accept().await {
-                                host.serve(Box::new(stream)).await;
-                            }
-                        });
-                    }
-                    Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                    () = connections.serve_next() => {}
                 }
             }
         };
-        let rest = async {
-            tokio::select! {
-                () = request.host.until_told() => {}
-                () = async { while connections.join_next().await.is_some() {} } => {}
-            }
-        };
-        let _ = tokio::time::timeout(LAST_BYTES_TIMEOUT, rest).await;
+        connections.serve_the_rest(&end).await;
         Ok((end, was_overdue))
     }
 }

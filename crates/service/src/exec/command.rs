@@ -5,7 +5,9 @@ use std::time::Duration;
 use hotcell_agent_client::bounds::{
     ARGV_ENV_BYTES_MAX, GRACE_MS_MAX, IMAGE_ENV_BYTES_MAX, IMAGE_ENV_MAX, PATH_BYTES_MAX,
 };
-use hotcell_agent_client::{Command as AgentCommand, Hello, Interpreter, Variable, Winsize};
+use hotcell_agent_client::{
+    Cleanup, Command as AgentCommand, Hello, Interpreter, Variable, Winsize,
+};
 use hotcell_domain::{Command, Env, Stdin};
 use hotcell_ledger::Arguments;
 
@@ -74,11 +76,17 @@ pub(super) fn for_agent(command: &Command, context: &CommandContext<'_>) -> Agen
         timeout: command.timeout(),
         grace: context.grace.min(Duration::from_millis(GRACE_MS_MAX)),
         stdin: *command.stdin() != Stdin::Empty,
+        input: None,
         tty: command.tty.then_some(Winsize {
             rows: command.size.rows,
             cols: command.size.cols,
         }),
         warm_interpreter: command.warm_python.then_some(Interpreter::Python),
+        // Ends its background processes, if nothing else.
+        cleanup: command.ends_background.then_some(Cleanup {
+            remove: None,
+            report: None,
+        }),
     }
 }
 

@@ -180,6 +180,7 @@ mod tests {
             code,
             signal,
             usage: AgentUsage::default(),
+            changes: None,
         }
     }
 

@@ -88,7 +88,11 @@ impl TableInner {
                 return Ok(None);
             };
             let exit = self.watch(agent, exec, sink, follow).await?;
-            self.end_tree(agent, exec, &exit).await?;
+            if let Some(changes) = &exit.changes {
+                exec.set_changes(changes.clone());
+            } else {
+                self.end_tree(agent, exec, &exit).await?;
+            }
             Ok(Some(exit))
         };
         match exit.await {
@@ -130,8 +134,17 @@ impl TableInner {
             root: &agent.hello().root,
             grace: self.environment.settings().kill_grace,
         };
-        let command = for_agent(&exec.command, &context);
-        agent.start(exec.id.as_str(), &command).await.map(Some)
+        let mut command = for_agent(&exec.command, &context);
+        if exec.cleanup.is_some() {
+            command.cleanup.clone_from(&exec.cleanup);
+        }
+        command.input = exec.whole_input(agent);
+        let is_fed = command.input.is_some();
+        let follow = agent.start(exec.id.as_str(), &command).await?;
+        if is_fed {
+            exec.set_fed();
+        }
+        Ok(Some(follow))
     }
 
     /// Stores output and sends input until the exec exits.

@@ -1,9 +1,10 @@
 //! A queued or running exec.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use hotcell_agent_client::{Changes, Cleanup};
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
 use hotcell_store::{ExecRow, listed_argv};
 use tokio::sync::{mpsc, watch};
@@ -25,12 +26,18 @@ pub(crate) struct LiveExec {
     pub(super) created_unix_ms: u64,
     /// The container's OOM kill counter when the exec was requested.
     pub(super) oom_kills_before: u64,
+    /// What the agent does after it, beyond ending background processes.
+    pub(super) cleanup: Option<Cleanup>,
+    /// What its cleanup found, once it has ended.
+    changes: OnceLock<Changes>,
     /// The state of standard input. Whoever holds the lock writes.
     pub(super) written: tokio::sync::Mutex<Written>,
     pub(super) table: Weak<TableInner>,
     progress: watch::Sender<Progress>,
     is_cancelled: watch::Sender<bool>,
     is_over_disk: AtomicBool,
+    /// Whether the agent got all of its standard input with the start.
+    is_fed: AtomicBool,
     /// Receives the output if the exec has no log; taken when the exec starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
     has_log: bool,
@@ -64,6 +71,10 @@ impl Progress {
 }
 
 impl LiveExec {
+    pub(crate) fn id(&self) -> &ExecId {
+        &self.id
+    }
+
     /// Principal, exec and container, for the audit log.
     pub(super) fn ids(&self) -> (&str, &str, &str) {
         (
@@ -88,6 +99,8 @@ impl LiveExec {
             command: row.command,
             created_unix_ms: row.created_unix_ms,
             oom_kills_before: row.oom_kills_before,
+            cleanup: None,
+            changes: OnceLock::new(),
             written: tokio::sync::Mutex::new(Written::new()),
             table,
             progress: watch::Sender::new(Progress {
@@ -101,11 +114,38 @@ impl LiveExec {
             }),
             is_cancelled: watch::Sender::new(false),
             is_over_disk: AtomicBool::new(false),
+            is_fed: AtomicBool::new(false),
             has_log: stream.is_none(),
             stream: Mutex::new(stream),
             abandonment,
             queued: Instant::now(),
         }
+    }
+
+    /// Records that the agent has all of its standard input.
+    pub(super) fn set_fed(&self) {
+        self.is_fed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_fed(&self) -> bool {
+        self.is_fed.load(Ordering::Acquire)
+    }
+
+    /// Lets the agent clean up after it.
+    pub(super) fn with_cleanup(mut self, cleanup: Cleanup) -> Self {
+        self.cleanup = Some(cleanup);
+        self
+    }
+
+    /// Records what its cleanup found.
+    pub(super) fn set_changes(&self, changes: Changes) {
+        // A second exit of the same exec tells the same.
+        let _ = self.changes.set(changes);
+    }
+
+    /// What its cleanup found; `None` if it has not ended, or the agent did no cleanup.
+    pub(crate) fn changes(&self) -> Option<&Changes> {
+        self.changes.get()
     }
 
     /// An exec that an earlier server recorded. Its log is not open yet, so the number of messages
@@ -207,7 +247,7 @@ impl LiveExec {
     }
 
     /// Waits until it has ended; returns how.
-    pub(super) async fn end(&self) -> Result<ExecEnd, ServiceError> {
+    pub(crate) async fn end(&self) -> Result<ExecEnd, ServiceError> {
         let mut progress = self.progress();
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
         let end = ended.ok().and_then(|progress| progress.end.clone());

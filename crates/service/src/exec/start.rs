@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use hotcell_agent_client::Cleanup;
 use hotcell_domain::{Caller, ContainerRef, ExecId, Name, PolicyError, Principal};
 use hotcell_store::{ExecInsert, ExecRow};
 use tokio::sync::mpsc;
@@ -56,12 +57,35 @@ impl ExecTable {
         shared.note_and_queue(caller, row, Arc::new(exec)).await
     }
 
+    /// Like [`Service::exec_start`], for an exec that the agent cleans up after, without a key.
+    pub(crate) async fn start_with_cleanup(
+        &self,
+        caller: &Caller,
+        request: Start,
+        cleanup: Cleanup,
+    ) -> Result<Arc<LiveExec>, ServiceError> {
+        let make = |exec: LiveExec| exec.with_cleanup(cleanup);
+        self.start_unkeyed(caller, request, None, make).await
+    }
+
     /// Like [`Service::exec_start`], for an exec whose output goes to `stream`.
     pub(super) async fn start_streamed(
         &self,
         caller: &Caller,
         request: Start,
         stream: mpsc::Sender<Message>,
+    ) -> Result<Arc<LiveExec>, ServiceError> {
+        self.start_unkeyed(caller, request, Some(stream), |exec| exec)
+            .await
+    }
+
+    /// Starts an exec that no key names, and hands it out.
+    async fn start_unkeyed(
+        &self,
+        caller: &Caller,
+        request: Start,
+        stream: Option<mpsc::Sender<Message>>,
+        make: impl FnOnce(LiveExec) -> LiveExec,
     ) -> Result<Arc<LiveExec>, ServiceError> {
         let shared = &self.0;
         shared.check(&request)?;
@@ -70,13 +94,8 @@ impl ExecTable {
         }
         let abandonment = request.abandonment.clone().unless(request.key.is_some());
         let row = shared.row(caller, request);
-        let exec = LiveExec::new(
-            row.clone(),
-            Arc::downgrade(shared),
-            Some(stream),
-            abandonment,
-        );
-        let exec = Arc::new(exec);
+        let exec = LiveExec::new(row.clone(), Arc::downgrade(shared), stream, abandonment);
+        let exec = Arc::new(make(exec));
         let noted = shared.note_and_queue(caller, row, Arc::clone(&exec));
         noted.await.map(|_| exec)
     }

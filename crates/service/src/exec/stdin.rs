@@ -7,7 +7,7 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use hotcell_agent_client::bounds::CHUNK_BYTES_MAX;
-use hotcell_agent_client::{Agent, AgentError, AgentRefusal};
+use hotcell_agent_client::{Agent, AgentError, AgentRefusal, Feature};
 use hotcell_domain::{ExecId, Stdin};
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -68,10 +68,22 @@ impl Written {
 }
 
 impl LiveExec {
+    /// The text that the command is started with, if the agent takes it with the start.
+    pub(super) fn whole_input(&self, agent: &Agent) -> Option<Bytes> {
+        match self.command.stdin() {
+            Stdin::Text(text) if text.len() <= CHUNK_BYTES_MAX && agent.has(Feature::Input) => {
+                Some(Bytes::copy_from_slice(text.as_bytes()))
+            }
+            Stdin::Empty | Stdin::Open | Stdin::Text(_) | Stdin::TextThenOpen(_) => None,
+        }
+    }
+
     /// Sends the text that the command was started with. Returns only when the connection is lost;
     /// the next call continues from there.
     pub(super) async fn feed(&self, agent: &Agent) -> Result<Infallible, AgentError> {
-        if let Some(text) = self.command.stdin().text() {
+        if let Some(text) = self.command.stdin().text()
+            && !self.is_fed()
+        {
             match self.feed_text(agent, text).await {
                 // The process has closed its stdin or has ended; its exit event follows.
                 Ok(()) | Err(AgentError::Refused { .. }) => {}

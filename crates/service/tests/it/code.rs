@@ -1,5 +1,6 @@
 //! Snippets and their sessions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use hotcell_service::{
     Abandonment, CodeFile, CodeRequest, CodeRun, FilePath, Progress, Service, ServiceError,
     SessionView, WriteOptions, default_session,
 };
+use hotcell_testkit::fake::{Fake, Faults};
 
 use crate::fixture::{Fixture, me, name, somebody_else, until};
 
@@ -201,24 +203,30 @@ async fn files_are_written_first_and_arguments_and_input_reach_the_snippet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_in_the_background_ends_with_its_snippet() {
     let fixture = Fixture::new();
-    let service = fixture.start().await;
+    background_ends(&fixture.start().await).await;
+}
+
+async fn background_ends(service: &Service) {
     let source = "(trap '' TERM; echo begun; echo $$ > pid; while :; do sleep 0.01; done) &\n\
                   while [ ! -s pid ]; do sleep 0.01; done; exit 3";
-    let run = run(&service, sh(source)).await;
+    let run = run(service, sh(source)).await;
     assert_eq!(run.end.exit_code, Some(3));
-    assert_eq!(wrote(&service, &run).await.0, "begun\n");
-    let said = stdout(&service, sh("kill -0 $(cat pid) 2>/dev/null || echo gone")).await;
+    assert_eq!(wrote(service, &run).await.0, "begun\n");
+    let said = stdout(service, sh("kill -0 $(cat pid) 2>/dev/null || echo gone")).await;
     assert_eq!(said, "gone\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_source_is_gone_when_the_snippet_has_run() {
     let fixture = Fixture::new();
-    let service = fixture.start().await;
-    let said = stdout(&service, sh("ls snippet_*; echo $0")).await;
+    source_goes(&fixture.start().await).await;
+}
+
+async fn source_goes(service: &Service) {
+    let said = stdout(service, sh("ls snippet_*; echo $0")).await;
     assert_eq!(said.lines().count(), 2, "{said}");
     crate::fixture::until("the source is removed", async || {
-        let said = stdout(&service, sh("ls snippet_* | wc -l")).await;
+        let said = stdout(service, sh("ls snippet_* | wc -l")).await;
         said.trim() == "1"
     })
     .await;
@@ -273,9 +281,12 @@ async fn a_language_that_is_not_there_is_refused_with_those_that_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_a_snippet_made_or_changed_is_its_artifact() {
     let fixture = Fixture::new();
-    let service = fixture.start().await;
+    artifacts_are_told(&fixture.start().await).await;
+}
+
+async fn artifacts_are_told(service: &Service) {
     let first = run(
-        &service,
+        service,
         sh("mkdir -p artifacts/deep; echo 1 > artifacts/a; echo 2 > artifacts/deep/b"),
     )
     .await;
@@ -286,18 +297,34 @@ async fn only_what_a_snippet_made_or_changed_is_its_artifact() {
             .collect()
     };
     assert_eq!(paths(&first), ["artifacts/a", "artifacts/deep/b"]);
-    assert!(paths(&run(&service, sh("cat artifacts/a")).await).is_empty());
+    assert!(paths(&run(service, sh("cat artifacts/a")).await).is_empty());
     let changed = run(
-        &service,
+        service,
         sh("echo changed > artifacts/a; ln -s a artifacts/link; mkfifo artifacts/pipe"),
     )
     .await;
     assert_eq!(paths(&changed), ["artifacts/a"], "only plain files");
     let many = "cd artifacts; i=0; while [ $i -lt 1200 ]; do : > many-$i; i=$((i+1)); done";
-    let many = run(&service, sh(many)).await;
+    let many = run(service, sh(many)).await;
     assert!(many.artifacts.has_more && many.artifacts.files.len() <= 1000);
-    let linked = run(&service, sh("rm -rf artifacts; ln -s / artifacts")).await;
+    let linked = run(service, sh("rm -rf artifacts; ln -s / artifacts")).await;
     assert!(paths(&linked).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_agents_snippets_are_cleaned_up_by_calls() {
+    let fixture = Fixture::new();
+    let older = hotcell_testkit::agent::older_program();
+    let engine = Fake::new(older, fixture.containers.path().to_owned(), Faults::none());
+    let service = fixture.start_on(Arc::new(engine)).await;
+    background_ends(&service).await;
+    source_goes(&service).await;
+    artifacts_are_told(&service).await;
+    let request = CodeRequest {
+        stdin: Some("said\n".to_owned()),
+        ..sh("cat")
+    };
+    assert_eq!(stdout(&service, request).await, "said\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,7 +52,7 @@ impl Random for Counting {
 /// A store and an engine.
 pub(crate) struct Fixture {
     state: TempDir,
-    containers: TempDir,
+    pub(crate) containers: TempDir,
     pub clock: Arc<ManualClock>,
     pub settings: Settings,
     faults: Faults,

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use hotcell_domain::{ExecId, Stream};
 
 use super::logs::{Logs, OpenLog};
-use super::part::{self, LogPart};
+use super::part::{self, LogPart, SEGMENTS};
 use super::record::{Carry, Header, PAYLOAD_BYTES_MAX};
 use super::recover::{Recovered, WriterState, recover};
 use super::utf8::unfinished;
 use crate::StoreError;
-
-/// Full tail segments that are kept besides the newest.
-const SEGMENTS: u64 = 8;
 
 /// A buffer that has grown larger is not kept.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;

@@ -53,7 +53,7 @@ impl Logs {
     }
 
     fn files_count(&self, id: &ExecId) -> usize {
-        let paths = part::paths(self.directory(), id);
+        let paths = part::all_paths(self.directory(), id);
         paths.filter(|path| path.exists()).count()
     }
 
@@ -61,7 +61,7 @@ impl Logs {
     pub(crate) fn files(&self, id: &ExecId) -> Result<Vec<(String, File, u64)>, StoreError> {
         let failed = |error| StoreError::io("open an output log", error);
         let mut files = Vec::new();
-        for path in part::paths(self.directory(), id) {
+        for path in part::all_paths(self.directory(), id) {
             let name = path.file_name().and_then(|name| name.to_str());
             if let Some(file) = part::open(&path).map_err(failed)? {
                 let bytes = file.metadata().map_err(failed)?.len();

@@ -99,7 +99,7 @@ impl Logs {
         if all.contains_key(id) {
             return Ok(());
         }
-        for path in part::paths(&self.directory, id) {
+        for path in part::all_paths(&self.directory, id) {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(StoreError::io("remove a log", error));

@@ -14,8 +14,11 @@ use super::record::{check, u32_at, u64_at};
 
 pub(super) const HEADER_BYTES: usize = 48;
 
+/// Full tail segments that are kept beside the newest.
+pub(super) const SEGMENTS: u64 = 8;
+
 /// The number of file names of tail segments: more than exist at once.
-const TAIL_NAMES: u64 = 16;
+const TAIL_NAMES: u64 = 2 * SEGMENTS;
 
 const MAGIC: &[u8; 8] = b"hotlog\0\x01";
 
@@ -89,8 +92,22 @@ pub(super) fn path(directory: &Path, id: &ExecId, number: u64) -> PathBuf {
 }
 
 /// Every path that a log may use.
-pub(super) fn paths(directory: &Path, id: &ExecId) -> impl Iterator<Item = PathBuf> {
+pub(super) fn all_paths(directory: &Path, id: &ExecId) -> impl Iterator<Item = PathBuf> {
     (0..=TAIL_NAMES).map(move |number| path(directory, id, number))
+}
+
+/// Every path that a log uses, and perhaps others. Most logs have only a head, which three lookups
+/// show: the first segment is there until `SEGMENTS` others follow it, and of as many in a row one
+/// has a number that is a multiple of `SEGMENTS`.
+pub(super) fn paths(directory: &Path, id: &ExecId) -> impl Iterator<Item = PathBuf> {
+    let landmarks = [1, SEGMENTS, TAIL_NAMES];
+    let is_there = |number| path(directory, id, number).exists();
+    let names = if landmarks.into_iter().any(is_there) {
+        TAIL_NAMES
+    } else {
+        0
+    };
+    (0..=names).map(move |number| path(directory, id, number))
 }
 
 /// Opens a file for reading, if it exists.
@@ -106,7 +123,7 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
 pub(crate) fn is_file_name(name: &str) -> bool {
     let file = |id: ExecId| {
         let directory = Path::new("");
-        paths(directory, &id).any(|path| path == Path::new(name))
+        all_paths(directory, &id).any(|path| path == Path::new(name))
     };
     owner(name).is_some_and(file)
 }
