@@ -164,7 +164,7 @@ pub struct ExecAck {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExecEvent {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
@@ -176,7 +176,7 @@ pub struct ExecEvent {
 }
 /// Nested message and enum types in `ExecEvent`.
 pub mod exec_event {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Event {
         /// The process runs. Always number 1, unless `exit` is.
         #[prost(message, tag = "3")]
@@ -200,7 +200,7 @@ pub struct Output {
     #[prost(bytes = "bytes", tag = "2")]
     pub data: ::prost::bytes::Bytes,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Exit {
     #[prost(enumeration = "ExitCause", tag = "1")]
     pub cause: i32,
@@ -218,7 +218,7 @@ pub struct Exit {
     pub changes: ::core::option::Option<Changes>,
 }
 /// Files that are new since an exec began, or have another etag.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Changes {
     /// Regular files only, sorted by path, at most LIST_ENTRIES_MAX.
     #[prost(message, repeated, tag = "1")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, EXECS_MAX, LIST_ENTRIES_MAX};
+use hotcell_agent_api::bounds::{EXEC_ID_BYTES_MAX, EXECS_MAX};
 use hotcell_agent_api::v1::exec_event::Event as WireEvent;
 use hotcell_agent_api::v1::exec_request::Request;
 use hotcell_agent_api::v1::{
@@ -17,7 +17,7 @@ use tonic::Streaming;
 
 use crate::error::printable;
 use crate::transfer::check_chunk;
-use crate::{Agent, AgentError, Feature, FileInfo, FileKind};
+use crate::{Agent, AgentError, Changes, Cleanup, Feature};
 
 /// Acknowledgements that wait to be sent. Each one covers all before it, so one that finds the
 /// queue full is dropped: the next one does.
@@ -50,16 +50,6 @@ pub struct Command {
     pub warm_interpreter: Option<Interpreter>,
     /// What the agent does once it has ended. Not sent to agents that lack [`Feature::Cleanup`].
     pub cleanup: Option<Cleanup>,
-}
-
-/// The end of a command that leaves nothing behind: the agent ends its background processes, then
-/// removes a file and tells what changed in a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cleanup {
-    /// The file to remove, relative to the root.
-    pub remove: Option<Vec<u8>>,
-    /// The directory whose new and changed regular files [`Exit::changes`] tells.
-    pub report: Option<Vec<u8>>,
 }
 
 /// An interpreter that an agent can warm up.
@@ -122,15 +112,6 @@ pub struct Exit {
     pub usage: Usage,
     /// What its cleanup found; `None` if the agent did none.
     pub changes: Option<Changes>,
-}
-
-/// Files that are new or changed since an exec began.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Regular files in path order, at most [`LIST_ENTRIES_MAX`].
-    pub files: Vec<FileInfo>,
-    /// Whether the directory holds more than the agent looked at.
-    pub has_more: bool,
 }
 
 /// Why an exec ended.
@@ -467,25 +448,6 @@ impl Exit {
     }
 }
 
-impl Changes {
-    fn parse(changes: v1::Changes) -> Result<Self, AgentError> {
-        if changes.files.len() > LIST_ENTRIES_MAX as usize {
-            return Err(AgentError::Protocol("an exit tells of too many files"));
-        }
-        let files = changes.files.into_iter().map(FileInfo::parse);
-        let files: Vec<_> = files.collect::<Result<_, _>>()?;
-        if files.iter().any(|file| file.kind != FileKind::File) {
-            return Err(AgentError::Protocol(
-                "an exit tells of files that are not regular",
-            ));
-        }
-        Ok(Self {
-            files,
-            has_more: changes.more,
-        })
-    }
-}
-
 fn not_started(exit: &v1::Exit) -> Result<ExitCause, AgentError> {
     let error = exit.start_error.as_ref();
     let error = error.ok_or(AgentError::Protocol("a failed start has no reason"))?;
@@ -580,15 +542,6 @@ impl Command {
             tty: None,
             warm_interpreter: None,
             cleanup: None,
-        }
-    }
-}
-
-impl From<Cleanup> for v1::Cleanup {
-    fn from(cleanup: Cleanup) -> Self {
-        Self {
-            remove: cleanup.remove.unwrap_or_default().into(),
-            report: cleanup.report.unwrap_or_default().into(),
         }
     }
 }

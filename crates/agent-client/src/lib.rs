@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cleanup;
 mod connect;
 mod datagrams;
 mod disk;
@@ -24,12 +25,13 @@ mod tunnel;
 
 use hotcell_agent_api::v1::agent_client::AgentClient;
 
+pub use cleanup::{Changes, Cleanup};
 pub use datagrams::{DatagramSender, Datagrams};
 pub use disk::DiskUse;
 pub use error::{AgentError, AgentRefusal};
 pub use exec::{
-    Changes, Cleanup, Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter,
-    Output, Usage, Winsize,
+    Command, Event, EventKind, ExecInfo, Exit, ExitCause, Follow, Interpreter, Output, Usage,
+    Winsize,
 };
 pub use feature::{Feature, Features};
 pub use file::{BatchOutcome, FileInfo, FileKind, Operation, Page, Precondition, WriteOptions};

@@ -105,7 +105,7 @@ impl Tool for ExecuteCode {
         let service = server.service();
         call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
             .await?;
-        let output = service.code_output(&call.caller, &run.exec, &run.end);
+        let output = service.code_output(&call.caller, &run.exec, &run.end, &run.owner);
         let output = output.await?;
         let shown = artifacts::show(server, call, &run).await;
         Ok(CodeView::new(run, output, shown).answer())

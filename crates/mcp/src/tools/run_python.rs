@@ -82,7 +82,7 @@ async fn ended(
     let service = server.service();
     call.room(2 * CHAR_BYTES_MAX * service.code_output_chars_max())
         .await?;
-    let output = service.code_output(&call.caller, &script.exec, &script.end);
+    let output = service.code_output(&call.caller, &script.exec, &script.end, &script.owner);
     let output = output.await?;
     let view = RunView {
         run,

@@ -19,7 +19,7 @@ mod snippet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hotcell_domain::{ContainerId, ExecEnd, ExecId, Language, Name, Package};
+use hotcell_domain::{ContainerId, ExecEnd, ExecId, Language, Name, Package, Principal};
 use tokio::sync::watch;
 
 pub use self::artifacts::Artifacts;
@@ -96,6 +96,8 @@ pub struct CodeRun {
     pub session: SessionView,
     /// How the exec ended.
     pub end: ExecEnd,
+    /// Whose the exec is.
+    pub owner: Principal,
     /// The files that it wrote to `/workspace/artifacts`.
     pub artifacts: Artifacts,
     /// What the session's egress did while it ran, if there is something to tell.

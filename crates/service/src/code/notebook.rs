@@ -57,6 +57,7 @@ impl Inner {
         drop(turn);
         let egress = container.egress();
         Ok(CodeRun {
+            owner: caller.principal.clone(),
             egress: egress.and_then(|egress| egress.report(&run.exec)),
             exec: run.exec,
             session: view,

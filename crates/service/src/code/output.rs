@@ -1,8 +1,9 @@
 //! A snippet's output, shortened for the reply.
 
-use hotcell_domain::{Caller, ExecEnd, ExecId, Stream};
+use hotcell_domain::{Caller, ExecEnd, ExecId, Principal, Stream};
 
 use super::cut::{CutText, Cutter};
+use crate::exec::no_exec;
 use crate::{Action, Inner, Service, ServiceError};
 
 /// How much of the log one read returns.
@@ -26,15 +27,22 @@ impl Service {
         inner.environment.settings().code.output_chars_max
     }
 
-    /// The beginning and the end of the output of an exec that has ended.
+    /// The beginning and the end of the output of an exec that has ended, for its owner.
     pub async fn code_output(
         &self,
         caller: &Caller,
         exec: &ExecId,
         end: &ExecEnd,
+        owner: &Principal,
     ) -> Result<CodeOutput, ServiceError> {
         let (operation, inner) = self.begin(caller, Action::ExecPoll, exec);
-        let (output, mut operation) = operation.open(inner.code_output(caller, exec, end)).await?;
+        let output = async {
+            if caller.principal != *owner {
+                return Err(no_exec(exec));
+            }
+            inner.code_output(exec, end).await
+        };
+        let (output, mut operation) = operation.open(output).await?;
         operation.count_bytes(output.stdout.bytes() + output.stderr.bytes());
         operation.end().written().await?;
         Ok(output)
@@ -44,12 +52,10 @@ impl Service {
 impl Inner {
     pub(super) async fn code_output(
         &self,
-        caller: &Caller,
         exec: &ExecId,
         end: &ExecEnd,
     ) -> Result<CodeOutput, ServiceError> {
         let environment = &self.environment;
-        environment.exec_end(caller, exec).await?;
         let chars_max = environment.settings().code.output_chars_max;
         let (mut stdout, mut stderr) = (Cutter::new(chars_max), Cutter::new(chars_max));
         let usage = end.usage.as_ref();

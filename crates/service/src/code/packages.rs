@@ -66,13 +66,12 @@ impl Inner {
         if !has_egress {
             return Err(no_way_out(&request.packages));
         }
-        Err(self.not_installed(caller, container, (&exec, &end)).await)
+        Err(self.not_installed(container, (&exec, &end)).await)
     }
 
     /// Why an installation failed, in the installer's words and the broker's.
     async fn not_installed(
         &self,
-        caller: &Caller,
         container: &LiveContainer,
         (exec, end): (&ExecId, &ExecEnd),
     ) -> ServiceError {
@@ -84,7 +83,7 @@ impl Inner {
                 hint: "ask the operator for an image with pip or npm, or write the package's files to /workspace with `files`",
             };
         }
-        let said = match self.code_output(caller, exec, end).await {
+        let said = match self.code_output(exec, end).await {
             Ok(output) => output.stderr.tail.unwrap_or(output.stderr.head),
             Err(error) => return error,
         };

@@ -92,22 +92,24 @@ impl Inner {
         let Session { container, view } = session;
         let (language, files) = (request.language, std::mem::take(&mut request.files));
         let is_python = language.name == PYTHON;
+        let (command, snippet, mut source) = self.prepare_code(&container, &mut request).await?;
         let staged = async {
             let python = is_python.then(|| SessionAge::of(&view));
             let files = self.write_files(caller, &container, files, python);
             files.await?;
-            self.stage_code(caller, &container, &mut request).await
+            let target = ContainerRef::Id(container.id().clone());
+            let written = self.write_source(caller, &target, &source.path, snippet.source);
+            written.await?;
+            Ok(artifacts::before(&container).await)
         };
-        let (before, staged) = tokio::join!(artifacts::before(&container), staged);
-        let (command, mut source) = staged?;
         let start = Start {
             command,
             key: None,
             abandonment: request.abandonment,
         };
         let execs = container.execs();
-        let live = execs.start_with_cleanup(caller, start, source.cleanup());
-        let live = live.await?;
+        let started = execs.start_when(caller, start, Some(source.cleanup()), staged);
+        let (before, live) = started.await?;
         let end = live.end().await?;
         container.touch(self.environment.clock.unix_ms());
         if end.not_started == Some(NotStarted::NoProgram) {
@@ -133,36 +135,35 @@ impl Inner {
             exec,
             session: view,
             end,
+            owner: caller.principal.clone(),
             artifacts,
             notebook: None,
         })
     }
 
-    /// Writes the source file; returns the command that runs it.
-    async fn stage_code(
+    /// The source as a file that is not written yet, and the command that runs it.
+    async fn prepare_code(
         &self,
-        caller: &Caller,
         container: &Arc<LiveContainer>,
         request: &mut CodeRequest,
-    ) -> Result<(Command, SourceFile), ServiceError> {
+    ) -> Result<(Command, Snippet, SourceFile), ServiceError> {
         let random = self.environment.random.bytes();
         let number = u64::from_be_bytes(random[2..].try_into().unwrap_or_default());
         let name = format!("snippet_{number:016x}.{}", request.language.extension);
-        let source = SourceFile {
-            path: FilePath::parse(name.as_bytes())?,
-            container: Arc::clone(container),
-            environment: Arc::clone(&self.environment),
-            is_gone: false,
-        };
         let snippet = Snippet {
             language: request.language,
             path: name,
             source: request.source.clone(),
         };
-        let target = ContainerRef::Id(container.id().clone());
-        let arguments = std::mem::take(&mut request.arguments);
-        let staged = self.stage(caller, &target, &snippet, arguments);
-        let (mut command, connected) = staged.await?;
+        let source = SourceFile {
+            path: snippet.check()?,
+            container: Arc::clone(container),
+            environment: Arc::clone(&self.environment),
+            is_gone: false,
+        };
+        self.may_start(container).await?;
+        let connected = container.connection().get().await?;
+        let mut command = snippet.command(&connected, std::mem::take(&mut request.arguments))?;
         let settings = self.environment.settings();
         let timeout = request.timeout.unwrap_or(settings.code.timeout);
         command.set_timeout_s(timeout.as_secs_f64())?;
@@ -174,7 +175,7 @@ impl Inner {
         if request.language.name == PYTHON {
             set_python_variables(&mut command.env, &connected, &figures_of(number));
         }
-        Ok((command, source))
+        Ok((command, snippet, source))
     }
 
     pub(super) async fn write_files(

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hotcell_domain::{
-    Caller, Command, ContainerRef, ExecEnd, ExecId, Language, Name, NotStarted, Stdin,
+    Caller, Command, ContainerRef, ExecEnd, ExecId, Language, Name, NotStarted, Principal, Stdin,
 };
 use hotcell_egress::ProfileName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,7 +23,7 @@ use super::run::PYTHON;
 use super::session::{Session, ended_meanwhile};
 use crate::container::{EndMode, LiveContainer, Spawn, Spawned};
 use crate::environment::Environment;
-use crate::exec::Start;
+use crate::exec::{LiveExec, Start};
 use crate::file::{FileOperation, WriteOptions};
 use crate::tunnels::TunnelListener;
 use crate::{Abandonment, Action, EgressChoice, Inner, Progress, Service, ServiceError};
@@ -93,6 +93,8 @@ pub struct ScriptRun {
     pub exec: ExecId,
     /// How it ended.
     pub end: ExecEnd,
+    /// Whose it is.
+    pub owner: Principal,
     /// Whether its host had it ended.
     pub was_overdue: bool,
     /// Where it ran, if that was a session.
@@ -251,17 +253,20 @@ impl Inner {
         let tunnels = container.tunnels();
         let listen = tunnels.listen_at(&self.environment, &connection, number, &socket);
         let staged = self.stage_script(caller, container, &request);
-        let (listener, staged) = tokio::join!(listen, staged);
-        staged?;
         let command = self.script_command(container, &request, &socket).await?;
         let start = Start {
             command,
             key: None,
             abandonment: request.abandonment.clone(),
         };
-        let exec = container.execs().start(caller, start).await?;
+        let staged = Box::pin(async {
+            let (listener, staged) = tokio::join!(listen, staged);
+            staged.and(listener)
+        });
+        let execs = container.execs();
+        let (listener, live) = execs.start_when(caller, start, None, staged).await?;
         let (end, was_overdue) = self
-            .attend_script(caller, &exec, listener?, &request)
+            .attend_script(caller, &live, listener, &request)
             .await?;
         container.touch(self.environment.clock.unix_ms());
         if end.not_started == Some(NotStarted::NoProgram) {
@@ -272,8 +277,9 @@ impl Inner {
             container.set_script_files(0);
         }
         Ok(ScriptRun {
-            exec,
+            exec: live.id().clone(),
             end,
+            owner: caller.principal.clone(),
             was_overdue,
             session,
             place,
@@ -367,14 +373,14 @@ impl Inner {
     async fn attend_script(
         &self,
         caller: &Caller,
-        exec: &ExecId,
+        live: &LiveExec,
         mut listener: TunnelListener,
         request: &ScriptRequest,
     ) -> Result<(ExecEnd, bool), ServiceError> {
         let mut connections = ScriptConnections::new(&mut listener, &request.host);
         let mut was_overdue = false;
         let end = {
-            let end = self.environment.exec_end(caller, exec);
+            let end = live.end();
             let overdue = request.host.until_overdue();
             tokio::pin!(end, overdue);
             loop {
@@ -382,7 +388,7 @@ impl Inner {
                     end = &mut end => break end?,
                     () = &mut overdue, if !was_overdue => {
                         was_overdue = true;
-                        self.begin_cancel(caller, exec).await?;
+                        self.begin_cancel(caller, live.id()).await?;
                     }
                     () = connections.serve_next() => {}
                 }

@@ -72,15 +72,26 @@ impl Inner {
         let source = snippet.source.clone();
         let write = self.write_source(caller, target, &path, source);
         let connected = write.await?;
-        let source = format!("{}/{}", connected.agent.hello().root, snippet.path);
-        let mut argv = snippet.language.argv(&source, &snippet.digest());
-        argv.extend(arguments);
-        Ok((Command::new(argv)?, connected))
+        let command = snippet.command(&connected, arguments)?;
+        Ok((command, connected))
     }
 }
 
 impl Snippet {
-    fn check(&self) -> Result<FilePath, ServiceError> {
+    /// The command that runs it where it is connected to.
+    pub(super) fn command(
+        &self,
+        connected: &Connected,
+        arguments: Vec<String>,
+    ) -> Result<Command, ServiceError> {
+        let source = format!("{}/{}", connected.agent.hello().root, self.path);
+        let mut argv = self.language.argv(&source, &self.digest());
+        argv.extend(arguments);
+        Ok(Command::new(argv)?)
+    }
+
+    /// The path to write it to.
+    pub(super) fn check(&self) -> Result<FilePath, ServiceError> {
         let invalid = |reason| Err(ServiceError::Invalid { reason });
         if self.source.len() > SNIPPET_BYTES_MAX {
             return invalid(format!("code may have at most {SNIPPET_BYTES_MAX} bytes"));

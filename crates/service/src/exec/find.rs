@@ -69,7 +69,7 @@ impl Inner {
     }
 }
 
-fn no_exec(id: &ExecId) -> ServiceError {
+pub(crate) fn no_exec(id: &ExecId) -> ServiceError {
     ServiceError::NotFound {
         what: "exec",
         name: id.to_string(),

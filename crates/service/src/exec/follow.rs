@@ -127,6 +127,9 @@ impl TableInner {
             };
         }
         let egress = self.begin_egress(&exec.id).await;
+        if !exec.may_begin().await {
+            return Ok(None);
+        }
         let context = CommandContext {
             image: &agent.hello().env,
             egress: &egress,

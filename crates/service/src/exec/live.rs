@@ -7,7 +7,7 @@ use std::time::Duration;
 use hotcell_agent_client::{Changes, Cleanup};
 use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Principal};
 use hotcell_store::{ExecRow, listed_argv};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::stdin::Written;
@@ -38,6 +38,8 @@ pub(crate) struct LiveExec {
     is_over_disk: AtomicBool,
     /// Whether the agent got all of its standard input with the start.
     is_fed: AtomicBool,
+    /// Opened when what it needs is in the container; taken when it is about to start.
+    gate: Mutex<Option<oneshot::Receiver<()>>>,
     /// Receives the output if the exec has no log; taken when the exec starts.
     stream: Mutex<Option<mpsc::Sender<Message>>>,
     has_log: bool,
@@ -115,6 +117,7 @@ impl LiveExec {
             is_cancelled: watch::Sender::new(false),
             is_over_disk: AtomicBool::new(false),
             is_fed: AtomicBool::new(false),
+            gate: Mutex::default(),
             has_log: stream.is_none(),
             stream: Mutex::new(stream),
             abandonment,
@@ -132,9 +135,28 @@ impl LiveExec {
     }
 
     /// Lets the agent clean up after it.
-    pub(super) fn with_cleanup(mut self, cleanup: Cleanup) -> Self {
-        self.cleanup = Some(cleanup);
+    pub(super) fn with_cleanup(mut self, cleanup: Option<Cleanup>) -> Self {
+        self.cleanup = cleanup;
         self
+    }
+
+    /// Has it start when the gate opens; it is cancelled if the gate is dropped.
+    pub(super) fn behind(self, gate: oneshot::Receiver<()>) -> Self {
+        Self {
+            gate: Mutex::new(Some(gate)),
+            ..self
+        }
+    }
+
+    /// Waits until it may start; false if it may not any more.
+    pub(super) async fn may_begin(&self) -> bool {
+        let gate = self.gate.lock();
+        let gate = gate.unwrap_or_else(PoisonError::into_inner).take();
+        let Some(gate) = gate else { return true };
+        tokio::select! {
+            opened = gate => opened.is_ok(),
+            () = self.until_cancelled() => false,
+        }
     }
 
     /// Records what its cleanup found.

@@ -37,7 +37,9 @@ use hotcell_domain::{Command, ContainerId, ExecEnd, ExecId, ExecStatus, Name, Pr
 use crate::{Abandonment, EgressReport};
 
 pub(crate) use self::command::environment;
+pub(crate) use self::find::no_exec;
 pub(crate) use self::index::LiveExecs;
+pub(crate) use self::live::LiveExec;
 pub use self::notebook::CellValues;
 pub(crate) use self::notebook::{Cell, NoKernel};
 pub use self::stream::{ExecStdin, ExecStream};

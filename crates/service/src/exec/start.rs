@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use hotcell_agent_client::Cleanup;
 use hotcell_domain::{Caller, ContainerRef, ExecId, Name, PolicyError, Principal};
 use hotcell_store::{ExecInsert, ExecRow};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::command;
 use super::live::LiveExec;
@@ -57,15 +57,27 @@ impl ExecTable {
         shared.note_and_queue(caller, row, Arc::new(exec)).await
     }
 
-    /// Like [`Service::exec_start`], for an exec that the agent cleans up after, without a key.
-    pub(crate) async fn start_with_cleanup(
+    /// Like [`Service::exec_start`], for an exec without a key that starts once `staged` is done; it
+    /// is recorded meanwhile, and cancelled if that fails. With `cleanup`, the agent cleans up after
+    /// it.
+    pub(crate) async fn start_when<T>(
         &self,
         caller: &Caller,
         request: Start,
-        cleanup: Cleanup,
-    ) -> Result<Arc<LiveExec>, ServiceError> {
-        let make = |exec: LiveExec| exec.with_cleanup(cleanup);
-        self.start_unkeyed(caller, request, None, make).await
+        cleanup: Option<Cleanup>,
+        staged: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<(T, Arc<LiveExec>), ServiceError> {
+        let (open, gate) = oneshot::channel();
+        let make = |exec: LiveExec| exec.with_cleanup(cleanup).behind(gate);
+        let started = self.start_unkeyed(caller, request, None, make);
+        let staged = async {
+            let done = staged.await?;
+            // Nobody waits if it could not be recorded.
+            let _ = open.send(());
+            Ok::<_, ServiceError>(done)
+        };
+        let (staged, started) = tokio::join!(staged, started);
+        Ok((staged?, started?))
     }
 
     /// Like [`Service::exec_start`], for an exec whose output goes to `stream`.

@@ -47,7 +47,9 @@ pub(crate) async fn run(service: &Service, request: CodeRequest) -> CodeRun {
 
 /// What a run wrote: both streams.
 pub(crate) async fn wrote(service: &Service, run: &CodeRun) -> (String, String) {
-    let output = service.code_output(&me(), &run.exec, &run.end).await;
+    let output = service
+        .code_output(&me(), &run.exec, &run.end, &run.owner)
+        .await;
     let output = output.expect("it is kept");
     (output.stdout.head, output.stderr.head)
 }
@@ -100,7 +102,9 @@ async fn nobody_sees_the_session_of_another_principal() {
     assert_eq!(theirs.end.status, ExecStatus::Failed);
     let found = service.session(&somebody_else(), &name("nope")).await;
     assert!(matches!(found, Err(ServiceError::NotFound { .. })));
-    let output = service.code_output(&me(), &theirs.exec, &theirs.end).await;
+    let output = service
+        .code_output(&me(), &theirs.exec, &theirs.end, &theirs.owner)
+        .await;
     assert!(matches!(output, Err(ServiceError::NotFound { .. })));
 }
 
@@ -337,7 +341,9 @@ async fn long_output_is_cut_in_the_middle_and_the_cut_is_exact() {
         sh("printf begin; head -c 3000000 /dev/zero | tr '\\0' x; printf end; printf oops >&2"),
     )
     .await;
-    let output = service.code_output(&me(), &long.exec, &long.end).await;
+    let output = service
+        .code_output(&me(), &long.exec, &long.end, &long.owner)
+        .await;
     let output = output.expect("it is kept");
     assert!(output.stdout.head.starts_with("beginxxx") && output.stdout.head.len() == 500);
     let tail = output.stdout.tail.expect("something is left out");

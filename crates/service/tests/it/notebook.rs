@@ -207,7 +207,7 @@ async fn a_notebook_is_no_exec_of_its_owner_but_its_cells_are() {
     assert_eq!(ended.len(), 1);
     assert_eq!((&ended[0].id, &*ended[0].argv[1]), (&one.exec, "<cell 1>"));
     let stranger = somebody_else();
-    let theirs = service.code_output(&stranger, &one.exec, &one.end);
+    let theirs = service.code_output(&stranger, &one.exec, &one.end, &one.owner);
     assert!(matches!(theirs.await, Err(ServiceError::NotFound { .. })));
 }
 
