@@ -28,6 +28,10 @@ const PROFILES: [&str; 7] = [
     "apparmor-caps",
 ];
 
+/// The profile in which systemd runs the machine, and the Debian package is installed. It takes minutes, so it is only run
+/// when it is asked for; and it is always the last one, because systemd keeps the machine.
+const SYSTEMD: &str = "systemd";
+
 /// The default deadline of a boot with all its profiles. Only a hanging machine reaches it: beside
 /// other work it gets a small share of the CPUs.
 const DEADLINE_DEFAULT: Duration = Duration::from_hours(1);
@@ -125,13 +129,14 @@ fn parse(arguments: &[String]) -> Result<Wish> {
     if wish.profiles.is_empty() {
         wish.profiles = PROFILES.map(String::from).to_vec();
     }
+    wish.profiles.sort_by_key(|profile| profile == SYSTEMD);
     Ok(wish)
 }
 
 fn profile(name: Option<&String>) -> Result<String> {
     match name {
-        Some(name) if PROFILES.contains(&name.as_str()) => Ok(name.clone()),
-        _ => bail!("a profile is one of {}", PROFILES.join(", ")),
+        Some(name) if name == SYSTEMD || PROFILES.contains(&name.as_str()) => Ok(name.clone()),
+        _ => bail!("a profile is one of {}, {SYSTEMD}", PROFILES.join(", ")),
     }
 }
 
@@ -176,6 +181,12 @@ mod tests {
     fn an_unknown_profile_is_refused_by_name() {
         let error = parsed(&["--profile", "; reboot"]).unwrap_err().to_string();
         assert!(error.contains("delegated"), "{error}");
+    }
+
+    #[test]
+    fn systemd_is_the_last_profile() {
+        let wish = parsed(&["--profile", "systemd", "--profile", "plain"]).unwrap();
+        assert_eq!(wish.profiles, ["plain", "systemd"]);
     }
 
     #[test]

@@ -61,12 +61,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     let binary = binary.map_or_else(build, Ok)?;
-    let release = Release {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        epoch_s: epoch_s()?,
-        binary: std::fs::read(&binary).with_context(|| format!("read {}", binary.display()))?,
-        source: workspace::root(),
-    };
+    let release = release(&binary)?;
     let sbom = sbom::write(&crate::tidy::metadata()?, &release)?;
     let products = products(&release, sbom)?;
     save(&products, &out)?;
@@ -88,6 +83,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// The Debian package with this program, for those who try it.
+pub(crate) fn debian_package(binary: &Path) -> Result<Vec<u8>> {
+    Ok(deb::package(&release(binary)?)?.bytes)
+}
+
+fn release(binary: &Path) -> Result<Release> {
+    Ok(Release {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        epoch_s: epoch_s()?,
+        binary: std::fs::read(binary).with_context(|| format!("read {}", binary.display()))?,
+        source: workspace::root(),
+    })
 }
 
 /// Everything but what is read from Cargo, which the caller hands in.

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::programs::Programs;
 
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     "init",
     "run",
     "facts",
     "helper",
+    "systemd",
     "apparmor-userns.apparmor",
     "apparmor-caps.apparmor",
 ];
@@ -37,6 +38,9 @@ pub(crate) fn make(
         copy(&recipe.join(script), &tree.join(script))?;
     }
     std::fs::write(tree.join("token"), token)?;
+    if profiles.iter().any(|profile| profile == super::SYSTEMD) {
+        std::fs::write(tree.join("hotcell.deb"), package(scratch, programs)?)?;
+    }
     let must_run_all = std::env::var("CI").is_ok_and(|ci| ci == "true");
     std::fs::write(tree.join("ci"), if must_run_all { "true" } else { "" })?;
     std::fs::write(tree.join("plan"), profiles.join("\n") + "\n")?;
@@ -53,6 +57,18 @@ pub(crate) fn make(
     let disk = scratch.join("job.ext4");
     format(&tree, &disk)?;
     Ok(disk)
+}
+
+/// The Debian package of the program under test, without what debuggers need.
+fn package(scratch: &Path, programs: &Programs) -> Result<Vec<u8>> {
+    let mut binaries = programs.binaries.iter();
+    let hotcell = binaries.find(|(name, _)| name == "hotcell");
+    let (_, hotcell) = hotcell.context("there is no hotcell to pack")?;
+    let stripped = scratch.join("hotcell");
+    let mut strip = Command::new("strip");
+    let status = strip.arg("-o").arg(&stripped).arg(hotcell).status();
+    ensure!(status.context("run strip")?.success(), "strip failed");
+    crate::dist::debian_package(&stripped)
 }
 
 /// The size of the disk with project quotas.
